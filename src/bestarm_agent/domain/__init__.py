@@ -1,0 +1,1 @@
+"""What the product talks about: candidates, examples, requests, outcomes, spending, events."""

@@ -1,0 +1,83 @@
+"""Candidates: what is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from bestarm_agent.domain.digest import Json, digest
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message; in a template ``content`` is Jinja, in a request it is rendered.
+
+    Attributes:
+        role: "system", "user" or "assistant".
+        content: text.
+    """
+
+    role: str
+    content: str
+
+    def as_json(self) -> Json:
+        """Return the message as a JSON object."""
+        return {"role": self.role, "content": self.content}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """A prompt before an example's fields are filled in.
+
+    Attributes:
+        name: what users call it.
+        text: Jinja source of a plain completion prompt, or None.
+        messages: chat messages with Jinja contents; empty if ``text`` is given. Exactly one of the
+            two is set.
+    """
+
+    name: str
+    text: str | None = None
+    messages: tuple[Message, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that exactly one form is given; raises ValueError."""
+        if (self.text is None) == (not self.messages):
+            raise ValueError(f"prompt {self.name!r} needs either a text or messages, not both")
+
+    def as_json(self) -> Json:
+        """Return the content, without the name, as a JSON object."""
+        if self.text is not None:
+            return {"text": self.text}
+        return {"messages": [message.as_json() for message in self.messages]}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One (model, prompt, sampling configuration), compared with the others.
+
+    Attributes:
+        provider: name of the provider ("hf", "openai", ...).
+        model: model name as the provider knows it, without the provider's name.
+        prompt: the prompt template.
+        params: sampling parameters as they are to be sent ("temperature", "max_tokens", ...).
+        label: what users call it; not part of the identity.
+    """
+
+    provider: str
+    model: str
+    prompt: PromptTemplate
+    params: Mapping[str, Json] = field(default_factory=dict)
+    label: str = ""
+
+    @cached_property
+    def id(self) -> str:
+        """Digest of the content, 12 hexadecimal digits: equal content, equal id."""
+        content: Json = {
+            "provider": self.provider,
+            "model": self.model,
+            "prompt": self.prompt.as_json(),
+            "params": dict(self.params),
+        }
+        return digest(content, length=12)

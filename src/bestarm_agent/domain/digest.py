@@ -1,0 +1,26 @@
+"""Content digests: equal content, equal id, on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+
+
+def canonical(value: Json) -> str:
+    """Render ``value`` as JSON with sorted keys and no spaces.
+
+    Raises:
+        ValueError: it holds NaN or an infinity, which JSON has no word for.
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def digest(value: Json, *, length: int = 16) -> str:
+    """Return the first ``length`` <= 64 hexadecimal digits of the SHA-256 of ``canonical``."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:length]

@@ -1,0 +1,132 @@
+"""The event log of a run: the truth, from which everything else is folded.
+
+A run is ``Started``, then ``CandidatesAdded`` and ``ExamplesAdded`` at least once, then any mix of
+``Asked`` and ``Told``, of more candidates, examples or budget, and of ``Stopped`` and ``Resumed``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.outcome import Outcome
+from bestarm_agent.domain.spend import Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run began.
+
+    Attributes:
+        name: what the user called the study.
+        at: when, ISO 8601 in UTC.
+        version: version of the package.
+        config: the resolved configuration; keys and machine paths are not in it.
+        base: directory that the configuration's paths start from, relative to the store's.
+    """
+
+    name: str
+    at: str
+    version: str
+    config: Json
+    base: str
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatesAdded:
+    """Candidates joined as the next rows, in this order."""
+
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplesAdded:
+    """Examples joined as the next columns, in this order.
+
+    Attributes:
+        ids: their ids.
+        digests: digests of their contents, to recognise them in other runs and on resume.
+    """
+
+    ids: tuple[str, ...]
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The selector asked for a pair; logged before a byte is sent.
+
+    Attributes:
+        seq: the ask's number.
+        candidate: row index.
+        example: column index.
+        propensity: probability of having drawn this example, in (0, 1], or None.
+        reason: the rule's word for why.
+        excluded: rows that could not be asked at that moment (throttled, or too dear for what was
+            left of the budget).
+    """
+
+    seq: int
+    candidate: int
+    example: int
+    propensity: float | None
+    reason: str
+    excluded: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An ask came to its end.
+
+    Attributes:
+        seq: the ask's number.
+        outcome: what became of it.
+        score: what the selector was told, in [0, 1]; None if the pair is void.
+    """
+
+    seq: int
+    outcome: Outcome
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetExtended:
+    """The caps were raised by ``more``."""
+
+    more: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A sitting ended.
+
+    Attributes:
+        at: when, ISO 8601 in UTC.
+        reason: "separated", "exhausted", "indifferent", "budget", "interrupted", "failures" or
+            "error".
+        seconds: wall-clock seconds of this sitting.
+    """
+
+    at: str
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Another sitting began.
+
+    Attributes:
+        at: when, ISO 8601 in UTC.
+        version: version of the package.
+    """
+
+    at: str
+    version: str
+
+
+Event: TypeAlias = (
+    Started | CandidatesAdded | ExamplesAdded | Asked | Told | BudgetExtended | Stopped | Resumed
+)

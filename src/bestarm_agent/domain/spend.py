@@ -1,0 +1,115 @@
+"""Money, tokens, calls: what evaluating costs, in exact units.
+
+Money is counted in integer nano-dollars, since sums of floats neither reconcile nor compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from decimal import ROUND_CEILING, Decimal
+
+NANOS_PER_USD = 1_000_000_000
+
+
+def nanos(usd: Decimal | float | str) -> int:
+    """Convert dollars to nano-dollars, rounded up so that no cost is ever understated.
+
+    Example:
+        >>> nanos("0.25")
+        250000000
+    """
+    return int((Decimal(str(usd)) * NANOS_PER_USD).to_integral_value(rounding=ROUND_CEILING))
+
+
+def usd(amount_nanos: int) -> float:
+    """Convert nano-dollars to dollars, for display."""
+    return amount_nanos / NANOS_PER_USD
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call.
+
+    Attributes:
+        input: all prompt tokens, cached ones included.
+        cached: those of ``input`` read from the provider's cache.
+        cache_write: those of ``input`` written to the provider's cache.
+        output: all generated tokens, reasoning included.
+        reasoning: those of ``output`` spent on reasoning.
+    """
+
+    input: int = 0
+    cached: int = 0
+    cache_write: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        """Prompt plus generated tokens."""
+        return self.input + self.output
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What something cost, or may cost.
+
+    Attributes:
+        pulls: (candidate, example) pairs evaluated, cached replies included.
+        calls: requests sent to providers, retries and judges included.
+        tokens: prompt plus generated tokens.
+        usd_nanos: nano-dollars.
+        gpu_seconds: seconds of local accelerator or CPU worker time.
+    """
+
+    pulls: int = 0
+    calls: int = 0
+    tokens: int = 0
+    usd_nanos: int = 0
+    gpu_seconds: float = 0.0
+
+    def __add__(self, other: Spend) -> Spend:
+        return Spend(
+            self.pulls + other.pulls,
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.usd_nanos + other.usd_nanos,
+            self.gpu_seconds + other.gpu_seconds,
+        )
+
+    def __sub__(self, other: Spend) -> Spend:
+        return self + other.scaled(-1)
+
+    def scaled(self, factor: int) -> Spend:
+        """Return ``factor`` times this."""
+        return Spend(*(getattr(self, field.name) * factor for field in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Hard caps of a run; None means no cap.
+
+    Attributes:
+        usd_nanos: nano-dollars, judges and retries included.
+        pulls: (candidate, example) pairs.
+        calls: requests sent to providers.
+        tokens: prompt plus generated tokens.
+        gpu_seconds: worker seconds.
+        seconds: wall-clock seconds of this and earlier sittings of the run.
+    """
+
+    usd_nanos: int | None = None
+    pulls: int | None = None
+    calls: int | None = None
+    tokens: int | None = None
+    gpu_seconds: float | None = None
+    seconds: float | None = None
+
+    def extended(self, more: Budget) -> Budget:
+        """Return these caps raised by ``more``; a cap that ``more`` leaves open stays as it is."""
+        changes: dict[str, int | float] = {}
+        for field in fields(self):
+            extra = getattr(more, field.name)
+            if extra is not None:
+                changes[field.name] = (getattr(self, field.name) or 0) + extra
+        return replace(self, **changes)  # type: ignore[arg-type]

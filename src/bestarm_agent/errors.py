@@ -1,0 +1,126 @@
+"""Every error that the package raises on purpose.
+
+::
+
+    BestarmError                    the world is not as it must be; the message says the way out
+      ConfigError                   what the user wrote is wrong: YAML, dataset, catalogue, flag
+      StoreError                    the run store cannot be read or written
+        StoreVersionError           it was written by a newer version of bestarm-agent
+        RunNotFoundError            no run of that name
+      ProviderError                 a call to a model failed; carries who is to blame
+      JudgeError                    a judge could not score a reply; carries who is to blame
+
+Arguments of the Python API that break a documented rule raise ``ValueError``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class BestarmError(Exception):
+    """Base of all errors raised on purpose.
+
+    The message is one paragraph: what is wrong, the value found, and the way out.
+    """
+
+
+class ConfigError(BestarmError):
+    """Something that the user wrote (YAML, dataset, catalogue, flag) breaks a rule."""
+
+
+class StoreError(BestarmError):
+    """The run store cannot be opened, read or written."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written by a newer version of the package."""
+
+
+class RunNotFoundError(StoreError):
+    """The store holds no run of the name or id asked for."""
+
+
+class Blame(StrEnum):
+    """Who caused a failure; only a candidate's own failure says something about its quality."""
+
+    CANDIDATE = "candidate"
+    PROVIDER = "provider"
+    JUDGE = "judge"
+    HARNESS = "harness"
+
+
+class FailureKind(StrEnum):
+    """What went wrong with one call."""
+
+    # the candidate's own doing: scored with the configured floor
+    REFUSED = "refused"
+    UNPARSABLE = "unparsable"
+    TOO_LONG = "too-long"
+    CONTENT_FILTERED = "content-filtered"
+    # says nothing about quality: tried again, then void
+    RATE_LIMITED = "rate-limited"
+    OVERLOADED = "overloaded"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    SERVER = "server"
+    MALFORMED_REPLY = "malformed-reply"
+    JUDGE_FAILED = "judge-failed"
+    # trying again cannot help
+    AUTHENTICATION = "authentication"
+    QUOTA_EXHAUSTED = "quota-exhausted"
+    MODEL_NOT_FOUND = "model-not-found"
+    BAD_REQUEST = "bad-request"
+    INTERNAL = "internal"
+
+
+class ProviderError(BestarmError):
+    """A call to a model failed.
+
+    Attributes:
+        kind: what went wrong.
+        blame: whose doing it was.
+        transient: whether the same call may succeed later.
+        fatal: whether every further call to this provider will fail too.
+        retry_after: seconds that the provider asked to wait, or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: FailureKind,
+        blame: Blame = Blame.PROVIDER,
+        transient: bool = False,
+        fatal: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.blame = blame
+        self.transient = transient
+        self.fatal = fatal
+        self.retry_after = retry_after
+
+
+class JudgeError(BestarmError):
+    """A judge could not score a reply.
+
+    Attributes:
+        kind: what went wrong.
+        blame: CANDIDATE when the reply itself cannot be scored, JUDGE when the judge failed.
+        transient: whether the same judgement may succeed later.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: FailureKind,
+        blame: Blame,
+        transient: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.blame = blame
+        self.transient = transient

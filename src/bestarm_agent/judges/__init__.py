@@ -1,0 +1,1 @@
+"""How the judges in the root `judges/` catalogue score a reply."""

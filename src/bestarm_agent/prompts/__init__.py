@@ -1,0 +1,1 @@
+"""How prompt templates are checked and rendered."""

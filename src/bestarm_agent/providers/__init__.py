@@ -1,0 +1,1 @@
+"""How the models in the root `providers/` catalogue are spoken to."""

@@ -1,0 +1,87 @@
+"""The seam between the dispatcher and whatever answers: one contract for all providers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from bestarm_agent.domain.exchange import Reply, Request
+from bestarm_agent.domain.spend import Spend
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a model can do; a parameter outside ``params`` is never sent.
+
+    Attributes:
+        params: names of the sampling parameters that it honours.
+        chat: whether it takes chat messages.
+        completion: whether it takes a plain prompt.
+        seed: whether a seed makes one call reproducible by itself.
+        priced: whether ``bound`` knows dollars.
+        in_flight: calls that the provider can usefully hold at once.
+    """
+
+    params: frozenset[str]
+    chat: bool = True
+    completion: bool = True
+    seed: bool = False
+    priced: bool = True
+    in_flight: int = 64
+
+
+class Provider(Protocol):
+    """Answers requests.
+
+    Lifetime: ``async with provider:`` around all use. Every method runs on the run's event loop.
+    """
+
+    name: str
+
+    async def __aenter__(self) -> Self:
+        """Start workers and clients."""
+        ...
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop them, waiting for what cannot be cancelled."""
+        ...
+
+    def check(self, model: str) -> None:
+        """Check that ``model`` can be used, without a call and without loading it.
+
+        Raises:
+            ConfigError: it cannot; the message says the way out.
+        """
+        ...
+
+    def capabilities(self, model: str) -> Capabilities:
+        """What ``model`` can do."""
+        ...
+
+    def fingerprint(self, model: str) -> str:
+        """Digest of everything but the request that decides the reply.
+
+        Endpoint, weights, version; part of the key of the reply cache.
+        """
+        ...
+
+    def bound(self, request: Request) -> Spend:
+        """Upper bound of what one attempt at ``request`` can cost; ``calls`` is 1, ``pulls`` 0.
+
+        Dollars are 0 where ``capabilities(model).priced`` is False.
+        """
+        ...
+
+    async def generate(self, request: Request) -> Reply:
+        """Answer one request.
+
+        Raises:
+            ProviderError: the call failed. Cancellation is never swallowed.
+        """
+        ...

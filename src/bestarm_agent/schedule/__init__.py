@@ -1,0 +1,1 @@
+"""Ledger, limits, retries and dispatch: how pairs become calls."""

@@ -1,0 +1,1 @@
+"""Selection rules: each decides which (candidate, example) pair to evaluate next."""

@@ -1,0 +1,277 @@
+"""The contract of every selection rule, and all bookkeeping that rules share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from bestarm_agent.selectors.table import ScoreTable
+from bestarm_agent.selectors.types import (
+    Ask,
+    BoolArray,
+    Choice,
+    Estimates,
+    FloatArray,
+    Guarantee,
+    Problem,
+    State,
+    Stop,
+    Tell,
+    Verdict,
+)
+from bestarm_agent.stats.keyed import KeyedRandom
+from bestarm_agent.stats.sequences import PopulationSequences
+
+
+class Selector(ABC):
+    """A rule that decides which (candidate, example) pair to evaluate next.
+
+    Callers loop: ``ask`` for pairs, evaluate them in any order and number, ``tell`` the outcomes.
+    Only one thread may use a selector. Every state change comes in through ``ask`` (or ``adopt``)
+    and ``tell``, so a rule is a fold over that log: fed the same log, a fresh instance asks the
+    same next pairs. ``ask(n)`` equals n times ``ask(1)``.
+
+    A subclass writes ``_choose``. One that keeps more than ``table`` updates it in ``_asked``,
+    ``_told`` and ``_grown``, which see every event, live or replayed.
+
+    Attributes:
+        name: what users call the rule.
+        exogenous: whether the example is drawn without regard to any score (uniformly among the
+            candidate's unseen ones, or by a fixed random order). Only then do the intervals hold at
+            every stopping time, and only then may they stop a run.
+        problem: what the selector was told at the start.
+        table: everything asked and told so far; read only for callers.
+    """
+
+    name: ClassVar[str]
+    exogenous: ClassVar[bool] = True
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.table = ScoreTable(problem.n_candidates, problem.n_examples)
+        self._random = KeyedRandom(problem.seed, "selector")
+        self._generations = [problem.n_examples]  # examples that joined together
+        self._restart_sequences()
+        self._open = np.full(problem.n_candidates, True)
+        self._separated: bool | None = None  # None: to be worked out again
+
+    def ask(
+        self,
+        n: int = 1,
+        *,
+        affordable: BoolArray | None = None,
+        available: BoolArray | None = None,
+    ) -> list[Ask]:
+        """Choose up to ``n`` pairs and mark them as pending.
+
+        Args:
+            n: how many pairs are wanted, >= 0.
+            affordable: (K,) candidates whose next call the budget can still pay; None means all.
+            available: (K,) candidates that can be called now; None means all.
+
+        Returns:
+            The asks; fewer than ``n``, or none, when nothing can be asked until something is told
+            (see ``stopped`` for "never again").
+        """
+        allowed = _both(affordable, available)
+        asks: list[Ask] = []
+        while len(asks) < n and (choice := self.next_choice(allowed)) is not None:
+            ask = Ask(self.table.n_asked, *choice)
+            self._register(ask)
+            asks.append(ask)
+        return asks
+
+    def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
+        """Say what would be asked next among the ``allowed`` (K,) candidates; changes nothing."""
+        open_rows = self._open if allowed is None else self._open & allowed
+        if not open_rows.any() or self._is_separated():
+            return None
+        return self._choose(open_rows, self._random.at(self.table.n_asked))
+
+    def adopt(self, asks: Sequence[Ask]) -> None:
+        """Mark pairs as pending that were asked in an earlier life of the same run, in order.
+
+        Raises:
+            ValueError: an ask's number is not the next one, or its pair was asked before.
+        """
+        for ask in asks:
+            self._register(ask)
+
+    def tell(self, results: Sequence[Tell]) -> None:
+        """Record outcomes, in any order; a second outcome of the same ask is ignored.
+
+        Raises:
+            ValueError: an unknown ask number, a score outside [0, 1] or a negative cost.
+        """
+        for result in results:
+            if self.table.tell(result):
+                self._separated = None
+                self._advance(int(self.table.candidate[result.seq]))
+                self._told(result)
+
+    def add_candidates(self, count: int) -> None:
+        """Let ``count`` >= 0 new candidates join as the last rows.
+
+        Intervals are joint over the candidates present; adding some starts a new statement.
+        """
+        self.table.add_candidates(count)
+        self._regrow()
+
+    def add_examples(self, count: int) -> None:
+        """Let ``count`` >= 0 new examples join as the last columns.
+
+        The means are then over all N examples, old and new; adding some starts a new statement.
+        """
+        self.table.add_examples(count)
+        if count:
+            self._generations.append(count)
+        self._regrow()
+
+    def estimates(self) -> Estimates:
+        """Return point estimates and intervals of every candidate's mean over all N examples."""
+        table = self.table
+        lower, upper = self._bounds()
+        return Estimates(
+            mean=self._means(),
+            lower=lower.copy(),
+            upper=upper.copy(),
+            n=table.n_scored,
+            pending=table.count(State.PENDING).copy(),
+            void=table.count(State.VOID).copy(),
+            guarantee=self._guarantee(),
+            confidence=self.problem.confidence,
+        )
+
+    def best(self) -> Verdict:
+        """Name the candidate with the highest estimate, and those it is not shown to beat.
+
+        Raises:
+            ValueError: there is no candidate.
+        """
+        if self.table.n_candidates == 0:
+            raise ValueError("there is no candidate to choose from; add one first")
+        order = self._ranking()
+        tied = self._tied_with(order[0])
+        return Verdict(
+            best=order[0],
+            tied=tied,
+            runner_up=order[1] if len(order) > 1 else None,
+            separated=not tied,
+            confidence=self.problem.confidence,
+            guarantee=self._guarantee(),
+        )
+
+    def stopped(self) -> Stop | None:
+        """Say why nothing will be asked any more, or None while that may still happen."""
+        if self._is_separated():
+            return Stop.SEPARATED
+        if not self._open.any() and not self.table.count(State.PENDING).any():
+            return Stop.EXHAUSTED
+        return None
+
+    @abstractmethod
+    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Pick the next pair among the ``allowed`` (K,) candidates, each with an unseen example.
+
+        ``rng`` belongs to this ask number alone. None means: not before something is told.
+        """
+
+    def _asked(self, ask: Ask) -> None:  # noqa: B027 - a hook, empty by default
+        """Take note of an ask; the table holds it already."""
+
+    def _told(self, tell: Tell) -> None:  # noqa: B027 - a hook
+        """Take note of an outcome; the table holds it already. Called once per ask."""
+
+    def _grown(self) -> None:  # noqa: B027 - a hook
+        """Take note of new rows or columns; the table has them already."""
+
+    def _means(self) -> FloatArray:
+        """(K,) point estimates in [0, 1]; NaN where nothing is known."""
+        return self.table.mean()
+
+    def _draw_unseen(self, candidate: int, rng: np.random.Generator) -> tuple[int, float]:
+        """Draw one of a candidate's unseen examples uniformly; return it and its propensity."""
+        n_unseen = self.table.n_unseen_of(candidate)
+        row = self.table.cells[candidate]
+        if 8 * n_unseen > len(row):  # a few tries find one, without scanning the row
+            while row[example := int(rng.integers(len(row)))] != State.UNSEEN:
+                pass
+        else:
+            example = int(rng.choice(self.table.unseen(candidate)))
+        return example, 1.0 / n_unseen
+
+    def _bounds(self) -> tuple[FloatArray, FloatArray]:
+        return self._sequences.lower, self._sequences.upper
+
+    def _guarantee(self) -> Guarantee:
+        if int(self.table.n_scored.min(initial=self.table.n_examples)) == self.table.n_examples:
+            return Guarantee.EXACT
+        return Guarantee.ANYTIME_VALID if self.exogenous else Guarantee.HEURISTIC
+
+    def _ranking(self) -> list[int]:
+        """Candidates by falling estimate; those without one last, ties by index."""
+        means = np.nan_to_num(self._means(), nan=-1.0)
+        return [int(i) for i in np.argsort(-means, kind="stable")]
+
+    def _tied_with(self, best: int) -> tuple[int, ...]:
+        """The candidates that ``best`` is not shown to beat."""
+        lower, upper = self._bounds()
+        reach = upper >= lower[best]
+        reach[best] = False
+        return tuple(int(i) for i in np.flatnonzero(reach))
+
+    def _is_separated(self) -> bool:
+        """Whether the run may stop because the best is known; only valid intervals may do that."""
+        if not self.problem.stop_when_separated or self.table.n_candidates == 0:
+            return False
+        if self._separated is None:
+            valid = self._guarantee() is not Guarantee.HEURISTIC
+            self._separated = valid and not self._tied_with(self._ranking()[0])
+        return self._separated
+
+    def _register(self, ask: Ask) -> None:
+        self.table.ask(ask)
+        candidate = ask.pair.candidate
+        self._open[candidate] = self.table.n_unseen_of(candidate) > 0
+        self._asked(ask)
+
+    def _advance(self, candidate: int) -> None:
+        """Feed the intervals the longest resolved prefix of a row, in ask order.
+
+        A void trial is unknown for good and enters as anything in [0, 1].
+        """
+        table, row = self.table, self.table.row(candidate)
+        at = self._prefix[candidate]
+        while at < len(row) and table.state[row[at]] != State.PENDING:
+            score = float(table.score[row[at]])
+            is_void = table.state[row[at]] == State.VOID
+            low, high = (0.0, 1.0) if is_void else (score, score)
+            self._sequences.push(candidate, int(table.example[row[at]]), low, high)
+            at += 1
+        self._prefix[candidate] = at
+
+    def _regrow(self) -> None:
+        self._restart_sequences()
+        self._open = self.table.n_unseen > 0
+        self._separated = None
+        self._grown()
+
+    def _restart_sequences(self) -> None:
+        """Begin one sequence per candidate, jointly valid at the asked confidence (union bound).
+
+        Examples are drawn uniformly within each generation, hence one stratum for each.
+        """
+        alpha = (1 - self.problem.confidence) / max(1, self.table.n_candidates)
+        self._sequences = PopulationSequences(self.table.n_candidates, self._generations, alpha)
+        self._prefix = [0] * self.table.n_candidates  # trials already fed in, per row
+        for candidate in range(self.table.n_candidates):
+            self._advance(candidate)
+
+
+def _both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other

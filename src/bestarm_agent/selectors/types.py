@@ -1,0 +1,171 @@
+"""The words that a selector and its caller exchange: integers, floats and arrays only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+class State(IntEnum):
+    """What is known of one (candidate, example) cell."""
+
+    UNSEEN = 0
+    PENDING = 1  # asked, not told yet
+    DONE = 2  # scored
+    FAILED = 3  # the candidate's own failure: counts, with the floor score
+    VOID = 4  # could not be measured: says nothing about quality, is never asked again
+
+
+class Pair(NamedTuple):
+    """One cell of the score matrix."""
+
+    candidate: int
+    example: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A pair that the selector wants evaluated.
+
+    Attributes:
+        seq: the ask's number, 0, 1, 2, ... in the order of asking.
+        pair: what to evaluate.
+        propensity: probability with which this example was drawn among the candidate's unseen
+            ones, in (0, 1], or None where the rule picks it by its value and cannot say.
+        reason: one or two words for people ("ucb", "warm-up", ...).
+    """
+
+    seq: int
+    pair: Pair
+    propensity: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """The outcome of an ask.
+
+    Attributes:
+        seq: the ask's number.
+        state: DONE, FAILED or VOID.
+        score: in [0, 1]; the floor score if FAILED, ignored if VOID.
+        cost: what it cost, >= 0, in any unit that is the same for all tells.
+    """
+
+    seq: int
+    state: State
+    score: float = 0.0
+    cost: float = 0.0
+
+
+class Guarantee(StrEnum):
+    """What stands behind the intervals of ``Estimates``."""
+
+    EXACT = "exact"  # every example was seen
+    ANYTIME_VALID = "anytime-valid"  # holds at every stopping time, finite sample
+    HEURISTIC = "heuristic"  # a model's opinion
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What is known of every candidate's mean score over all N examples.
+
+    Attributes:
+        mean: (K,) point estimates in [0, 1]; NaN where nothing is known.
+        lower: (K,) lower ends of the intervals, in [0, 1].
+        upper: (K,) upper ends of the intervals, in [0, 1].
+        n: (K,) number of scores seen (DONE or FAILED).
+        pending: (K,) number of asks in flight.
+        void: (K,) number of pairs that could not be measured.
+        guarantee: what the intervals rest on.
+        confidence: the joint level of all K intervals, in (0, 1).
+    """
+
+    mean: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    n: IntArray
+    pending: IntArray
+    void: IntArray
+    guarantee: Guarantee
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The selector's answer to "which candidate is best?".
+
+    Attributes:
+        best: index of the candidate with the highest estimate.
+        tied: the other candidates whose interval reaches above ``best``'s lower end: it is not
+            established that ``best`` beats them.
+        runner_up: index of the second highest estimate, or None if there is only one candidate.
+        separated: whether ``best`` beats all others at ``confidence`` under ``guarantee``.
+        confidence: level at which the verdict was drawn, in (0, 1).
+        guarantee: what the level rests on.
+    """
+
+    best: int
+    tied: tuple[int, ...]
+    runner_up: int | None
+    separated: bool
+    confidence: float
+    guarantee: Guarantee
+
+
+class Stop(StrEnum):
+    """Why a selector has nothing more to ask, ever, unless candidates or examples are added."""
+
+    SEPARATED = "separated"  # the best beats all others at the asked confidence
+    EXHAUSTED = "exhausted"  # no cell is left to ask
+    INDIFFERENT = "indifferent"  # the rest can differ by no more than the asked tolerance
+
+
+class Choice(NamedTuple):
+    """What a rule picks; the base class turns it into an ``Ask``."""
+
+    pair: Pair
+    propensity: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a selector is told at the start.
+
+    Attributes:
+        n_candidates: K >= 0; may grow later.
+        n_examples: N >= 1; may grow later.
+        seed: >= 0.
+        confidence: joint level of the intervals, in (0, 1).
+        budget: number of pairs that may be asked in all, if known. Fixed-budget rules need it.
+        stop_when_separated: whether to stop asking once the best is separated from the rest.
+        costs: (K,) expected cost of one pull of each candidate, > 0, if known.
+    """
+
+    n_candidates: int
+    n_examples: int
+    seed: int = 0
+    confidence: float = 0.95
+    budget: int | None = None
+    stop_when_separated: bool = False
+    costs: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the ranges given above; raises ValueError."""
+        if self.n_candidates < 0:
+            raise ValueError(f"n_candidates must be >= 0, got {self.n_candidates}")
+        if self.n_examples < 1:
+            raise ValueError(f"n_examples must be >= 1, got {self.n_examples}")
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
+        if self.budget is not None and self.budget < 1:
+            raise ValueError(f"budget must be at least 1 pull, got {self.budget}")

@@ -1,0 +1,1 @@
+"""Intervals, betting, low-rank models and keyed randomness; numpy and scipy only."""

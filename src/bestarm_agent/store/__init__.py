@@ -1,0 +1,1 @@
+"""What survives a crash: the event log of every run and the reply cache."""

@@ -1,0 +1,94 @@
+"""The seam between a run and what survives it: an event log and a reply cache."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bestarm_agent.domain.events import Event
+from bestarm_agent.domain.exchange import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One line of the list of runs.
+
+    Attributes:
+        id: the run's id.
+        name: what the user called the study.
+        at: when it began, ISO 8601 in UTC.
+        n_asked: pairs asked.
+        n_told: pairs told.
+        stopped: reason of the last stop, or None while running (or after a crash).
+    """
+
+    id: str
+    name: str
+    at: str
+    n_asked: int
+    n_told: int
+    stopped: str | None
+
+
+class RunLog(Protocol):
+    """One run's event log; one process at a time writes it.
+
+    Everything appended is durable in the order of appending: if an event survives a crash, so do
+    all before it.
+    """
+
+    run_id: str
+
+    def append(self, event: Event) -> None:
+        """Queue an event for the next group commit; returns at once."""
+        ...
+
+    async def flush(self) -> None:
+        """Wait until everything queued so far is durable.
+
+        Raises:
+            StoreError: it could not be written.
+        """
+        ...
+
+    async def events(self) -> Sequence[Event]:
+        """All durable events, oldest first."""
+        ...
+
+
+class RunStore(Protocol):
+    """Runs and the reply cache that they share."""
+
+    async def create(self, name: str) -> RunLog:
+        """Begin a run with a fresh id; it is listed once its ``Started`` event is durable."""
+        ...
+
+    async def open(self, run_id: str) -> RunLog:
+        """Open a run for appending, by id, unique prefix of an id, name, or "latest".
+
+        Raises:
+            RunNotFoundError: no such run, or several; the message lists what there is.
+            StoreError: another live process is writing it.
+        """
+        ...
+
+    async def runs(self) -> Sequence[RunInfo]:
+        """All runs, oldest first."""
+        ...
+
+    async def get_reply(self, key: str) -> Reply | None:
+        """Look a reply up."""
+        ...
+
+    async def put_reply(self, key: str, reply: Reply) -> None:
+        """Store a reply; it is durable on return. A second reply under a key is ignored."""
+        ...
+
+    def replies(self) -> AsyncIterator[tuple[str, Reply]]:
+        """All cached replies."""
+        ...
+
+    async def close(self) -> None:
+        """Write what is queued and let go of the store."""
+        ...

@@ -1,0 +1,1 @@
+"""Conformance suites for those who write selectors, providers, judges or stores."""
