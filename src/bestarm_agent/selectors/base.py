@@ -42,12 +42,15 @@ class Selector(ABC):
         exogenous: whether the example is drawn without regard to any score (uniformly among the
             candidate's unseen ones, or by a fixed random order). Only then do the intervals hold at
             every stopping time, and only then may they stop a run.
+        anytime: whether the rule asks the same pairs whatever ``Problem.budget`` is. A rule that
+            plans for a budget sets False: its answer is meant for the end of that budget.
         problem: what the selector was told at the start.
         table: everything asked and told so far; read only for callers.
     """
 
     name: ClassVar[str]
     exogenous: ClassVar[bool] = True
+    anytime: ClassVar[bool] = True
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -243,6 +246,8 @@ class Selector(ABC):
 
         A void trial is unknown for good and enters as anything in [0, 1].
         """
+        if not self.problem.track_intervals:
+            return
         table, row = self.table, self.table.row(candidate)
         at = self._prefix[candidate]
         while at < len(row) and table.state[row[at]] != State.PENDING:

@@ -149,6 +149,8 @@ class Problem:
         budget: number of pairs that may be asked in all, if known. Fixed-budget rules need it.
         stop_when_separated: whether to stop asking once the best is separated from the rest.
         costs: (K,) expected cost of one pull of each candidate, > 0, if known.
+        track_intervals: whether to compute intervals. Without them every interval is [0, 1] and a
+            tell costs a fraction: for simulations that read point estimates only.
     """
 
     n_candidates: int
@@ -158,6 +160,7 @@ class Problem:
     budget: int | None = None
     stop_when_separated: bool = False
     costs: tuple[float, ...] | None = None
+    track_intervals: bool = True
 
     def __post_init__(self) -> None:
         """Check the ranges given above; raises ValueError."""
@@ -169,3 +172,5 @@ class Problem:
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
         if self.budget is not None and self.budget < 1:
             raise ValueError(f"budget must be at least 1 pull, got {self.budget}")
+        if self.stop_when_separated and not self.track_intervals:
+            raise ValueError("stop_when_separated needs intervals; set track_intervals=True")
