@@ -11,6 +11,11 @@ from bestarm_agent.selectors.types import Ask, BoolArray, FloatArray, IntArray, 
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
+# plain integers for the paths that every pull takes: looking an enum member up costs as much as
+# reading an array (Python 3.11)
+_UNSEEN, _PENDING, _DONE, _FAILED, _VOID = (int(state) for state in State)
+_OUTCOMES = (_DONE, _FAILED, _VOID)
+
 
 def _with_room(old: NDArray[_Scalar], *shape: int) -> NDArray[_Scalar]:
     """Return ``old`` if it is at least as large as ``shape``, else a zero-padded larger copy.
@@ -77,14 +82,14 @@ class ScoreTable:
             )
         if not (0 <= i < self.n_candidates and 0 <= j < self.n_examples):
             raise ValueError(f"{ask.pair} lies outside {self.n_candidates} x {self.n_examples}")
-        if self._cells[i, j] != State.UNSEEN:
+        if self._cells[i, j] != _UNSEEN:
             raise ValueError(f"{ask.pair} was asked before; a pair is asked at most once")
         self._reserve(ask.seq + 1)
         self.n_asked += 1
         self._candidate[ask.seq], self._example[ask.seq] = i, j
         self._propensity[ask.seq] = np.nan if ask.propensity is None else ask.propensity
-        self._state[ask.seq] = self._cells[i, j] = State.PENDING
-        self._by_state[State.PENDING, i] += 1
+        self._state[ask.seq] = self._cells[i, j] = _PENDING
+        self._by_state[_PENDING, i] += 1
         self._rows[i].append(ask.seq)
 
     def tell(self, tell: Tell) -> bool:
@@ -98,21 +103,21 @@ class ScoreTable:
         """
         if not 0 <= tell.seq < self.n_asked:
             raise ValueError(f"nothing was asked under number {tell.seq} (asked: {self.n_asked})")
-        if tell.state not in (State.DONE, State.FAILED, State.VOID):
+        if tell.state not in _OUTCOMES:
             raise ValueError(f"a told state is DONE, FAILED or VOID, got {tell.state!r}")
         if not 0.0 <= tell.score <= 1.0:  # NaN fails this too
             raise ValueError(f"score must be in [0, 1], got {tell.score} for ask {tell.seq}")
         if not 0.0 <= tell.cost < np.inf:
             raise ValueError(f"cost must be finite and >= 0, got {tell.cost} for ask {tell.seq}")
-        if self._state[tell.seq] != State.PENDING:
+        if self._state[tell.seq] != _PENDING:
             return False
         i = int(self._candidate[tell.seq])
         self._state[tell.seq] = self._cells[i, self._example[tell.seq]] = tell.state
-        self._by_state[State.PENDING, i] -= 1
+        self._by_state[_PENDING, i] -= 1
         self._by_state[tell.state, i] += 1
         self._cost[tell.seq] = tell.cost
         self._spent[i] += tell.cost
-        if tell.state != State.VOID:
+        if tell.state != _VOID:
             self._score[tell.seq] = tell.score
             self._total[i] += tell.score
         return True
@@ -206,12 +211,12 @@ class ScoreTable:
     def tally(self, candidate: int) -> tuple[int, float, int, int]:
         """One candidate's (number of scores, their sum, pending asks, void trials)."""
         counts = self._by_state[:, candidate]
-        scored = int(counts[State.DONE] + counts[State.FAILED])
+        scored = int(counts[_DONE] + counts[_FAILED])
         return (
             scored,
             float(self._total[candidate]),
-            int(counts[State.PENDING]),
-            int(counts[State.VOID]),
+            int(counts[_PENDING]),
+            int(counts[_VOID]),
         )
 
     def row(self, candidate: int) -> list[int]:
@@ -235,6 +240,8 @@ class ScoreTable:
         return grid
 
     def _reserve(self, n_trials: int) -> None:
+        if n_trials <= len(self._candidate):
+            return
         self._candidate = _with_room(self._candidate, n_trials)
         self._example = _with_room(self._example, n_trials)
         self._state = _with_room(self._state, n_trials)
