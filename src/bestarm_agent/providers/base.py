@@ -21,6 +21,9 @@ class Capabilities:
         seed: whether a seed makes one call reproducible by itself.
         priced: whether ``bound`` knows dollars.
         in_flight: calls that the provider can usefully hold at once.
+        queued: whether calls may wait in a local queue, so that no time-out applies to them.
+        by_example: whether the reply depends on the example's id besides the request's content, as
+            with records played back; then the id belongs into the key of the reply cache.
     """
 
     params: frozenset[str]
@@ -29,6 +32,8 @@ class Capabilities:
     seed: bool = False
     priced: bool = True
     in_flight: int = 64
+    queued: bool = False
+    by_example: bool = False
 
 
 class Provider(Protocol):
