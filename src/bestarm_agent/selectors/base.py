@@ -156,7 +156,7 @@ class Selector(ABC):
         """
         if self.table.n_candidates == 0:
             raise ValueError("there is no candidate to choose from; add one first")
-        order = self._ranking()
+        order = self.ranking()
         tied = self._tied_with(order[0])
         return Verdict(
             best=order[0],
@@ -166,6 +166,11 @@ class Selector(ABC):
             confidence=self.problem.confidence,
             guarantee=self._guarantee(),
         )
+
+    def ranking(self) -> list[int]:
+        """Candidates by falling estimate; those without one last, ties by index."""
+        means = np.nan_to_num(self._means(), nan=-1.0)
+        return [int(i) for i in np.argsort(-means, kind="stable")]
 
     def stopped(self) -> Stop | None:
         """Say why nothing will be asked any more, or None while that may still happen."""
@@ -214,11 +219,6 @@ class Selector(ABC):
             return Guarantee.EXACT
         return Guarantee.ANYTIME_VALID if self.exogenous else Guarantee.HEURISTIC
 
-    def _ranking(self) -> list[int]:
-        """Candidates by falling estimate; those without one last, ties by index."""
-        means = np.nan_to_num(self._means(), nan=-1.0)
-        return [int(i) for i in np.argsort(-means, kind="stable")]
-
     def _tied_with(self, best: int) -> tuple[int, ...]:
         """The candidates that ``best`` is not shown to beat."""
         lower, upper = self._bounds()
@@ -232,7 +232,7 @@ class Selector(ABC):
             return False
         if self._separated is None:
             valid = self._guarantee() is not Guarantee.HEURISTIC
-            self._separated = valid and not self._tied_with(self._ranking()[0])
+            self._separated = valid and not self._tied_with(self.ranking()[0])
         return self._separated
 
     def _register(self, ask: Ask) -> None:
