@@ -15,8 +15,11 @@ Arguments of the Python API that break a documented rule raise ``ValueError``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import StrEnum
 
+_MOST_NAMES = 12
 
 class BestarmError(Exception):
     """Base of all errors raised on purpose.
@@ -124,3 +127,26 @@ class JudgeError(BestarmError):
         self.kind = kind
         self.blame = blame
         self.transient = transient
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which ``known`` names come nearest to an unknown one: the way out of an error message.
+
+    Example:
+        >>> nearest("exat", ["exact", "numeric"])
+        'did you mean `exact`?'
+        >>> nearest("bleu", ["exact", "numeric"])
+        'there are `exact`, `numeric`'
+    """
+    names = sorted(set(known))
+    close = get_close_matches(name, names, n=3) or get_close_matches(name.lower(), names, n=3)
+    if close:
+        return f"did you mean {_listed(close, ' or ')}?"
+    if not names:
+        return "there are none"
+    more = ", ..." if len(names) > _MOST_NAMES else ""
+    return f"there are {_listed(names[:_MOST_NAMES], ', ')}{more}"
+
+
+def _listed(names: Iterable[str], separator: str) -> str:
+    return separator.join(f"`{name}`" for name in names)
