@@ -33,6 +33,7 @@ class UcbE(Selector):
         ValueError: ``eta`` is not positive.
 
     Example:
+        >>> from bestarm_agent.selectors.types import Problem, State, Tell
         >>> selector = UcbE(Problem(n_candidates=3, n_examples=10))
         >>> [ask] = selector.ask()
         >>> selector.tell([Tell(ask.seq, State.DONE, score=1.0)])

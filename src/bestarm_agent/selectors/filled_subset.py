@@ -1,0 +1,48 @@
+"""Filled Subset: evaluate one random example after the other on all candidates.
+
+Zhou et al. 2024, "On Speeding Up Language Model Evaluation", Algorithm 4. A baseline: every
+comparison is on common examples, but nothing is learned about where to spend.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.order import SharedOrder
+from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem
+
+
+class FilledSubset(Selector):
+    """All candidates on one random example, then on the next.
+
+    The candidate with the fewest asks comes next (ties at random), on its first unseen example of
+    one shared random order. So candidates that join late, or were not available for a while, catch
+    up on the examples that the others have seen.
+
+    In flight: a pending pair is seen; nothing else changes, since no score is looked at.
+
+    Example:
+        >>> selector = FilledSubset(Problem(n_candidates=3, n_examples=10))
+        >>> asks = selector.ask(3)
+        >>> len({ask.pair.example for ask in asks}), len({ask.pair.candidate for ask in asks})
+        (1, 3)
+    """
+
+    name: ClassVar[str] = "filled-subset"
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self._order = SharedOrder(self.table, problem.seed)
+
+    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        unseen = np.where(allowed, self.table.n_unseen, -1)
+        fewest = np.flatnonzero(unseen == unseen.max())
+        candidate = int(fewest[rng.integers(len(fewest))])
+        propensity = 1.0 / int(unseen[candidate])  # a random order: any unseen one may be next
+        return Choice(Pair(candidate, self._order.next_of(candidate)), propensity, "fill")
+
+    def _grown(self) -> None:
+        self._order.grow()

@@ -1,0 +1,106 @@
+"""Every selection rule by its name, made from user-given parameters."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.filled_subset import FilledSubset
+from bestarm_agent.selectors.row_mean import RowMean
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.selectors.ucb_e import UcbE
+
+_RULES: tuple[type[Selector], ...] = (UcbE, RowMean, FilledSubset)
+
+SELECTORS: Final[Mapping[str, type[Selector]]] = MappingProxyType(
+    {rule.name: rule for rule in _RULES}
+)
+
+
+def selector_names() -> tuple[str, ...]:
+    """Return the names of all selection rules, sorted."""
+    return tuple(sorted(SELECTORS))
+
+
+def selector_params(name: str) -> dict[str, inspect.Parameter]:
+    """Return what a rule can be given besides the problem: name, default and annotation of each.
+
+    Raises:
+        ValueError: there is no rule of that name; the nearest names are given.
+    """
+    signature = inspect.signature(_rule(name), eval_str=True)
+    return {
+        key: param
+        for key, param in signature.parameters.items()
+        if param.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def make_selector(name: str, problem: Problem, **params: Any) -> Selector:  # noqa: ANN401
+    """Make a selection rule by name.
+
+    Args:
+        name: one of ``selector_names()``.
+        problem: K, N, seed and the rest.
+        params: the rule's own parameters; see its class.
+
+    Raises:
+        ValueError: unknown rule, unknown or ill-typed parameter, or a value that the rule refuses.
+
+    Example:
+        >>> make_selector("ucb-e", Problem(n_candidates=3, n_examples=10), eta=2.0).eta
+        2.0
+        >>> make_selector("ucb", Problem(n_candidates=3, n_examples=10))
+        Traceback (most recent call last):
+        ValueError: there is no selector 'ucb'; did you mean 'ucb-e'?...
+    """
+    rule, known = _rule(name), selector_params(name)
+    for key, value in params.items():
+        if key not in known:
+            raise ValueError(f"selector {name!r} has no parameter {key!r}; {_hint(key, known)}")
+        kind = get_type_hints(rule.__init__)[key]
+        if not _fits(value, kind):
+            raise ValueError(
+                f"parameter {key!r} of selector {name!r} must be {_spell(kind)}, got {value!r}"
+            )
+    return rule(problem, **params)
+
+
+def _rule(name: str) -> type[Selector]:
+    if name not in SELECTORS:
+        raise ValueError(f"there is no selector {name!r}; {_hint(name, SELECTORS)}")
+    return SELECTORS[name]
+
+
+def _hint(word: str, known: Mapping[str, object]) -> str:
+    """Name the nearest words, and all of them."""
+    if not known:
+        return "it takes none"
+    near = get_close_matches(word, known, n=3, cutoff=0.5)
+    ask = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return f"{ask}known: {', '.join(sorted(known))}"
+
+
+def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - a type or a typing construct
+    if get_origin(kind) in (Union, UnionType):
+        return any(_fits(value, part) for part in get_args(kind))
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, int | float)
+    return isinstance(value, kind)
+
+
+def _spell(kind: Any) -> str:  # noqa: ANN401
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_spell(part) for part in get_args(kind))
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    words = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
+    return words.get(kind, f"of type {kind.__name__}")
