@@ -78,11 +78,23 @@ class Spend:
         )
 
     def __sub__(self, other: Spend) -> Spend:
-        return self + other.scaled(-1)
+        return Spend(
+            self.pulls - other.pulls,
+            self.calls - other.calls,
+            self.tokens - other.tokens,
+            self.usd_nanos - other.usd_nanos,
+            self.gpu_seconds - other.gpu_seconds,
+        )
 
-    def scaled(self, factor: int) -> Spend:
-        """Return ``factor`` times this."""
-        return Spend(*(getattr(self, field.name) * factor for field in fields(self)))
+    def capped(self, cap: Spend) -> Spend:
+        """Return the smaller of the two, amount by amount."""
+        return Spend(
+            min(self.pulls, cap.pulls),
+            min(self.calls, cap.calls),
+            min(self.tokens, cap.tokens),
+            min(self.usd_nanos, cap.usd_nanos),
+            min(self.gpu_seconds, cap.gpu_seconds),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +118,13 @@ class Budget:
     seconds: float | None = None
 
     def extended(self, more: Budget) -> Budget:
-        """Return these caps raised by ``more``; a cap that ``more`` leaves open stays as it is."""
+        """Return these caps raised by ``more``.
+
+        A cap that ``more`` leaves open stays as it is, and what has no cap gets none.
+        """
         changes: dict[str, int | float] = {}
         for field in fields(self):
-            extra = getattr(more, field.name)
-            if extra is not None:
-                changes[field.name] = (getattr(self, field.name) or 0) + extra
+            cap, extra = getattr(self, field.name), getattr(more, field.name)
+            if cap is not None and extra is not None:
+                changes[field.name] = cap + extra
         return replace(self, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,82 @@
+"""How many calls may be under way at once, with first come, first served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Gate:
+    """A counted gate that says how much room it has.
+
+    New work is let in by ``enter`` only where ``free`` says so; work that comes back after waiting
+    outside (a backoff) queues in ``reenter`` and goes before new work.
+
+    Args:
+        capacity: how many may be inside, >= 1.
+
+    Raises:
+        ValueError: ``capacity`` < 1.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"in_flight must be at least 1, got {capacity}")
+        self.capacity = capacity
+        self.inside = 0
+        self._returning: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def free(self) -> int:
+        """How many new ones may enter now, >= 0."""
+        return max(0, self.capacity - self.inside - len(self._returning))
+
+    def enter(self) -> None:
+        """Go in without waiting; the caller has looked at ``free``."""
+        self.inside += 1
+
+    async def reenter(self) -> None:
+        """Wait for room, then go in."""
+        if self.inside < self.capacity and not self._returning:
+            self.inside += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._returning.append(turn)
+        try:
+            await turn  # whoever leaves hands its place over, so `inside` stays right
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # the place had been handed over already
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Go out, and let the longest-waiting one in."""
+        while self._returning:
+            turn = self._returning.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.inside -= 1
+
+
+class Slot:
+    """One call's place inside several gates, given up while it waits for something else."""
+
+    def __init__(self, *gates: Gate) -> None:
+        self._gates = gates
+        self._inside = 0  # the first so many gates are passed
+        for gate in gates:
+            gate.enter()
+            self._inside += 1
+
+    def leave(self) -> None:
+        """Go out of every gate; does nothing if already out."""
+        while self._inside:
+            self._inside -= 1
+            self._gates[self._inside].leave()
+
+    async def reenter(self) -> None:
+        """Wait for room in every gate, in order."""
+        for gate in self._gates[self._inside :]:
+            await gate.reenter()
+            self._inside += 1

@@ -1,0 +1,54 @@
+"""Why calls wait, for people: a run that looks stuck is the complaint about every evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Calls of one provider that wait for the same reason.
+
+    Attributes:
+        provider: the provider's name.
+        reason: "backing off after rate-limited", ...
+        count: how many calls wait.
+        seconds: until the first of them goes on, >= 0.
+    """
+
+    provider: str
+    reason: str
+    count: int
+    seconds: float
+
+
+class WaitBoard:
+    """Where waiting calls say so."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, tuple[str, str, float]] = {}
+        self._next_id = 0
+
+    @contextmanager
+    def waiting(self, provider: str, reason: str, until: float) -> Iterator[None]:
+        """Be listed until the block ends; ``until`` is in the clock's seconds."""
+        self._next_id += 1
+        me = self._next_id
+        self._waiting[me] = (provider, reason, until)
+        try:
+            yield
+        finally:
+            del self._waiting[me]
+
+    def summary(self, now: float) -> tuple[Wait, ...]:
+        """Group what waits by provider and reason, the soonest first."""
+        groups: dict[tuple[str, str], list[float]] = {}
+        for provider, reason, until in self._waiting.values():
+            groups.setdefault((provider, reason), []).append(until)
+        waits = (
+            Wait(provider, reason, len(untils), max(0.0, min(untils) - now))
+            for (provider, reason), untils in groups.items()
+        )
+        return tuple(sorted(waits, key=lambda wait: wait.seconds))

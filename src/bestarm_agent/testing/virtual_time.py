@@ -1,0 +1,74 @@
+"""An event loop whose time jumps to the next timer: minutes of rate limits pass in milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Never sleeps for a timer; tells the loop how much time it skipped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Poll; if nothing is ready, skip the time until the next timer."""
+        if timeout is None:
+            return super().select(None)
+        ready = super().select(0)
+        if not ready and timeout > 0:
+            self.skipped += timeout
+        return ready
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop that starts at time 0 and waits for nothing but real I/O.
+
+    Threads are not waited for while a timer is pending: use it with in-memory stores.
+    """
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        """Virtual seconds since the loop began."""
+        return self._jumping.skipped
+
+
+class LoopClock:
+    """A ``Clock`` that shows the running loop's time, virtual or not."""
+
+    def now(self) -> float:
+        """Seconds since the loop began."""
+        return asyncio.get_running_loop().time()
+
+    def utc(self) -> str:
+        """The loop's time as if it had begun with the year 2026."""
+        minutes, seconds = divmod(int(self.now()), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"2026-01-01T{hours:02}:{minutes:02}:{seconds:02}+00:00"
+
+    async def sleep(self, seconds: float) -> None:
+        """Let ``seconds`` of loop time pass."""
+        await asyncio.sleep(seconds)
+
+
+def run_virtual(main: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine to its end in virtual time.
+
+    Example:
+        >>> async def nap() -> float:
+        ...     await asyncio.sleep(3600)
+        ...     return asyncio.get_running_loop().time()
+        >>> run_virtual(nap())
+        3600.0
+    """
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)

@@ -1,0 +1,189 @@
+"""Retries: what is repeated, how long it waits, and what every attempt costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from bestarm_agent.domain.exchange import Reply, Request
+from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.schedule.caller import Attempts, BudgetEndedError, Caller, RetryPolicy
+from bestarm_agent.schedule.gate import Gate, Slot
+from bestarm_agent.schedule.ledger import Ledger
+from bestarm_agent.schedule.waits import WaitBoard
+from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+
+BOUND = Spend(calls=1, tokens=100, usd_nanos=1000)
+ANSWER = Reply("42", usage=Usage(input=7, output=3), usd_nanos=50)
+
+
+class Scripted:
+    """Answers with a script of replies, errors and exceptions."""
+
+    name = "scripted"
+
+    def __init__(self, script: Sequence[Reply | Exception | float]) -> None:
+        self.script = list(script)
+        self.sent_at: list[float] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+    def check(self, model: str) -> None:
+        return None
+
+    def capabilities(self, model: str) -> Capabilities:
+        return Capabilities(frozenset())
+
+    def fingerprint(self, model: str) -> str:
+        return "scripted"
+
+    def bound(self, request: Request) -> Spend:
+        return BOUND
+
+    async def generate(self, request: Request) -> Reply:
+        self.sent_at.append(asyncio.get_running_loop().time())
+        step = self.script.pop(0)
+        if isinstance(step, float):
+            await asyncio.sleep(step)
+            return ANSWER
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+def failure(kind: FailureKind, **options: object) -> ProviderError:
+    return ProviderError("it failed", kind=kind, **options)  # type: ignore[arg-type]
+
+
+BUSY = failure(FailureKind.OVERLOADED, transient=True)
+
+
+class Scene:
+    """One caller with everything around it, and one request to send."""
+
+    def __init__(
+        self, script: Sequence[Reply | Exception | float], budget: Budget | None = None
+    ) -> None:
+        self.provider = Scripted(script)
+        self.ledger = Ledger(budget or Budget())
+        self.board = WaitBoard()
+        self.gate = Gate(4)
+        self.caller = Caller(
+            self.provider, self.ledger, RetryPolicy(max_attempts=3), LoopClock(), self.board
+        )
+        self.attempts = Attempts(self.ledger.reserve(BOUND + Spend(pulls=1)))
+        self.gate_while_waiting: list[int] = []
+
+    async def call(self) -> Reply:
+        slot = Slot(self.gate)
+        watcher = asyncio.create_task(self._watch())
+        try:
+            return await self.caller.call(Request("m", text="?"), slot, self.attempts)
+        finally:
+            watcher.cancel()
+            slot.leave()
+
+    async def _watch(self) -> None:
+        while True:
+            if self.board.summary(0.0):
+                self.gate_while_waiting.append(self.gate.inside)
+            await asyncio.sleep(0.1)
+
+
+def test_an_answer_is_booked_at_what_it_cost() -> None:
+    scene = Scene([ANSWER])
+    assert run_virtual(scene.call()) is ANSWER
+    assert scene.attempts.spend == Spend(pulls=1, calls=1, tokens=10, usd_nanos=50)
+    assert scene.ledger.spent == scene.attempts.spend
+    assert scene.ledger.balance().outstanding == Spend()
+
+
+def test_a_transient_failure_is_repeated_after_a_growing_wait_outside_the_gate() -> None:
+    scene = Scene([BUSY, BUSY, ANSWER])
+    run_virtual(scene.call())
+    first, second, third = scene.provider.sent_at
+    assert 0.5 <= second - first <= 1.0
+    assert 1.0 <= third - second <= 1.5
+    assert scene.attempts.spend == Spend(pulls=1, calls=3, tokens=10, usd_nanos=50)
+    assert scene.gate_while_waiting
+    assert set(scene.gate_while_waiting) == {0}
+
+
+def test_a_wait_that_the_provider_asks_for_is_kept() -> None:
+    limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=30.0)
+    scene = Scene([limited, ANSWER])
+    run_virtual(scene.call())
+    assert scene.provider.sent_at[1] - scene.provider.sent_at[0] >= 30.0
+
+
+def test_a_wait_beyond_all_patience_fails_at_once() -> None:
+    limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=3600.0)
+    scene = Scene([limited, ANSWER])
+    with pytest.raises(ProviderError):
+        run_virtual(scene.call())
+    assert len(scene.provider.sent_at) == 1
+
+
+def test_attempts_end() -> None:
+    scene = Scene([BUSY, BUSY, BUSY, ANSWER])
+    with pytest.raises(ProviderError, match="it failed"):
+        run_virtual(scene.call())
+    assert scene.attempts.spend.calls == 3
+
+
+def test_what_cannot_succeed_is_not_repeated() -> None:
+    scene = Scene([failure(FailureKind.AUTHENTICATION, fatal=True), ANSWER])
+    with pytest.raises(ProviderError):
+        run_virtual(scene.call())
+    assert scene.attempts.spend.calls == 1
+
+
+def test_a_timeout_counts_as_billed_in_full() -> None:
+    scene = Scene([500.0, ANSWER])
+    run_virtual(scene.call())
+    assert scene.attempts.spend.usd_nanos == BOUND.usd_nanos + 50
+
+
+def test_a_retry_that_the_budget_cannot_pay_is_not_sent() -> None:
+    scene = Scene([BUSY, ANSWER], Budget(calls=1))
+    with pytest.raises(BudgetEndedError):
+        run_virtual(scene.call())
+    assert len(scene.provider.sent_at) == 1
+    assert scene.attempts.spend == Spend(pulls=1, calls=1)
+
+
+def test_an_unexpected_exception_is_blamed_on_the_harness() -> None:
+    scene = Scene([RuntimeError("bug")])
+    with pytest.raises(ProviderError, match="RuntimeError: bug") as caught:
+        run_virtual(scene.call())
+    assert caught.value.blame is Blame.HARNESS
+
+
+def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
+    scene = Scene([1000.0])
+
+    async def interrupted() -> None:
+        task = asyncio.create_task(scene.call())
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run_virtual(interrupted())
+    assert scene.ledger.spent == BOUND + Spend(pulls=1)
+    assert scene.gate.inside == 0

@@ -1,0 +1,77 @@
+"""Gates keep their capacity through waiting, handing over and cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bestarm_agent.schedule.gate import Gate, Slot
+
+
+def test_capacity_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="in_flight must be at least 1, got 0"):
+        Gate(0)
+
+
+def test_returning_work_goes_before_new_work() -> None:
+    async def scene() -> tuple[int, int]:
+        gate = Gate(1)
+        first, second = Slot(gate), None
+        waiting = asyncio.create_task(gate.reenter())
+        await asyncio.sleep(0)
+        before = gate.free
+        first.leave()
+        await waiting
+        assert second is None
+        return before, gate.inside
+
+    assert asyncio.run(scene()) == (0, 1)
+
+
+def test_returning_work_is_served_in_order() -> None:
+    async def scene() -> list[str]:
+        gate, order = Gate(1), list[str]()
+        gate.enter()
+
+        async def come_back(name: str) -> None:
+            await gate.reenter()
+            order.append(name)
+            gate.leave()
+
+        async with asyncio.TaskGroup() as tasks:
+            for name in "abc":
+                tasks.create_task(come_back(name))
+            await asyncio.sleep(0)
+            gate.leave()
+        assert gate.inside == 0
+        return order
+
+    assert asyncio.run(scene()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("handed_over_first", [False, True])
+def test_a_cancelled_wait_loses_no_place(handed_over_first: bool) -> None:
+    async def scene() -> int:
+        gate = Gate(1)
+        gate.enter()
+        waiting = asyncio.create_task(gate.reenter())
+        await asyncio.sleep(0)
+        if handed_over_first:
+            gate.leave()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        if not handed_over_first:
+            gate.leave()
+        return gate.inside
+
+    assert asyncio.run(scene()) == 0
+
+
+def test_a_slot_leaves_every_gate_once() -> None:
+    one, other = Gate(2), Gate(2)
+    slot = Slot(one, other)
+    slot.leave()
+    slot.leave()
+    assert (one.inside, other.inside) == (0, 0)

@@ -1,0 +1,77 @@
+"""The budget is a hard cap, and every reserved amount is accounted for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.schedule.ledger import Ledger, Reservation
+
+
+def test_a_reservation_counts_against_the_cap_until_it_is_settled() -> None:
+    ledger = Ledger(Budget(usd_nanos=100))
+    first = ledger.reserve(Spend(usd_nanos=60))
+    assert first is not None
+    assert ledger.reserve(Spend(usd_nanos=60)) is None
+    ledger.settle(first, Spend(usd_nanos=10))
+    assert ledger.reserve(Spend(usd_nanos=90)) is not None
+
+
+def test_earlier_sittings_count() -> None:
+    ledger = Ledger(Budget(calls=3), spent=Spend(calls=2))
+    assert ledger.reserve(Spend(calls=1)) is not None
+    assert ledger.reserve(Spend(calls=1)) is None
+
+
+def test_a_reservation_is_settled_once() -> None:
+    ledger = Ledger(Budget())
+    reservation = ledger.reserve(Spend(calls=1))
+    assert reservation is not None
+    ledger.release(reservation)
+    with pytest.raises(ValueError, match="settled or released before"):
+        ledger.settle(reservation, Spend(calls=1))
+
+
+def test_extending_raises_the_cap_that_was_set_and_sets_no_other() -> None:
+    ledger = Ledger(Budget(calls=1))
+    ledger.extend(Budget(calls=2, tokens=5))
+    assert ledger.budget == Budget(calls=3)
+
+
+def test_room_is_how_often_an_amount_fits() -> None:
+    ledger = Ledger(Budget(pulls=10, tokens=100), spent=Spend(pulls=4, tokens=50))
+    assert ledger.room_for(Spend(pulls=1, tokens=20), 64) == 2
+    assert ledger.room_for(Spend(pulls=1), 64) == 6
+    assert ledger.room_for(Spend(calls=1), 64) == 64
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 60), st.booleans()), max_size=60))
+def test_the_cap_holds_and_the_books_reconcile(steps: list[tuple[int, int, bool]]) -> None:
+    cap = 200
+    ledger = Ledger(Budget(tokens=cap))
+    held: list[Reservation] = []
+    for bound, actual, settle_oldest in steps:
+        reservation = ledger.reserve(Spend(tokens=bound))
+        if reservation is not None:
+            held.append(reservation)
+        if settle_oldest and held:
+            oldest = held.pop(0)
+            ledger.settle(oldest, Spend(tokens=min(actual, oldest.amount.tokens)))
+        balance = ledger.balance()
+        assert balance.spent.tokens + balance.outstanding.tokens <= cap
+        assert balance.reserved_ever == balance.settled + balance.refunded + balance.outstanding
+        assert balance.overrun == Spend()
+    for reservation in held:
+        ledger.release(reservation)
+    assert ledger.balance().outstanding == Spend()
+
+
+def test_an_overrun_is_booked_and_shown() -> None:
+    ledger = Ledger(Budget(tokens=10))
+    reservation = ledger.reserve(Spend(tokens=5))
+    assert reservation is not None
+    ledger.settle(reservation, Spend(tokens=8))
+    balance = ledger.balance()
+    assert (balance.spent.tokens, balance.overrun.tokens) == (8, 3)
