@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from bestarm_agent.selectors.intervals import AskOrderIntervals
 from bestarm_agent.selectors.table import ScoreTable
 from bestarm_agent.selectors.types import (
     Ask,
@@ -23,7 +25,8 @@ from bestarm_agent.selectors.types import (
     Verdict,
 )
 from bestarm_agent.stats.keyed import KeyedRandom
-from bestarm_agent.stats.sequences import PopulationSequences
+
+_UNSEEN = int(State.UNSEEN)
 
 
 class Selector(ABC):
@@ -44,20 +47,24 @@ class Selector(ABC):
             every stopping time, and only then may they stop a run.
         anytime: whether the rule asks the same pairs whatever ``Problem.budget`` is. A rule that
             plans for a budget sets False: its answer is meant for the end of that budget.
-        problem: what the selector was told at the start.
+        top_k: how many candidates are wanted; 1 unless the rule looks for a set.
+        problem: what the selector was told at the start; ``budget`` may have grown.
         table: everything asked and told so far; read only for callers.
     """
 
     name: ClassVar[str]
     exogenous: ClassVar[bool] = True
     anytime: ClassVar[bool] = True
+    top_k: int = 1
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.table = ScoreTable(problem.n_candidates, problem.n_examples)
         self._random = KeyedRandom(problem.seed, "selector")
+        self._ties = KeyedRandom(problem.seed, "ties")
+        self._tie_ranks = self._ties.at(0).random(problem.n_candidates)
         self._generations = [problem.n_examples]  # examples that joined together
-        self._restart_sequences()
+        self._intervals = AskOrderIntervals(self.table, self._generations, problem)
         self._open = np.full(problem.n_candidates, True)
         self._separated: bool | None = None  # None: to be worked out again
 
@@ -90,7 +97,7 @@ class Selector(ABC):
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Say what would be asked next among the ``allowed`` (K,) candidates; changes nothing."""
         open_rows = self._open if allowed is None else self._open & allowed
-        if not open_rows.any() or self._is_separated():
+        if not open_rows.any() or self._is_separated() or self._is_complete():
             return None
         return self._choose(open_rows, self._random.at(self.table.n_asked))
 
@@ -112,7 +119,7 @@ class Selector(ABC):
         for result in results:
             if self.table.tell(result):
                 self._separated = None
-                self._advance(int(self.table.candidate[result.seq]))
+                self._intervals.advance(int(self.table.candidate[result.seq]))
                 self._told(result)
 
     def add_candidates(self, count: int) -> None:
@@ -120,7 +127,10 @@ class Selector(ABC):
 
         Intervals are joint over the candidates present; adding some starts a new statement.
         """
+        n_old = self.table.n_candidates
         self.table.add_candidates(count)
+        new_ranks = self._ties.at(n_old).random(count)
+        self._tie_ranks = np.concatenate([self._tie_ranks, new_ranks])
         self._regrow()
 
     def add_examples(self, count: int) -> None:
@@ -133,12 +143,23 @@ class Selector(ABC):
             self._generations.append(count)
         self._regrow()
 
+    def add_budget(self, count: int) -> None:
+        """Let rules that plan for ``Problem.budget`` count on ``count`` >= 0 more pairs.
+
+        Raises:
+            ValueError: ``count`` is negative, or no budget was given at the start.
+        """
+        if count < 0 or self.problem.budget is None:
+            raise ValueError(f"cannot add {count} pairs to a budget of {self.problem.budget}")
+        self.problem = replace(self.problem, budget=self.problem.budget + count)
+        self._grown()
+
     def estimates(self) -> Estimates:
         """Return point estimates and intervals of every candidate's mean over all N examples."""
         table = self.table
         lower, upper = self._bounds()
         return Estimates(
-            mean=self._means(),
+            mean=np.clip(self._means(), 0.0, 1.0),
             lower=lower.copy(),
             upper=upper.copy(),
             n=table.n_scored,
@@ -168,14 +189,23 @@ class Selector(ABC):
         )
 
     def ranking(self) -> list[int]:
-        """Candidates by falling estimate; those without one last, ties by index."""
-        means = np.nan_to_num(self._means(), nan=-1.0)
-        return [int(i) for i in np.argsort(-means, kind="stable")]
+        """Candidates by falling estimate, those without one last, ties at random.
+
+        Rules that drop candidates rank those they kept above those they dropped.
+        """
+        means = np.nan_to_num(self._means(), nan=-np.inf)
+        return [int(i) for i in np.lexsort((self._tie_ranks, -means))]
+
+    def top(self, count: int | None = None) -> tuple[int, ...]:
+        """The ``count`` best candidates, best first; as many as the rule looks for by default."""
+        return tuple(self.ranking()[: self.top_k if count is None else count])
 
     def stopped(self) -> Stop | None:
         """Say why nothing will be asked any more, or None while that may still happen."""
         if self._is_separated():
             return Stop.SEPARATED
+        if self._is_complete():
+            return Stop.BUDGET
         if not self._open.any() and not self.table.count(State.PENDING).any():
             return Stop.EXHAUSTED
         return None
@@ -194,7 +224,11 @@ class Selector(ABC):
         """Take note of an outcome; the table holds it already. Called once per ask."""
 
     def _grown(self) -> None:  # noqa: B027 - a hook
-        """Take note of new rows or columns; the table has them already."""
+        """Take note of new rows, columns or budget; the table and the problem have them already."""
+
+    def _is_complete(self) -> bool:
+        """Whether the rule has carried out its plan for the budget."""
+        return False
 
     def _means(self) -> FloatArray:
         """(K,) point estimates in [0, 1]; NaN where nothing is known."""
@@ -205,14 +239,14 @@ class Selector(ABC):
         n_unseen = self.table.n_unseen_of(candidate)
         row = self.table.cells[candidate]
         if 8 * n_unseen > len(row):  # a few tries find one, without scanning the row
-            while row[example := int(rng.integers(len(row)))] != State.UNSEEN:
+            while row[example := int(rng.integers(len(row)))] != _UNSEEN:
                 pass
         else:
             example = int(rng.choice(self.table.unseen(candidate)))
         return example, 1.0 / n_unseen
 
     def _bounds(self) -> tuple[FloatArray, FloatArray]:
-        return self._sequences.lower, self._sequences.upper
+        return self._intervals.lower, self._intervals.upper
 
     def _guarantee(self) -> Guarantee:
         if int(self.table.n_scored.min(initial=self.table.n_examples)) == self.table.n_examples:
@@ -227,13 +261,18 @@ class Selector(ABC):
         return tuple(int(i) for i in np.flatnonzero(reach))
 
     def _is_separated(self) -> bool:
-        """Whether the run may stop because the best is known; only valid intervals may do that."""
+        """Whether the run may stop because the best are known; only valid intervals may do that."""
         if not self.problem.stop_when_separated or self.table.n_candidates == 0:
             return False
         if self._separated is None:
-            valid = self._guarantee() is not Guarantee.HEURISTIC
-            self._separated = valid and not self._tied_with(self.ranking()[0])
+            self._separated = self._guarantee() is not Guarantee.HEURISTIC and self._stands_apart()
         return self._separated
+
+    def _stands_apart(self) -> bool:
+        """Whether each of the top candidates is shown to beat all others."""
+        ranking, (lower, upper) = self.ranking(), self._bounds()
+        chosen, others = ranking[: self.top_k], ranking[self.top_k :]
+        return not others or bool(lower[chosen].min() > upper[others].max())
 
     def _register(self, ask: Ask) -> None:
         self.table.ask(ask)
@@ -241,39 +280,11 @@ class Selector(ABC):
         self._open[candidate] = self.table.n_unseen_of(candidate) > 0
         self._asked(ask)
 
-    def _advance(self, candidate: int) -> None:
-        """Feed the intervals the longest resolved prefix of a row, in ask order.
-
-        A void trial is unknown for good and enters as anything in [0, 1].
-        """
-        if not self.problem.track_intervals:
-            return
-        table, row = self.table, self.table.row(candidate)
-        at = self._prefix[candidate]
-        while at < len(row) and table.state[row[at]] != State.PENDING:
-            score = float(table.score[row[at]])
-            is_void = table.state[row[at]] == State.VOID
-            low, high = (0.0, 1.0) if is_void else (score, score)
-            self._sequences.push(candidate, int(table.example[row[at]]), low, high)
-            at += 1
-        self._prefix[candidate] = at
-
     def _regrow(self) -> None:
-        self._restart_sequences()
+        self._intervals = AskOrderIntervals(self.table, self._generations, self.problem)
         self._open = self.table.n_unseen > 0
         self._separated = None
         self._grown()
-
-    def _restart_sequences(self) -> None:
-        """Begin one sequence per candidate, jointly valid at the asked confidence (union bound).
-
-        Examples are drawn uniformly within each generation, hence one stratum for each.
-        """
-        alpha = (1 - self.problem.confidence) / max(1, self.table.n_candidates)
-        self._sequences = PopulationSequences(self.table.n_candidates, self._generations, alpha)
-        self._prefix = [0] * self.table.n_candidates  # trials already fed in, per row
-        for candidate in range(self.table.n_candidates):
-            self._advance(candidate)
 
 
 def _both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:

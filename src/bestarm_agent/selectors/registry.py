@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from difflib import get_close_matches
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from bestarm_agent.errors import nearest
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.filled_subset import FilledSubset
 from bestarm_agent.selectors.row_mean import RowMean
@@ -56,12 +56,12 @@ def make_selector(name: str, problem: Problem, **params: Any) -> Selector:  # no
         2.0
         >>> make_selector("ucb", Problem(n_candidates=3, n_examples=10))
         Traceback (most recent call last):
-        ValueError: there is no selector 'ucb'; did you mean 'ucb-e'?...
+        ValueError: there is no selector 'ucb'; did you mean `ucb-e`?
     """
     rule, known = _rule(name), selector_params(name)
     for key, value in params.items():
         if key not in known:
-            raise ValueError(f"selector {name!r} has no parameter {key!r}; {_hint(key, known)}")
+            raise ValueError(f"selector {name!r} has no parameter {key!r}; {nearest(key, known)}")
         kind = get_type_hints(rule.__init__)[key]
         if not _fits(value, kind):
             raise ValueError(
@@ -72,17 +72,8 @@ def make_selector(name: str, problem: Problem, **params: Any) -> Selector:  # no
 
 def _rule(name: str) -> type[Selector]:
     if name not in SELECTORS:
-        raise ValueError(f"there is no selector {name!r}; {_hint(name, SELECTORS)}")
+        raise ValueError(f"there is no selector {name!r}; {nearest(name, SELECTORS)}")
     return SELECTORS[name]
-
-
-def _hint(word: str, known: Mapping[str, object]) -> str:
-    """Name the nearest words, and all of them."""
-    if not known:
-        return "it takes none"
-    near = get_close_matches(word, known, n=3, cutoff=0.5)
-    ask = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"{ask}known: {', '.join(sorted(known))}"
 
 
 def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - a type or a typing construct

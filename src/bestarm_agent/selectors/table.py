@@ -60,11 +60,13 @@ class ScoreTable:
         self._cells = np.zeros((n_candidates, n_examples), dtype=np.int8)
         self._candidate = np.zeros(64, dtype=np.int32)
         self._example = np.zeros(64, dtype=np.int32)
+        self._position = np.zeros(64, dtype=np.int32)
         self._state = np.zeros(64, dtype=np.int8)
         self._score = np.zeros(64)
         self._cost = np.zeros(64)
         self._propensity = np.zeros(64)
         self._by_state = np.zeros((len(State), n_candidates), dtype=np.int64)
+        self._n_trials = np.zeros(n_candidates, dtype=np.int64)
         self._total = np.zeros(n_candidates)
         self._spent = np.zeros(n_candidates)
         self._rows: list[list[int]] = [[] for _ in range(n_candidates)]
@@ -87,9 +89,11 @@ class ScoreTable:
         self._reserve(ask.seq + 1)
         self.n_asked += 1
         self._candidate[ask.seq], self._example[ask.seq] = i, j
+        self._position[ask.seq] = len(self._rows[i])
         self._propensity[ask.seq] = np.nan if ask.propensity is None else ask.propensity
         self._state[ask.seq] = self._cells[i, j] = _PENDING
         self._by_state[_PENDING, i] += 1
+        self._n_trials[i] += 1
         self._rows[i].append(ask.seq)
 
     def tell(self, tell: Tell) -> bool:
@@ -123,17 +127,18 @@ class ScoreTable:
         return True
 
     def add_candidates(self, count: int) -> None:
-        """Add unseen rows."""
+        """Add ``count`` >= 0 unseen rows."""
         self.n_candidates += count
         k = self.n_candidates
         self._cells = _with_room(self._cells, k, self.n_examples)
         self._by_state = _with_room(self._by_state, len(State), k)
+        self._n_trials = _with_room(self._n_trials, k)
         self._total = _with_room(self._total, k)
         self._spent = _with_room(self._spent, k)
         self._rows.extend([] for _ in range(count))
 
     def add_examples(self, count: int) -> None:
-        """Add unseen columns."""
+        """Add ``count`` >= 0 unseen columns."""
         self.n_examples += count
         self._cells = _with_room(self._cells, self.n_candidates, self.n_examples)
 
@@ -151,6 +156,11 @@ class ScoreTable:
     def example(self) -> NDArray[np.int32]:
         """(asked,) example of every trial, by ask number."""
         return self._example[: self.n_asked]
+
+    @property
+    def position(self) -> NDArray[np.int32]:
+        """(asked,) place of every trial in its ``row``, from 0, by ask number."""
+        return self._position[: self.n_asked]
 
     @property
     def state(self) -> NDArray[np.int8]:
@@ -175,17 +185,22 @@ class ScoreTable:
     @property
     def n_scored(self) -> IntArray:
         """(K,) number of DONE or FAILED trials."""
-        return self.count(State.DONE) + self.count(State.FAILED)
+        counts: IntArray = self._by_state[_DONE : _FAILED + 1, : self.n_candidates].sum(axis=0)
+        return counts
 
     def count(self, state: State) -> IntArray:
         """(K,) number of asked trials in ``state`` (not UNSEEN: see ``n_unseen``)."""
         return self._by_state[state, : self.n_candidates]
 
     @property
+    def n_trials(self) -> IntArray:
+        """(K,) number of asked trials, in whatever state."""
+        return self._n_trials[: self.n_candidates]
+
+    @property
     def n_unseen(self) -> IntArray:
         """(K,) number of cells that were never asked."""
-        asked: IntArray = self._by_state[State.PENDING :, : self.n_candidates].sum(axis=0)
-        return self.n_examples - asked
+        return self.n_examples - self.n_trials
 
     def n_unseen_of(self, candidate: int) -> int:
         """One candidate's number of cells that were never asked."""
@@ -225,17 +240,17 @@ class ScoreTable:
 
     def unseen(self, candidate: int) -> IntArray:
         """The examples that were never asked of a candidate, ascending."""
-        return np.flatnonzero(self.cells[candidate] == State.UNSEEN)
+        return np.flatnonzero(self.cells[candidate] == _UNSEEN)
 
     def observed(self) -> BoolArray:
         """(K, N) mask of the cells that hold a score (DONE or FAILED)."""
-        seen: BoolArray = np.isin(self.cells, (State.DONE, State.FAILED))
+        seen: BoolArray = np.isin(self.cells, (_DONE, _FAILED))
         return seen
 
     def matrix(self) -> FloatArray:
         """(K, N) scores in [0, 1]; NaN where no score was seen. Builds the whole grid."""
         grid = np.full((self.n_candidates, self.n_examples), np.nan)
-        seen = (self.state == State.DONE) | (self.state == State.FAILED)
+        seen = (self.state == _DONE) | (self.state == _FAILED)
         grid[self.candidate[seen], self.example[seen]] = self.score[seen]
         return grid
 
@@ -244,6 +259,7 @@ class ScoreTable:
             return
         self._candidate = _with_room(self._candidate, n_trials)
         self._example = _with_room(self._example, n_trials)
+        self._position = _with_room(self._position, n_trials)
         self._state = _with_room(self._state, n_trials)
         self._score = _with_room(self._score, n_trials)
         self._cost = _with_room(self._cost, n_trials)
@@ -252,5 +268,5 @@ class ScoreTable:
 
 def pending_pairs(table: ScoreTable) -> list[tuple[int, Pair]]:
     """List the asks in flight as (ask number, pair), in ask order."""
-    waiting = np.flatnonzero(table.state == State.PENDING)
+    waiting = np.flatnonzero(table.state == _PENDING)
     return [(int(s), Pair(int(table.candidate[s]), int(table.example[s]))) for s in waiting]

@@ -122,10 +122,11 @@ class Verdict:
 
 
 class Stop(StrEnum):
-    """Why a selector has nothing more to ask, ever, unless candidates or examples are added."""
+    """Why a selector asks nothing more, ever, unless candidates, examples or budget are added."""
 
     SEPARATED = "separated"  # the best beats all others at the asked confidence
     EXHAUSTED = "exhausted"  # no cell is left to ask
+    BUDGET = "budget"  # the rule has carried out its plan for the budget of pulls
     INDIFFERENT = "indifferent"  # the rest can differ by no more than the asked tolerance
 
 

@@ -1,0 +1,56 @@
+"""Confidence sequences over a score table, fed in ask order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bestarm_agent.selectors.table import ScoreTable
+from bestarm_agent.selectors.types import FloatArray, Problem, State
+from bestarm_agent.stats.sequences import PopulationSequences
+
+_PENDING, _VOID = int(State.PENDING), int(State.VOID)
+
+
+class AskOrderIntervals:
+    """Intervals of every candidate's mean, jointly valid at every time (union bound).
+
+    Each candidate's scores enter in the order of asking, as far as all of them are told: in order
+    of completion they would be biased whenever wrong answers take longer. A void trial is unknown
+    for good and enters as anything in [0, 1].
+
+    Args:
+        table: what was asked and told so far.
+        generations: numbers of examples that joined together; examples are drawn uniformly within
+            each generation, hence one stratum for each.
+        problem: gives the joint confidence, and whether to compute intervals at all.
+    """
+
+    def __init__(self, table: ScoreTable, generations: Sequence[int], problem: Problem) -> None:
+        n_rows = table.n_candidates
+        self._table = table
+        self._prefix = [0] * n_rows  # trials already fed in, per row
+        self._sequences: PopulationSequences | None = None
+        self.lower: FloatArray = np.zeros(n_rows)
+        self.upper: FloatArray = np.ones(n_rows)
+        if problem.track_intervals:
+            alpha = (1 - problem.confidence) / max(1, n_rows)
+            self._sequences = PopulationSequences(n_rows, generations, alpha)
+            self.lower, self.upper = self._sequences.lower, self._sequences.upper
+            for row in range(n_rows):
+                self.advance(row)
+
+    def advance(self, row: int) -> None:
+        """Feed in what a row has become able to tell."""
+        if self._sequences is None:
+            return
+        table, seqs = self._table, self._table.row(row)
+        state, scores = table.state, table.score
+        at = self._prefix[row]
+        while at < len(seqs) and (known := state[seqs[at]]) != _PENDING:
+            score = float(scores[seqs[at]])
+            low, high = (0.0, 1.0) if known == _VOID else (score, score)
+            self._sequences.push(row, int(table.example[seqs[at]]), low, high)
+            at += 1
+        self._prefix[row] = at
