@@ -21,6 +21,7 @@ from enum import StrEnum
 
 _MOST_NAMES = 12
 
+
 class BestarmError(Exception):
     """Base of all errors raised on purpose.
 
