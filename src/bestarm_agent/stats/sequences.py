@@ -109,8 +109,8 @@ class _StratumInterval:
         self.n_vague = 0  # values that are known as a range only
         self._size = size
         self._n_left = size
-        self._below = LowerBound(size, bets, alpha)  # of x
-        self._above = LowerBound(size, bets, alpha)  # of 1 - x
+        self._below = LowerBound(alpha, bets, size)  # of x
+        self._above = LowerBound(alpha, bets, size)  # of 1 - x
 
     def push(self, low: float, high: float) -> None:
         if self._n_left == 0:
