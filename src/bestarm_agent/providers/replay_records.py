@@ -1,0 +1,153 @@
+"""Recorded calls, given row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from bestarm_agent.config.documents import parse_options
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.exchange import Finish, Reply
+from bestarm_agent.domain.spend import Usage, nanos
+from bestarm_agent.errors import ConfigError, FailureKind
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A recorded failure.
+
+    Attributes:
+        kind: what went wrong.
+        message: one line for people.
+        retry_after: seconds that the provider asked to wait, or None.
+    """
+
+    kind: FailureKind
+    message: str
+    retry_after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One recorded call.
+
+    Attributes:
+        reply: what came back, with what it cost; for a failure, what it can have cost.
+        fault: how the call failed, or None.
+    """
+
+    reply: Reply
+    fault: Fault | None = None
+
+
+class Recording(Protocol):
+    """What was recorded for (candidate, example) pairs."""
+
+    def candidates(self) -> Sequence[str]:
+        """Names of the candidates that have records."""
+        ...
+
+    def knows(self, candidate: str) -> bool:
+        """Whether a candidate has records."""
+        ...
+
+    def attempts(self, candidate: str, example: str) -> Sequence[Record]:
+        """Calls recorded for one pair, in order; empty if there is none."""
+        ...
+
+    def priced(self, candidate: str) -> bool:
+        """Whether every record of a candidate says what it cost in dollars."""
+        ...
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+    candidate: str = Field(min_length=1)
+    example: str = Field(min_length=1)
+    text: str | None = None
+    score: float | None = Field(default=None, ge=0, le=1)
+    error: FailureKind | None = None
+    message: str = ""
+    retry_after: float | None = Field(default=None, ge=0)
+    finish: Finish = Finish.STOP
+    seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    input_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
+    usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    attempt: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _has_one_outcome(self) -> _Row:
+        answered = self.text is not None or self.score is not None
+        if answered == (self.error is not None):
+            raise ValueError("a row holds either `text` or `score` (or both), or else `error`")
+        if self.error is FailureKind.JUDGE_FAILED:
+            raise ValueError("`error` is about the model's call, and 'judge-failed' is not")
+        return self
+
+    def record(self) -> Record:
+        return Record(self._reply(), self._fault())
+
+    def _reply(self) -> Reply:
+        return Reply(
+            text=self.text or "",
+            finish=self.finish,
+            usage=Usage(input=self.input_tokens, output=self.output_tokens),
+            usd_nanos=None if self.usd is None else nanos(self.usd),
+            seconds=self.seconds,
+            model=self.candidate,
+            score=self.score,
+        )
+
+    def _fault(self) -> Fault | None:
+        if self.error is None:
+            return None
+        return Fault(self.error, self.message or "recorded failure", self.retry_after)
+
+
+class RowRecording:
+    """Records given row by row.
+
+    Args:
+        rows: JSON objects, each with the place it was read from, such as "answers.jsonl, line 3".
+
+    Raises:
+        ConfigError: a row breaks a rule, or the attempts at a pair are not numbered 1, 2, ...
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, Mapping[str, Json]]]) -> None:
+        self._attempts: dict[str, dict[str, tuple[Record, ...]]] = {}
+        self._unpriced: set[str] = set()
+        for where, values in rows:
+            row = parse_options(_Row, values, subject=where)
+            of_candidate = self._attempts.setdefault(row.candidate, {})
+            earlier = of_candidate.get(row.example, ())
+            if row.attempt != len(earlier) + 1:
+                raise ConfigError(
+                    f"{where}: `attempt` is {row.attempt}, but {len(earlier)} row(s) of candidate "
+                    f"{row.candidate!r} at example {row.example!r} come before it; delete one, or "
+                    "number the pair's rows 1, 2, ... in this order"
+                )
+            of_candidate[row.example] = (*earlier, row.record())
+            if row.usd is None:
+                self._unpriced.add(row.candidate)
+
+    def candidates(self) -> Sequence[str]:
+        """Names of the candidates that have records."""
+        return list(self._attempts)
+
+    def knows(self, candidate: str) -> bool:
+        """Whether a candidate has records."""
+        return candidate in self._attempts
+
+    def attempts(self, candidate: str, example: str) -> Sequence[Record]:
+        """Calls recorded for one pair, in order; empty if there is none."""
+        return self._attempts.get(candidate, {}).get(example, ())
+
+    def priced(self, candidate: str) -> bool:
+        """Whether every record of a candidate says what it cost in dollars."""
+        return candidate not in self._unpriced

@@ -1,0 +1,226 @@
+"""What every provider must do; inherit ``ProviderSuite`` and say how to build yours.
+
+::
+
+    class TestMyProvider(ProviderSuite):
+        @pytest.fixture
+        def case(self, tmp_path: Path) -> ProviderCase:
+            return ProviderCase(build=lambda: MyProvider(...), requests=[...])
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pytest
+
+from bestarm_agent.domain.exchange import Finish, Reply, Request
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers.base import Provider
+
+_T = TypeVar("_T")
+
+_CANDIDATES_OWN = {
+    FailureKind.REFUSED,
+    FailureKind.UNPARSABLE,
+    FailureKind.TOO_LONG,
+    FailureKind.CONTENT_FILTERED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCase:
+    """A provider to be tried, and what to try it with.
+
+    Attributes:
+        build: makes a new provider that has not been entered, each time over the same models.
+        requests: at least three different ones that it answers, each always in the same way, and
+            not before it has let other tasks of the loop run.
+        failing: requests that must fail with a ``ProviderError``.
+        nonsense: model names that ``check`` must refuse.
+        run: runs a coroutine to its end.
+    """
+
+    build: Callable[[], Provider]
+    requests: Sequence[Request]
+    failing: Sequence[Request] = ()
+    nonsense: Sequence[str] = ("no/such model",)
+    run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run
+
+
+async def answer_all(provider: Provider, requests: Sequence[Request]) -> list[Reply]:
+    """Send all requests at once and return the replies in the same order."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(provider.generate(request)) for request in requests]
+    return [task.result() for task in tasks]
+
+
+async def _answer_apart(provider: Provider, requests: Sequence[Request]) -> list[Reply]:
+    return [await provider.generate(request) for request in requests]
+
+
+def _spend(reply: Reply) -> Spend:
+    return Spend(
+        calls=1,
+        tokens=reply.usage.total,
+        usd_nanos=reply.usd_nanos or 0,
+        gpu_seconds=reply.gpu_seconds,
+    )
+
+
+class ProviderSuite:
+    """Contract of ``Provider``; a subclass in a test module gives the fixture ``case``."""
+
+    @pytest.fixture
+    def case(self) -> ProviderCase:
+        """The provider under test."""
+        raise NotImplementedError("a subclass of ProviderSuite must define the fixture `case`")
+
+    def _with(self, case: ProviderCase, use: Callable[[Provider], Coroutine[Any, Any, _T]]) -> _T:
+        async def main() -> _T:
+            async with case.build() as provider:
+                return await use(provider)
+
+        result: _T = case.run(main())
+        return result
+
+    def test_has_a_name_without_a_slash(self, case: ProviderCase) -> None:
+        """The first part of ``provider/model``."""
+        name = case.build().name
+        assert name
+        assert "/" not in name
+
+    def test_check_takes_the_models_that_answer(self, case: ProviderCase) -> None:
+        """And needs neither a call nor a running provider."""
+        provider = case.build()
+        for request in case.requests:
+            provider.check(request.model)
+
+    def test_check_refuses_nonsense(self, case: ProviderCase) -> None:
+        """With a message that names the model."""
+        provider = case.build()
+        for model in case.nonsense:
+            with pytest.raises(ConfigError) as caught:
+                provider.check(model)
+            assert model in str(caught.value)
+
+    def test_capabilities_are_sound(self, case: ProviderCase) -> None:
+        """And what a request uses is among them."""
+        provider = case.build()
+        for request in case.requests:
+            able = provider.capabilities(request.model)
+            assert able.in_flight >= 1
+            assert able.chat if request.messages else able.completion
+
+    def test_fingerprint_is_stable(self, case: ProviderCase) -> None:
+        """From call to call and from one provider object to the next."""
+        first, second = case.build(), case.build()
+        for model in {request.model for request in case.requests}:
+            assert first.fingerprint(model)
+            assert first.fingerprint(model) == first.fingerprint(model)
+            assert first.fingerprint(model) == second.fingerprint(model)
+
+    def test_bound_covers_what_is_spent(self, case: ProviderCase) -> None:
+        """Together and alone; dollars are bounded wherever the provider knows them."""
+
+        async def both(provider: Provider) -> list[Reply]:
+            together = await answer_all(provider, case.requests)
+            return together + await _answer_apart(provider, case.requests)
+
+        provider = case.build()
+        replies = self._with(case, both)
+        for request, reply in zip([*case.requests] * 2, replies, strict=True):
+            bound, spent = provider.bound(request), _spend(reply)
+            assert (bound.calls, bound.pulls) == (1, 0)
+            assert spent.capped(bound) == spent, f"{request}: {spent} is above {bound}"
+            priced = provider.capabilities(request.model).priced
+            assert (reply.usd_nanos is not None) >= priced
+
+    def test_replies_are_sound(self, case: ProviderCase) -> None:
+        """Counts and times are not negative, and a score is in [0, 1]."""
+        for reply in self._with(case, lambda provider: answer_all(provider, case.requests)):
+            assert min(reply.usage.input, reply.usage.output, reply.usage.cached) >= 0
+            assert min(reply.seconds, reply.gpu_seconds, reply.usd_nanos or 0) >= 0
+            assert isinstance(reply.finish, Finish)
+            assert reply.score is None or 0 <= reply.score <= 1
+
+    def test_concurrent_calls_do_not_mix(self, case: ProviderCase) -> None:
+        """Everyone gets the answer to their own request."""
+
+        async def main(provider: Provider) -> None:
+            apart = await _answer_apart(provider, case.requests)
+            together = await answer_all(provider, [*case.requests] * 5)
+            assert [reply.text for reply in together] == [reply.text for reply in apart] * 5
+            assert [reply.score for reply in together] == [reply.score for reply in apart] * 5
+            assert [reply.usage for reply in together] == [reply.usage for reply in apart] * 5
+
+        self._with(case, main)
+
+    def test_failures_are_typed(self, case: ProviderCase) -> None:
+        """Every failure says what it was, whose doing, and what to do about it."""
+
+        async def main(provider: Provider) -> None:
+            for request in case.failing:
+                with pytest.raises(ProviderError) as caught:
+                    await provider.generate(request)
+                error = caught.value
+                assert str(error).strip()
+                assert not (error.transient and error.fatal)
+                assert (error.blame is Blame.CANDIDATE) == (error.kind in _CANDIDATES_OWN)
+                assert provider.bound(request).calls == 1
+
+        self._with(case, main)
+
+    def test_a_failure_leaves_the_others_alone(self, case: ProviderCase) -> None:
+        """Good requests in flight beside bad ones are answered."""
+
+        async def main(provider: Provider) -> None:
+            async with asyncio.TaskGroup() as group:
+                failing = [group.create_task(_failure(provider, bad)) for bad in case.failing]
+                good = group.create_task(answer_all(provider, case.requests))
+            assert all(isinstance(task.result(), ProviderError) for task in failing)
+            assert len(good.result()) == len(case.requests)
+
+        self._with(case, main)
+
+    def test_cancellation_propagates(self, case: ProviderCase) -> None:
+        """A cancelled call ends as cancelled, and those beside and after it are answered."""
+
+        async def main(provider: Provider) -> None:
+            cancelled, *others = case.requests
+            task = asyncio.create_task(provider.generate(cancelled))
+            beside = asyncio.create_task(answer_all(provider, others))
+            await asyncio.sleep(0)
+            assert task.cancel(), "the request must not be answered at once"
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert len(await beside) == len(others)
+            assert len(await answer_all(provider, case.requests)) == len(case.requests)
+
+        self._with(case, main)
+
+    def test_leaving_with_calls_in_flight_ends_them(self, case: ProviderCase) -> None:
+        """Nothing hangs, and nothing is left running."""
+
+        async def main() -> None:
+            async with case.build() as provider:
+                calls = [asyncio.create_task(provider.generate(r)) for r in case.requests]
+                await asyncio.sleep(0)
+                for call in calls:
+                    call.cancel()
+            await asyncio.wait(calls)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        case.run(main())
+
+
+async def _failure(provider: Provider, request: Request) -> ProviderError | None:
+    try:
+        await provider.generate(request)
+    except ProviderError as error:
+        return error
+    return None
