@@ -1,0 +1,125 @@
+"""``bestarm-agent simulate``: how much of an evaluation a selection rule would have saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from bestarm_agent.cli.simulate_options import (
+    BatchOption,
+    BudgetOption,
+    CostsOption,
+    EpsOption,
+    FailuresOption,
+    InFlightOption,
+    JobsOption,
+    JsonOption,
+    LatencyOption,
+    MatrixArgument,
+    PlotOption,
+    SeedsOption,
+    SelectorsOption,
+    TopKOption,
+    conditions_of,
+    parse_budget,
+    processes,
+    with_costs,
+)
+from bestarm_agent.cli.simulate_results import (
+    conclusion,
+    results_json,
+    results_table,
+    results_title,
+)
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.simulation.contenders import parse_contenders
+from bestarm_agent.simulation.curves import GAPS, Curve, Truth, summarise
+from bestarm_agent.simulation.figures import check_figure_path, draw_study
+from bestarm_agent.simulation.matrices import RunLoader, ScoreMatrix, load_matrix
+from bestarm_agent.simulation.study import Plan, budget_shares, run_study
+from bestarm_agent.simulation.study import Progress as Report
+
+_WIDTH_WITHOUT_TERMINAL = 160
+
+
+def register(app: typer.Typer, *, open_run: RunLoader | None = None) -> None:
+    """Add the command to an application.
+
+    Args:
+        app: what to add it to.
+        open_run: reads the score matrix of an earlier run from its store.
+    """
+
+    @app.command()
+    def simulate(  # noqa: PLR0913 - one argument per option
+        matrix: MatrixArgument,
+        selectors: SelectorsOption = "ucb-e",
+        budget: BudgetOption = "0.01:0.30",
+        seeds: SeedsOption = 50,
+        in_flight: InFlightOption = None,
+        batch: BatchOption = 1,
+        latency: LatencyOption = "none",
+        failures: FailuresOption = 0.0,
+        costs: CostsOption = "matrix",
+        top_k: TopKOption = 1,
+        eps: EpsOption = None,
+        json_path: JsonOption = None,
+        plot: PlotOption = None,
+        jobs: JobsOption = None,
+    ) -> None:
+        """Replay selection rules on a known score matrix; show what they would have saved."""
+        if plot is not None:
+            check_figure_path(plot)
+        conditions = conditions_of(in_flight, batch, latency, failures)
+        shares = budget_shares(*parse_budget(budget))
+        plan = Plan(shares, seeds, conditions=conditions, top_k=top_k)
+        known = with_costs(load_matrix(matrix, open_run=open_run), costs)
+        truth = Truth.of(known, top_k=top_k, gaps=sorted({*GAPS, *(eps or ())}))
+        curves = _study(truth, selectors, plan, processes(jobs))
+        if plot is not None:
+            draw_study(plot, curves, title=results_title(truth))
+        _show(truth, plan, curves, json_path)
+
+
+def _study(truth: Truth, selectors: str, plan: Plan, jobs: int) -> dict[str, Curve]:
+    matrix: ScoreMatrix = truth.matrix
+    contenders = parse_contenders(selectors)
+    try:
+        with _progress_bar() as report:
+            replays = run_study(matrix, contenders, plan, jobs=jobs, progress=report)
+    except ValueError as error:  # a rule refuses its options or the problem: the user's to mend
+        raise ConfigError(str(error)) from None
+    return {label: summarise(truth, runs) for label, runs in replays.items()}
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Report]:
+    """A bar on stderr while that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    off = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=off) as bar:
+        task = bar.add_task("runs", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show(truth: Truth, plan: Plan, curves: Mapping[str, Curve], json_path: str | None) -> None:
+    if json_path is not None:
+        text = json.dumps(results_json(truth, plan, curves), indent=1, allow_nan=False)
+        if json_path == "-":
+            typer.echo(text)
+            return
+        Path(json_path).write_text(text + "\n", encoding="utf-8")
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
+    console.print(Text(results_title(truth)))
+    console.print(results_table(truth, plan, curves))
+    console.print(Text(conclusion(curves)))

@@ -1,0 +1,1 @@
+"""Offline replay of selection rules on score matrices that are already known."""

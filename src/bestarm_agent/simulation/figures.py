@@ -1,0 +1,187 @@
+"""Figures of a study: metrics against the share of calls made, with standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.simulation.curves import TARGET, Curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".svg", ".png", ".pdf")
+
+TITLES: Mapping[str, str] = {
+    "top1": "Top-1 precision",
+    "top1_eps0.001": "Top-1 precision, ε = 0.001",
+    "top1_eps0.01": "Top-1 precision, ε = 0.01",
+    "top1_p0.01": "Top-1 precision, p = 0.01",
+    "top1_p0.1": "Top-1 precision, p = 0.1",
+    "ndcg10": "NDCG@10",
+    "regret": "Simple regret",
+    "aggregate_regret": "Aggregate regret",
+    "top_k_precision": "Precision of the top K",
+}
+
+# Okabe and Ito's colours, which colour-blind readers tell apart; dashes once they are used up
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", ":", "-.")
+_STYLE: Any = {  # Any: matplotlib types its keys one by one
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "svg.fonttype": "none",  # text stays text: small files that can be searched
+    "svg.hashsalt": "bestarm-agent",  # the same data gives the same file
+}
+
+
+def check_figure_path(path: Path) -> None:
+    """Refuse a figure that could not be written, before hours are spent on its data.
+
+    Raises:
+        ConfigError: the format is unknown, or matplotlib is not installed.
+    """
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"a figure is written as {', '.join(FORMATS)}, got {str(path)!r}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ConfigError("drawing needs matplotlib; pip install 'bestarm-agent[plot]'") from None
+
+
+def draw_study(
+    path: Path, curves: Mapping[str, Curve], *, title: str, metrics: Sequence[str] = ()
+) -> None:
+    """Draw one study, a panel per metric.
+
+    Args:
+        path: where to write it; the suffix says the format.
+        curves: by label.
+        title: printed above.
+        metrics: the panels, names in ``TITLES``; a selection of what was measured if empty.
+
+    Raises:
+        ConfigError: the format is unknown, or matplotlib is not installed.
+    """
+    draw_grid(path, {title: curves}, metrics or _measured(curves))
+
+
+def draw_grid(
+    path: Path, studies: Mapping[str, Mapping[str, Curve]], metrics: Sequence[str]
+) -> None:
+    """Draw several studies: a column for each, a row per metric, one legend for all.
+
+    Args:
+        path: where to write it; the suffix says the format.
+        studies: by title; curves by label.
+        metrics: names in ``TITLES``.
+
+    Raises:
+        ConfigError: the format is unknown, or matplotlib is not installed.
+    """
+    check_figure_path(path)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    n_rows, n_columns = len(metrics), len(studies)
+    if n_columns == 1:  # one study: panels side by side, at most three in a row
+        n_columns = min(3, n_rows)
+        n_rows = -(-n_rows // n_columns)
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(0.3 + 2.3 * n_columns, 0.8 + 1.75 * n_rows), layout="constrained")
+        axes = figure.subplots(n_rows, n_columns, squeeze=False)
+        if len(studies) == 1:
+            [(title, curves)] = studies.items()
+            figure.suptitle(title, fontsize=9)
+            _fill_one(axes.ravel().tolist(), curves, metrics)
+        else:
+            _fill_columns(axes, studies, metrics)
+        finish(figure, _labels(studies), path)
+
+
+def style_of(index: int) -> dict[str, Any]:
+    """Colour and dashes of the ``index``-th line."""
+    return {
+        "color": _COLOURS[index % len(_COLOURS)],
+        "linestyle": _DASHES[(index // len(_COLOURS)) % len(_DASHES)],
+    }
+
+
+def plot_band(
+    axes: Axes, x: Sequence[float], mean: Sequence[float], se: Sequence[float], index: int
+) -> None:
+    """A line with a band of one standard error on either side."""
+    style = style_of(index)
+    axes.plot(x, mean, **style)
+    low = [m - s for m, s in zip(mean, se, strict=True)]
+    high = [m + s for m, s in zip(mean, se, strict=True)]
+    axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def finish(figure: Figure, labels: Sequence[str], path: Path) -> None:
+    """Add the legend below all panels and write the file."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], **style_of(i), label=label) for i, label in enumerate(labels)]
+    columns = min(len(labels), max(2, int(figure.get_figwidth() / 1.5)))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
+    date = {"Date": None} if path.suffix == ".svg" else {}
+    figure.savefig(path, dpi=200, metadata=date)
+
+
+def _measured(curves: Mapping[str, Curve]) -> list[str]:
+    first = next(iter(curves.values()))
+    hidden = ("top1_p0.01",)
+    return [name for name in TITLES if name in first.mean and name not in hidden]
+
+
+def _labels(studies: Mapping[str, Mapping[str, Curve]]) -> list[str]:
+    """All labels, in the order of their first appearance: one colour each in all panels."""
+    return list(dict.fromkeys(label for curves in studies.values() for label in curves))
+
+
+def _fill_one(panels: Sequence[Axes], curves: Mapping[str, Curve], metrics: Sequence[str]) -> None:
+    for axes, metric in zip(panels, metrics, strict=False):
+        _panel(axes, curves, metric, list(curves))
+        axes.set_title(TITLES[metric])
+        axes.set_xlabel("calls made (% of all)")
+    for axes in panels[len(metrics) :]:
+        axes.set_visible(False)
+
+
+def _fill_columns(
+    panels: Any,  # noqa: ANN401 - an object array of Axes
+    studies: Mapping[str, Mapping[str, Curve]],
+    metrics: Sequence[str],
+) -> None:
+    labels = _labels(studies)
+    for column, (title, curves) in enumerate(studies.items()):
+        for row, metric in enumerate(metrics):
+            _panel(panels[row, column], curves, metric, labels)
+        panels[0, column].set_title(title)
+        panels[-1, column].set_xlabel("calls made (% of all)")
+    for row, metric in enumerate(metrics):
+        panels[row, 0].set_ylabel(TITLES[metric])
+
+
+def _panel(axes: Axes, curves: Mapping[str, Curve], metric: str, labels: Sequence[str]) -> None:
+    for label, curve in curves.items():
+        percent = [100 * share for share in curve.budget_fraction]
+        mean, se = curve.mean[metric].tolist(), curve.se[metric].tolist()
+        plot_band(axes, percent, mean, se, labels.index(label))
+    if metric.startswith("top1"):
+        axes.axhline(TARGET, color="0.6", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
+        axes.set_ylim(-0.02, 1.02)
+    axes.set_xlim(left=0)
+    axes.grid(color="0.92", linewidth=0.5)

@@ -1,0 +1,188 @@
+"""Replay several rules on one matrix over many seeds, in parallel processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+
+import numpy as np
+
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.simulation.contenders import Contender
+from bestarm_agent.simulation.matrices import ScoreMatrix
+from bestarm_agent.simulation.replay import Replay, replay
+from bestarm_agent.simulation.world import Conditions, World
+
+Progress: TypeAlias = Callable[[int, int], None]
+Replays: TypeAlias = dict[str, list[Replay]]
+
+# one thread per process: contended linear algebra is slower than none
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to replay.
+
+    Attributes:
+        fractions: rising shares of the K x N cells, in (0, 1], at which answers are noted.
+        seeds: number of seeds, >= 1; each shuffles the matrix anew.
+        first_seed: the first of them, >= 0.
+        conditions: how calls are made.
+        top_k: size of the set to find, >= 1; 1 means the best alone.
+        track_intervals: whether rules compute intervals; see ``Problem``.
+    """
+
+    fractions: tuple[float, ...]
+    seeds: int
+    first_seed: int = 0
+    conditions: Conditions = field(default_factory=Conditions)
+    top_k: int = 1
+    track_intervals: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the ranges given above; raises ValueError."""
+        rising = list(self.fractions) == sorted(set(self.fractions))
+        if not (self.fractions and rising and self.fractions[0] > 0 and self.fractions[-1] <= 1):
+            raise ValueError(
+                f"budgets must be rising shares of all calls in (0, 1], got {self.fractions}"
+            )
+        if self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        if self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {self.top_k}")
+
+    def budgets(self, n_cells: int) -> list[int]:
+        """The shares as numbers of pairs; shares that round to the same number are one."""
+        return sorted({max(1, round(share * n_cells)) for share in self.fractions})
+
+    @property
+    def depth(self) -> int:
+        """How many places of a ranking the metrics look at."""
+        return max(10, self.top_k)
+
+
+def budget_shares(low: float, high: float, points: int) -> tuple[float, ...]:
+    """Geometrically spaced shares from ``low`` to ``high``, both included.
+
+    Example:
+        >>> budget_shares(0.01, 0.04, 3)
+        (0.01, 0.02, 0.04)
+    """
+    shares = np.geomspace(low, high, points) if points > 1 else np.array([high])
+    return tuple(float(f"{share:.6g}") for share in shares)
+
+
+def run_study(
+    matrix: ScoreMatrix,
+    contenders: Sequence[Contender],
+    plan: Plan,
+    *,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Replays:
+    """Replay every contender on every seed.
+
+    Args:
+        matrix: the true scores.
+        contenders: the rules; their labels must differ.
+        plan: budgets, seeds and conditions.
+        jobs: number of processes, >= 1; with 1 all runs in this one. The result does not depend
+            on it.
+        progress: called with (runs done, runs in all) after each.
+
+    Returns:
+        For each label its replays, one per seed in order.
+
+    Raises:
+        ValueError: a rule refuses its name, its options or the problem, or ``jobs`` is below 1.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    contenders = [contender.looking_for(plan.top_k) for contender in contenders]
+    _try_out(matrix, contenders, plan)
+    seeds = range(plan.first_seed, plan.first_seed + plan.seeds)
+    tasks = [(contender, seed) for seed in seeds for contender in contenders]
+    report = progress or (lambda done, total: None)
+    done: dict[tuple[str, int], Replay] = {}
+    for contender, seed, result in _run_all(matrix, tasks, plan, jobs):
+        done[contender.label, seed] = result
+        report(len(done), len(tasks))
+    return {c.label: [done[c.label, seed] for seed in seeds] for c in contenders}
+
+
+def run_one(matrix: ScoreMatrix, contender: Contender, seed: int, plan: Plan) -> Replay:
+    """Replay one contender on one seed."""
+    return replay(
+        contender.make,
+        World(matrix, seed, plan.conditions),
+        plan.budgets(matrix.scores.size),
+        seed=seed,
+        depth=plan.depth,
+        track_intervals=plan.track_intervals,
+    )
+
+
+def _try_out(matrix: ScoreMatrix, contenders: Sequence[Contender], plan: Plan) -> None:
+    """Make every rule once, so that a wrong name or option fails before any work is done."""
+    n_candidates, n_examples = matrix.scores.shape
+    if plan.top_k > n_candidates:
+        raise ValueError(f"top_k must be at most {n_candidates} candidates, got {plan.top_k}")
+    for contender in contenders:
+        contender.make(
+            Problem(n_candidates, n_examples, budget=plan.budgets(matrix.scores.size)[-1])
+        )
+
+
+def _run_all(
+    matrix: ScoreMatrix, tasks: Sequence[tuple[Contender, int]], plan: Plan, jobs: int
+) -> Iterator[tuple[Contender, int, Replay]]:
+    if jobs == 1:
+        for contender, seed in tasks:
+            yield contender, seed, run_one(matrix, contender, seed, plan)
+        return
+    with TemporaryDirectory(prefix="bestarm-") as folder, _pool(jobs) as pool:
+        path = Path(folder) / "scores.npy"
+        np.save(path, matrix.scores)
+        light = (matrix.names, matrix.costs, matrix.source)
+        futures = {pool.submit(_run_in_worker, path, light, *task, plan): task for task in tasks}
+        try:
+            for future in as_completed(futures):
+                yield *futures[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _run_in_worker(
+    path: Path,
+    light: tuple[tuple[str, ...], np.ndarray[tuple[int], np.dtype[np.float64]] | None, str],
+    contender: Contender,
+    seed: int,
+    plan: Plan,
+) -> Replay:
+    """The scores come from a file that all workers map, so that memory does not grow with them."""
+    scores = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    return run_one(ScoreMatrix(scores, *light), contender, seed, plan)
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[Executor]:
+    """Spawned processes with one thread each; they inherit the environment as they start."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            yield pool
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name)
+            else:
+                os.environ[name] = value

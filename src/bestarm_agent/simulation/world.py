@@ -1,0 +1,128 @@
+"""A score matrix that answers calls: shuffled, with virtual durations and failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bestarm_agent.selectors.types import Ask, State, Tell
+from bestarm_agent.simulation.matrices import ScoreMatrix
+from bestarm_agent.stats.keyed import KeyedRandom
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Exponential call durations in virtual seconds, perhaps longer for worse replies.
+
+    A call of score s takes ``mean * (1 + (slowdown - 1) * (1 - s))`` seconds on average: wrong
+    answers often come later (long reasoning, time-outs), which biases whatever looks at finished
+    calls alone.
+
+    Attributes:
+        mean: average duration of a call of score 1, > 0.
+        slowdown: how many times longer a call of score 0 takes, > 0; 1 means that duration says
+            nothing about the score.
+    """
+
+    mean: float = 1.0
+    slowdown: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges given above; raises ValueError."""
+        if not self.mean > 0:
+            raise ValueError(f"mean latency must be > 0 seconds, got {self.mean}")
+        if not self.slowdown > 0:
+            raise ValueError(f"slowdown must be > 0, got {self.slowdown}")
+
+    def expected(self, score: float) -> float:
+        """Average duration of a call of this score, in virtual seconds."""
+        return self.mean * (1 + (self.slowdown - 1) * (1 - score))
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How calls are made.
+
+    Attributes:
+        in_flight: how many calls run at once, >= ``batch``.
+        batch: how many pairs are asked for together, once that many slots are free, >= 1.
+        latency: call durations; None means that calls return in the order of asking.
+        failures: probability in [0, 1) that a call cannot be measured (it comes back void).
+    """
+
+    in_flight: int = 1
+    batch: int = 1
+    latency: Latency | None = None
+    failures: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges given above; raises ValueError."""
+        if self.batch < 1:
+            raise ValueError(f"batch must be at least 1, got {self.batch}")
+        if self.in_flight < self.batch:
+            raise ValueError(
+                f"in_flight must be at least the batch size {self.batch}, got {self.in_flight}:"
+                " a batch is asked for once that many slots are free"
+            )
+        if not 0 <= self.failures < 1:
+            raise ValueError(f"failures must be in [0, 1), got {self.failures}")
+
+    @property
+    def in_step(self) -> bool:
+        """Whether every batch is told whole before the next is asked: no clock is needed."""
+        return self.latency is None and self.in_flight == self.batch
+
+
+class World:
+    """One seed's view of a matrix: rows and columns shuffled, outcomes drawn by ask number.
+
+    Shuffling matters: rules break ties by index, and files are often sorted by score.
+
+    Args:
+        matrix: the true scores; a NaN cell comes back void.
+        seed: >= 0; the same seed gives the same world.
+        conditions: how calls are made.
+    """
+
+    def __init__(self, matrix: ScoreMatrix, seed: int, conditions: Conditions) -> None:
+        n_rows, n_columns = matrix.scores.shape
+        self.conditions = conditions
+        self.rows = _permutation(n_rows, seed, "simulation rows")
+        self._columns = _permutation(n_columns, seed, "simulation columns")
+        self._scores = matrix.scores
+        costs = np.zeros(n_rows) if matrix.costs is None else matrix.costs
+        self._costs: list[float] = costs.tolist()
+        self.costs = None if matrix.costs is None else tuple(self._costs[i] for i in self.rows)
+        self._failing = KeyedRandom(seed, "simulation failures")
+        self._waiting = KeyedRandom(seed, "simulation latency")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(K, N)."""
+        return len(self.rows), len(self._columns)
+
+    def outcome(self, ask: Ask) -> Tell:
+        """Evaluate a pair: its score and cost, or void."""
+        row = self.rows[ask.pair.candidate]
+        score = self._scores.item(row, self._columns[ask.pair.example])
+        cost = self._costs[row]
+        if score != score or self._fails(ask.seq):  # NaN differs from itself
+            return Tell(ask.seq, State.VOID, cost=cost)
+        return Tell(ask.seq, State.DONE, score, cost)
+
+    def duration(self, tell: Tell) -> float:
+        """How long the call took, in virtual seconds; 0 without latency. Void counts as score 0."""
+        latency = self.conditions.latency
+        if latency is None:
+            return 0.0
+        return float(self._waiting.at(tell.seq).exponential(latency.expected(tell.score)))
+
+    def _fails(self, seq: int) -> bool:
+        share = self.conditions.failures
+        return share > 0 and bool(self._failing.at(seq).random() < share)
+
+
+def _permutation(n: int, seed: int, purpose: str) -> list[int]:
+    order: list[int] = KeyedRandom(seed, purpose).at(0).permutation(n).tolist()
+    return order
