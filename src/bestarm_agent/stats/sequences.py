@@ -1,8 +1,9 @@
-"""Confidence sequences for the means of finite populations that are sampled row by row.
+"""Two-sided betting confidence sequences for the means of many rows, fed one value at a time.
 
-Each row (candidate) has N values in [0, 1], of which more and more are seen, in an order that is
-uniformly random within each stratum and has nothing to do with the values. The bounds come from
-``betting``; assumptions and source are stated there.
+``PopulationSequences``: each row (candidate) has N values in [0, 1], of which more and more are
+seen, without replacement, in an order that is uniformly random within each stratum and has nothing
+to do with the values. ``MeanSequences``: values with a constant conditional mean, as of independent
+draws. The bounds come from ``betting``; its assumptions and source hold here.
 """
 
 from __future__ import annotations
@@ -53,15 +54,13 @@ class PopulationSequences:
     """
 
     def __init__(self, n_rows: int, strata: Sequence[int], alpha: float) -> None:
-        if not 0.0 < alpha < 1.0:
-            raise ValueError(f"alpha must be in (0, 1), got {alpha}")
         if not strata or min(strata) < 1:
             raise ValueError(f"strata must be one or more sizes >= 1, got {list(strata)}")
         self.lower: NDArray[np.float64] = np.zeros(n_rows)
         self.upper: NDArray[np.float64] = np.ones(n_rows)
         self._sizes = tuple(strata)
         self._ends = list(accumulate(strata))
-        self._side = alpha / (2 * len(strata))  # level of one bound of one stratum
+        self._side = _one_side(alpha, len(strata))
         self._bets = [bet_grid(size, self._side) for size in strata]
         self._rows: list[list[_StratumInterval] | None] = [None] * n_rows
 
@@ -74,8 +73,7 @@ class PopulationSequences:
         Raises:
             ValueError: not 0 <= low <= high <= 1, or a stratum's values were all pushed before.
         """
-        if not 0.0 <= low <= high <= 1.0:  # NaN fails this too
-            raise ValueError(f"0 <= low <= high <= 1 must hold, got low={low}, high={high}")
+        _check_range(low, high)
         if not 0 <= example < self._ends[-1]:
             raise ValueError(f"example must be in 0..{self._ends[-1] - 1}, got {example}")
         parts = self._rows[row] or self._open(row)
@@ -96,6 +94,67 @@ class PopulationSequences:
         ]
         self._rows[row] = parts
         return parts
+
+
+class MeanSequences:
+    """One two-sided confidence sequence per row, for a mean that values in [0, 1] share.
+
+    The values need not be independent: it is enough that each has the same mean given all before
+    it. So unbiased one-step estimates with range [a, b] may be fed as (x - a) / (b - a). With
+    probability at least 1 - ``alpha`` per row, the mean lies in [lower, upper] at every time.
+
+    Args:
+        n_rows: number of rows, >= 0.
+        alpha: error probability of each row's sequence, in (0, 1).
+        horizon: number of values per row up to which the bets are tuned, >= 1; beyond it the
+            bounds hold, but narrow slowly.
+
+    Attributes:
+        lower: (n_rows,) lower ends, in [0, 1]; never fall.
+        upper: (n_rows,) upper ends, in [0, 1]; never rise.
+
+    Raises:
+        ValueError: ``alpha`` or ``horizon`` is out of range.
+
+    Example:
+        >>> sequences = MeanSequences(1, alpha=0.05)
+        >>> for value in [1.0, 0.5] * 50:
+        ...     sequences.push(0, value, value)
+        >>> bool(0.5 < sequences.lower[0] < 0.75 < sequences.upper[0])
+        True
+    """
+
+    def __init__(self, n_rows: int, alpha: float, horizon: int = 10_000) -> None:
+        bets = bet_grid(horizon, _one_side(alpha, 1))
+        self.lower: NDArray[np.float64] = np.zeros(n_rows)
+        self.upper: NDArray[np.float64] = np.ones(n_rows)
+        self._below = [LowerBound(alpha / 2, bets) for _ in range(n_rows)]  # of x
+        self._above = [LowerBound(alpha / 2, bets) for _ in range(n_rows)]  # of 1 - x
+
+    def push(self, row: int, low: float, high: float) -> None:
+        """Feed the next value of a row, known to lie in [low, high].
+
+        Raises:
+            ValueError: not 0 <= low <= high <= 1.
+        """
+        _check_range(low, high)
+        self._below[row].push(low)
+        self._above[row].push(1.0 - high)
+        lower, upper = self._below[row].lower, 1.0 - self._above[row].lower
+        if lower <= upper:  # else one of them has failed: stay
+            self.lower[row], self.upper[row] = lower, upper
+
+
+def _one_side(alpha: float, n_strata: int) -> float:
+    """Level of one of the two bounds of one stratum."""
+    if not 0.0 < alpha < 1.0:
+        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+    return alpha / (2 * n_strata)
+
+
+def _check_range(low: float, high: float) -> None:
+    if not 0.0 <= low <= high <= 1.0:  # NaN fails this too
+        raise ValueError(f"0 <= low <= high <= 1 must hold, got low={low}, high={high}")
 
 
 class _StratumInterval:
