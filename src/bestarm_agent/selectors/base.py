@@ -204,11 +204,9 @@ class Selector(ABC):
         """Say why nothing will be asked any more, or None while that may still happen."""
         if self._is_separated():
             return Stop.SEPARATED
-        if self._is_complete():
-            return Stop.BUDGET
         if not self._open.any() and not self.table.count(State.PENDING).any():
             return Stop.EXHAUSTED
-        return None
+        return Stop.BUDGET if self._is_complete() else None
 
     @abstractmethod
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:

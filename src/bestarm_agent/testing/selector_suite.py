@@ -1,0 +1,335 @@
+"""What every selection rule must do: a pytest class to inherit.
+
+::
+
+    from bestarm_agent.testing.selector_suite import SelectorSuite
+
+    class TestMyRule(SelectorSuite):
+        def make(self, problem):
+            return MyRule(problem)
+"""
+# ruff: noqa: D102 - what a test checks is its name
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.row_mean import RowMean
+from bestarm_agent.selectors.types import Guarantee, Pair, Problem, State, Stop, Tell
+from bestarm_agent.testing.selector_runs import Run, World, count_wins, replay
+
+K, N = 6, 12
+
+
+class SelectorSuite:
+    """Conformance tests of one selection rule.
+
+    Attributes:
+        learns: whether the rule spends more on better candidates, and so must beat uniform
+            sampling on an easy problem.
+        easy_budget: pulls of that problem's 3,600 after which it is compared.
+    """
+
+    learns: ClassVar[bool] = True
+    easy_budget: ClassVar[int] = 360
+
+    def make(self, problem: Problem) -> Selector:
+        """Make the rule under test; ``problem`` has a budget that allows the whole grid."""
+        raise NotImplementedError
+
+    def open(self, k: int = K, n: int = N, *, seed: int = 0, budget: int | None = None) -> Selector:
+        """Open the rule on a small grid."""
+        return self.make(Problem(k, n, seed=seed, budget=budget or max(1, 4 * k * n)))
+
+    # asking
+
+    def test_an_asked_pair_is_pending_until_told(self) -> None:
+        selector = self.open()
+        [ask] = selector.ask()
+        assert (ask.seq, selector.table.n_asked) == (0, 1)
+        assert selector.table.cells[ask.pair] == State.PENDING
+        assert selector.estimates().pending.sum() == 1
+        selector.tell([Tell(0, State.DONE, 1.0)])
+        assert selector.table.cells[ask.pair] == State.DONE
+        assert selector.estimates().pending.sum() == 0
+
+    @pytest.mark.parametrize("in_flight", [1, 5, 32])
+    def test_every_pair_is_asked_once_until_none_is_left(self, in_flight: int) -> None:
+        run = Run(self.open(), World.with_failures((K, N), 1), in_flight).finish()
+        assert len(run.pairs) == len(set(run.pairs)) == K * N
+        assert run.selector.stopped() is Stop.EXHAUSTED
+        assert run.selector.ask(5) == []
+
+    @pytest.mark.parametrize("in_flight", [1, 32])
+    def test_best_is_exact_when_all_is_known(self, in_flight: int) -> None:
+        world = World.bernoulli(np.linspace(0.2, 0.8, K), N, seed=3)
+        selector = Run(self.open(), world, in_flight).finish().selector
+        truth = world.mean(K, N)
+        estimates, verdict = selector.estimates(), selector.best()
+        assert estimates.guarantee is verdict.guarantee is Guarantee.EXACT
+        assert truth[verdict.best] == truth.max()
+        np.testing.assert_allclose(estimates.mean, truth)
+        np.testing.assert_allclose(estimates.lower, truth)
+        np.testing.assert_allclose(estimates.upper, truth)
+
+    def test_asking_for_n_is_asking_n_times_for_one(self) -> None:
+        world = World.with_failures((K, N), 2)
+        together, apart = Run(self.open(), world), Run(self.open(), world)
+        for n in (1, 3, 7, 2, 20, 30):
+            together.ask(n)
+            for _ in range(n):
+                apart.ask(1)
+            assert together.events == apart.events
+            for run in (together, apart):
+                while len(run.waiting) > n // 2:
+                    run.tell(len(run.waiting) // 2)
+
+    def test_only_affordable_and_available_candidates_are_asked(self) -> None:
+        selector, world = self.open(), World.with_failures((K, N), 3)
+        run = Run(selector, world)
+        affordable = np.array([True, True, True, False, False, True])
+        available = np.array([False, True, True, True, False, True])
+        for _ in range(10):
+            asks = selector.ask(3, affordable=affordable, available=available)
+            assert {ask.pair.candidate for ask in asks} <= {1, 2, 5}
+            run.waiting += asks
+            while run.waiting:
+                run.tell()
+        assert selector.table.n_asked > 0
+        assert selector.ask(3, available=np.zeros(K, dtype=bool)) == []
+        assert run.selector.stopped() is None
+
+    def test_looking_ahead_changes_nothing(self) -> None:
+        world = World.with_failures((K, N), 4)
+        curious, plain = Run(self.open(), world, 4), Run(self.open(), world, 4)
+        for size in (3, 9, 20, 33):
+            for mask in (None, np.arange(K) > 2, np.arange(K) % 2 == 0, np.zeros(K, dtype=bool)):
+                curious.selector.next_choice(mask)
+            curious.selector.estimates()
+            curious.selector.best()
+            assert curious.go(size).pairs == plain.go(size).pairs
+
+    # telling
+
+    def test_the_order_of_telling_does_not_matter(self) -> None:
+        world = World.with_failures((K, N), 5)
+        asks = Run(self.open(), world).ask(25)
+        first, second = self.open(), self.open()
+        tells = [world.outcome(ask) for ask in asks]
+        for selector, order in ((first, tells), (second, tells[::-1])):
+            selector.adopt(asks)
+            for tell in order:
+                selector.tell([tell])
+        np.testing.assert_array_equal(first.table.cells, second.table.cells)
+        np.testing.assert_allclose(first.table.mean(), second.table.mean())
+        if type(first).exogenous:
+            np.testing.assert_allclose(first.estimates().lower, second.estimates().lower)
+            np.testing.assert_allclose(first.estimates().upper, second.estimates().upper)
+
+    def test_telling_twice_counts_once(self) -> None:
+        selector = self.open()
+        asks = selector.ask(4)
+        selector.tell([Tell(asks[1].seq, State.DONE, 1.0, cost=2.0)])
+        before = selector.estimates()
+        selector.tell([Tell(asks[1].seq, State.DONE, 0.0, cost=2.0)])
+        after = selector.estimates()
+        np.testing.assert_array_equal(before.mean, after.mean)
+        np.testing.assert_array_equal(before.n, after.n)
+        assert selector.table.spent.sum() == 2.0
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            Tell(7, State.DONE, 0.5),
+            Tell(-1, State.DONE, 0.5),
+            Tell(0, State.DONE, 1.5),
+            Tell(0, State.DONE, float("nan")),
+            Tell(0, State.DONE, 0.5, cost=-1.0),
+            Tell(0, State.PENDING, 0.5),
+        ],
+    )
+    def test_a_senseless_tell_is_refused(self, wrong: Tell) -> None:
+        selector = self.open()
+        selector.ask(2)
+        with pytest.raises(ValueError, match=r"asked|score|cost|state"):
+            selector.tell([wrong])
+        assert selector.estimates().pending.sum() == 2
+
+    def test_failures_count_and_void_pairs_do_not(self) -> None:
+        selector = self.open(1, 4)
+        asks = selector.ask(3)
+        states = (State.DONE, State.FAILED, State.VOID)
+        selector.tell([Tell(a.seq, s, 0.75 / s) for a, s in zip(asks, states, strict=True)])
+        estimates = selector.estimates()
+        assert (estimates.n[0], estimates.void[0]) == (2, 1)
+        assert selector.table.mean()[0] == pytest.approx((0.75 / 2 + 0.75 / 3) / 2)
+
+    @pytest.mark.parametrize("state", [State.FAILED, State.VOID])
+    @pytest.mark.parametrize("in_flight", [1, 8])
+    def test_a_candidate_that_never_works_stops_nobody(self, state: State, in_flight: int) -> None:
+        world = World.bernoulli([0.2, 0.3, 0.9, 0.4, 0.5, 0.1], N, seed=6)
+        world.states[4], world.scores[4] = state, 0.0
+        run = Run(self.open(), world, in_flight).finish()
+        assert len(run.pairs) == K * N
+        assert run.selector.best().best == 2
+        assert run.selector.ranking()[-1] == 4 or state is State.FAILED
+
+    def test_nothing_works_at_all(self) -> None:
+        world = World.with_failures((K, N), 7)
+        world.states[:] = State.VOID
+        selector = Run(self.open(), world, 4).finish().selector
+        assert selector.stopped() is Stop.EXHAUSTED
+        assert np.isnan(selector.table.mean()).all()
+        assert selector.best().tied == tuple(i for i in range(K) if i != selector.best().best)
+
+    # randomness and resuming
+
+    def test_the_same_seed_asks_the_same_pairs(self) -> None:
+        world = World.with_failures((K, N), 8)
+        runs = [Run(self.open(seed=seed), world, 3).go(30).pairs for seed in (1, 1, 2)]
+        assert runs[0] == runs[1]
+        assert runs[0] != runs[2]
+
+    @pytest.mark.parametrize("in_flight", [1, 7])
+    def test_a_rebuilt_selector_goes_on_in_the_same_way(self, in_flight: int) -> None:
+        world = World.with_failures((K + 2, N + 5), 9)
+        for size in range(0, 2 * K * N // 3, 5):
+            warm = Run(self.open(), world, in_flight, seed=size).go(size // 2)
+            warm.grow(candidates=size % 2, examples=size % 3)
+            warm.go(size - size // 2)
+            cold = Run(replay(warm.events, self.open()), world, in_flight, seed=size + 1)
+            cold.waiting = list(warm.waiting)
+            warm.seed, n_before = cold.seed, len(warm.pairs)
+            assert cold.go(20).pairs == warm.go(20).pairs[n_before:]
+            np.testing.assert_array_equal(cold.selector.ranking(), warm.selector.ranking())
+
+    # growing
+
+    def test_candidates_and_examples_join_a_run(self) -> None:
+        world = World.with_failures((K + 3, N + 4), 10)
+        run = Run(self.open(budget=4 * K * N), world, 5).go(20)
+        run.grow(candidates=2)
+        run.go(10)
+        run.grow(examples=4)
+        run.go(10)
+        run.grow(candidates=1, examples=0)
+        run.finish()
+        assert set(run.pairs) == {Pair(i, j) for i in range(K + 3) for j in range(N + 4)}
+        assert len(run.pairs) == (K + 3) * (N + 4)
+        estimates = run.selector.estimates()
+        assert estimates.mean.shape == estimates.lower.shape == estimates.n.shape == (K + 3,)
+
+    def test_a_run_may_begin_without_candidates(self) -> None:
+        run = Run(self.open(0, N, budget=40 * N), World.with_failures((2, N), 11))
+        assert run.ask(3) == []
+        with pytest.raises(ValueError, match="no candidate"):
+            run.selector.best()
+        run.grow(candidates=2)
+        assert len(run.finish().pairs) == 2 * N
+
+    # answering
+
+    def test_there_is_always_an_answer(self) -> None:
+        run = Run(self.open(), World.with_failures((K, N), 12), 4)
+        for _ in range(12):
+            verdict, ranking = run.selector.best(), run.selector.ranking()
+            assert sorted(ranking) == list(range(K))
+            assert (verdict.best, verdict.runner_up) == tuple(ranking[:2])
+            assert run.selector.top(3) == tuple(ranking[:3])
+            run.go(5)
+
+    def test_estimates_are_in_range_and_the_callers_to_keep(self) -> None:
+        run = Run(self.open(), World.with_failures((K, N), 13), 4).go(30)
+        estimates = run.selector.estimates()
+        known = ~np.isnan(estimates.mean)
+        assert ((estimates.mean[known] >= 0) & (estimates.mean[known] <= 1)).all()
+        assert (estimates.lower >= 0).all()
+        assert (estimates.upper <= 1).all()
+        assert (estimates.lower <= estimates.upper).all()
+        for array in (estimates.mean, estimates.lower, estimates.n, estimates.pending):
+            array[:] = 0
+        assert run.selector.estimates().n.sum() > 0
+        assert run.selector.estimates().pending.sum() > 0
+
+    def test_a_single_candidate_is_the_best(self) -> None:
+        selector = Run(self.open(1), World.with_failures((1, N), 14)).go(3).selector
+        assert selector.best().best == 0
+        assert selector.best().runner_up is None
+
+    def test_it_beats_uniform_sampling_on_an_easy_problem(self) -> None:
+        if not self.learns:
+            pytest.skip("the rule does not look at scores")
+        seeds = range(40)
+        wins = count_wins(self.make, self.easy_budget, seeds)
+        assert wins > count_wins(RowMean, self.easy_budget, seeds)
+
+    # anything
+
+    def test_any_interleaving_keeps_the_books(self) -> None:
+        acts = st.lists(
+            st.tuples(st.sampled_from(["ask", "tell", "again", "rows", "columns"]), st.integers(0)),
+            max_size=40,
+        )
+
+        @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(acts, st.integers(0, 3))
+        def check(acts: list[tuple[str, int]], seed: int) -> None:
+            _Books(self.open(3, 5, seed=seed, budget=2000), seed).follow(acts)
+
+        check()
+
+
+class _Books:
+    """A naive model of what a selector was asked and told."""
+
+    def __init__(self, selector: Selector, seed: int) -> None:
+        self.run = Run(selector, World.with_failures((60, 70), seed))
+        self.told: dict[Pair, Tell] = {}
+
+    def follow(self, acts: list[tuple[str, int]]) -> None:
+        for act, number in acts:
+            self.act(act, number)
+            self.compare()
+
+    def act(self, act: str, number: int) -> None:
+        run = self.run
+        if act == "ask":
+            before = set(run.pairs)
+            new = [ask.pair for ask in run.ask(number % 6)]
+            assert len(before | set(new)) == len(before) + len(new)
+        elif act == "tell" and run.waiting:
+            place = number % len(run.waiting)
+            ask = run.waiting[place]
+            self.told[ask.pair] = run.world.outcome(ask)
+            run.tell(place)
+        elif act == "again" and self.told:
+            tells = list(self.told.values())
+            run.selector.tell([tells[number % len(tells)]])
+        elif act == "rows":
+            run.grow(candidates=number % 3)
+        elif act == "columns":
+            run.grow(examples=number % 3)
+
+    def compare(self) -> None:
+        table, asked = self.run.selector.table, self.run.pairs
+        for i in range(table.n_candidates):
+            told = [tell for pair, tell in self.told.items() if pair.candidate == i]
+            scores = [tell.score for tell in told if tell.state != State.VOID]
+            pending = [ask for ask in self.run.waiting if ask.pair.candidate == i]
+            n_scored, total, n_pending, n_void = table.tally(i)
+            assert (n_scored, n_pending) == (len(scores), len(pending))
+            assert n_void == len(told) - len(scores)
+            assert total == pytest.approx(sum(scores))
+            assert [Pair(i, int(table.example[s])) for s in table.row(i)] == _of_row(asked, i)
+            assert table.spent[i] == pytest.approx(0.1 * len(told))
+        assert table.n_asked == len(asked)
+
+
+def _of_row(pairs: list[Pair], row: int) -> list[Pair]:
+    return [pair for pair in pairs if pair.candidate == row]
