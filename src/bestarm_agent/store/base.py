@@ -35,20 +35,28 @@ class RunLog(Protocol):
     """One run's event log; one process at a time writes it.
 
     Everything appended is durable in the order of appending: if an event survives a crash, so do
-    all before it.
+    all before it. What was appended and not flushed may be lost in a crash, the latest first.
+    Texts in configurations and sampling parameters whose name ends in "api_key", "token",
+    "secret", "password" or "authorization" are stored as "[redacted]".
     """
 
     run_id: str
 
     def append(self, event: Event) -> None:
-        """Queue an event for the next group commit; returns at once."""
+        """Queue an event for the next group commit; returns at once.
+
+        Raises:
+            ValueError: JSON cannot hold it, its ``base`` is an absolute path, or the first event
+                is not ``Started`` under the run's name.
+            StoreError: an earlier write failed, or the log is closed.
+        """
         ...
 
     async def flush(self) -> None:
         """Wait until everything queued so far is durable.
 
         Raises:
-            StoreError: it could not be written.
+            StoreError: it could not be written; nothing after it will be.
         """
         ...
 
@@ -56,16 +64,28 @@ class RunLog(Protocol):
         """All durable events, oldest first."""
         ...
 
+    async def close(self) -> None:
+        """Flush, and let others open the run.
+
+        Raises:
+            StoreError: something could not be written.
+        """
+        ...
+
 
 class RunStore(Protocol):
-    """Runs and the reply cache that they share."""
+    """Runs and the reply cache that they share.
+
+    A run is referred to by its id, its name (the latest run of that name), a unique prefix of its
+    id, or "latest". Reading works while other processes write.
+    """
 
     async def create(self, name: str) -> RunLog:
         """Begin a run with a fresh id; it is listed once its ``Started`` event is durable."""
         ...
 
-    async def open(self, run_id: str) -> RunLog:
-        """Open a run for appending, by id, unique prefix of an id, name, or "latest".
+    async def open(self, run: str) -> RunLog:
+        """Open a run for appending.
 
         Raises:
             RunNotFoundError: no such run, or several; the message lists what there is.
@@ -75,6 +95,23 @@ class RunStore(Protocol):
 
     async def runs(self) -> Sequence[RunInfo]:
         """All runs, oldest first."""
+        ...
+
+    async def find(self, run: str) -> RunInfo:
+        """Look a run up, to read it.
+
+        Raises:
+            RunNotFoundError: no such run, or several; the message lists what there is.
+        """
+        ...
+
+    async def events_of(self, run: str, *, since: int = 0) -> Sequence[Event]:
+        """A run's durable events from number ``since`` >= 0 on, oldest first.
+
+        Raises:
+            RunNotFoundError: no such run, or several; the message lists what there is.
+            StoreError: the log is damaged.
+        """
         ...
 
     async def get_reply(self, key: str) -> Reply | None:
@@ -90,5 +127,9 @@ class RunStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Write what is queued and let go of the store."""
+        """Write what is queued and let go of the store.
+
+        Raises:
+            StoreError: something could not be written, now or before.
+        """
         ...

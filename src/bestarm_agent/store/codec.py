@@ -1,0 +1,198 @@
+"""Events and replies as JSON text, and back.
+
+Every dataclass becomes an object with all its fields under their own names; a member of a union
+of dataclasses carries its tag under "type". The tags and field names are the store's format: a
+change of either needs a migration (``store.schema``). A field with a default may be absent, so
+that a newer package reads older logs; an unknown tag or field means a newer package wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import PurePosixPath, PureWindowsPath
+from types import UnionType
+from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from bestarm_agent.domain import events
+from bestarm_agent.domain.events import Event
+from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.domain.outcome import Failed, Scored
+from bestarm_agent.errors import StoreError, StoreVersionError
+from bestarm_agent.store.redact import redacted
+
+_Value: TypeAlias = Any  # a dataclass or scalar on one side, what JSON has for it on the other
+_Hint: TypeAlias = object  # a type hint
+_Convert: TypeAlias = Callable[[_Value], _Value]
+_Coder: TypeAlias = tuple[_Convert | None, _Convert | None]  # None: JSON as it is
+
+_TAGS: dict[str, type] = {
+    "started": events.Started,
+    "candidates-added": events.CandidatesAdded,
+    "examples-added": events.ExamplesAdded,
+    "asked": events.Asked,
+    "told": events.Told,
+    "budget-extended": events.BudgetExtended,
+    "stopped": events.Stopped,
+    "resumed": events.Resumed,
+    "scored": Scored,
+    "failed": Failed,
+}
+_TAG_OF = {cls: tag for tag, cls in _TAGS.items()}
+_SCALARS = {str, int, float, bool, type(None)}
+
+_to_text = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+def kind_of(event: Event) -> str:
+    """The tag of an event ("asked", "told", ...)."""
+    return _TAG_OF[type(event)]
+
+
+def dump_event(event: Event) -> str:
+    """Render an event as JSON text; texts under a secret's name are redacted.
+
+    Raises:
+        ValueError: it holds what JSON has no word for (NaN, say), or an absolute path as base.
+
+    Example:
+        >>> dump_event(events.Resumed(at="2026-11-21T09:30:15Z", version="0.1.0"))
+        '{"type":"resumed","at":"2026-11-21T09:30:15Z","version":"0.1.0"}'
+    """
+    if isinstance(event, events.Started):
+        _check_base(event.base)
+    return _dump(event, _coder(Event), f"event {kind_of(event)!r}")
+
+
+def load_event(text: str) -> Event:
+    """Read an event back.
+
+    Raises:
+        StoreVersionError: a newer version of the package wrote it.
+        StoreError: it is damaged.
+    """
+    event: Event = _load(text, _coder(Event), "event")
+    return event
+
+
+def dump_reply(reply: Reply) -> str:
+    """Render a reply as JSON text; raises ValueError if it holds NaN or an infinity."""
+    return _dump(reply, _coder(Reply), "reply")
+
+
+def load_reply(text: str) -> Reply:
+    """Read a reply back; raises as ``load_event`` does."""
+    reply: Reply = _load(text, _coder(Reply), "reply")
+    return reply
+
+
+def _dump(value: object, coder: _Coder, what: str) -> str:
+    encode, _ = coder
+    try:
+        return _to_text(encode(value) if encode else value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} cannot be stored as JSON: {error}") from error
+
+
+def _load(text: str, coder: _Coder, what: str) -> _Value:
+    _, decode = coder
+    try:
+        value = json.loads(text)
+        return decode(value) if decode else value
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise StoreError(
+            f"a stored {what} is damaged ({error}): {text[:80]!r}; "
+            f"restore the store from a copy or go on with a new one"
+        ) from error
+
+
+def _check_base(base: str) -> None:
+    if PurePosixPath(base).is_absolute() or PureWindowsPath(base).is_absolute():
+        raise ValueError(f"`base` must be relative to the store's directory, got {base!r}")
+
+
+@cache
+def _coder(hint: _Hint) -> _Coder:
+    """How values of one type hint are written and read."""
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if _SCALARS.issuperset(members):
+        return None, None
+    if any(_is_mapping(member) for member in members):  # Json, or a mapping to it
+        return redacted, None
+    if get_origin(hint) is tuple:
+        return _tuple_coder(*get_args(hint)[:1])
+    if all(member in _TAG_OF for member in members):
+        return _tagged_coder(members)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return None, hint
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _object_coder(hint)
+    raise TypeError(f"the store has no form for {hint}")
+
+
+def _is_mapping(hint: _Hint) -> bool:
+    origin = get_origin(hint)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _tuple_coder(item: _Hint) -> _Coder:
+    encode, decode = _coder(item)
+    return (
+        (lambda values: [encode(value) for value in values]) if encode else None,
+        (lambda values: tuple(map(decode, values))) if decode else tuple,
+    )
+
+
+def _tagged_coder(members: tuple[type, ...]) -> _Coder:
+    """A union of dataclasses, told apart by "type"."""
+    by_class = {cls: (_TAG_OF[cls], _object_coder(cls)[0]) for cls in members}
+    by_tag = {_TAG_OF[cls]: _object_coder(cls)[1] for cls in members}
+
+    def encode(value: _Value) -> dict[str, Any]:
+        tag, write = by_class[type(value)]
+        return {"type": tag, **write(value)}
+
+    def decode(value: dict[str, Any]) -> _Value:
+        tag = value.pop("type")
+        if tag not in by_tag:
+            raise _newer(f"a record of type {tag!r}")
+        return by_tag[tag](value)
+
+    return encode, decode
+
+
+@cache
+def _object_coder(cls: type[_Value]) -> tuple[_Convert, _Convert]:
+    """A dataclass, field by field."""
+    hints = get_type_hints(cls)
+    names = tuple(field.name for field in fields(cls))
+    known = frozenset(names)
+    coders = {name: _coder(hints[name]) for name in names}
+    writers = [(name, encode) for name, (encode, _) in coders.items() if encode]
+    readers = [(name, decode) for name, (_, decode) in coders.items() if decode]
+
+    def encode(value: _Value) -> dict[str, Any]:
+        record = {name: getattr(value, name) for name in names}
+        for name, write in writers:
+            record[name] = write(record[name])
+        return record
+
+    def decode(record: dict[str, Any]) -> _Value:
+        if not known.issuperset(record):
+            raise _newer(f"{cls.__name__} with {sorted(record.keys() - known)}")
+        for name, read in readers:
+            if name in record:
+                record[name] = read(record[name])
+        return cls(**record)
+
+    return encode, decode
+
+
+def _newer(found: str) -> StoreVersionError:
+    return StoreVersionError(
+        f"the store holds {found}, which this version of bestarm-agent does not know; "
+        f"a newer version wrote it: pip install --upgrade bestarm-agent"
+    )

@@ -1,0 +1,95 @@
+"""Reads a store beside its writer, on threads of its own, so that the event loop never waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, TypeAlias
+
+from sqlalchemy import Executable, select
+
+from bestarm_agent.domain.events import Event
+from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.errors import StoreError
+from bestarm_agent.store import schema
+from bestarm_agent.store.base import RunInfo
+from bestarm_agent.store.codec import load_event, load_reply
+from bestarm_agent.store.database import Database, explaining
+from bestarm_agent.store.listing import Progress
+
+_Rows: TypeAlias = Sequence[tuple[Any, ...]]
+
+_PAGE = 500  # replies read at a time
+
+_runs = schema.runs.c
+_events = schema.events.c
+_replies = schema.replies.c
+_PROGRESS = select(
+    _runs.id, _runs.name, _runs.at, _runs.n_events, _runs.n_asked, _runs.n_told, _runs.stopped
+).order_by(_runs.ordinal)
+
+
+class Reader:
+    """What can be read of a store while it is written.
+
+    Args:
+        database: where to read.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def runs(self) -> list[RunInfo]:
+        """All runs, oldest first."""
+        return [Progress(*row).info() for row in await self._rows(_PROGRESS)]
+
+    async def progress(self, run_id: str) -> Progress:
+        """How far a run is that is known to exist."""
+        [row] = await self._rows(_PROGRESS.where(_runs.id == run_id))
+        return Progress(*row)
+
+    async def events(self, run_id: str, since: int) -> Sequence[Event]:
+        """The events of a run from number ``since`` on.
+
+        Raises:
+            StoreError: the log is damaged.
+        """
+        query = (
+            select(_events.n, _events.payload)
+            .where(_events.run_id == run_id, _events.n >= since)
+            .order_by(_events.n)
+        )
+        return await asyncio.to_thread(
+            lambda: _decoded(self._fetch(query), since, f"run {run_id} in {self._database.where}")
+        )
+
+    async def replies(self) -> AsyncIterator[tuple[str, Reply]]:
+        """All replies, by key."""
+        last = ""
+        query = select(_replies.key, _replies.payload).order_by(_replies.key).limit(_PAGE)
+        while page := await self._rows(query.where(_replies.key > last)):
+            for key, payload in page:
+                yield key, load_reply(payload)
+            last = page[-1][0]
+
+    async def _rows(self, query: Executable) -> _Rows:
+        return await asyncio.to_thread(self._fetch, query)
+
+    def _fetch(self, query: Executable) -> _Rows:
+        with explaining(self._database.where), self._database.engine.connect() as connection:
+            return connection.execute(query).all()
+
+
+def _decoded(rows: _Rows, since: int, where: str) -> list[Event]:
+    """The events of rows (n, payload)."""
+    events: list[Event] = []
+    for expected, (n, payload) in enumerate(rows, start=since):
+        if n != expected:
+            raise StoreError(
+                f"event {expected} of {where} is missing; restore the store from a copy"
+            )
+        try:
+            events.append(load_event(payload))
+        except StoreError as error:
+            raise type(error)(f"event {n} of {where}: {error}") from error
+    return events
