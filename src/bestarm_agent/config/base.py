@@ -1,0 +1,93 @@
+"""What the parts of a study file have in common: short forms, rules and how to report them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, NoReturn, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from bestarm_agent.domain.digest import canonical
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+BROKEN_RULE = "broken_rule"
+
+
+def broken(text: str, *at: str | int) -> NoReturn:
+    """Report a broken rule from within a validator.
+
+    Args:
+        text: a predicate ("must be positive, got -1"): the key is put before it.
+        *at: the path to the culprit from where the validator stands.
+
+    Raises:
+        PydanticCustomError: always.
+    """
+    raise PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "at": at})
+
+
+def shown(value: object, *, width: int = 60) -> str:
+    """Return ``value`` as people would write it, cut to ``width`` characters."""
+    try:
+        text = canonical(value)  # type: ignore[arg-type] # anything may be found in a file
+    except (TypeError, ValueError):
+        text = str(value)
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """Return a key path as people write it.
+
+    Example:
+        >>> dotted(("models", 2, "params", "temperature"))
+        'models[2].params.temperature'
+    """
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+    return text.removeprefix(".")
+
+
+def allow_also(schema: dict[str, Any], *others: dict[str, Any]) -> None:
+    """Widen a JSON schema in place, so that it allows ``others`` too."""
+    mapping = dict(schema)
+    schema.clear()
+    for key in ("title", "description"):
+        if key in mapping:
+            schema[key] = mapping.pop(key)
+    schema["anyOf"] = [*others, mapping]
+
+
+class StudyModel(BaseModel):
+    """A mapping of a study file: unknown keys are refused, and nothing changes once it is read.
+
+    Attributes:
+        short_form: the field that a bare text in place of the mapping stands for, or None.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    short_form: ClassVar[str | None] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, value: object) -> object:
+        if isinstance(value, str) and cls.short_form is not None:
+            return {cls.short_form: value}
+        return cls._without_blanks(value)
+
+    @classmethod
+    def _without_blanks(cls, value: object) -> object:
+        """A key of which nothing is left (its lines are commented out) counts as left out."""
+        if not isinstance(value, dict):
+            return value
+        return {key: v for key, v in value.items() if v is not None or key not in cls.model_fields}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Let the JSON schema know the short form too."""
+        reference = handler(core_schema)
+        if cls.short_form is not None:
+            allow_also(handler.resolve_ref_schema(reference), {"type": "string", "minLength": 1})
+        return reference

@@ -1,0 +1,136 @@
+"""Turns what pydantic finds in a study into one message for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from bestarm_agent.config.base import BROKEN_RULE, KeyPath, StudyModel, dotted, shown
+from bestarm_agent.config.nearest import suggestion
+from bestarm_agent.config.places import Places
+from bestarm_agent.errors import ConfigError
+
+_MOST_LISTED = 10
+_NAME_RULE = "must begin with a letter or digit and hold only letters, digits, spaces and .:@+()-_"
+
+# What a value must be, by pydantic's type of error.
+_PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "string_type": lambda _: "must be a text",
+    "string_too_short": lambda _: "must not be empty",
+    "string_pattern_mismatch": lambda _: _NAME_RULE,
+    "too_short": lambda _: "must not be empty",
+    "int_type": lambda _: "must be a whole number",
+    "int_from_float": lambda _: "must be a whole number",
+    "float_type": lambda _: "must be a number",
+    "finite_number": lambda _: "must be finite",
+    "bool_type": lambda _: "must be true or false",
+    "tuple_type": lambda _: "must be a list (`- item` on lines of their own, or [a, b])",
+    "dict_type": lambda _: "must be a mapping (`key: value`)",
+    "model_type": lambda _: "must be a mapping (`key: value`)",
+    "literal_error": lambda context: f"must be {context['expected']}",
+    "greater_than": lambda context: f"must be greater than {context['gt']:g}",
+    "greater_than_equal": lambda context: f"must be at least {context['ge']:g}",
+    "less_than": lambda context: f"must be less than {context['lt']:g}",
+    "less_than_equal": lambda context: f"must be at most {context['le']:g}",
+}
+
+
+def config_error(error: ValidationError, root: type[StudyModel], places: Places) -> ConfigError:
+    """Return one ConfigError that lists what is wrong, in the order of the file, up to ten."""
+    found = [
+        _described(details, root, places)
+        for details in error.errors(include_url=False)
+        if not _is_echo(details)
+    ]
+    found.sort(key=lambda item: item[0])
+    if len(found) == 1:
+        return ConfigError(f"{found[0][1]}: {found[0][2]}")
+    listed = [f"  {where}: {text}" for _, where, text in found[:_MOST_LISTED]]
+    if (more := len(found) - _MOST_LISTED) > 0:
+        listed.append(f"  and {more} more")
+    return ConfigError("\n".join([f"{places.path} has {len(found)} errors:", *listed]))
+
+
+def _is_echo(details: ErrorDetails) -> bool:
+    """Whether a list only seems too short since an item of it, reported by itself, is wrong."""
+    return details["type"] == "too_short" and bool(details["input"])
+
+
+def _described(
+    details: ErrorDetails, root: type[StudyModel], places: Places
+) -> tuple[int, str, str]:
+    """Return line, place and text of one error."""
+    at: KeyPath = (*details["loc"], *details.get("ctx", {}).get("at", ()))
+    # what is missing stands nowhere: point at what it is missing from
+    place = at[:-1] if details["type"] == "missing" else at
+    return places.line(place) or 0, places.where(*place), _text(details, at, root)
+
+
+def _text(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
+    key = f"`{dotted(at)}`" if at else "the study"
+    match details["type"]:
+        case "extra_forbidden":
+            model = model_at(root, at[:-1])
+            valid = model.model_fields if model is not None else ()
+            return f"unknown key {key}; {suggestion(str(at[-1]), valid)}"
+        case "missing":
+            return f"{key} is missing{_purpose(root, at)}"
+        case kind if kind == BROKEN_RULE:
+            return f"{key} {details['msg']}"
+    got = shown(details["input"])
+    return f"{key} {_predicate(details, at, root)}, got {got}{_hint(details, at)}"
+
+
+def _predicate(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
+    model = model_at(root, at)
+    if details["type"] == "model_type" and model is not None and model.short_form is not None:
+        return "must be a text or a mapping (`key: value`)"
+    predicate = _PREDICATES.get(details["type"])
+    if predicate is None:
+        return f"is refused ({details['msg']})"
+    return predicate(details.get("ctx", {}))
+
+
+def _purpose(root: type[StudyModel], at: KeyPath) -> str:
+    model = model_at(root, at[:-1])
+    field = model.model_fields.get(str(at[-1])) if model is not None else None
+    if field is None or field.description is None:
+        return ""
+    sentence = field.description.partition(". ")[0].rstrip(".")
+    return f" ({sentence[0].lower()}{sentence[1:]})"
+
+
+def _hint(details: ErrorDetails, at: KeyPath) -> str:
+    value = details["input"]
+    if details["type"] == "string_type" and isinstance(value, bool | int | float):
+        return "; put it in quotes"
+    if details["type"] == "literal_error":
+        expected = str(details["ctx"]["expected"]).replace(" or ", ", ").replace("'", "")
+        return f"; {suggestion(str(value), expected.split(', '))}"
+    if details["type"].startswith("greater") and at[0] == "budget":
+        return "; leave it out for no such cap"
+    return ""
+
+
+def model_at(root: type[StudyModel], path: KeyPath) -> type[StudyModel] | None:
+    """Return the model of the mapping at ``path``, or None if its keys are free."""
+    here: Any = root
+    for key in path:
+        if isinstance(here, type) and issubclass(here, StudyModel):
+            field = here.model_fields.get(str(key))
+            here = field.annotation if field is not None else None
+        else:
+            inner = [item for item in get_args(here) if item is not ...]
+            here = inner[-1] if inner else None
+        here = _without_none(here)
+    return here if isinstance(here, type) and issubclass(here, StudyModel) else None
+
+
+def _without_none(annotation: Any) -> Any:  # noqa: ANN401 - an annotation may be anything
+    if get_origin(annotation) in (Union, UnionType):
+        return next(item for item in get_args(annotation) if item is not type(None))
+    return annotation

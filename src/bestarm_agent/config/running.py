@@ -1,0 +1,126 @@
+"""How a study is run: budget, selector and limits."""
+
+from __future__ import annotations
+
+from decimal import ROUND_FLOOR, Decimal
+from typing import Annotated, ClassVar
+
+from pydantic import Field, JsonValue, Strict
+
+from bestarm_agent.config.base import StudyModel
+from bestarm_agent.config.values import (
+    Count,
+    Dollars,
+    Flag,
+    GridShare,
+    Positive,
+    Share,
+    Text,
+)
+from bestarm_agent.domain.spend import Budget, nanos
+
+_SECONDS_PER_MINUTE = 60
+
+
+class BudgetSpec(StudyModel):
+    """Hard caps of a run: the first one reached ends it; without any, the whole grid is run."""
+
+    usd: Dollars | None = Field(
+        None, description='Dollars, judges and retries included; 5 or "$5". Needs known prices.'
+    )
+    pulls: Count | None = Field(
+        None, description="(candidate, example) pairs evaluated, cached replies included."
+    )
+    calls: Count | None = Field(
+        None, description="Requests sent to providers, retries and judges included."
+    )
+    tokens: Count | None = Field(None, description="Prompt plus generated tokens.")
+    minutes: Positive | None = Field(
+        None, description="Wall-clock minutes of all sittings of the run together."
+    )
+    gpu_minutes: Positive | None = Field(
+        None, description="Minutes of local workers (accelerator or CPU), summed over the workers."
+    )
+    share: GridShare | None = Field(
+        None, description='Share of the candidates x examples grid, in (0, 1]; 0.1 or "10%".'
+    )
+
+    def caps(self, cells: int) -> Budget:
+        """Return the caps of a run on a grid of ``cells`` (candidate, example) pairs.
+
+        Example:
+            >>> BudgetSpec(share=0.1).caps(cells=30_000).pulls
+            3000
+        """
+        return Budget(
+            usd_nanos=None if self.usd is None else nanos(self.usd),
+            pulls=self._pulls(cells),
+            calls=self.calls,
+            tokens=self.tokens,
+            gpu_seconds=_seconds(self.gpu_minutes),
+            seconds=_seconds(self.minutes),
+        )
+
+    def _pulls(self, cells: int) -> int | None:
+        caps = [] if self.pulls is None else [self.pulls]
+        if self.share is not None:
+            exact = Decimal(str(self.share)) * cells  # 0.29 * 100 is 28.99... in binary
+            caps.append(max(1, int(exact.to_integral_value(rounding=ROUND_FLOOR))))
+        return min(caps, default=None)
+
+
+def _seconds(minutes: float | None) -> float | None:
+    return None if minutes is None else minutes * _SECONDS_PER_MINUTE
+
+
+class SelectorSpec(StudyModel):
+    """The selection rule, or just its name."""
+
+    short_form: ClassVar[str | None] = "name"
+
+    name: Text = Field("ucb-e", description="Name of the selection rule.")
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Parameters of the rule, such as `eta: 1.0`."
+    )
+    seed: Annotated[int, Strict(), Field(ge=0)] = Field(
+        0, description="Seed of all random choices, >= 0."
+    )
+    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
+        0.95, description="Probability in (0, 1) with which the stated guarantee holds."
+    )
+    stop_when_separated: Flag = Field(
+        True,
+        description="Whether to stop before the budget is spent, once the best candidate is "
+        "established at this confidence.",
+    )
+
+
+class ProviderLimits(StudyModel):
+    """Limits of one provider; without a value, what the provider itself says."""
+
+    in_flight: Count | None = Field(None, description="Calls in flight at once.")
+    requests_per_minute: Count | None = Field(None, description="Requests started per minute.")
+    tokens_per_minute: Count | None = Field(
+        None, description="Prompt plus generated tokens per minute."
+    )
+
+
+class LimitsSpec(StudyModel):
+    """How fast to go, and when to give up."""
+
+    in_flight: Count = Field(64, description="Calls in flight at once, over all providers.")
+    timeout_seconds: Positive = Field(120.0, description="Seconds that one attempt may take.")
+    max_attempts: Count = Field(
+        5, description="Attempts at one call before its pair is reported as not measurable."
+    )
+    failed_score: Share = Field(
+        0.0,
+        description="Score in [0, 1] of a reply on which the candidate itself failed (refusal, "
+        "nothing to read in it, too long).",
+    )
+    max_failed_share: Share = Field(
+        0.5, description="Share in [0, 1] of pairs not measurable above which the run stops."
+    )
+    providers: dict[str, ProviderLimits] = Field(
+        default_factory=dict, description="Limits by name of provider."
+    )

@@ -1,0 +1,167 @@
+"""The values of a study file: strict scalars, parameters, and texts that may name variables."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict, ValidationInfo
+
+from bestarm_agent.config.base import KeyPath, broken, shown
+from bestarm_agent.domain.digest import canonical
+
+_VARIABLE = re.compile(r"\$(\$\{[^}]*\})|\$\{([^}]*)\}")  # "$${X}" stands for the text "${X}"
+_SECRET = re.compile(
+    r"(api[_-]?key|secret|password|authorization|(access|auth|bearer|hf)[_-]?token)$", re.IGNORECASE
+)
+_AMOUNT = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
+_DOLLARS = re.compile(rf"\s*\$?{_AMOUNT}(?:usd)?\s*", re.IGNORECASE)
+_PERCENT = re.compile(rf"{_AMOUNT}%\s*")
+
+
+def expand_variables(value: JsonValue, environ: Mapping[str, str], *at: str | int) -> JsonValue:
+    """Put environment variables in place of every ``${NAME}`` in the texts of ``value``.
+
+    Args:
+        value: a text, or lists and mappings that hold texts.
+        environ: the variables.
+        *at: the path to ``value``, for messages.
+
+    Raises:
+        PydanticCustomError: a variable is not set.
+
+    Example:
+        >>> expand_variables({"base_url": "${HOST}/v1"}, {"HOST": "http://localhost"})
+        {'base_url': 'http://localhost/v1'}
+    """
+    if isinstance(value, str):
+        return _expand_text(value, environ, at)
+    if isinstance(value, list):
+        return [expand_variables(item, environ, *at, i) for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: expand_variables(item, environ, *at, key) for key, item in value.items()}
+    return value
+
+
+def _expand_text(text: str, environ: Mapping[str, str], at: KeyPath) -> str:
+    def replacement(match: re.Match[str]) -> str:
+        literal, name = match.groups()
+        if literal is not None:
+            return str(literal)
+        if name not in environ:
+            broken(
+                f"{_unknown_variable(name)}, or write $${{{name}}} for these very characters", *at
+            )
+        return environ[name]
+
+    return _VARIABLE.sub(replacement, text)
+
+
+def _unknown_variable(name: str) -> str:
+    if name.isidentifier():
+        return f"needs the environment variable {name}, which is not set; set it"
+    return f"holds ${{{name}}}, which is not the name of an environment variable; correct it"
+
+
+def _expanded(value: JsonValue, info: ValidationInfo) -> JsonValue:
+    """Expand if the reader handed variables over; else texts stay as they were written."""
+    environ = None if info.context is None else info.context.get("environ")
+    return value if environ is None else expand_variables(value, environ)
+
+
+def _without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    _refuse_secrets(options, ())
+    return options
+
+
+def _refuse_secrets(options: Mapping[str, JsonValue], at: KeyPath) -> None:
+    """Refuse keys written out: a study file is shared, and logged with the run."""
+    for key, value in options.items():
+        if isinstance(value, dict):
+            _refuse_secrets(value, (*at, key))
+        elif isinstance(value, str) and _SECRET.search(key) and "${" not in value:
+            broken(
+                "holds a secret, which does not belong in a study file; put it into an "
+                "environment variable and write ${NAME_OF_THE_VARIABLE}",
+                *at,
+                key,
+            )
+
+
+def tidy(value: JsonValue, *at: str | int) -> JsonValue:
+    """Return ``value`` with whole floats as integers, so that 1.0 and 1 are one and the same.
+
+    Raises:
+        PydanticCustomError: it holds NaN or an infinity.
+    """
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            broken(f"must be finite, got {value}", *at)
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [tidy(item, *at, i) for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: tidy(item, *at, key) for key, item in value.items()}
+    return value
+
+
+def axis(value: JsonValue) -> tuple[JsonValue, ...]:
+    """Return the values that an entry of a grid takes: those of a list, or the one given."""
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def _check_axes(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for name, value in params.items():
+        values = [canonical(item) for item in axis(value)]
+        if not values:
+            broken("is an axis without values; give at least one, or leave the key out", name)
+        repeated = [item for i, item in enumerate(values) if item in values[:i]]
+        if repeated:
+            broken(f"holds {repeated[0]} twice; every value must differ", name)
+    return params
+
+
+def _read_dollars(value: object) -> object:
+    """Read "$5" and "5 USD" as 5."""
+    if not isinstance(value, str):
+        return value
+    match = _DOLLARS.fullmatch(value)
+    if match is None:
+        broken(f'must be an amount of dollars such as 5 or "$5", got {shown(value)}')
+    return float(match[1])
+
+
+def _read_share(value: object) -> object:
+    """Read "10%" as 0.1."""
+    if not isinstance(value, str):
+        return value
+    match = _PERCENT.fullmatch(value)
+    if match is None:
+        broken(f'must be a number in (0, 1] such as 0.1, or "10%", got {shown(value)}')
+    return float(match[1]) / 100
+
+
+Whole: TypeAlias = Annotated[int, Strict()]
+Count: TypeAlias = Annotated[int, Strict(), Field(ge=1)]
+Positive: TypeAlias = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+Share: TypeAlias = Annotated[float, Strict(), Field(ge=0, le=1)]
+Flag: TypeAlias = Annotated[bool, Strict()]
+Text: TypeAlias = Annotated[str, Field(min_length=1)]
+# Names stand in labels, tables and file names.
+Name: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\w[\w .:@+()-]*$")]
+Label: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\w[\w .:@+()=,/-]*$")]
+Dollars: TypeAlias = Annotated[
+    Positive, BeforeValidator(_read_dollars, json_schema_input_type=Positive | str)
+]
+_Fraction: TypeAlias = Annotated[float, Strict(), Field(gt=0, le=1)]
+GridShare: TypeAlias = Annotated[
+    _Fraction, BeforeValidator(_read_share, json_schema_input_type=_Fraction | str)
+]
+Expandable: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(_expanded)]
+Options: TypeAlias = Annotated[
+    dict[str, JsonValue], AfterValidator(_without_secrets), AfterValidator(_expanded)
+]
+Params: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(tidy)]
+Grid: TypeAlias = Annotated[Params, AfterValidator(_check_axes)]
