@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import isotonic_regression
-from scipy.stats import binom
+
+from bestarm_agent.stats.mcnemar import mcnemar
 
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -48,10 +48,8 @@ def within_gap(means: ArrayLike, gap: float) -> BoolArray:
 def mcnemar_p(scores: ArrayLike, reference: int) -> FloatArray:
     """Test every candidate against one of them by McNemar's exact test (two-sided).
 
-    Only examples on which the two scores differ count: with b the number of them on which the
-    candidate is better and c that on which the reference is, b ~ Binomial(b + c, 1/2) if neither
-    is better. Scores other than 0 and 1 enter by the sign of their difference (the sign test, of
-    which McNemar's is the 0/1 case). Examples that miss one of the two scores are left out.
+    Scores other than 0 and 1 enter by the sign of their difference (the sign test, of which
+    McNemar's is the 0/1 case). Examples that miss one of the two scores are left out.
 
     Args:
         scores: (K, N) scores, NaN where there is none.
@@ -63,9 +61,7 @@ def mcnemar_p(scores: ArrayLike, reference: int) -> FloatArray:
     matrix = np.asarray(scores)
     better = np.count_nonzero(matrix > matrix[reference], axis=1)
     worse = np.count_nonzero(matrix < matrix[reference], axis=1)
-    tail = binom.cdf(np.minimum(better, worse), better + worse, 0.5)
-    p: FloatArray = np.minimum(1.0, 2 * tail)
-    return p
+    return mcnemar(better, worse)
 
 
 def not_significantly_worse(scores: ArrayLike, means: ArrayLike, level: float) -> BoolArray:
@@ -236,6 +232,8 @@ def isotonic_crossing(
         >>> isotonic_crossing([0.1, 0.2, 0.3], [0.80, 0.90, 1.00])
         0.25
     """
+    from scipy.optimize import isotonic_regression  # kept out of the import time of the package
+
     fit = isotonic_regression(np.asarray(precision, dtype=np.float64)).x
     above = np.flatnonzero(fit >= target - _ROUNDING)
     if not len(above):
