@@ -41,7 +41,7 @@ _COARSE = 1 / 8  # the same share at which a probe is too far off, because the s
 
 
 def bet_grid(horizon: int, alpha: float) -> tuple[float, ...]:
-    """Return bets b in (0, 1], geometric, for up to ``horizon`` draws at level ``alpha``.
+    """Return bets b in (0, 1], geometric and rising, for ``horizon`` draws at level ``alpha``.
 
     The smallest is half the Kelly bet of a gap that can just be seen after all draws.
 
@@ -54,7 +54,7 @@ def bet_grid(horizon: int, alpha: float) -> tuple[float, ...]:
         raise ValueError(f"alpha must be in (0, 1), got {alpha}")
     smallest = min(0.5, 0.5 * math.sqrt(2 * math.log(1 / alpha) / horizon))
     steps = math.ceil(math.log(1 / smallest) / math.log(_GRID_RATIO))
-    return tuple(smallest ** (k / steps) for k in range(steps + 1))
+    return tuple(smallest ** (k / steps) for k in range(steps, -1, -1))
 
 
 class Wager:
