@@ -14,6 +14,11 @@ class TestUcbE(SelectorSuite):
         return UcbE(problem)
 
 
+class TestUcbEInBatches(SelectorSuite):
+    def make(self, problem: Problem) -> Selector:
+        return UcbE(problem, batch=3)
+
+
 def arms(selector: UcbE, scores: list[float], n: int) -> list[int]:
     """Ask and tell one by one; every example of a candidate has the same score."""
     found = []
@@ -39,6 +44,27 @@ def test_eta_scales_the_width() -> None:
     """eta = 4 doubles the widths: B = (3, 2, 2.6), then 0 at 2.414 falls behind 2 at 2.6."""
     found = arms(UcbE(Problem(3, 50), eta=4.0), [1.0, 0.0, 0.6], 6)
     assert found[3:] == [0, 2, 0]
+
+
+def test_a_batch_stays_with_its_candidate() -> None:
+    """Batches of 2; scores 1, 0, .6, widths 1/sqrt(2) after the first ones: B = 1.707, .707, 1.307.
+
+    So 0 (n = 4: 1.5), 0 (n = 6: 1.408), 0 (n = 8: 1.354), 0 (n = 10: 1.316), 0 (n = 12: 1.289), 2.
+    """
+    found = arms(UcbE(Problem(3, 50), batch=2), [1.0, 0.0, 0.6], 18)
+    assert found[::2] == found[1::2]
+    assert sorted(found[:6:2]) == [0, 1, 2]
+    assert found[6::2] == [0, 0, 0, 0, 0, 2]
+
+
+def test_a_batch_ends_early_with_its_candidate() -> None:
+    selector = UcbE(Problem(2, 3), batch=2)
+    assert sorted(arms(selector, [1.0, 0.0], 6)) == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_senseless_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch must be at least 1, got 0"):
+        UcbE(Problem(3, 50), batch=0)
 
 
 @pytest.mark.parametrize("eta", [0.0, -1.0, float("nan")])

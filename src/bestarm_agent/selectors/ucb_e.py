@@ -28,9 +28,12 @@ class UcbE(Selector):
     Args:
         problem: K, N, seed and the rest.
         eta: uncertainty scaling, > 0; the paper uses 1.
+        batch: pulls of the same candidate per decision, >= 1; the paper uses 1, its published
+            program 32. Larger ones forgive an unlucky first score, and cost more where a few
+            pulls would do.
 
     Raises:
-        ValueError: ``eta`` is not positive.
+        ValueError: ``eta`` is not positive, or ``batch`` is below 1.
 
     Example:
         >>> from bestarm_agent.selectors.types import Problem, State, Tell
@@ -43,22 +46,32 @@ class UcbE(Selector):
 
     name: ClassVar[str] = "ucb-e"
 
-    def __init__(self, problem: Problem, *, eta: float = 1.0) -> None:
+    def __init__(self, problem: Problem, *, eta: float = 1.0, batch: int = 1) -> None:
         if not eta > 0:
             raise ValueError(f"eta must be > 0, got {eta}")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
         super().__init__(problem)
         self.eta = eta
+        self.batch = batch
         self._index = np.full(problem.n_candidates, np.inf)
+        self._current, self._left = 0, 0  # the candidate of this batch, pulls left in it
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        index = np.where(allowed, self._index, -np.inf)
-        ties = np.flatnonzero(index == index.max())
-        candidate = int(ties[rng.integers(len(ties))] if len(ties) > 1 else ties[0])
+        if self._left and allowed[self._current]:
+            candidate = self._current
+        else:
+            index = np.where(allowed, self._index, -np.inf)
+            ties = np.flatnonzero(index == index.max())
+            candidate = int(ties[rng.integers(len(ties))] if len(ties) > 1 else ties[0])
         example, propensity = self._draw_unseen(candidate, rng)  # j_t uniform in [m] \ S_i
         return Choice(Pair(candidate, example), propensity, "ucb")
 
     def _asked(self, ask: Ask) -> None:
-        self._update(ask.pair.candidate)
+        candidate = ask.pair.candidate
+        same = self._left > 0 and candidate == self._current
+        self._current, self._left = candidate, (self._left if same else self.batch) - 1
+        self._update(candidate)
 
     def _told(self, tell: Tell) -> None:
         self._update(int(self.table.candidate[tell.seq]))
