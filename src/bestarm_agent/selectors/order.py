@@ -8,6 +8,8 @@ from bestarm_agent.selectors.table import ScoreTable
 from bestarm_agent.selectors.types import IntArray, State
 from bestarm_agent.stats.keyed import KeyedRandom
 
+_UNSEEN = int(State.UNSEEN)
+
 
 class SharedOrder:
     """A random order of the examples, fixed before any score is seen.
@@ -48,7 +50,7 @@ class SharedOrder:
             ValueError: the candidate has no unseen example left.
         """
         row, at = self._table.cells[candidate], self._at[candidate]
-        while at < len(row) and row[self._order[at]] != State.UNSEEN:
+        while at < len(row) and row[self._order[at]] != _UNSEEN:
             at += 1
         self._at[candidate] = at
         if at == len(row):

@@ -10,6 +10,8 @@ from bestarm_agent.selectors.types import Ask, State, Tell
 from bestarm_agent.simulation.matrices import ScoreMatrix
 from bestarm_agent.stats.keyed import KeyedRandom
 
+_DONE, _VOID = State.DONE, State.VOID  # looking a member up costs more than a score (Python 3.11)
+
 
 @dataclass(frozen=True, slots=True)
 class Latency:
@@ -108,8 +110,8 @@ class World:
         score = self._scores.item(row, self._columns[ask.pair.example])
         cost = self._costs[row]
         if score != score or self._fails(ask.seq):  # NaN differs from itself
-            return Tell(ask.seq, State.VOID, cost=cost)
-        return Tell(ask.seq, State.DONE, score, cost)
+            return Tell(ask.seq, _VOID, cost=cost)
+        return Tell(ask.seq, _DONE, score, cost)
 
     def duration(self, tell: Tell) -> float:
         """How long the call took, in virtual seconds; 0 without latency. Void counts as score 0."""
