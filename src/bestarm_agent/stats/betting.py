@@ -37,7 +37,7 @@ _MAX_STAKE = 0.98  # below 1, so that no single draw can ruin a bet
 _GRID_RATIO = 3.0  # of neighbouring bets; a bet off by its square root loses at most 15 % of width
 _TINY = 1e-9  # odds are raised to this (to the safe side), and sums compared with this slack
 _FINE = 1 / 32  # distance from bound to new probe, as a share of that to the sample mean
-_COARSE = 1 / 8  # the same share at which a probe is too far off, because the sample mean came down
+_COARSE = 4.0  # a probe so many times farther off than that is moved: the sample mean came down
 
 
 def bet_grid(horizon: int, alpha: float) -> tuple[float, ...]:
@@ -148,7 +148,7 @@ class LowerBound:
     above the probe can be rejected before it. When it is, the bound moves there and the draws so
     far are replayed at the next probe, so a draw costs a few microseconds and a replay comes about
     once per 3 % of progress. Rounding is outward: by 1/32 of the way to the sample mean when the
-    probe was placed, and never more than 1/8.
+    probe was placed (somewhat more in the first 25 draws), and never more than four times that.
 
     Args:
         alpha: probability with which the bound may ever exceed the mean, in (0, 1).
@@ -192,23 +192,25 @@ class LowerBound:
         wager.push(value)
         if wager.wealth >= self._enough:
             self._advance(self._probe)
-        elif self._probe - self.lower > max(_COARSE * self._reach(), 2 * self._grain):
+        elif self._probe - self.lower > _COARSE * self._step():
             self._advance(self.lower)
 
     def draws(self) -> array[float]:
         """The draws so far, in order; not to be changed."""
         return self._draws
 
-    def _reach(self) -> float:
-        """How far the bound is below the sample mean."""
-        return self._wager.total / len(self._draws) - self.lower
+    def _step(self) -> float:
+        """How far above the bound to probe; the first draws move it much, so probe farther."""
+        n = len(self._draws)
+        reach = self._wager.total / n - self.lower
+        return max(reach * max(_FINE, 1.0 / (n + 7)), self._grain)
 
     def _advance(self, rejected: float) -> None:
         """Find the edge of what is rejected: gallop upwards, then close in; probe just above it."""
         certain = 0.0 if self._size is None else self._wager.total / self._size
         edge = max(rejected, certain)
-        fine = max(_FINE * self._reach(), self._grain)
-        step, factor = fine, 2.0
+        step = fine = self._step()
+        factor = 2.0
         draws = np.frombuffer(self._draws)
         while edge < 1.0:
             probe = min(1.0, edge + step)
