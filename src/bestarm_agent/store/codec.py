@@ -35,7 +35,7 @@ _TAGS: dict[str, type] = {
     "examples-added": events.ExamplesAdded,
     "asked": events.Asked,
     "told": events.Told,
-    "budget-extended": events.BudgetExtended,
+    "budget-set": events.BudgetSet,
     "stopped": events.Stopped,
     "resumed": events.Resumed,
     "scored": Scored,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from bestarm_agent.domain.events import Asked, Event, Resumed, Started, Stopped, Told
 from bestarm_agent.errors import RunNotFoundError
@@ -13,6 +13,11 @@ from bestarm_agent.store.base import RunInfo
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # without i, l, o, u: easy to read out
 _LISTED = 8
+
+
+def utc_now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
 
 
 def new_run_id(now: datetime) -> str:

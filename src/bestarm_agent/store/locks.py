@@ -140,6 +140,7 @@ def _is_same_file(handle: int, path: Path) -> bool:
 
 
 def in_use(run_id: str, pid: str) -> StoreError:
+    """The error of a second writer; ``pid`` is the first one's process id, or empty."""
     holder = f"process {pid}" if pid else "another live process"
     return StoreError(
         f"run {run_id} is being written by {holder}; wait until it ends or stop it, then try "

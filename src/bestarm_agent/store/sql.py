@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,13 +18,9 @@ from bestarm_agent.errors import StoreError
 from bestarm_agent.store.base import RunInfo
 from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_reply
 from bestarm_agent.store.database import Database, explaining, open_database, writing
-from bestarm_agent.store.listing import Progress, new_run_id, resolve
+from bestarm_agent.store.listing import Progress, new_run_id, resolve, utc_now
 from bestarm_agent.store.reader import Reader
 from bestarm_agent.store.writer import GroupWriter
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class SqlStore:
@@ -61,7 +57,7 @@ class SqlStore:
         url_or_path: str | Path,
         *,
         create: bool = True,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
     ) -> Self:
         """Open a store, or make an empty one (a file for the user alone, mode 0600).
 

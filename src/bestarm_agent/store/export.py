@@ -1,0 +1,184 @@
+"""A run's scores as CSV, JSON, Parquet or NumPy files, for other programs.
+
+A cell without a score (never asked, pending or void) stays empty, null or NaN; it is never 0. In
+CSV, a text that a spreadsheet would take for a formula gets an apostrophe in front.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from io import TextIOWrapper
+from itertools import islice
+from math import isnan
+from operator import attrgetter
+from pathlib import Path
+from typing import IO, Any, Literal, TypeAlias, get_args, get_type_hints
+
+import numpy as np
+
+from bestarm_agent.errors import ConfigError, StoreError, nearest
+from bestarm_agent.store.fold import RunState
+from bestarm_agent.store.scores import Record, labels, matrix, matrix_rows, records
+
+Form: TypeAlias = Literal["long", "matrix"]
+_Lines: TypeAlias = tuple[list[str], Iterator[Sequence[Any]]]
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_TEXTS = ("answer", "message")
+_CELLS_AT_ONCE = 1_000_000
+_ARROW_TYPES = {str: "string", float: "float64", int: "int64", bool: "bool"}
+
+
+def export_scores(
+    state: RunState,
+    target: Path | str | IO[bytes],
+    *,
+    format: str | None = None,
+    form: Form = "long",
+    texts: bool = False,
+) -> None:
+    """Write a run's scores.
+
+    Args:
+        state: the run.
+        target: path, or a binary stream. A file appears whole or not at all.
+        format: "csv", "json", "parquet" or "npz"; None takes the path's ending.
+        form: "long" has one record per ask (see ``Record``), "matrix" the (K, N) grid. "npz" is
+            always the grid: arrays ``scores`` (NaN where there is none), ``candidates`` (labels)
+            and ``examples`` (ids).
+        texts: whether long records hold answers and failure messages too.
+
+    Raises:
+        ConfigError: an unknown format or form, or Parquet without pyarrow.
+        StoreError: the file cannot be written.
+    """
+    write = _writer(format or _ending(target))
+    if form not in get_args(Form):
+        raise ConfigError(f"the form of an export is `long` or `matrix`, got {form!r}")
+    if isinstance(target, Path | str):
+        with _whole_file(Path(target)) as stream:
+            write(state, stream, form, texts)
+    else:
+        write(state, target, form, texts)
+
+
+def _ending(target: Path | str | IO[bytes]) -> str:
+    if isinstance(target, Path | str):
+        return Path(target).suffix.removeprefix(".")
+    raise ValueError("an export to a stream needs `format`")
+
+
+def _writer(format: str) -> Callable[[RunState, IO[bytes], Form, bool], None]:
+    try:
+        return _WRITERS[format]
+    except KeyError:
+        raise ConfigError(
+            f"no export format is called {format!r}; {nearest(format, _WRITERS)}"
+        ) from None
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file next to ``path`` that takes its place once it is complete."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as stream:
+            yield stream
+        partial.replace(path)
+    except OSError as error:
+        raise StoreError(
+            f"the export {path} cannot be written: {error.strerror}; make its folder writable "
+            f"and see that the disk has room, or give another path"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_csv(state: RunState, stream: IO[bytes], form: Form, texts: bool) -> None:
+    columns, lines = _lines(state, form, texts)
+    wrapper = TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="")
+    table = csv.writer(wrapper)
+    table.writerow(map(_harmless, columns))
+    table.writerows(map(_harmless, line) for line in lines)
+    wrapper.detach()  # flushes, and leaves the caller's stream open
+
+
+def _harmless(cell: object) -> object:
+    """Keep a spreadsheet from running a text as a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS) else cell
+
+
+def _write_json(state: RunState, stream: IO[bytes], form: Form, texts: bool) -> None:
+    """Write one object; a list element per line, so that large grids are never held as text."""
+    columns, lines = _lines(state, form, texts)
+    head: dict[str, Any] = {"form": form}
+    key = "records"
+    items: Iterator[Any] = (dict(zip(columns, line, strict=True)) for line in lines)
+    if form == "matrix":
+        head |= {"candidates": labels(state), "examples": state.example_ids}
+        key, items = "scores", (line[1:] for line in lines)
+    stream.write(f'{json.dumps(head)[:-1]}, "{key}": ['.encode())
+    for number, item in enumerate(items):
+        stream.write(f"{',' if number else ''}\n{json.dumps(item)}".encode())
+    stream.write(b"\n]}\n")
+
+
+def _write_parquet(state: RunState, stream: IO[bytes], form: Form, texts: bool) -> None:
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError(
+            "writing Parquet needs pyarrow: pip install 'bestarm-agent[data]'; csv, json and npz "
+            "need nothing more"
+        ) from error
+    columns, lines = _lines(state, form, texts)
+    types = _arrow_types(columns, form)
+    n_lines = max(1, _CELLS_AT_ONCE // len(columns))
+    schema = pyarrow.schema(list(zip(columns, types, strict=True)))
+    with parquet.ParquetWriter(stream, schema) as writer:
+        while some := list(islice(lines, n_lines)):
+            arrays = map(pyarrow.array, zip(*some, strict=True), types)
+            writer.write_table(pyarrow.table(list(arrays), schema=schema))
+
+
+def _arrow_types(columns: Sequence[str], form: Form) -> list[str]:
+    if form == "matrix":
+        return ["string"] + ["float64"] * (len(columns) - 1)
+    hints = get_type_hints(Record)
+    return [_ARROW_TYPES[(get_args(hints[name]) or (hints[name],))[0]] for name in columns]
+
+
+def _write_npz(state: RunState, stream: IO[bytes], _form: Form, _texts: bool) -> None:
+    np.savez_compressed(
+        stream,
+        scores=matrix(state),
+        candidates=np.array(labels(state), dtype=np.str_),
+        examples=np.array(state.example_ids, dtype=np.str_),
+    )
+
+
+def _lines(state: RunState, form: Form, texts: bool) -> _Lines:
+    """Column names, and rows with None where there is nothing."""
+    if form == "matrix":
+        return ["candidate", *state.example_ids], _matrix_lines(state)
+    columns = [field.name for field in fields(Record) if texts or field.name not in _TEXTS]
+    return columns, map(attrgetter(*columns), records(state, texts=texts))
+
+
+def _matrix_lines(state: RunState) -> Iterator[Sequence[Any]]:
+    for label, row in zip(labels(state), matrix_rows(state), strict=True):
+        yield [label, *(None if isnan(score) else score for score in row.tolist())]
+
+
+_WRITERS: dict[str, Callable[[RunState, IO[bytes], Form, bool], None]] = {
+    "csv": _write_csv,
+    "json": _write_json,
+    "parquet": _write_parquet,
+    "npz": _write_npz,
+}
