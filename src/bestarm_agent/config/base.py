@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from typing import Any, ClassVar, NoReturn
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from bestarm_agent.domain.digest import canonical
-
-KeyPath: TypeAlias = tuple[str | int, ...]
 
 BROKEN_RULE = "broken_rule"
 

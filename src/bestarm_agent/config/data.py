@@ -75,7 +75,7 @@ class ScorerSpec(StudyModel):
     __pydantic_extra__: dict[str, JsonValue]
 
     name: Text = Field(
-        description="Name of a scorer of the judges catalogue: `exact`, `numeric`, `regex`, ..."
+        description="Name of a scorer in the judges catalogue, such as `exact` or `numeric`."
     )
 
     @property

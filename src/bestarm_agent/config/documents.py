@@ -6,19 +6,19 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from bestarm_agent.config.yaml_errors import YamlProblem
+from bestarm_agent.config.yaml_text import KeyPath as KeyPath
+from bestarm_agent.config.yaml_text import parse_yaml
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError, nearest
-
-KeyPath: TypeAlias = tuple[str | int, ...]
 
 _MOST_BYTES = 4_000_000
 _MOST_ERRORS = 3
@@ -73,18 +73,24 @@ def read_yaml(path: Path) -> Document:
     """Read a YAML file that holds a mapping.
 
     Raises:
-        ConfigError: it cannot be read, or is malformed, or a key is written twice.
+        ConfigError: it cannot be read, is malformed, or a key is written twice.
     """
-    text = read_text(path)
     try:
-        return _parse(text, path)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"{shown_path(path)}{place}: malformed YAML: {error.problem}") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{shown_path(path)}: malformed YAML: {reason}") from None
+        data, lines = parse_yaml(read_text(path))
+    except YamlProblem as problem:
+        raise malformed(path, problem) from None
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"{shown_path(path)}, line 1: expected keys with values, such as `description: ...`"
+        )
+    return Document(data, lines)
+
+
+def malformed(path: Path, problem: YamlProblem) -> ConfigError:
+    """Return the error that says where a file is no YAML, and why."""
+    line = "" if problem.line is None else f", line {problem.line}"
+    column = "" if problem.column is None else f", column {problem.column}"
+    return ConfigError(f"{shown_path(path)}{line}{column}: malformed YAML: {problem}")
 
 
 def parse_options(
@@ -131,41 +137,3 @@ def _explained(error: ErrorDetails, name: str, model: type[BaseModel]) -> str:
     if not name:
         return rule
     return f"`{name}`: {rule[0].lower()}{rule[1:]}, got {error['input']!r:.80}"
-
-
-def _parse(text: str, path: Path) -> Document:
-    loader = yaml.SafeLoader(text)
-    try:
-        node = loader.get_single_node()
-        lines = dict(_key_lines(node, (), set()))
-        data = loader.construct_document(node) if node else None
-    finally:
-        loader.dispose()
-    if not isinstance(data, dict):
-        raise ConfigError(
-            f"{shown_path(path)}, line 1: expected keys with values, such as `description: ...`"
-        )
-    return Document(data, lines)
-
-
-def _key_lines(
-    node: yaml.Node | None, at: KeyPath, seen: set[int]
-) -> Iterator[tuple[KeyPath, int]]:
-    """Yield every key and list item with its line; refuse a key that is written twice."""
-    if id(node) in seen:  # an alias
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield (*at, index), item.start_mark.line + 1
-            yield from _key_lines(item, (*at, index), seen)
-    elif isinstance(node, yaml.MappingNode):
-        names = set()
-        for key, value in node.value:
-            if key.value in names:
-                raise yaml.MarkedYAMLError(
-                    problem=f"key `{key.value}` is written twice", problem_mark=key.start_mark
-                )
-            names.add(key.value)
-            yield (*at, key.value), key.start_mark.line + 1
-            yield from _key_lines(value, (*at, key.value), seen)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from bestarm_agent.config.base import KeyPath, shown
+from bestarm_agent.config.base import shown
 from bestarm_agent.config.places import Places
 from bestarm_agent.config.problems import config_error, model_at
 from bestarm_agent.config.schema import StudyConfig
-from bestarm_agent.config.sources import read_source
+from bestarm_agent.config.sources import check_plain, read_source
+from bestarm_agent.config.yaml_text import KeyPath
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
 
@@ -25,22 +26,28 @@ class LoadedStudy:
 
     Attributes:
         config: the validated study; ``${VARIABLE}`` is expanded.
-        path: the file it was read from.
+        path: the file that it was read from, or None.
         base_dir: folder that its relative paths start from.
-        lines: 1-based line of each key path in the file.
         places: says where a value stands, for messages.
         source: what was read, overrides included, before defaults and expansion.
     """
 
     config: StudyConfig
-    path: Path
+    path: Path | None
     base_dir: Path
-    lines: Mapping[KeyPath, int]
     places: Places
     source: Json = field(repr=False)
 
+    @property
+    def lines(self) -> Mapping[KeyPath, int]:
+        """1-based line of each key path in the file."""
+        return self.places.lines
+
     def record(self) -> Json:
-        """Return the study for the log: defaults filled in, variables not expanded."""
+        """Return the study for the log: defaults filled in, ``${VARIABLE}`` not expanded.
+
+        ``parse_study`` makes a study of it again.
+        """
         return StudyConfig.model_validate(self.source).model_dump(mode="json")
 
 
@@ -54,82 +61,100 @@ def load_study(
     """Load and validate a study file (YAML; JSON and TOML by the ending of its name).
 
     Args:
-        path: the file.
+        path: the file; relative paths in it start from its folder.
         overrides: values that replace those of the file, by dotted key ("selector.seed").
         environ: variables for ``${VARIABLE}``; default: those of the process.
-        origins: who gave an override, by dotted key, for messages; default: "override".
+        origins: who gave an override, by dotted key, for messages; default: "override <key>".
 
     Raises:
         ConfigError: the file cannot be read or breaks a rule; the message lists the first ten
             places, with line, key, value and way out.
     """
     data, places = read_source(path)
-    data.setdefault("name", _default_name(path))
-    given = overrides or {}
-    for key, value in given.items():
-        _override(data, key, value)
-    named: dict[KeyPath, str] = {
-        tuple(key.split(".")): _origin(key, origins or {}) for key in given
-    }
-    places = replace(places, origins=named)
-    config = _validated(data, environ, places)
-    return LoadedStudy(config, path, path.parent, places.lines, places, data)
+    data.pop("$schema", None)  # for editors, in a JSON file
+    data.setdefault("name", _name_of(path))
+    _override(data, overrides or {})
+    places = replace(places, origins=_origins(overrides or {}, origins or {}))
+    config = _validated(data, places, environ)
+    return LoadedStudy(config, path, path.parent, places, data)
 
 
-def restore_study(record: Json, environ: Mapping[str, str] | None = None) -> StudyConfig:
-    """Return the study that ``LoadedStudy.record`` wrote to the log of a run.
+def parse_study(
+    content: Mapping[str, Json],
+    overrides: Mapping[str, Json] | None = None,
+    *,
+    base_dir: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    subject: str = "the study",
+) -> LoadedStudy:
+    """Validate what a study file may hold, or what ``LoadedStudy.record`` returned.
+
+    Args:
+        content: the study; left as it is.
+        overrides: values that replace those of ``content``, by dotted key.
+        base_dir: folder that relative paths start from; default: the working directory.
+        environ: variables for ``${VARIABLE}``; default: those of the process.
+        subject: what messages call it.
 
     Raises:
-        ConfigError: a variable is no longer set, or another version wrote the record.
+        ConfigError: it breaks a rule.
     """
-    return _validated(record, environ, Places(Path("the recorded study")))
+    data = {key: _copied(value) for key, value in content.items()}
+    _override(data, overrides or {})
+    places = Places(subject, origins=_origins(overrides or {}, {}))
+    check_plain(data, places)
+    config = _validated(data, places, environ)
+    return LoadedStudy(config, None, Path() if base_dir is None else base_dir, places, data)
 
 
-def _validated(data: Json, environ: Mapping[str, str] | None, places: Places) -> StudyConfig:
+def _validated(data: Json, places: Places, environ: Mapping[str, str] | None) -> StudyConfig:
     context = {"environ": os.environ if environ is None else environ}
     try:
         return StudyConfig.model_validate(data, context=context)
     except ValidationError as error:
-        raise config_error(error, StudyConfig, places) from error
+        raise config_error(error, StudyConfig, places) from None
 
 
-def _default_name(path: Path) -> str:
+def _name_of(path: Path) -> str:
     return re.sub(r"[^\w.+-]+", "-", path.stem).lstrip(".+-") or "study"
 
 
-def _origin(key: str, origins: Mapping[str, str]) -> str:
-    return origins.get(key, f"override {key}")
+def _origins(overrides: Mapping[str, Json], origins: Mapping[str, str]) -> dict[KeyPath, str]:
+    return {tuple(key.split(".")): origins.get(key, f"override {key}") for key in overrides}
 
 
-def _override(data: dict[str, JsonValue], key: str, value: Json) -> None:
-    """Set one value in place; a text that stands for a mapping is spelt out first."""
-    *parents, last = key.split(".")
-    here = data
-    for depth, part in enumerate(parents):
-        inner = here.get(part)
-        if inner is None:
-            inner = {}
-        elif isinstance(inner, str) and (short := _short_form((*parents[:depth], part))):
-            inner = {short: inner}
-        if not isinstance(inner, dict):
-            raise ConfigError(
-                f"cannot override `{key}`: `{'.'.join(parents[: depth + 1])}` is "
-                f"{shown(inner)}, not a mapping"
-            )
-        here[part] = inner
-        here = inner
-    here[last] = _plain(value)
+def _override(data: dict[str, JsonValue], overrides: Mapping[str, Json]) -> None:
+    """Set values in place."""
+    for key, value in overrides.items():
+        *parents, last = key.split(".")
+        here = data
+        for depth in range(len(parents)):
+            here = _mapping_in(here, parents[: depth + 1], key)
+        here[last] = _copied(value)
 
 
-def _short_form(path: KeyPath) -> str | None:
-    model = model_at(StudyConfig, path)
-    return model.short_form if model is not None else None
+def _mapping_in(
+    around: dict[str, JsonValue], path: Sequence[str], key: str
+) -> dict[str, JsonValue]:
+    """Return the mapping at the end of ``path``; a text in its place is spelt out first."""
+    found = around.get(path[-1])
+    model = model_at(StudyConfig, tuple(path))
+    if isinstance(found, str) and model is not None and model.short_form is not None:
+        found = {model.short_form: found}
+    if found is None:
+        found = {}
+    if not isinstance(found, dict):
+        raise ConfigError(
+            f"cannot override `{key}`: `{'.'.join(path)}` is {shown(found)}, not a mapping"
+        )
+    around[path[-1]] = found
+    return found
 
 
-def _plain(value: Json) -> JsonValue:
+def _copied(value: Json) -> JsonValue:
     """Copy a JSON value into the lists and dicts that validation works on."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _copied(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
+        return [_copied(item) for item in value]
     return value

@@ -9,10 +9,10 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from bestarm_agent.config.base import BROKEN_RULE, KeyPath, StudyModel, dotted, shown
-from bestarm_agent.config.nearest import suggestion
+from bestarm_agent.config.base import BROKEN_RULE, StudyModel, dotted, shown
 from bestarm_agent.config.places import Places
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.config.yaml_text import KeyPath
+from bestarm_agent.errors import ConfigError, nearest
 
 _MOST_LISTED = 10
 _NAME_RULE = "must begin with a letter or digit and hold only letters, digits, spaces and .:@+()-_"
@@ -52,7 +52,7 @@ def config_error(error: ValidationError, root: type[StudyModel], places: Places)
     listed = [f"  {where}: {text}" for _, where, text in found[:_MOST_LISTED]]
     if (more := len(found) - _MOST_LISTED) > 0:
         listed.append(f"  and {more} more")
-    return ConfigError("\n".join([f"{places.path} has {len(found)} errors:", *listed]))
+    return ConfigError("\n".join([f"{places.subject} has {len(found)} errors:", *listed]))
 
 
 def _is_echo(details: ErrorDetails) -> bool:
@@ -76,7 +76,7 @@ def _text(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
         case "extra_forbidden":
             model = model_at(root, at[:-1])
             valid = model.model_fields if model is not None else ()
-            return f"unknown key {key}; {suggestion(str(at[-1]), valid)}"
+            return f"unknown key {key}; {nearest(str(at[-1]), valid)}"
         case "missing":
             return f"{key} is missing{_purpose(root, at)}"
         case kind if kind == BROKEN_RULE:
@@ -110,7 +110,7 @@ def _hint(details: ErrorDetails, at: KeyPath) -> str:
         return "; put it in quotes"
     if details["type"] == "literal_error":
         expected = str(details["ctx"]["expected"]).replace(" or ", ", ").replace("'", "")
-        return f"; {suggestion(str(value), expected.split(', '))}"
+        return f"; {nearest(str(value), expected.split(', '))}"
     if details["type"].startswith("greater") and at[0] == "budget":
         return "; leave it out for no such cap"
     return ""

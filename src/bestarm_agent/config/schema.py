@@ -15,9 +15,9 @@ from bestarm_agent.config.entries import (
     check_model_name,
     model_labels,
 )
-from bestarm_agent.config.nearest import suggestion
 from bestarm_agent.config.running import BudgetSpec, LimitsSpec, SelectorSpec
 from bestarm_agent.config.values import Expandable, Grid, Name, Options, Params
+from bestarm_agent.errors import nearest
 
 
 class StudyConfig(StudyModel):
@@ -109,15 +109,14 @@ class StudyConfig(StudyModel):
 
     @model_validator(mode="after")
     def _check_candidates(self) -> Self:
-        labels = self.model_labels
         prompts = [spec.label for spec in self.prompts]
         for i, candidate in enumerate(self.candidates):
-            _check_candidate_model(candidate, i, labels)
+            _check_candidate_model(candidate, i, self)
             if candidate.prompt not in prompts and None not in prompts:
                 names = [name for name in prompts if name is not None]
                 broken(
                     f"{shown(candidate.prompt)} is not one of `prompts`; "
-                    f"{suggestion(candidate.prompt, names)}",
+                    f"{nearest(candidate.prompt, names)}",
                     *("candidates", i, "prompt"),
                 )
         return self
@@ -140,15 +139,16 @@ def _check_unique(labels: list[str | None] | tuple[str, ...], key: str, what: st
             )
 
 
-def _check_candidate_model(candidate: CandidateSpec, i: int, labels: tuple[str, ...]) -> None:
-    if candidate.model in labels:
+def _check_candidate_model(candidate: CandidateSpec, i: int, config: StudyConfig) -> None:
+    labels = config.model_labels
+    if candidate.model in {*labels, *(spec.model for spec in config.models)}:
         if candidate.options:
-            broken("belong to the entry in `models`", "candidates", i, "options")
+            broken("belong to this model's entry in `models`", "candidates", i, "options")
         return
     if "/" not in candidate.model:
         broken(
             f"{shown(candidate.model)} is neither `provider/model` nor the label of one of "
-            f"`models`; {suggestion(candidate.model, labels)}",
+            f"`models`; {nearest(candidate.model, labels)}",
             *("candidates", i, "model"),
         )
     check_model_name(candidate.model, "candidates", i, "model")

@@ -9,7 +9,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict, ValidationInfo
 
-from bestarm_agent.config.base import KeyPath, broken, shown
+from bestarm_agent.config.base import broken, shown
+from bestarm_agent.config.yaml_text import KeyPath
 from bestarm_agent.domain.digest import canonical
 
 _VARIABLE = re.compile(r"\$(\$\{[^}]*\})|\$\{([^}]*)\}")  # "$${X}" stands for the text "${X}"

@@ -40,16 +40,16 @@ def explained(error: yaml.YAMLError, text: str) -> YamlProblem:
     """Return ``error``, found in ``text``, in plain words and with the way out."""
     if isinstance(error, ReaderError):
         line = text.count("\n", 0, error.position) + 1
-        return YamlProblem(f"holds a character that YAML does not allow: {error.reason}", line)
+        return YamlProblem(f"U+{error.character:04X}: {error.reason}", line)
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return YamlProblem(f"is not valid YAML: {error}")
+        return YamlProblem(str(error))
     mark = error.problem_mark
     if error.context == "while scanning a quoted scalar" and error.context_mark is not None:
         mark = error.context_mark
     lines = text.splitlines()
     source = lines[mark.line] if mark.line < len(lines) else ""
     return YamlProblem(
-        f"is not valid YAML: {_problem(error)}{_hint(source, error)}",
+        f"{_problem(error)}{_hint(source, error)}",
         mark.line + 1,
         mark.column + 1,
     )

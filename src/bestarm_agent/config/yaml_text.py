@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import yaml
 from pydantic import JsonValue
 from yaml.nodes import Node, ScalarNode, SequenceNode
 
-from bestarm_agent.config.base import KeyPath
 from bestarm_agent.config.yaml_errors import YamlProblem, explained
+
+KeyPath: TypeAlias = tuple[str | int, ...]
 
 _MOST_VALUES = 200_000  # aliases of aliases expand without bound
 _DEEPEST = 50
@@ -44,17 +45,17 @@ class _Loader(yaml.SafeLoader):
         return {ScalarNode: _TEXT, SequenceNode: _LIST}.get(kind, _MAPPING)
 
 
-def read_yaml(text: str) -> tuple[JsonValue, dict[KeyPath, int]]:
+def parse_yaml(text: str) -> tuple[JsonValue, dict[KeyPath, int]]:
     r"""Read one YAML document.
 
     Returns:
-        The value, and the 1-based line on which each key or list item stands; ``()`` is the root.
+        The value, and the 1-based line on which each key or list item stands.
 
     Raises:
         YamlProblem: it is malformed, a key is given twice, or its aliases expand too far.
 
     Example:
-        >>> value, lines = read_yaml("models:\n- a\n- b\n")
+        >>> value, lines = parse_yaml("models:\n- a\n- b\n")
         >>> value, lines[("models", 1)]
         ({'models': ['a', 'b']}, 3)
     """
@@ -83,7 +84,8 @@ class _Reader:
         self._count += 1
         if self._count > _MOST_VALUES:
             _refuse(node, f"aliases (`*`) expand to more than {_MOST_VALUES:,} values")
-        self.lines[path] = line or node.start_mark.line + 1
+        if path:
+            self.lines[path] = line or node.start_mark.line + 1
         if node.tag not in (_MAPPING, _LIST):
             return _scalar(node)
         if node in self._open:
@@ -107,7 +109,7 @@ class _Reader:
         return merged | self._own(node, path)
 
     def _merged(self, source: Node, path: KeyPath) -> dict[str, JsonValue]:
-        content = self.value(source, path, self.lines[path])
+        content = self.value(source, path, self.lines.get(path))
         if not isinstance(content, dict):
             _refuse(source, "`<<` merges mappings, and this is none")
         return content
@@ -120,7 +122,7 @@ class _Reader:
             key = _key(key_node)
             if key in own:
                 first = self.lines[(*path, key)]
-                _refuse(key_node, f"the key `{key}` is given twice, first on line {first}")
+                _refuse(key_node, f"key `{key}` is written twice, first on line {first}")
             own[key] = self.value(value_node, (*path, key), key_node.start_mark.line + 1)
         return own
 
