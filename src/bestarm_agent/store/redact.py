@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bestarm_agent.domain.digest import Json
 
@@ -35,12 +35,12 @@ def redacted(value: Json) -> Json:
         return value
     if isinstance(value, Mapping):
         return {name: _redacted_item(name, item) for name, item in value.items()}
-    if isinstance(value, Sequence):
+    if isinstance(value, list | tuple):
         return [redacted(item) for item in value]
     return value
 
 
 def _redacted_item(name: str, item: Json) -> Json:
-    if isinstance(item, str | Mapping | Sequence) and is_secret_name(name):
+    if isinstance(item, str | list | tuple | Mapping) and is_secret_name(name):
         return REDACTED
     return redacted(item)

@@ -193,5 +193,5 @@ def _look_up(connection: Connection, keys: list[str]) -> dict[str, str]:
     with connection.begin():
         for start in range(0, len(keys), _LOOKUPS):
             some = {"keys": keys[start : start + _LOOKUPS]}
-            found |= {key: payload for key, payload in connection.execute(_FIND_REPLIES, some)}
+            found |= dict(connection.execute(_FIND_REPLIES, some).all())
     return found

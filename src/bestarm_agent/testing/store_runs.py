@@ -1,0 +1,97 @@
+"""Events to try stores with: one of every kind, and whole small runs."""
+
+from __future__ import annotations
+
+from bestarm_agent.domain.candidate import Candidate, Message, PromptTemplate
+from bestarm_agent.domain.events import (
+    Asked,
+    BudgetSet,
+    CandidatesAdded,
+    Event,
+    ExamplesAdded,
+    Resumed,
+    Started,
+    Stopped,
+    Told,
+)
+from bestarm_agent.domain.exchange import Finish, Reply
+from bestarm_agent.domain.outcome import Failed, Scored
+from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.errors import Blame, FailureKind
+
+AT = "2026-11-21T09:30:15.250000Z"
+
+
+def started(name: str = "study") -> Started:
+    """A first event."""
+    return Started(name, AT, "0.1.0", {"selector": {"name": "ucb-e", "seed": 7}}, "..")
+
+
+def asked(seq: int, candidate: int = 0, example: int | None = None) -> Asked:
+    """An ask, of example ``seq`` unless told otherwise."""
+    return Asked(seq, candidate, seq if example is None else example, 0.25, "ucb", excluded=(1,))
+
+
+def told(seq: int, score: float = 1.0) -> Told:
+    """A scored ask that cost one call, 12 tokens and 1,500 nano-dollars."""
+    spend = Spend(pulls=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
+    usage = Usage(input=9, cached=4, output=3, reasoning=1)
+    return Told(seq, Scored(score, "46", usage, spend, 0.5, f"key-{seq}", cached=False), score)
+
+
+def failed(seq: int, *, score: float | None = None) -> Told:
+    """An ask that timed out; with a score, one that the candidate refused to answer."""
+    kind, blame = FailureKind.TIMEOUT, Blame.PROVIDER
+    if score is not None:
+        kind, blame = FailureKind.REFUSED, Blame.CANDIDATE
+    return Told(seq, Failed(kind, blame, "no answer", Spend(calls=3), seconds=1.5), score)
+
+
+def grid(n_candidates: int = 2, n_examples: int = 1000) -> list[Event]:
+    """Candidates and examples, for a run that has started."""
+    prompts = (
+        PromptTemplate("plain", text="{{ question }}="),
+        PromptTemplate("chat", messages=(Message("user", "{{ question }}"),)),
+    )
+    candidates = tuple(
+        Candidate("hf", f"model-{i}", prompts[i % 2], {"temperature": i / 10}, f"model {i}")
+        for i in range(n_candidates)
+    )
+    ids = tuple(f"example-{j}" for j in range(n_examples))
+    digests = tuple(f"{j:016x}" for j in range(n_examples))
+    return [CandidatesAdded(candidates), ExamplesAdded(ids, digests)]
+
+
+def small_run(name: str = "study") -> list[Event]:
+    """A run of two sittings with every kind of event; one ask stays without an outcome."""
+    return [
+        started(name),
+        *grid(),
+        BudgetSet(Budget(usd_nanos=10**9, calls=100)),
+        asked(0),
+        asked(1),
+        asked(2, candidate=1),
+        told(1, 0.5),
+        Stopped(AT, "interrupted", 2.5),
+        Resumed(AT, "0.1.1"),
+        BudgetSet(Budget(calls=200, seconds=60.5)),
+        failed(0),
+        failed(2, score=0.0),
+        asked(3, candidate=1),
+        Stopped(AT, "budget", 1.5),
+    ]
+
+
+def reply(text: str = "46") -> Reply:
+    """A reply with every field set."""
+    return Reply(
+        text=text,
+        finish=Finish.LENGTH,
+        usage=Usage(input=9, output=3),
+        usd_nanos=1500,
+        seconds=0.5,
+        gpu_seconds=0.125,
+        model="model-0-2026",
+        request_id="req-1",
+        score=0.5,
+    )

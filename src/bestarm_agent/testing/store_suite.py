@@ -1,0 +1,395 @@
+"""What every run store must do: a pytest class to inherit.
+
+::
+
+    from bestarm_agent.testing.store_suite import StoreSuite
+
+    class TestMyStore(StoreSuite):
+        async def connect(self, place):
+            return await MyStore.connect(place / "runs")
+"""
+# ruff: noqa: D102 - what a test checks is its name
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import CandidatesAdded, Event, Started, Stopped
+from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.errors import RunNotFoundError, StoreError
+from bestarm_agent.store.base import RunInfo, RunLog, RunStore
+from bestarm_agent.testing.store_runs import AT, asked, reply, small_run, started, told
+
+ODD_TEXTS = ("", "NUL \0 and \x1b", "lone surrogate \ud83d", "añ 答え 🎲", "x" * 1_000_000)
+
+
+class StoreSuite:
+    """Conformance tests of one run store."""
+
+    async def connect(self, place: Path) -> RunStore:
+        """Open the store of this place, empty the first time.
+
+        It is closed and opened again within one test, and opened twice at once.
+        """
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def opened(self, place: Path) -> AsyncIterator[RunStore]:
+        """The store of this place, closed at the end."""
+        store = await self.connect(place)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    def run(self, place: Path, test: Callable[[RunStore], Coroutine[Any, Any, None]]) -> None:
+        """Run a test with the store of this place."""
+
+        async def main() -> None:
+            async with self.opened(place) as store:
+                await test(store)
+
+        asyncio.run(main())
+
+    # logs
+
+    def test_what_is_flushed_is_there_after_reopening(self, tmp_path: Path) -> None:
+        events = small_run()
+
+        async def write(store: RunStore) -> None:
+            log = await store.create("study")
+            for event in events:
+                log.append(event)
+            await log.flush()
+            assert await log.events() == events
+
+        async def read(store: RunStore) -> None:
+            assert await store.events_of("study") == events
+            assert await (await store.open("latest")).events() == events
+
+        self.run(tmp_path, write)
+        self.run(tmp_path, read)
+
+    def test_closing_flushes(self, tmp_path: Path) -> None:
+        async def write(store: RunStore) -> None:
+            log = await store.create("study")
+            log.append(started())
+
+        async def read(store: RunStore) -> None:
+            assert await store.events_of("study") == [started()]
+
+        self.run(tmp_path, write)
+        self.run(tmp_path, read)
+
+    def test_a_log_goes_on_where_it_ended(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await begin(store)
+            log.append(asked(0))
+            await log.close()
+            log = await store.open("study")
+            log.append(told(0))
+            await log.flush()
+            assert await log.events() == [started(), asked(0), told(0)]
+
+        self.run(tmp_path, test)
+
+    def test_events_can_be_read_from_a_number_on(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await begin(store)
+            log.append(asked(0))
+            await log.flush()
+            assert await store.events_of("study", since=1) == [asked(0)]
+            assert await store.events_of("study", since=2) == []
+
+        self.run(tmp_path, test)
+
+    def test_two_runs_do_not_mix(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            one, other = await begin(store, "one"), await begin(store, "other")
+            for seq in range(50):
+                one.append(asked(seq))
+                other.append(told(seq))
+            await one.flush()
+            await other.flush()
+            assert (await one.events())[1:] == [asked(seq) for seq in range(50)]
+            assert (await other.events())[1:] == [told(seq) for seq in range(50)]
+
+        self.run(tmp_path, test)
+
+    def test_flushes_from_many_tasks_keep_the_order_of_appending(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await begin(store)
+            events: list[Event] = []
+
+            async def work(worker: int) -> None:
+                for turn in range(10):
+                    events.append(asked(10 * worker + turn))
+                    log.append(events[-1])
+                    await log.flush()
+
+            async with asyncio.TaskGroup() as group:
+                for worker in range(40):
+                    group.create_task(work(worker))
+            assert await log.events() == [started(), *events]
+
+        self.run(tmp_path, test)
+
+    def test_a_run_starts_once_and_first_of_all(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await store.create("study")
+            for wrong in (asked(0), started("another name")):
+                with pytest.raises(ValueError, match=log.run_id):
+                    log.append(wrong)
+            log.append(started())
+            with pytest.raises(ValueError, match="event 1"):
+                log.append(started())
+            await log.flush()
+            assert await log.events() == [started()]
+
+        self.run(tmp_path, test)
+
+    def test_what_json_cannot_hold_is_refused_and_leaves_no_gap(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await begin(store)
+            with pytest.raises(ValueError, match="told"):
+                log.append(told(0, float("nan")))
+            log.append(asked(0))
+            await log.flush()
+            assert await log.events() == [started(), asked(0)]
+
+        self.run(tmp_path, test)
+
+    def test_a_closed_log_takes_nothing(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await begin(store)
+            await log.close()
+            await log.close()
+            with pytest.raises(StoreError, match="closed"):
+                log.append(asked(0))
+
+        self.run(tmp_path, test)
+
+    def test_odd_texts_come_back_as_they_were(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await begin(store)
+            stops = [Stopped(AT, text, 0.0) for text in ODD_TEXTS[:4]]
+            for event in stops:
+                log.append(event)
+            await log.flush()
+            for number, text in enumerate(ODD_TEXTS):
+                await store.put_reply(str(number), reply(text))
+            assert (await log.events())[1:] == stops
+            assert [(await must_get(store, str(i))).text for i in range(5)] == list(ODD_TEXTS)
+
+        self.run(tmp_path, test)
+
+    # secrets and paths
+
+    def test_secrets_are_redacted_and_settings_kept(self, tmp_path: Path) -> None:
+        params: dict[str, Json] = {
+            "api_key": "sk-1",
+            "max_tokens": 5,
+            "extra": {"HF_TOKEN": "t", "top_p": 0.5},
+        }
+        config: Json = {
+            "headers": [{"Authorization": "Bearer t"}],
+            "db": {"password": "p", "port": 1},
+        }
+        candidate = Candidate("openai", "m", PromptTemplate("p", text="x"), params)
+
+        async def test(store: RunStore) -> None:
+            log = await store.create("study")
+            log.append(Started("study", AT, "0.1.0", config, "."))
+            log.append(CandidatesAdded((candidate,)))
+            await log.flush()
+            first, second = await log.events()
+            assert isinstance(first, Started)
+            assert isinstance(second, CandidatesAdded)
+            mark = "[redacted]"
+            assert first.config == {
+                "headers": [{"Authorization": mark}],
+                "db": {"password": mark, "port": 1},
+            }
+            assert second.candidates[0].params == {
+                "api_key": mark,
+                "max_tokens": 5,
+                "extra": {"HF_TOKEN": mark, "top_p": 0.5},
+            }
+
+        self.run(tmp_path, test)
+
+    @pytest.mark.parametrize("base", ["/home/me/study", r"C:\study"])
+    def test_an_absolute_path_is_refused(self, tmp_path: Path, base: str) -> None:
+        async def test(store: RunStore) -> None:
+            log = await store.create("study")
+            with pytest.raises(ValueError, match="relative"):
+                log.append(Started("study", AT, "0.1.0", {}, base))
+
+        self.run(tmp_path, test)
+
+    # the list of runs
+
+    def test_a_run_is_listed_once_it_has_durably_started(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await store.create("study")
+            assert await store.runs() == []
+            log.append(started())
+            await log.flush()
+            assert await store.runs() == [RunInfo(log.run_id, "study", AT, 0, 0, None)]
+
+        self.run(tmp_path, test)
+
+    def test_the_list_says_how_far_a_run_is(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await store.create("study")
+            seen = []
+            for event in small_run():
+                log.append(event)
+                await log.flush()
+                seen.append((await store.find("study")).stopped)
+            assert seen == [None] * 8 + ["interrupted"] + [None] * 5 + ["budget"]
+            await log.close()
+            reopened = await store.open("study")
+            reopened.append(asked(4))
+            await reopened.flush()
+            assert await store.runs() == [RunInfo(log.run_id, "study", AT, 5, 3, "budget")]
+
+        self.run(tmp_path, test)
+
+    def test_ids_are_readable_and_runs_listed_in_order_of_beginning(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            ids = [(await begin(store, f"study {i}")).run_id for i in range(20)]
+            assert [info.id for info in await store.runs()] == ids
+            assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-z]{4}", run) for run in ids)
+            assert len(set(ids)) == 20
+
+        self.run(tmp_path, test)
+
+    def test_a_run_is_found_by_id_name_prefix_or_latest(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            ids = [(await begin(store, name)).run_id for name in ("a", "b", "a")]
+            for ref, expected in {"a": 2, "b": 1, "latest": 2, ids[0]: 0, ids[1][:-1]: 1}.items():
+                assert (await store.find(ref)).id == ids[expected]
+            with pytest.raises(RunNotFoundError, match=rf"any of.*{ids[2]} \(a\).*{ids[0]} \(a\)"):
+                await store.find(ids[0][:4])
+            for read in (store.find, store.open, store.events_of):
+                with pytest.raises(RunNotFoundError, match=r"no run 'c'; there is.*latest"):
+                    await read("c")
+
+        self.run(tmp_path, test)
+
+    def test_an_empty_store_says_so(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            assert await store.runs() == []
+            with pytest.raises(RunNotFoundError, match="empty"):
+                await store.open("latest")
+
+        self.run(tmp_path, test)
+
+    # one writer at a time
+
+    def test_a_second_writer_is_refused_until_the_first_lets_go(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await begin(store)
+            with pytest.raises(StoreError, match=rf"{log.run_id} is being written.*stop it"):
+                await store.open("study")
+            async with self.opened(tmp_path) as other:
+                with pytest.raises(StoreError, match=rf"{log.run_id} is being written.*stop it"):
+                    await other.open("study")
+            await log.close()
+            again = await store.open("study")
+            assert again.run_id == log.run_id
+
+        self.run(tmp_path, test)
+
+    def test_reading_and_other_runs_go_on_while_one_is_written(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            log = await begin(store)
+            async with self.opened(tmp_path) as other:
+                log.append(asked(0))
+                await log.flush()
+                assert await other.events_of("study") == [started(), asked(0)]
+                second = await begin(other, "second")
+                second.append(asked(0))
+                await second.flush()
+                assert len(await store.runs()) == 2
+
+        self.run(tmp_path, test)
+
+    # replies
+
+    def test_a_reply_is_there_once_stored(self, tmp_path: Path) -> None:
+        async def write(store: RunStore) -> None:
+            assert await store.get_reply("key") is None
+            await store.put_reply("key", reply())
+            assert await store.get_reply("key") == reply()
+
+        async def read(store: RunStore) -> None:
+            assert await store.get_reply("key") == reply()
+            assert await store.get_reply("other") is None
+
+        self.run(tmp_path, write)
+        self.run(tmp_path, read)
+
+    def test_the_first_reply_under_a_key_stays(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            await store.put_reply("key", reply("first"))
+            await store.put_reply("key", reply("second"))
+            async with asyncio.TaskGroup() as group:
+                for text in ("one", "two"):
+                    group.create_task(store.put_reply("at once", reply(text)))
+            assert (await must_get(store, "key")).text == "first"
+            assert (await must_get(store, "at once")).text == "one"
+
+        self.run(tmp_path, test)
+
+    def test_all_replies_are_listed(self, tmp_path: Path) -> None:
+        keys = [f"{i:032x}" for i in range(1203)]
+
+        async def test(store: RunStore) -> None:
+            async with asyncio.TaskGroup() as group:
+                for key in keys:
+                    group.create_task(store.put_reply(key, reply(key)))
+            assert [(key, r.text) async for key, r in store.replies()] == [(k, k) for k in keys]
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(must_get(store, key)) for key in keys]
+            assert [task.result().text for task in tasks] == keys
+
+        self.run(tmp_path, test)
+
+    def test_a_reply_whose_storing_was_cancelled_is_stored_all_the_same(
+        self, tmp_path: Path
+    ) -> None:
+        async def test(store: RunStore) -> None:
+            task = asyncio.create_task(store.put_reply("key", reply()))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            await store.put_reply("later", reply())
+            assert await store.get_reply("key") == reply()
+
+        self.run(tmp_path, test)
+
+
+async def begin(store: RunStore, name: str = "study") -> RunLog:
+    """A new run that has durably started."""
+    log = await store.create(name)
+    log.append(started(name))
+    await log.flush()
+    return log
+
+
+async def must_get(store: RunStore, key: str) -> Reply:
+    """A stored reply that has to be there."""
+    found = await store.get_reply(key)
+    assert found is not None
+    return found

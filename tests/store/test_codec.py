@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import json
+import types
+import typing
+from dataclasses import is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import (
+    BudgetSet,
+    CandidatesAdded,
+    Event,
+    Resumed,
+    Started,
+    Stopped,
+)
+from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.errors import StoreError, StoreVersionError
+from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_event, load_reply
+from bestarm_agent.store.redact import is_secret_name
+from bestarm_agent.testing.store_runs import (
+    AT,
+    asked,
+    failed,
+    grid,
+    reply,
+    small_run,
+    started,
+    told,
+)
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+names = st.text(max_size=8).filter(lambda name: not is_secret_name(name))
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | finite | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+st.register_type_strategy(float, finite)
+st.register_type_strategy(
+    PromptTemplate, st.builds(PromptTemplate, name=st.text(), text=st.text(), messages=st.just(()))
+)
+st.register_type_strategy(
+    Candidate,
+    st.builds(Candidate, params=st.dictionaries(names, json_values, max_size=3)),
+)
+st.register_type_strategy(Started, st.builds(Started, config=json_values, base=st.just("..")))
+EVENTS = st.one_of([st.from_type(cls) for cls in get_args(Event)])
+
+
+@settings(derandomize=True, deadline=None)
+@given(EVENTS)
+def test_every_event_comes_back_equal(event: Event) -> None:
+    text = dump_event(event)
+    assert load_event(text) == event
+    assert json.loads(text)["type"] == kind_of(event)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.from_type(Reply))
+def test_every_reply_comes_back_equal(value: Reply) -> None:
+    assert load_reply(dump_reply(value)) == value
+
+
+@pytest.mark.parametrize("event", [*small_run(), *grid(3, 5)])
+def test_sample_events_come_back_equal(event: Event) -> None:
+    assert load_event(dump_event(event)) == event
+
+
+def test_the_format_is_what_stored_runs_hold() -> None:
+    """A change here makes existing stores unreadable: it needs a migration."""
+    expected = [
+        '{"type":"started","name":"study","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0",'
+        '"config":{"selector":{"name":"ucb-e","seed":7}},"base":".."}',
+        '{"type":"candidates-added","candidates":[{"provider":"hf","model":"model-0","prompt":'
+        '{"name":"plain","text":"{{ question }}=","messages":[]},"params":{"temperature":0.0},'
+        '"label":"model 0"},{"provider":"hf","model":"model-1","prompt":{"name":"chat","text":null,'
+        '"messages":[{"role":"user","content":"{{ question }}"}]},"params":{"temperature":0.1},'
+        '"label":"model 1"}]}',
+        '{"type":"examples-added","ids":["example-0"],"digests":["0000000000000000"]}',
+        '{"type":"budget-set","budget":{"usd_nanos":5,"pulls":null,"calls":null,"tokens":null,'
+        '"gpu_seconds":null,"seconds":60.5}}',
+        '{"type":"asked","seq":7,"candidate":0,"example":7,"propensity":0.25,"reason":"ucb",'
+        '"excluded":[1]}',
+        '{"type":"told","seq":7,"outcome":{"type":"scored","value":1.0,"answer":"46","usage":'
+        '{"input":9,"cached":4,"cache_write":0,"output":3,"reasoning":1},"spend":{"pulls":1,'
+        '"calls":1,"tokens":12,"usd_nanos":1500,"gpu_seconds":0.125},"seconds":0.5,'
+        '"reply_key":"key-7","cached":false},"score":1.0}',
+        '{"type":"told","seq":8,"outcome":{"type":"failed","kind":"timeout","blame":"provider",'
+        '"message":"no answer","spend":{"pulls":0,"calls":3,"tokens":0,"usd_nanos":0,'
+        '"gpu_seconds":0.0},"seconds":1.5,"reply_key":null},"score":null}',
+        '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds":2.5}',
+        '{"type":"resumed","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',
+    ]
+    events = [started(), *grid(2, 1), BudgetSet(Budget(usd_nanos=5, seconds=60.5)), asked(7)]
+    events += [told(7), failed(8), Stopped(AT, "budget", 2.5), Resumed(AT, "0.1.0")]
+    assert [dump_event(event) for event in events] == expected
+    assert dump_reply(reply()) == (
+        '{"text":"46","finish":"length","usage":{"input":9,"cached":0,"cache_write":0,"output":3,'
+        '"reasoning":0},"usd_nanos":1500,"seconds":0.5,"gpu_seconds":0.125,"model":"model-0-2026",'
+        '"request_id":"req-1","score":0.5}'
+    )
+
+
+def test_a_field_with_a_default_may_be_absent() -> None:
+    record = json.loads(dump_event(asked(0)))
+    del record["excluded"]
+    event = load_event(json.dumps(record))
+    assert event == type(asked(0))(0, 0, 0, 0.25, "ucb")
+    assert load_reply('{"text": "46"}') == Reply("46")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "teleported"},
+        {"new_field": 1},
+        {"outcome": {"type": "postponed"}},
+    ],
+)
+def test_what_a_newer_version_wrote_is_named(change: dict[str, Json]) -> None:
+    record = json.loads(dump_event(told(0))) | change
+    with pytest.raises(StoreVersionError, match=r"newer version.*pip install --upgrade"):
+        load_event(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", '{"type": "asked"}', '{"type": []}', '{"seq": 1}']
+)
+def test_damage_is_named(text: str) -> None:
+    with pytest.raises(StoreError, match=r"damaged.*restore") as caught:
+        load_event(text)
+    assert not isinstance(caught.value, StoreVersionError)
+
+
+def test_a_wrong_word_of_a_closed_list_is_damage() -> None:
+    with pytest.raises(StoreError, match=r"damaged.*because"):
+        load_reply('{"text": "46", "finish": "because"}')
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, b"bytes"])
+def test_what_json_has_no_word_for_is_refused(value: object) -> None:
+    candidate = Candidate("hf", "m", PromptTemplate("p", text="x"), {"top": value})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="'candidates-added' cannot be stored"):
+        dump_event(CandidatesAdded((candidate,)))
+
+
+SECRETS = (
+    "api_key apiKey OPENAI_API_KEY x-api-key token hf_token accessToken secret client_secret "
+    "password db-password Authorization bearer_token"
+)
+SETTINGS = (
+    "max_tokens max_new_tokens tokens tokenizer token_limit api_key_env eos_token pad_token "
+    "stop_token temperature secretary key"
+)
+
+
+@pytest.mark.parametrize("name", SECRETS.split())
+def test_secret_names(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", SETTINGS.split())
+def test_names_of_settings(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_only_texts_and_containers_are_redacted() -> None:
+    params: dict[str, Json] = {"token": 5, "secret": None, "password": True, "api_key": ["a"]}
+    candidate = Candidate("hf", "m", PromptTemplate("p", text="x"), params)
+    event = load_event(dump_event(CandidatesAdded((candidate,))))
+    assert isinstance(event, CandidatesAdded)
+    assert event.candidates[0].params == params | {"api_key": "[redacted]"}
+
+
+def dataclasses_within(hint: object) -> set[type]:
+    if get_origin(hint) in (tuple, types.UnionType, typing.Union):
+        return set().union(*map(dataclasses_within, get_args(hint)))
+    if not isinstance(hint, type) or not is_dataclass(hint):
+        return set()
+    return {hint}.union(*map(dataclasses_within, get_type_hints(hint).values()))
+
+
+def test_every_stored_class_is_covered_by_the_round_trip() -> None:
+    """Guards the strategies above: a class that joins the events is drawn too."""
+    stored = dataclasses_within(Event) | dataclasses_within(Reply)
+    assert {cls.__name__ for cls in stored} == {
+        *("Started", "CandidatesAdded", "ExamplesAdded", "Asked", "Told", "BudgetSet"),
+        *("Stopped", "Resumed", "Scored", "Failed", "Usage", "Spend", "Budget"),
+        *("Candidate", "PromptTemplate", "Message", "Reply"),
+    }
