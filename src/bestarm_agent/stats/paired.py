@@ -110,7 +110,7 @@ class PairedSequences:
         """
         challenger = self._challenger(leader)
         common = np.minimum(self._length, self._length[leader])
-        behind = (common > challenger.seen) & ~challenger.beaten
+        behind = (common > challenger.judged) & ~challenger.beaten
         if self._null == 0.5:
             behind &= ~self.eliminated
         behind[leader] = False
@@ -120,14 +120,15 @@ class PairedSequences:
                 if not self.eliminated[other]:
                     self.eliminated[other] = True
                     self.eliminated_by[other] = leader
+        challenger.judged[behind] = common[behind]
         return challenger.beaten.copy()
 
     def wealth(self, better: int, worse: int) -> float:
         """Return the e-value for "``better`` beats ``worse``" on all common examples, >= 0."""
-        challenger = self._challenger(better)
-        wager = challenger.wagers.get(worse)
-        if wager is None:
-            wager = challenger.wagers[worse] = Wager(self._null, self._bets, self._size)
+        wagers = self._challenger(better).wagers
+        if worse not in wagers:
+            wagers[worse] = Wager(self._null, self._bets, self._size)
+        wager = wagers[worse]
         stop = int(min(self._length[better], self._length[worse]))
         fresh = self._differences(better, worse, wager.n, stop)
         if len(fresh) <= _FEW:
@@ -135,7 +136,6 @@ class PairedSequences:
                 wager.push(value)
         else:
             wager.extend(fresh)
-        challenger.seen[worse] = stop
         return wager.wealth
 
     def difference(self, a: int, b: int, alpha: float) -> tuple[float, float]:
@@ -181,9 +181,9 @@ class PairedSequences:
 class _Challenger:
     """What is known of one row's duels with the others."""
 
-    __slots__ = ("beaten", "seen", "wagers")
+    __slots__ = ("beaten", "judged", "wagers")
 
     def __init__(self, n_rows: int) -> None:
         self.wagers: dict[int, Wager] = {}
-        self.seen: NDArray[np.int64] = np.zeros(n_rows, dtype=np.int64)  # common examples used
+        self.judged: NDArray[np.int64] = np.zeros(n_rows, dtype=np.int64)  # at how many examples
         self.beaten: NDArray[np.bool_] = np.zeros(n_rows, dtype=bool)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bestarm_agent.stats.mcnemar import discordant, mcnemar
+
+
+def test_by_hand() -> None:
+    # Binomial(7, 1/2): P(X <= 1) = 8/128; P(X = 1) = 7/128.
+    assert mcnemar(1, 6) == pytest.approx(16 / 128)
+    assert mcnemar(1, 6, mid_p=True) == pytest.approx(16 / 128 - 7 / 128)
+    assert mcnemar(6, 1) == mcnemar(1, 6)
+
+
+def test_no_evidence_either_way() -> None:
+    assert mcnemar(4, 4) == 1.0
+    assert mcnemar(0, 0) == 1.0
+    # Binomial(2, 1/2): half of P(X = 1) = 1/2 is not counted.
+    assert mcnemar(1, 1, mid_p=True) == pytest.approx(0.75)
+    assert mcnemar(0, 0, mid_p=True) == pytest.approx(0.5)
+
+
+def test_agrees_with_the_binomial_test_on_a_grid() -> None:
+    from scipy.stats import binomtest
+
+    a, b = np.meshgrid(np.arange(0, 30, 3), np.arange(1, 40, 4))
+    expected = [binomtest(int(x), int(x + y)).pvalue for x, y in zip(a.flat, b.flat, strict=True)]
+    np.testing.assert_allclose(mcnemar(a, b).ravel(), expected)
+    assert float(mcnemar(5000, 5300)) == pytest.approx(binomtest(5000, 10300).pvalue)
+    assert 0 < mcnemar(5000, 5300, mid_p=True) < mcnemar(5000, 5300)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1])
+def test_exact_test_keeps_its_level_at_every_number_of_examples(alpha: float) -> None:
+    # Exact, not simulated: the probability of rejection under the hypothesis, summed over outcomes.
+    from scipy.stats import binom
+
+    for n in range(1, 80):
+        k = np.arange(n + 1)
+        size = binom.pmf(k, n, 0.5) @ (mcnemar(k, n - k) <= alpha)
+        assert size <= alpha + 1e-12
+        mid = binom.pmf(k, n, 0.5) @ (mcnemar(k, n - k, mid_p=True) <= alpha)
+        assert size <= mid <= 1.6 * alpha
+
+
+def test_counts_examples_on_which_one_is_right() -> None:
+    a, b = np.array([1, 1, 0, 0, 1]), np.array([[1, 0, 0, 1, 0], [1, 1, 0, 0, 1]])
+    only_a, only_b = discordant(a, b)
+    assert (only_a.tolist(), only_b.tolist()) == ([2, 0], [1, 0])
+    assert mcnemar(only_a, only_b).shape == (2,)
+
+
+@pytest.mark.parametrize("bad", [-1, 0.5, [3, -2]])
+def test_counts_are_checked(bad: object) -> None:
+    with pytest.raises(ValueError, match="only_b must be integers >= 0"):
+        mcnemar(3, bad)  # type: ignore[arg-type]
+
+
+def test_scores_are_checked() -> None:
+    with pytest.raises(ValueError, match="scores must be 0 or 1"):
+        discordant([0.5, 1], [0, 1])
