@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,14 +92,13 @@ def draw_grid(
         ConfigError: the format is unknown, or matplotlib is not installed.
     """
     check_figure_path(path)
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     n_rows, n_columns = len(metrics), len(studies)
     if n_columns == 1:  # one study: panels side by side, at most three in a row
         n_columns = min(3, n_rows)
         n_rows = -(-n_rows // n_columns)
-    with rc_context(_STYLE):
+    with paper_style():
         figure = Figure(figsize=(0.3 + 2.3 * n_columns, 0.8 + 1.75 * n_rows), layout="constrained")
         axes = figure.subplots(n_rows, n_columns, squeeze=False)
         if len(studies) == 1:
@@ -108,6 +108,15 @@ def draw_grid(
         else:
             _fill_columns(axes, studies, metrics)
         finish(figure, _labels(studies), path)
+
+
+@contextmanager
+def paper_style() -> Iterator[None]:
+    """Small type, thin lines, text as text; for the time of the block."""
+    from matplotlib import rc_context
+
+    with rc_context(_STYLE):
+        yield
 
 
 def style_of(index: int) -> dict[str, Any]:
