@@ -1,0 +1,96 @@
+"""Loading from a folder; code that comes with a model is never run."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.hf_engine import StaticBatchEngine
+from bestarm_agent.providers.hf_text import TextCodec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Dtype: TypeAlias = Literal["float32", "bfloat16"]
+
+
+def check_installed() -> None:
+    """Check that torch and transformers are there; raises ConfigError."""
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"the provider hf needs {' and '.join(missing)}; run: pip install 'bestarm-agent[hf]'"
+        )
+
+
+def import_transformers() -> None:
+    """Import what loading needs, and keep it from writing on the terminal."""
+    import torch  # noqa: F401
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model's folder; raises whatever the libraries raise."""
+    import_transformers()
+    from transformers import AutoTokenizer
+
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+    return tokenizer
+
+
+def load_engine(
+    folder: Path,
+    *,
+    context_length: int | None,
+    dtype: Dtype,
+    n_threads: int,
+    max_seconds: float,
+) -> StaticBatchEngine:
+    """Load a model.
+
+    Args:
+        folder: as ``save_pretrained`` writes it.
+        context_length: tokens of prompt and reply together, or None for no limit.
+        dtype: of the weights in memory.
+        n_threads: torch's threads in the calling thread, where the model is to be used.
+        max_seconds: a batch that takes longer is cut off, > 0.
+
+    Raises:
+        ValueError: weights are missing, so that the model would answer at random.
+        Exception: whatever the libraries raise on a broken folder.
+    """
+    tokenizer = load_tokenizer(folder)
+    import torch
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    torch.set_num_threads(n_threads)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=getattr(torch, dtype),
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        output_loading_info=True,
+    )
+    model, report = loaded
+    lacking = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
+    if lacking:
+        raise ValueError(f"its weights lack, or have in another shape, {', '.join(lacking[:3])}")
+    codec = TextCodec(tokenizer, _listed(model.generation_config.eos_token_id), context_length)
+    # recommended temperatures and penalties must not leak into what a study compares
+    model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
+    return StaticBatchEngine(model.eval().generate, codec, max_seconds)
+
+
+def _listed(eos: int | list[int] | None) -> list[int]:
+    if eos is None:
+        return []
+    return eos if isinstance(eos, list) else [eos]

@@ -1,0 +1,107 @@
+"""Which models are loaded, and how many generate at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+
+class Resident(Protocol):
+    """A model that takes up memory while it is loaded.
+
+    Attributes:
+        n_bytes: what its weights take.
+    """
+
+    n_bytes: int
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its weights are in memory."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for it."""
+        ...
+
+    async def load(self) -> None:
+        """Load the weights; raises ProviderError."""
+        ...
+
+    def unload(self) -> None:
+        """Let the weights go."""
+        ...
+
+
+class Residency:
+    """Keeps the loaded models within the memory, and the busy ones within the cores.
+
+    A model that is needed and not loaded waits until idle models, the longest unused first, have
+    made room. A model with work waiting is never unloaded.
+
+    Args:
+        cap_bytes: memory for weights.
+        n_turns: models that may generate at once, >= 1; while a model waits for its turn its queue
+            gathers a larger batch.
+    """
+
+    def __init__(self, cap_bytes: int, n_turns: int) -> None:
+        self._cap_bytes = cap_bytes
+        self._loaded: list[Resident] = []  # the longest unused first
+        # Models are loaded one at a time, in the order of asking: two that both found room would
+        # overfill it, and the libraries' own imports do not like company.
+        self._loading = asyncio.Lock()
+        self._someone_idle = asyncio.Event()
+        self.turn = asyncio.Semaphore(n_turns)
+
+    async def admit(self, resident: Resident) -> None:
+        """Return once a model is loaded; it must not be idle.
+
+        Raises:
+            ProviderError: it cannot be loaded.
+        """
+        if not resident.is_loaded:
+            async with self._loading:
+                await self._make_room(resident.n_bytes)
+                await resident.load()
+            self._loaded.append(resident)
+        self._loaded.remove(resident)
+        self._loaded.append(resident)
+
+    def notice_idle(self) -> None:
+        """Note that a model has become idle."""
+        self._someone_idle.set()
+
+    async def _make_room(self, n_bytes: int) -> None:
+        while n_bytes + sum(other.n_bytes for other in self._loaded) > self._cap_bytes:
+            idle = next((other for other in self._loaded if other.is_idle), None)
+            if idle is not None:
+                self._loaded.remove(idle)
+                idle.unload()
+                continue
+            self._someone_idle.clear()
+            await self._someone_idle.wait()
+
+
+def available_cores() -> int:
+    """Processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def available_bytes(proc: Path = Path("/proc/meminfo")) -> int:
+    """Memory that is free for use; all of it, where the system does not tell.
+
+    Args:
+        proc: Linux's own account.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        for line in proc.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,47 @@
+"""Providers by name, without importing what is not used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.registry import adapter_names, create_provider
+
+
+def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="`repaly`; did you mean `replay`"):
+        create_provider("repaly", {}, tmp_path)
+
+
+def test_unknown_options_are_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="provider `hf`: unknown option `max_bach`; did you mean"):
+        create_provider("hf", {"max_bach": 3}, tmp_path)
+
+
+def test_a_provider_may_have_another_name_than_its_adapter(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text('{"candidate": "a", "example": "1", "text": ""}\n')
+    provider = create_provider("tape", {"path": "r.jsonl"}, tmp_path, adapter="replay")
+    assert provider.name == "tape"
+
+
+def test_building_a_provider_imports_no_sdk() -> None:
+    program = (
+        "import sys, pathlib\n"
+        "from bestarm_agent.providers.registry import create_provider\n"
+        "create_provider('hf', {}, pathlib.Path())\n"
+        "print(sorted({'torch', 'transformers', 'openai', 'anthropic'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", adapter_names())
+def test_every_adapter_can_be_imported(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"provider `{name}`: unknown option"):
+        create_provider(name, {"no_such_option": 1, "path": "x"}, tmp_path)
