@@ -69,9 +69,16 @@ class StudyModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _spell_out(cls, value: object) -> object:
-        if isinstance(value, str) and cls.short_form is not None:
-            return {cls.short_form: value}
+        if cls.short_form is not None:
+            if isinstance(value, str):
+                return {cls.short_form: value}
+            cls._check_text_or_mapping(value)
         return cls._without_blanks(value)
+
+    @classmethod
+    def _check_text_or_mapping(cls, value: object) -> None:
+        if not isinstance(value, str | dict | cls):
+            broken(f"must be a text or a mapping (`key: value`), got {shown(value)}")
 
     @classmethod
     def _without_blanks(cls, value: object) -> object:

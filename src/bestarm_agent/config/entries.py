@@ -118,6 +118,7 @@ class PromptSpec(StudyModel):
     def _spell_out(cls, value: object) -> object:
         if isinstance(value, str):
             return _prompt_from_text(value)
+        cls._check_text_or_mapping(value)
         if isinstance(value, dict) and len(value) == 1:
             ((name, body),) = value.items()
             if name not in cls.model_fields:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from bestarm_agent.config.base import shown
+from bestarm_agent.config.environment import environment
 from bestarm_agent.config.places import Places
 from bestarm_agent.config.problems import config_error, model_at
 from bestarm_agent.config.schema import StudyConfig
@@ -46,7 +46,7 @@ class LoadedStudy:
     def record(self) -> Json:
         """Return the study for the log: defaults filled in, ``${VARIABLE}`` not expanded.
 
-        ``parse_study`` makes a study of it again.
+        ``study_from`` makes a study of it again.
         """
         return StudyConfig.model_validate(self.source).model_dump(mode="json")
 
@@ -56,15 +56,13 @@ def load_study(
     overrides: Mapping[str, Json] | None = None,
     *,
     environ: Mapping[str, str] | None = None,
-    origins: Mapping[str, str] | None = None,
 ) -> LoadedStudy:
     """Load and validate a study file (YAML; JSON and TOML by the ending of its name).
 
     Args:
         path: the file; relative paths in it start from its folder.
         overrides: values that replace those of the file, by dotted key ("selector.seed").
-        environ: variables for ``${VARIABLE}``; default: those of the process.
-        origins: who gave an override, by dotted key, for messages; default: "override <key>".
+        environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
 
     Raises:
         ConfigError: the file cannot be read or breaks a rule; the message lists the first ten
@@ -73,64 +71,64 @@ def load_study(
     data, places = read_source(path)
     data.pop("$schema", None)  # for editors, in a JSON file
     data.setdefault("name", _name_of(path))
-    _override(data, overrides or {})
-    places = replace(places, origins=_origins(overrides or {}, origins or {}))
-    config = _validated(data, places, environ)
-    return LoadedStudy(config, path, path.parent, places, data)
+    return _loaded(data, overrides or {}, places, environ, path, path.parent)
 
 
-def parse_study(
+def study_from(
     content: Mapping[str, Json],
+    base_dir: Path | None = None,
     overrides: Mapping[str, Json] | None = None,
     *,
-    base_dir: Path | None = None,
     environ: Mapping[str, str] | None = None,
-    subject: str = "the study",
 ) -> LoadedStudy:
     """Validate what a study file may hold, or what ``LoadedStudy.record`` returned.
 
     Args:
         content: the study; left as it is.
-        overrides: values that replace those of ``content``, by dotted key.
         base_dir: folder that relative paths start from; default: the working directory.
-        environ: variables for ``${VARIABLE}``; default: those of the process.
-        subject: what messages call it.
+        overrides: values that replace those of ``content``, by dotted key.
+        environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
 
     Raises:
         ConfigError: it breaks a rule.
     """
     data = {key: _copied(value) for key, value in content.items()}
-    _override(data, overrides or {})
-    places = Places(subject, origins=_origins(overrides or {}, {}))
+    places = Places("the study")
     check_plain(data, places)
-    config = _validated(data, places, environ)
-    return LoadedStudy(config, None, Path() if base_dir is None else base_dir, places, data)
+    return _loaded(data, overrides or {}, places, environ, None, base_dir or Path())
 
 
-def _validated(data: Json, places: Places, environ: Mapping[str, str] | None) -> StudyConfig:
-    context = {"environ": os.environ if environ is None else environ}
+def _loaded(
+    data: dict[str, JsonValue],
+    overrides: Mapping[str, Json],
+    places: Places,
+    environ: Mapping[str, str] | None,
+    path: Path | None,
+    base_dir: Path,
+) -> LoadedStudy:
+    for key, value in overrides.items():
+        _override(data, key, value)
+    origins: dict[KeyPath, str] = {tuple(key.split(".")): f"override {key}" for key in overrides}
+    places = replace(places, origins=origins)
+    context = {"environ": environment() if environ is None else environ}
     try:
-        return StudyConfig.model_validate(data, context=context)
+        config = StudyConfig.model_validate(data, context=context)
     except ValidationError as error:
         raise config_error(error, StudyConfig, places) from None
+    return LoadedStudy(config, path, base_dir, places, data)
 
 
 def _name_of(path: Path) -> str:
     return re.sub(r"[^\w.+-]+", "-", path.stem).lstrip(".+-") or "study"
 
 
-def _origins(overrides: Mapping[str, Json], origins: Mapping[str, str]) -> dict[KeyPath, str]:
-    return {tuple(key.split(".")): origins.get(key, f"override {key}") for key in overrides}
-
-
-def _override(data: dict[str, JsonValue], overrides: Mapping[str, Json]) -> None:
-    """Set values in place."""
-    for key, value in overrides.items():
-        *parents, last = key.split(".")
-        here = data
-        for depth in range(len(parents)):
-            here = _mapping_in(here, parents[: depth + 1], key)
-        here[last] = _copied(value)
+def _override(data: dict[str, JsonValue], key: str, value: Json) -> None:
+    """Set one value in place."""
+    *parents, last = key.split(".")
+    here = data
+    for depth in range(len(parents)):
+        here = _mapping_in(here, parents[: depth + 1], key)
+    here[last] = _copied(value)
 
 
 def _mapping_in(

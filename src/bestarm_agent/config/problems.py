@@ -24,7 +24,9 @@ _PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "string_pattern_mismatch": lambda _: _NAME_RULE,
     "too_short": lambda _: "must not be empty",
     "int_type": lambda _: "must be a whole number",
+    "int_parsing": lambda _: "must be a whole number",
     "int_from_float": lambda _: "must be a whole number",
+    "float_parsing": lambda _: "must be a number",
     "float_type": lambda _: "must be a number",
     "finite_number": lambda _: "must be finite",
     "bool_type": lambda _: "must be true or false",
@@ -72,31 +74,27 @@ def _described(
 
 def _text(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
     key = f"`{dotted(at)}`" if at else "the study"
-    match details["type"]:
-        case "extra_forbidden":
-            model = model_at(root, at[:-1])
-            valid = model.model_fields if model is not None else ()
-            return f"unknown key {key}; {nearest(str(at[-1]), valid)}"
-        case "missing":
-            return f"{key} is missing{_purpose(root, at)}"
-        case kind if kind == BROKEN_RULE:
-            return f"{key} {details['msg']}"
-    got = shown(details["input"])
-    return f"{key} {_predicate(details, at, root)}, got {got}{_hint(details, at)}"
-
-
-def _predicate(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
-    model = model_at(root, at)
-    if details["type"] == "model_type" and model is not None and model.short_form is not None:
-        return "must be a text or a mapping (`key: value`)"
-    predicate = _PREDICATES.get(details["type"])
-    if predicate is None:
-        return f"is refused ({details['msg']})"
-    return predicate(details.get("ctx", {}))
-
-
-def _purpose(root: type[StudyModel], at: KeyPath) -> str:
     model = model_at(root, at[:-1])
+    if details["type"] == "extra_forbidden":
+        valid = model.model_fields if model is not None else ()
+        return f"unknown key {key}; {nearest(str(at[-1]), valid)}"
+    if details["type"] == "missing":
+        return f"{key} is missing{_purpose(model, at)}"
+    return f"{key} {rule_of(details)}{_hint(details, at)}"
+
+
+def rule_of(details: ErrorDetails) -> str:
+    """Return the rule that was broken and the value found: "must be at least 1, got 0"."""
+    if details["type"] == BROKEN_RULE:
+        return details["msg"]
+    predicate = _PREDICATES.get(details["type"])
+    rule = (
+        f"is refused ({details['msg']})" if predicate is None else predicate(details.get("ctx", {}))
+    )
+    return f"{rule}, got {shown(details['input'])}"
+
+
+def _purpose(model: type[StudyModel] | None, at: KeyPath) -> str:
     field = model.model_fields.get(str(at[-1])) if model is not None else None
     if field is None or field.description is None:
         return ""

@@ -19,7 +19,7 @@ _SECRET = re.compile(
 )
 _AMOUNT = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
 _DOLLARS = re.compile(rf"\s*\$?{_AMOUNT}(?:usd)?\s*", re.IGNORECASE)
-_PERCENT = re.compile(rf"{_AMOUNT}%\s*")
+_SHARE = re.compile(rf"{_AMOUNT}(%?)\s*")
 
 
 def expand_variables(value: JsonValue, environ: Mapping[str, str], *at: str | int) -> JsonValue:
@@ -124,8 +124,8 @@ def _check_axes(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return params
 
 
-def _read_dollars(value: object) -> object:
-    """Read "$5" and "5 USD" as 5."""
+def read_dollars(value: object) -> object:
+    """Read "$5" and "5 USD" as 5.0; leave numbers as they are."""
     if not isinstance(value, str):
         return value
     match = _DOLLARS.fullmatch(value)
@@ -134,14 +134,14 @@ def _read_dollars(value: object) -> object:
     return float(match[1])
 
 
-def _read_share(value: object) -> object:
-    """Read "10%" as 0.1."""
+def read_share(value: object) -> object:
+    """Read "10%" and "0.1" as 0.1; leave numbers as they are."""
     if not isinstance(value, str):
         return value
-    match = _PERCENT.fullmatch(value)
+    match = _SHARE.fullmatch(value)
     if match is None:
         broken(f'must be a number in (0, 1] such as 0.1, or "10%", got {shown(value)}')
-    return float(match[1]) / 100
+    return float(match[1]) / (100 if match[2] else 1)
 
 
 Whole: TypeAlias = Annotated[int, Strict()]
@@ -154,11 +154,11 @@ Text: TypeAlias = Annotated[str, Field(min_length=1)]
 Name: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\w[\w .:@+()-]*$")]
 Label: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\w[\w .:@+()=,/-]*$")]
 Dollars: TypeAlias = Annotated[
-    Positive, BeforeValidator(_read_dollars, json_schema_input_type=Positive | str)
+    Positive, BeforeValidator(read_dollars, json_schema_input_type=Positive | str)
 ]
 _Fraction: TypeAlias = Annotated[float, Strict(), Field(gt=0, le=1)]
 GridShare: TypeAlias = Annotated[
-    _Fraction, BeforeValidator(_read_share, json_schema_input_type=_Fraction | str)
+    _Fraction, BeforeValidator(read_share, json_schema_input_type=_Fraction | str)
 ]
 Expandable: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(_expanded)]
 Options: TypeAlias = Annotated[
