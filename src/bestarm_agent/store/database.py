@@ -20,6 +20,7 @@ from bestarm_agent.store.schema import MIGRATIONS, migrate, version
 BUSY_SECONDS = 30.0
 """How long a writer waits for another process's transaction."""
 
+_SQLITE_MAGIC = b"SQLite format 3\0"
 _SQLITE_ADVICE = {
     "SQLITE_NOTADB": "it is not an SQLite database; give another `output_dir`, or move it away",
     "SQLITE_CORRUPT": "it is damaged; restore it from a copy, or move it away and start afresh",
@@ -149,7 +150,10 @@ def _make_file(path: Path, *, create: bool) -> None:
         )
     with explaining(f"the store {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
+            start = file.read(len(_SQLITE_MAGIC))
+    if start and start != _SQLITE_MAGIC:  # SQLite would take a short file for an empty one
+        raise StoreError(f"the store {path} cannot be used: {_SQLITE_ADVICE['SQLITE_NOTADB']}")
 
 
 def _sqlite_engine(url: URL) -> Engine:

@@ -82,6 +82,7 @@ class GroupWriter:
         self._loop = asyncio.get_running_loop()
         self._open: Batch | None = None  # to be handed over at the end of this turn of the loop
         self._latest: Batch | None = None  # the last one handed over
+        self._closed = False
         self._inbox: SimpleQueue[Batch | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="bestarm-store", daemon=True)
         self._thread.start()
@@ -90,10 +91,12 @@ class GroupWriter:
         """The batch to add to; it is handed over at the end of this turn of the event loop.
 
         Raises:
-            StoreError: an earlier write failed.
+            StoreError: an earlier write failed, or the writer is closed.
         """
         if self.failure is not None:
             raise self.failure
+        if self._closed:
+            raise StoreError(f"{self._where} is closed; connect to it again")
         if self._open is None:
             self._open = Batch()
             self._loop.call_soon(self._hand_over)
@@ -113,6 +116,7 @@ class GroupWriter:
 
     async def close(self) -> None:
         """Write what is queued and end the thread; ``failure`` says whether that went well."""
+        self._closed = True
         self._hand_over()
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)

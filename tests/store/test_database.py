@@ -1,0 +1,268 @@
+"""Opening: what is refused, why, and that a refusal changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
+from bestarm_agent.store import database, schema
+from bestarm_agent.store.sql import SqlStore
+from bestarm_agent.testing.store_runs import reply, small_run
+
+
+def fill(path: Path | str) -> None:
+    """Open a store, making it if need be, and put a run and a reply in."""
+
+    async def main() -> None:
+        async with await SqlStore.connect(path) as store:
+            log = await store.create("study")
+            for event in small_run():
+                log.append(event)
+            await store.put_reply("key", reply())
+
+    asyncio.run(main())
+
+
+def check(path: Path | str, *, create: bool = True) -> None:
+    """Open a store and see that what ``fill`` put in is there."""
+
+    async def main() -> None:
+        async with await SqlStore.connect(path, create=create) as store:
+            assert await store.events_of("study") == small_run()
+            assert await store.get_reply("key") == reply()
+
+    asyncio.run(main())
+
+
+def refuse(path: Path | str, kind: type[Exception], match: str, *, create: bool = True) -> None:
+    """See that opening is refused in one paragraph."""
+    with pytest.raises(kind, match=match) as caught:
+        asyncio.run(SqlStore.connect(path, create=create))
+    assert "\n" not in str(caught.value)
+
+
+def columns(path: Path, table: str) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+
+
+def schema_version(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        [value] = connection.execute("SELECT value FROM meta").fetchone()
+        return str(value)
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Let file permissions bind even root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_the_file_is_for_the_user_alone_and_folders_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "runs.db"
+
+    async def main() -> None:
+        async with await SqlStore.connect(path) as store:
+            log = await store.create("study")
+            for event in small_run():
+                log.append(event)
+            await log.flush()
+            modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
+            beside = ("", "-wal", "-shm", f".{log.run_id}.lock")
+            assert modes == {f"runs.db{suffix}": 0o600 for suffix in beside}
+
+    asyncio.run(main())
+    assert [p.name for p in path.parent.iterdir()] == ["runs.db"]
+
+
+def test_a_store_opens_by_path_by_text_and_by_url(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    fill(f"sqlite:///{path}")
+    for place in (path, str(path), f"sqlite:///{path}"):
+        check(place, create=False)
+
+
+def test_the_write_ahead_log_is_on(tmp_path: Path) -> None:
+    fill(tmp_path / "runs.db")
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_an_absent_store_is_not_made_where_that_is_not_wanted(tmp_path: Path) -> None:
+    refuse(tmp_path / "runs.db", StoreError, "there is no store at", create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"not a database, though long enough to be one" * 99, b"x"])
+def test_what_is_not_a_database_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "runs.db"
+    path.write_bytes(content)
+    refuse(path, StoreError, "not an SQLite database; give another `output_dir`")
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "table", ["CREATE TABLE meta (key TEXT, value TEXT)", "CREATE TABLE mails (id INT)"]
+)
+def test_another_programs_database_is_refused(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "mail.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(table)
+    before = path.read_bytes()
+    refuse(path, StoreError, "tables of another program.*a store of its own")
+    assert path.read_bytes() == before
+
+
+def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    fill(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE meta SET value = '99'")
+        connection.commit()
+    before = path.read_bytes()
+    refuse(path, StoreVersionError, "schema version 99.*knows 1.*pip install --upgrade")
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
+
+
+def test_a_folder_is_no_store(tmp_path: Path) -> None:
+    refuse(tmp_path, StoreError, "cannot be used")
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refuse(tmp_path / "file" / "runs.db", StoreError, "cannot be used")
+
+
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o555)
+    with unprivileged():
+        refuse(folder / "runs.db", StoreError, "Permission denied")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_store_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    fill(path)
+    path.chmod(0o400)
+    with unprivileged():
+        refuse(path, StoreError, "Permission denied")
+
+
+@pytest.mark.parametrize(
+    ("url", "match"),
+    [
+        ("mysql://me:hunter2@host/db", r"got 'mysql://me:\*\*\*@host/db'"),
+        ("sqlite://", "a store is the path of an SQLite file"),
+        ("sqlite:///:memory:", "a store is the path of an SQLite file"),
+        ("postgresql://me:hunter2@host:port/db", "not understood"),
+    ],
+)
+def test_other_urls_are_refused_without_showing_passwords(url: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as caught:
+        asyncio.run(SqlStore.connect(url))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_postgres_without_its_driver_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    refuse("postgresql://me@host/db", ConfigError, r"pip install 'bestarm-agent\[postgres\]'")
+
+
+def test_a_file_store_without_file_locks_says_where_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with pytest.raises(StoreError, match="WSL or store in PostgreSQL"):
+        fill(tmp_path / "runs.db")
+
+
+# migrations
+
+
+def add_host(connection: Connection) -> None:
+    connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN host TEXT")
+
+
+def fail(connection: Connection) -> None:
+    connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN colour TEXT")
+    connection.exec_driver_sql("SELECT * FROM nowhere")
+
+
+def test_an_empty_database_is_version_0_and_gets_all_steps(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.touch()
+    fill(path)
+    assert schema_version(path) == str(len(schema.MIGRATIONS))
+    check(path)
+
+
+def test_older_stores_get_the_missing_steps_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs.db"
+    fill(path)
+    steps: list[str] = []
+
+    def second(connection: Connection) -> None:
+        steps.append("second")
+        add_host(connection)
+
+    def third(connection: Connection) -> None:
+        steps.append("third")
+        connection.exec_driver_sql("UPDATE runs SET host = 'here'")
+
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, second, third))
+    monkeypatch.setattr(database, "MIGRATIONS", schema.MIGRATIONS)
+    check(path)
+    check(path)
+    assert steps == ["second", "third"]
+    assert schema_version(path) == "3"
+    assert columns(path, "runs")[-1] == "host"
+
+
+def test_a_migration_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs.db"
+    fill(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_host, fail))
+        patch.setattr(database, "MIGRATIONS", schema.MIGRATIONS)
+        refuse(path, StoreError, "nowhere")
+    assert schema_version(path) == "1"
+    assert "host" not in columns(path, "runs")
+    check(path)
+
+
+def test_the_tables_are_those_of_version_1(tmp_path: Path) -> None:
+    """When this fails, a migration is missing, and version 1 has to be frozen in it."""
+    path = tmp_path / "runs.db"
+    fill(path)
+    assert {table: columns(path, table) for table in schema.tables.tables} == {
+        "meta": ["key", "value"],
+        "runs": ["ordinal", "id", "name", "at", "n_events", "n_asked", "n_told", "stopped"],
+        "events": ["run_id", "n", "kind", "seq", "payload"],
+        "replies": ["key", "payload"],
+    }
