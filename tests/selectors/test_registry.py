@@ -28,17 +28,27 @@ def test_parameters_reach_the_rule() -> None:
     assert selector.eta == 3
 
 
+def test_a_number_may_be_left_out_where_null_is_allowed() -> None:
+    assert make_selector("lucb", PROBLEM, delta=None).name == "lucb"
+
+
 def test_the_parameters_of_a_rule_are_known() -> None:
-    params = selector_params("ucb-e")
-    assert list(params) == ["eta"]
-    assert params["eta"].default == 1.0
+    params = selector_params("sar")
+    assert list(params) == ["top_k"]
+    assert params["top_k"].default == 1
+    assert params["top_k"].annotation is int
 
 
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
-        ("ucb", {}, "no selector 'ucb'; did you mean `ucb-e`"),
+        ("ucbe", {}, "no selector 'ucbe'; did you mean `ucb-e`"),
         ("zzz", {}, "no selector 'zzz'; there are `filled-subset`"),
+        ("sar", {"topk": 2}, "no parameter 'topk'; did you mean `top_k`"),
+        ("sar", {"top_k": 2.0}, "'top_k' of selector 'sar' must be a whole number, got 2.0"),
+        ("sequential-halving", {"common_examples": 1}, "must be true or false, got 1"),
+        ("top-two", {"posterior": "t"}, "must be 'beta' or 'gaussian', got 't'"),
+        ("lucb", {"delta": "x"}, "must be a number or null, got 'x'"),
         ("ucb-e", {"etta": 1.0}, "no parameter 'etta'; did you mean `eta`"),
         ("ucb-e", {"eta": "1"}, "'eta' of selector 'ucb-e' must be a number, got '1'"),
         ("ucb-e", {"eta": True}, "must be a number, got True"),

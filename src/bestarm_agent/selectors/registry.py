@@ -10,11 +10,33 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 from bestarm_agent.errors import nearest
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.filled_subset import FilledSubset
+from bestarm_agent.selectors.lucb import Lucb
+from bestarm_agent.selectors.opt_mai import OptMai
 from bestarm_agent.selectors.row_mean import RowMean
+from bestarm_agent.selectors.sar import Sar
+from bestarm_agent.selectors.sequential_halving import SequentialHalving
+from bestarm_agent.selectors.successive_rejects import (
+    SuccessiveRejects,
+    SynchronisedSuccessiveRejects,
+)
+from bestarm_agent.selectors.top_two import TopTwo
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.selectors.ucb_e import UcbE
+from bestarm_agent.selectors.uniform import Uniform
 
-_RULES: tuple[type[Selector], ...] = (UcbE, RowMean, FilledSubset)
+_RULES: tuple[type[Selector], ...] = (
+    UcbE,
+    TopTwo,
+    SynchronisedSuccessiveRejects,
+    SequentialHalving,
+    SuccessiveRejects,
+    OptMai,
+    Sar,
+    Lucb,
+    RowMean,
+    FilledSubset,
+    Uniform,
+)
 
 SELECTORS: Final[Mapping[str, type[Selector]]] = MappingProxyType(
     {rule.name: rule for rule in _RULES}
@@ -54,9 +76,9 @@ def make_selector(name: str, problem: Problem, **params: Any) -> Selector:  # no
     Example:
         >>> make_selector("ucb-e", Problem(n_candidates=3, n_examples=10), eta=2.0).eta
         2.0
-        >>> make_selector("ucb", Problem(n_candidates=3, n_examples=10))
+        >>> make_selector("row_mean", Problem(n_candidates=3, n_examples=10))
         Traceback (most recent call last):
-        ValueError: there is no selector 'ucb'; did you mean `ucb-e`?
+        ValueError: there is no selector 'row_mean'; did you mean `row-mean`?
     """
     rule, known = _rule(name), selector_params(name)
     for key, value in params.items():

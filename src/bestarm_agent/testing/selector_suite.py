@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -25,6 +26,8 @@ from bestarm_agent.selectors.types import Guarantee, Pair, Problem, State, Stop,
 from bestarm_agent.testing.selector_runs import Run, World, count_wins, replay
 
 K, N = 6, 12
+EASY = range(60)  # seeds of easy problems
+TIGHT = 40  # pairs: a rule that plans for a budget must drop candidates
 
 
 class SelectorSuite:
@@ -37,7 +40,7 @@ class SelectorSuite:
     """
 
     learns: ClassVar[bool] = True
-    easy_budget: ClassVar[int] = 360
+    easy_budget: ClassVar[int] = 300
 
     def make(self, problem: Problem) -> Selector:
         """Make the rule under test; ``problem`` has a budget that allows the whole grid."""
@@ -78,9 +81,23 @@ class SelectorSuite:
         np.testing.assert_allclose(estimates.lower, truth)
         np.testing.assert_allclose(estimates.upper, truth)
 
-    def test_asking_for_n_is_asking_n_times_for_one(self) -> None:
+    @pytest.mark.parametrize("in_flight", [1, 5, 32])
+    def test_a_plan_for_a_budget_keeps_to_it(self, in_flight: int) -> None:
+        for seed in range(5):
+            selector = self.open(seed=seed, budget=TIGHT)
+            if type(selector).anytime:
+                pytest.skip("the rule does not plan for a budget")
+            run = Run(selector, World.with_failures((K, N), seed), in_flight, seed).finish()
+            assert TIGHT - K <= len(run.pairs) <= TIGHT
+            assert selector.stopped() is Stop.BUDGET
+            assert selector.ask(5) == []
+            selector.add_budget(20)
+            assert len(run.finish().pairs) <= TIGHT + 20
+
+    @pytest.mark.parametrize("budget", [None, TIGHT])
+    def test_asking_for_n_is_asking_n_times_for_one(self, budget: int | None) -> None:
         world = World.with_failures((K, N), 2)
-        together, apart = Run(self.open(), world), Run(self.open(), world)
+        together, apart = (Run(self.open(budget=budget), world) for _ in range(2))
         for n in (1, 3, 7, 2, 20, 30):
             together.ask(n)
             for _ in range(n):
@@ -162,13 +179,15 @@ class SelectorSuite:
         assert selector.estimates().pending.sum() == 2
 
     def test_failures_count_and_void_pairs_do_not(self) -> None:
-        selector = self.open(1, 4)
-        asks = selector.ask(3)
+        selector = self.open(2, 3)
         states = (State.DONE, State.FAILED, State.VOID)
-        selector.tell([Tell(a.seq, s, 0.75 / s) for a, s in zip(asks, states, strict=True)])
+        for _ in range(6):
+            [ask] = selector.ask()
+            state = states[ask.pair.example]
+            selector.tell([Tell(ask.seq, state, 0.75 / state)])
         estimates = selector.estimates()
-        assert (estimates.n[0], estimates.void[0]) == (2, 1)
-        assert selector.table.mean()[0] == pytest.approx((0.75 / 2 + 0.75 / 3) / 2)
+        assert (estimates.n.tolist(), estimates.void.tolist()) == ([2, 2], [1, 1])
+        np.testing.assert_allclose(selector.table.mean(), (0.75 / 2 + 0.75 / 3) / 2)
 
     @pytest.mark.parametrize("state", [State.FAILED, State.VOID])
     @pytest.mark.parametrize("in_flight", [1, 8])
@@ -190,20 +209,24 @@ class SelectorSuite:
 
     # randomness and resuming
 
-    def test_the_same_seed_asks_the_same_pairs(self) -> None:
+    @pytest.mark.parametrize("budget", [None, TIGHT])
+    def test_the_same_seed_asks_the_same_pairs(self, budget: int | None) -> None:
         world = World.with_failures((K, N), 8)
-        runs = [Run(self.open(seed=seed), world, 3).go(30).pairs for seed in (1, 1, 2)]
+        selectors = [self.open(seed=seed, budget=budget) for seed in (1, 1, 2)]
+        runs = [Run(selector, world, 3).go(30).pairs for selector in selectors]
         assert runs[0] == runs[1]
         assert runs[0] != runs[2]
 
     @pytest.mark.parametrize("in_flight", [1, 7])
-    def test_a_rebuilt_selector_goes_on_in_the_same_way(self, in_flight: int) -> None:
+    @pytest.mark.parametrize("budget", [None, TIGHT])
+    def test_a_rebuilt_selector_goes_on_alike(self, in_flight: int, budget: int | None) -> None:
         world = World.with_failures((K + 2, N + 5), 9)
         for size in range(0, 2 * K * N // 3, 5):
-            warm = Run(self.open(), world, in_flight, seed=size).go(size // 2)
+            warm = Run(self.open(budget=budget), world, in_flight, seed=size).go(size // 2)
             warm.grow(candidates=size % 2, examples=size % 3)
             warm.go(size - size // 2)
-            cold = Run(replay(warm.events, self.open()), world, in_flight, seed=size + 1)
+            rebuilt = replay(warm.events, self.open(budget=budget))
+            cold = Run(rebuilt, world, in_flight, seed=size + 1)
             cold.waiting = list(warm.waiting)
             warm.seed, n_before = cold.seed, len(warm.pairs)
             assert cold.go(20).pairs == warm.go(20).pairs[n_before:]
@@ -265,9 +288,8 @@ class SelectorSuite:
     def test_it_beats_uniform_sampling_on_an_easy_problem(self) -> None:
         if not self.learns:
             pytest.skip("the rule does not look at scores")
-        seeds = range(40)
-        wins = count_wins(self.make, self.easy_budget, seeds)
-        assert wins > count_wins(RowMean, self.easy_budget, seeds)
+        wins = count_wins(self.make, self.easy_budget, EASY)
+        assert wins > _uniform_wins(self.easy_budget)
 
     # anything
 
@@ -280,9 +302,15 @@ class SelectorSuite:
         @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
         @given(acts, st.integers(0, 3))
         def check(acts: list[tuple[str, int]], seed: int) -> None:
-            _Books(self.open(3, 5, seed=seed, budget=2000), seed).follow(acts)
+            budget = 2000 if seed % 2 else 12
+            _Books(self.open(3, 5, seed=seed, budget=budget), seed).follow(acts)
 
         check()
+
+
+@cache
+def _uniform_wins(budget: int) -> int:
+    return count_wins(RowMean, budget, EASY)
 
 
 class _Books:

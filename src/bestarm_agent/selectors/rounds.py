@@ -1,0 +1,294 @@
+"""Rules that spend a known budget in rounds: pull all active candidates equally, then thin them.
+
+What all of them share is here: how a schedule is fitted to the budget and to examples that run out,
+and how a round ends while pulls are in flight. A rule adds its schedule and who leaves.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.order import SharedOrder
+from bestarm_agent.selectors.types import (
+    BoolArray,
+    Choice,
+    FloatArray,
+    IntArray,
+    Pair,
+    Problem,
+    State,
+    Tell,
+)
+from bestarm_agent.stats.keyed import KeyedRandom
+
+_BISECTIONS = 60
+_PENDING, _VOID = int(State.PENDING), int(State.VOID)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """The rounds to come.
+
+    Attributes:
+        targets: (rounds,) pulls that each active candidate has in all when the round ends; never
+            falling.
+        leaving: (rounds,) how many candidates leave at the end of the round.
+    """
+
+    targets: IntArray
+    leaving: IntArray
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def n_pulls(self, n_active: int, most: int) -> int:
+        """Pulls of the whole schedule if no candidate can be pulled more than ``most`` times."""
+        sizes = n_active - np.cumsum(self.leaving) + self.leaving
+        return int((sizes * np.diff(np.minimum(self.targets, most), prepend=0)).sum())
+
+
+def fit_schedule(
+    make: Callable[[float], Schedule], n_active: int, most: int, budget: int
+) -> Schedule:
+    """Return the schedule for ``budget`` pulls of candidates with ``most`` examples each.
+
+    Where examples run out, what they cannot take is spent on all rounds alike: the schedule is that
+    of the largest nominal budget which costs no more than ``budget``. Where even the first round is
+    too dear, the schedule is cut short by the budget.
+    """
+    schedule = make(budget)
+    if schedule.n_pulls(n_active, most) <= budget and not (schedule.targets > most).any():
+        return schedule
+    low, high = 0.0, 2.0 * budget
+    while (wider := make(high)).n_pulls(n_active, most) <= budget:
+        if (wider.targets >= most).all():
+            return wider
+        low, high = high, 2.0 * high
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        fits = make(middle).n_pulls(n_active, most) <= budget
+        low, high = (middle, high) if fits else (low, middle)
+    return make(low)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """Who is still in the race.
+
+    Attributes:
+        active: candidates under test, ascending.
+        accepted: candidates chosen for good, first to be accepted first.
+        dropped: candidates out for good, first to leave first.
+    """
+
+    active: IntArray
+    accepted: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
+
+    def accept(self, *who: int) -> Field:
+        """Choose candidates for good, in the order given."""
+        return Field(self._without(who), self.accepted + who, self.dropped)
+
+    def drop(self, *who: int) -> Field:
+        """Let candidates leave for good, in the order given."""
+        return Field(self._without(who), self.accepted, self.dropped + who)
+
+    def _without(self, who: tuple[int, ...]) -> IntArray:
+        return self.active[~np.isin(self.active, who)]
+
+
+def drop_worst(field: Field, means: FloatArray, leaving: int, ties: FloatArray) -> Field:
+    """Let the active candidates of the lowest means leave, the worst first."""
+    worst_first = np.lexsort((ties[field.active], means[field.active]))
+    return field.drop(*field.active[worst_first[:leaving]].tolist())
+
+
+class RoundSelector(Selector):
+    """A rule that works in rounds.
+
+    Within a round the active candidate with the fewest pulls is next (ties at random), until all
+    have as many as the round wants.
+
+    In flight: a round ends when every pull that it wants is told, and is decided on these pulls
+    alone, the first so many of each candidate in ask order; so latency moves no decision. Nothing
+    waits for that: while the last outcomes are under way, free slots go to the next round as it
+    would be if this one ended on the scores told so far (a candidate that has none yet counts as
+    1), then to the one after it, and so on. Such pulls are lost if their candidate leaves after
+    all; the hard budget then cuts the last round short.
+
+    A void pull counts as a pull and leaves the mean alone; a candidate with void pulls only is
+    ranked below all others. A candidate that may not be called holds its round open while others go
+    ahead in this way. When candidates, examples or budget are added, the rest of the budget is
+    scheduled anew over the active and the new candidates; what they were pulled before counts.
+
+    Args:
+        problem: K, N, seed and the rest; the budget is needed.
+        common_examples: whether all candidates take their examples from one shared random order,
+            rather than each at random.
+
+    Raises:
+        ValueError: ``problem.budget`` is missing.
+    """
+
+    anytime: ClassVar[bool] = False
+
+    def __init__(self, problem: Problem, *, common_examples: bool = False) -> None:
+        if problem.budget is None:
+            raise ValueError(
+                f"selector {self.name!r} plans for a number of pairs, but `budget` is not given;"
+                " set it (in pairs), or take a rule that needs none, such as 'ucb-e' or 'top-two'"
+            )
+        super().__init__(problem)
+        self._budget = problem.budget
+        self._order = SharedOrder(self.table, problem.seed) if common_examples else None
+        self._round_ties = KeyedRandom(problem.seed, "round-ties")
+        self._n_closed = 0
+        self._field = Field(np.arange(problem.n_candidates))
+        self._plan_rest()
+
+    @abstractmethod
+    def _schedule(self, n_active: int, budget: float) -> Schedule:
+        """The rounds of ``n_active`` >= 2 candidates for a budget of pulls (need not be whole)."""
+
+    @abstractmethod
+    def _thin(self, field: Field, means: FloatArray, leaving: int, ties: FloatArray) -> Field:
+        """Decide who leaves.
+
+        Args:
+            field: who is in the race; at least two are active.
+            means: (K,) means of the round; -1 where all pulls are void.
+            leaving: how many the schedule lets leave.
+            ties: (K,) random numbers that put equals in order.
+        """
+
+    def ranking(self) -> list[int]:
+        """Accepted candidates, then active ones, by falling mean; then who left last, and so on."""
+        place = {candidate: at for at, candidate in enumerate(super().ranking())}
+        field = self._field
+        accepted = sorted(field.accepted, key=place.__getitem__)
+        active = sorted(field.active.tolist(), key=place.__getitem__)
+        return [*accepted, *active, *field.dropped[::-1]]
+
+    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        n_trials = self.table.n_trials
+        for field, target in self._outlook():
+            counts = np.where(allowed[field.active], n_trials[field.active], target)
+            fewest = counts.min(initial=target)
+            if fewest < target:
+                ties = field.active[counts == fewest]
+                candidate = int(ties[rng.integers(len(ties))])
+                example, propensity = self._draw(candidate, rng)
+                return Choice(Pair(candidate, example), propensity, self.name)
+        return None
+
+    def _draw(self, candidate: int, rng: np.random.Generator) -> tuple[int, float]:
+        if self._order is None:
+            return self._draw_unseen(candidate, rng)
+        return self._order.next_of(candidate), 1.0 / self.table.n_unseen_of(candidate)
+
+    def _outlook(self) -> Iterator[tuple[Field, int]]:
+        """The round under way, and those to follow if each ended on the scores told so far."""
+        field = self._field
+        for level, stage in enumerate(range(self._stage, len(self._plan))):
+            if level > 0:
+                field = self._field_ahead(level, field, stage - 1)
+            if len(field.active) < 2:
+                return
+            yield field, self._target(stage)
+
+    def _field_ahead(self, level: int, field: Field, stage: int) -> Field:
+        if len(self._ahead) < level:
+            self._ahead.append(self._closed(field, stage, self._means_so_far(), level - 1))
+        return self._ahead[level - 1]
+
+    def _told(self, tell: Tell) -> None:
+        self._ahead.clear()
+        seq = tell.seq
+        if self._stage < len(self._plan) and self._is_wanted[self.table.candidate[seq]]:
+            self._n_owed -= int(self.table.position[seq] < self._target(self._stage))
+            self._close_rounds()
+
+    def _grown(self) -> None:
+        n_known = len(self._field.active) + len(self._field.accepted) + len(self._field.dropped)
+        new = np.arange(n_known, self.table.n_candidates)
+        active = np.concatenate([self._field.active, new])
+        self._field = Field(active, self._field.accepted, self._field.dropped)
+        self._budget = self.problem.budget or self._budget
+        if self._order is not None:
+            self._order.grow()
+        self._plan_rest()
+
+    def _is_complete(self) -> bool:
+        return self._stage >= len(self._plan) or self.table.n_asked >= self._budget
+
+    def _plan_rest(self) -> None:
+        """Schedule what is left of the budget over the active candidates."""
+        active, table = self._field.active, self.table
+        budget = max(0, self._budget - table.n_asked) + int(table.n_trials[active].sum())
+        n_active = len(active)
+        self._plan = Schedule(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+        if n_active > 1:
+            self._plan = fit_schedule(
+                lambda nominal: self._schedule(n_active, nominal),
+                n_active,
+                table.n_examples,
+                budget,
+            )
+        self._stage = 0
+        self._begin_round()
+        self._close_rounds()
+
+    def _begin_round(self) -> None:
+        """Count the outcomes that the round waits for."""
+        self._ahead: list[Field] = []
+        self._is_wanted = np.zeros(self.table.n_candidates, dtype=bool)
+        self._is_wanted[self._field.active] = True
+        if self._stage < len(self._plan):
+            n_wanted = len(self._field.active) * self._target(self._stage)
+            self._n_owed = n_wanted - int(self._round_trials(self._stage).sum())
+
+    def _close_rounds(self) -> None:
+        """End every round whose pulls are all told."""
+        while self._stage < len(self._plan) and self._n_owed == 0:
+            self._field = self._closed(self._field, self._stage, self._round_means(), 0)
+            self._n_closed += 1
+            self._stage += 1
+            if len(self._field.active) < 2:  # nothing is left to decide
+                self._stage = len(self._plan)
+            self._begin_round()
+
+    def _closed(self, field: Field, stage: int, means: FloatArray, ahead: int) -> Field:
+        ties = self._round_ties.at(self._n_closed + ahead).random(self.table.n_candidates)
+        return self._thin(field, means, int(self._plan.leaving[stage]), ties)
+
+    def _target(self, stage: int) -> int:
+        return min(int(self._plan.targets[stage]), self.table.n_examples)
+
+    def _round_trials(self, stage: int) -> BoolArray:
+        """(asked,) mask of the told pulls that a round's decision rests on."""
+        table = self.table
+        within = (table.position < self._target(stage)) & self._is_wanted[table.candidate]
+        told: BoolArray = within & (table.state != _PENDING)
+        return told
+
+    def _round_means(self) -> FloatArray:
+        """(K,) means over the pulls that the round rests on; -1 where there is no score."""
+        table = self.table
+        scored = self._round_trials(self._stage) & (table.state != _VOID)
+        who = table.candidate[scored]
+        counts = np.bincount(who, minlength=table.n_candidates)
+        totals = np.bincount(who, weights=table.score[scored], minlength=table.n_candidates)
+        return np.where(counts > 0, totals / np.maximum(counts, 1), -1.0)
+
+    def _means_so_far(self) -> FloatArray:
+        """(K,) means of all that is told; where nothing is, 1 or, if all pulls are void, -1."""
+        table = self.table
+        is_void = (table.count(State.VOID) > 0) & (table.count(State.PENDING) == 0)
+        means = table.mean()
+        return np.where(np.isnan(means), np.where(is_void, -1.0, 1.0), means)

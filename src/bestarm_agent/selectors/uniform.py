@@ -1,0 +1,36 @@
+"""Uniform sampling: every candidate is pulled equally often, on examples of its own.
+
+The baseline of best-arm identification (in Zhou, Chen & Li 2014 and elsewhere): nothing is learned
+about where to spend. ``filled-subset`` is the same on common examples.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.types import BoolArray, Choice, Pair
+
+
+class Uniform(Selector):
+    """The candidate with the fewest pulls is next (ties at random), on a random unseen example.
+
+    In flight: a pending pair is seen; nothing else changes, since no score is looked at.
+
+    Example:
+        >>> from bestarm_agent.selectors.types import Problem
+        >>> asks = Uniform(Problem(n_candidates=3, n_examples=10)).ask(6)
+        >>> sorted(ask.pair.candidate for ask in asks)
+        [0, 0, 1, 1, 2, 2]
+    """
+
+    name: ClassVar[str] = "uniform"
+
+    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        n_unseen = np.where(allowed, self.table.n_unseen, -1)
+        fewest = np.flatnonzero(n_unseen == n_unseen.max())
+        candidate = int(fewest[rng.integers(len(fewest))])
+        example, propensity = self._draw_unseen(candidate, rng)
+        return Choice(Pair(candidate, example), propensity, "uniform")
