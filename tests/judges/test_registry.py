@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.catalog import Catalog
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.registry import _ADAPTERS, create_judge
+
+ScoreNow = Callable[[Judge, Example, Reply], Score]
+
+REQUIRED = {"regex": {"pattern"}}
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judges").mkdir()
+    return tmp_path
+
+
+def declare(study: Path, name: str, text: str) -> Catalog:
+    (study / "judges" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return Catalog(study)
+
+
+@pytest.mark.parametrize("name", sorted(_ADAPTERS))
+def test_the_catalogue_declares_every_option_of_every_adapter(name: str) -> None:
+    entry = Catalog().shipped("judges", name)
+    assert entry.data["adapter"] == name
+    declared = entry.data["options"]
+    assert isinstance(declared, dict)
+    fields = set(_ADAPTERS[name].options_type.model_fields)
+    assert set(declared) == fields - REQUIRED.get(name, set())
+
+
+def test_every_shipped_judge_has_an_adapter() -> None:
+    assert set(Catalog().names("judges")) == set(_ADAPTERS)
+
+
+def test_names_and_options_of_the_study_count_most(study: Path, score_now: ScoreNow) -> None:
+    catalog = declare(
+        study,
+        "gsm",
+        "adapter: regex\noptions: {pattern: '#### ([0-9]+)', group: 1, which: last}\n",
+    )
+    judge = create_judge("gsm", {}, catalog)
+    assert judge.name == "gsm"
+    example, reply = Example("e1", {}, "46"), Reply("#### 46\n#### 47")
+    assert score_now(judge, example, reply).value == 0.0
+    first = create_judge("gsm", {"which": "first"}, catalog)
+    assert score_now(first, example, reply).value == 1.0
+
+
+def test_a_study_may_change_a_shipped_judge_in_part(study: Path, score_now: ScoreNow) -> None:
+    catalog = declare(study, "exact", "adapter: exact\noptions: {normalise: [strip]}\n")
+    example, reply = Example("e1", {}, "Paris"), Reply("paris")
+    assert score_now(create_judge("exact", {}, catalog), example, reply).value == 0.0
+    assert score_now(create_judge("exact", {}, Catalog()), example, reply).value == 1.0
+
+
+def test_the_digest_covers_adapter_and_options_but_not_the_name(study: Path) -> None:
+    catalog = declare(study, "mine", "adapter: exact\ndescription: Mine.\n")
+    exact = create_judge("exact", {}, catalog)
+    assert create_judge("mine", {}, catalog).digest == exact.digest
+    assert create_judge("contains", {}, catalog).digest != exact.digest
+    assert create_judge("exact", {"lines": "last"}, catalog).digest != exact.digest
+    reordered = {"normalise": ["whitespace", "unicode", "case", "punctuation", "case"]}
+    assert create_judge("exact", reordered, catalog).digest == exact.digest
+
+
+def test_digests_stay_the_same_between_versions() -> None:
+    """Scores of two digests never mix, so an unintended change would orphan stored scores."""
+    catalog = Catalog()
+    needed = {"regex": {"pattern": "a"}}
+    assert {
+        name: create_judge(name, needed.get(name, {}), catalog).digest
+        for name in catalog.names("judges")
+    } == {
+        "contains": "535259201e0a15f2",
+        "exact": "1da32dc83fc99cde",
+        "multiple-choice": "0523a4ddd42e7e2c",
+        "numeric": "f55749bb37a7635f",
+        "recorded": "44dabc172ba30efd",
+        "regex": "95bef0dc9d116733",
+    }
+
+
+def test_tolerances_of_equal_value_have_one_digest() -> None:
+    catalog = Catalog()
+    written = [create_judge("numeric", {"absolute_tolerance": t}, catalog) for t in (0.1, "0.10")]
+    assert written[0].digest == written[1].digest
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("options: {}\n", {}, r"^judges/mine\.yaml: option `adapter` is required"),
+        (
+            "description: x\nadapter: exakt\n",
+            {},
+            r"^judges/mine\.yaml, line 2: there is no judge adapter `exakt`; did you mean `exact`",
+        ),
+        (
+            "adapter: exact\nopts: {}\n",
+            {},
+            r"^judges/mine\.yaml, line 2: unknown option `opts`; did you mean `options`\?",
+        ),
+        (
+            "adapter: exact\noptions:\n  normalize: []\n",
+            {},
+            r"^judge `mine` \(judges/mine\.yaml\), line 3: unknown option `normalize`; did you mea",
+        ),
+        (
+            "adapter: exact\noptions:\n  normalise: [upper]\n",
+            {},
+            r"^judge `mine` \(judges/mine\.yaml\), line 3: `normalise\.0`: input should be 'unico",
+        ),
+        (
+            "adapter: exact\noptions:\n  lines: none\n",
+            {"lines": "some"},
+            r"^judge `mine` \(judges/mine\.yaml\): `lines`: input should be 'all', 'first' or 'la",
+        ),
+    ],
+)
+def test_mistakes_in_a_file_are_named_with_their_line(
+    study: Path, text: str, options: dict[str, object], message: str
+) -> None:
+    catalog = declare(study, "mine", text)
+    with pytest.raises(ConfigError, match=message):
+        create_judge("mine", options, catalog)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("exat", {}, "no judge is called `exat`; did you mean `exact`?"),
+        ("exact", {"normalize": []}, "judge `exact`: unknown option `normalize`; did you mean"),
+        ("exact", {"max_chars": 10}, "judge `exact`: `max_chars`: input should be greater than"),
+        ("exact", {"after": " "}, "judge `exact`: `after`: string should match pattern"),
+        ("numeric", {"absolute_tolerance": -1}, "judge `numeric`: `absolute_tolerance`: input sh"),
+        ("numeric", {"absolute_tolerance": "NaN"}, "`absolute_tolerance`: input should be a fin"),
+        ("recorded", {"x": 1}, "judge `recorded`: unknown option `x`"),
+        ("multiple-choice", {"markers": []}, "judge `multiple-choice`: `markers`: tuple should"),
+    ],
+)
+def test_mistakes_in_the_study_are_explained(
+    name: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        create_judge(name, options, Catalog())  # type: ignore[arg-type]
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
