@@ -10,7 +10,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from io import TextIOWrapper
 from itertools import islice
@@ -96,7 +96,8 @@ def _whole_file(path: Path) -> Iterator[IO[bytes]]:
             f"and see that the disk has room, or give another path"
         ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # gone, or its folder is: nothing is left behind
+            partial.unlink()
 
 
 def _write_csv(state: RunState, stream: IO[bytes], form: Form, texts: bool) -> None:

@@ -128,7 +128,12 @@ def _outcome_fields(outcome: Outcome, texts: bool) -> dict[str, Any]:
         "seconds": outcome.seconds,
     }
     if isinstance(outcome, Scored):
-        answer = outcome.answer if texts else None
+        answer = _clean(outcome.answer) if texts else None
         return {**result, "cached": outcome.cached, "answer": answer}
-    message = outcome.message if texts else None
+    message = _clean(outcome.message) if texts else None
     return {**result, "failure": outcome.kind.value, "message": message}
+
+
+def _clean(text: str | None) -> str | None:
+    """Spell out lone surrogates, which models do send and no file format takes."""
+    return text and text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Told
+from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.errors import ConfigError, StoreError
+from bestarm_agent.simulation.matrices import load_matrix
+from bestarm_agent.store.export import Form, export_scores
+from bestarm_agent.store.fold import RunState, fold
+from bestarm_agent.store.scores import labels, matrix
+from bestarm_agent.testing.store_runs import asked, failed, grid, started, told
+
+SCORES = [
+    [0.5, None, None, None],  # scored, void, pending, never asked
+    [None, 0.0, 1.0, None],  # never asked, the candidate's failure, scored, never asked
+]
+
+
+@pytest.fixture
+def state() -> RunState:
+    asks = [asked(0, 0, 0), asked(1, 0, 1), asked(2, 0, 2), asked(3, 1, 1), asked(4, 1, 2)]
+    outcomes = [told(4, 1.0), failed(1), failed(3, score=0.0), told(0, 0.5)]
+    return fold([started(), *grid(2, 4), *asks, *outcomes])
+
+
+def read_csv(path: Path) -> list[list[str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def answered(seq: int, answer: str) -> Told:
+    outcome = told(seq).outcome
+    assert isinstance(outcome, Scored)
+    return Told(seq, replace(outcome, answer=answer), 1.0)
+
+
+def test_the_grid_by_hand(state: RunState) -> None:
+    expected = [[math.nan if x is None else x for x in row] for row in SCORES]
+    np.testing.assert_array_equal(matrix(state), expected)
+    assert matrix(fold([started()])).shape == (0, 0)
+
+
+def test_labels_are_unique() -> None:
+    prompt = PromptTemplate("p", text="x")
+    names = ["same", "same", "other", ""]
+    candidates = tuple(Candidate("hf", str(i), prompt, label=name) for i, name in enumerate(names))
+    state = fold([started(), CandidatesAdded(candidates)])
+    assert labels(state) == ["same #0", "same #1", "other", candidates[3].id]
+
+
+def test_csv_matrix_leaves_missing_cells_empty(state: RunState, tmp_path: Path) -> None:
+    export_scores(state, tmp_path / "scores.csv", form="matrix")
+    assert read_csv(tmp_path / "scores.csv") == [
+        ["candidate", "example-0", "example-1", "example-2", "example-3"],
+        ["model 0", "0.5", "", "", ""],
+        ["model 1", "", "0.0", "1.0", ""],
+    ]
+
+
+def test_csv_records(state: RunState, tmp_path: Path) -> None:
+    export_scores(state, tmp_path / "scores.csv")
+    header, *lines = read_csv(tmp_path / "scores.csv")
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
+    assert [(row["candidate"], row["example"], row["state"], row["score"]) for row in rows] == [
+        ("model 0", "example-0", "done", "0.5"),
+        ("model 0", "example-1", "void", ""),
+        ("model 0", "example-2", "pending", ""),
+        ("model 1", "example-1", "failed", "0.0"),
+        ("model 1", "example-2", "done", "1.0"),
+    ]
+    assert rows[0] == {
+        "candidate": "model 0",
+        "example": "example-0",
+        "score": "0.5",
+        "state": "done",
+        "seq": "0",
+        "propensity": "0.25",
+        "reason": "ucb",
+        "candidate_id": state.candidates[0].id,
+        "provider": "hf",
+        "model": "model-0",
+        "cost": "1.5e-06",
+        "tokens": "12",
+        "calls": "1",
+        "gpu_seconds": "0.125",
+        "seconds": "0.5",
+        "cached": "False",
+        "failure": "",
+    }
+    assert (rows[1]["failure"], rows[1]["calls"], rows[1]["cost"]) == ("timeout", "3", "0.0")
+    assert (rows[2]["calls"], rows[2]["cost"], rows[2]["seconds"]) == ("", "", "")
+
+
+def test_texts_are_exported_on_request_only(state: RunState, tmp_path: Path) -> None:
+    path = tmp_path / "scores.json"
+    export_scores(state, path)
+    assert not {"answer", "message"} & json.loads(path.read_text())["records"][0].keys()
+    export_scores(state, path, texts=True)
+    records = json.loads(path.read_text())["records"]
+    assert [(r["answer"], r["message"]) for r in records[:3]] == [
+        ("46", None),
+        (None, "no answer"),
+        (None, None),
+    ]
+
+
+def test_json_matrix(state: RunState, tmp_path: Path) -> None:
+    export_scores(state, tmp_path / "scores.json", form="matrix")
+    assert json.loads((tmp_path / "scores.json").read_text()) == {
+        "form": "matrix",
+        "candidates": ["model 0", "model 1"],
+        "examples": [f"example-{j}" for j in range(4)],
+        "scores": SCORES,
+    }
+
+
+def test_npz(state: RunState, tmp_path: Path) -> None:
+    export_scores(state, tmp_path / "scores.npz", form="matrix")
+    with np.load(tmp_path / "scores.npz", allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["scores"], matrix(state))
+        assert arrays["candidates"].tolist() == ["model 0", "model 1"]
+        assert arrays["examples"].tolist() == [f"example-{j}" for j in range(4)]
+
+
+def test_parquet(state: RunState, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    export_scores(state, tmp_path / "matrix.parquet", form="matrix")
+    table = parquet.read_table(tmp_path / "matrix.parquet")
+    assert [list(row.values())[1:] for row in table.to_pylist()] == SCORES
+    assert table.column_names == ["candidate", *(f"example-{j}" for j in range(4))]
+
+    export_scores(state, tmp_path / "long.parquet", texts=True)
+    table = parquet.read_table(tmp_path / "long.parquet")
+    export_scores(state, tmp_path / "long.json", texts=True)
+    assert table.to_pylist() == json.loads((tmp_path / "long.json").read_text())["records"]
+    types = {field.name: str(field.type) for field in table.schema}
+    assert (types["score"], types["seq"], types["cached"]) == ("double", "int64", "bool")
+    assert types["message"] == "string"
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet", "npz"])
+@pytest.mark.parametrize("form", ["long", "matrix"])
+def test_an_empty_run_exports(ending: str, form: Form, tmp_path: Path) -> None:
+    path = tmp_path / f"scores.{ending}"
+    export_scores(fold([started()]), path, form=form)
+    assert path.stat().st_size > 0
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
+def test_the_simulator_reads_an_export(state: RunState, ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"scores.{ending}"
+    export_scores(state, path, form="matrix")
+    loaded = load_matrix(str(path))
+    np.testing.assert_array_equal(loaded.scores, matrix(state).astype(np.float32))
+    if ending != "npz":
+        assert loaded.names == ("model 0", "model 1")
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_csv_texts_are_never_formulas(start: str, tmp_path: Path) -> None:
+    evil = f"{start}HYPERLINK(1)"
+    candidate = Candidate("hf", evil, PromptTemplate("p", text="x"), label=evil)
+    added = CandidatesAdded((candidate,)), ExamplesAdded((evil,), ("0",))
+    state = fold([started(), *added, asked(0), answered(0, evil)])
+    forms: dict[Form, int] = {"long": 4, "matrix": 2}  # label, model, id, answer; label, id
+    for form, n_texts in forms.items():
+        export_scores(state, tmp_path / "scores.csv", form=form, texts=True)
+        cells = [cell for line in read_csv(tmp_path / "scores.csv") for cell in line]
+        assert cells.count(f"'{evil}") == n_texts
+        assert not any(cell.startswith(start) for cell in cells)
+
+
+def test_odd_texts_do_not_break_an_export(state: RunState, tmp_path: Path) -> None:
+    state.apply(answered(2, "lone \ud83d, \n new line, 答え"))
+    for ending in ("csv", "json", "parquet"):
+        export_scores(state, tmp_path / f"scores.{ending}", texts=True)
+    assert "\\ud83d, \n new line, 答え" in (tmp_path / "scores.csv").read_bytes().decode()
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet", "npz"])
+def test_a_stream_gets_what_a_file_gets(state: RunState, format: str, tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    export_scores(state, stream, format=format)
+    assert not stream.closed
+    export_scores(state, tmp_path / "scores", format=format)
+    if format == "npz":  # a zip file holds the time
+        stream.seek(0)
+        with np.load(stream) as arrays:
+            np.testing.assert_array_equal(arrays["scores"], matrix(state))
+    else:
+        assert stream.getvalue() == (tmp_path / "scores").read_bytes()
+
+
+def test_a_stream_needs_a_format(state: RunState) -> None:
+    with pytest.raises(ValueError, match="needs `format`"):
+        export_scores(state, io.BytesIO())
+
+
+def test_unknown_formats_and_forms_are_refused(state: RunState, tmp_path: Path) -> None:
+    for path, match in (("a.xlsx", "'xlsx'; there are `csv`"), ("a.cvs", "did you mean `csv`?")):
+        with pytest.raises(ConfigError, match=match):
+            export_scores(state, tmp_path / path)
+    with pytest.raises(ConfigError, match="`long` or `matrix`, got 'wide'"):
+        export_scores(state, tmp_path / "a.csv", form="wide")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parquet_without_pyarrow_says_how_to_install_it(
+    state: RunState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"pip install 'bestarm-agent\[data\]'"):
+        export_scores(state, tmp_path / "scores.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_appears_whole_or_not_at_all(state: RunState, tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text("before")
+    state.asks.append(asked(99, candidate=99))  # makes writing fail half-way
+    with pytest.raises(IndexError):
+        export_scores(state, path)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_nothing_can_be_written_is_named(state: RunState, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"scores\.csv cannot be written: .*give another path"):
+        export_scores(state, tmp_path / "file" / "scores.csv")
