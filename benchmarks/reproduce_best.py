@@ -16,7 +16,7 @@ UCB_E, LRF_RULE = "ucb-e", "ucb-e-lrf"
 BASELINES = ("row-mean", "filled-subset", "lrf")
 METRICS = ("top1_eps0.001", "top1_eps0.01", "top1_p0.1", "ndcg10")
 POINTS = 16
-SEEDS = {UCB_E: 40, "row-mean": 20, "filled-subset": 20, LRF_RULE: 12, "lrf": 8}
+SEEDS = {UCB_E: 20, "row-mean": 10, "filled-subset": 10, LRF_RULE: 8, "lrf": 6}
 
 
 @dataclass(frozen=True, slots=True)
