@@ -163,8 +163,7 @@ def test_the_simulator_reads_an_export(state: RunState, ending: str, tmp_path: P
     export_scores(state, path, form="matrix")
     loaded = load_matrix(str(path))
     np.testing.assert_array_equal(loaded.scores, matrix(state).astype(np.float32))
-    if ending != "npz":
-        assert loaded.names == ("model 0", "model 1")
+    assert loaded.names == ("model 0", "model 1")
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])

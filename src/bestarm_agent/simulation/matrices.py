@@ -155,7 +155,7 @@ def _unpacked(arrays: np.lib.npyio.NpzFile, key: str) -> NDArray[np.generic]:
 
 def _row_labels(arrays: np.lib.npyio.NpzFile, name: str, n_rows: int) -> tuple[str, ...]:
     task = name.rpartition("__")[2]
-    for key in (f"{name}_methods", "methods", f"prompts__{task}"):
+    for key in (f"{name}_methods", "methods", "candidates", f"prompts__{task}"):
         if key in arrays and len(arrays[key]) == n_rows:
             return tuple(str(label).strip() for label in arrays[key])
     return tuple(f"row {i}" for i in range(n_rows))
