@@ -82,7 +82,10 @@ def test_what_an_alias_repeats_stands_at_its_anchor(tmp_path: Path) -> None:
             r"line 1, column 4: malformed YAML: the tag `.*` is not sup",
         ),
         ("a: \x07\n", r"file\.yaml, line 1: malformed YAML: U\+0007: special characters are not"),
-        ("[" * 5000, r"file\.yaml: malformed YAML: is nested deeper than 50 levels"),
+        (
+            "[" * 5000,
+            r"file\.yaml, line 1, column 51: malformed YAML: is nested deeper than 50 levels",
+        ),
         ("- a\n- b\n", r"file\.yaml, line 1: expected keys with values"),
         ("", r"file\.yaml, line 1: expected keys with values"),
         ("--- {a: 1}\n--- {b: 2}\n", r"line 2, column 1: malformed YAML: expected one document"),

@@ -86,11 +86,11 @@ def read_yaml(path: Path) -> Document:
     return Document(data, lines)
 
 
-def malformed(path: Path, problem: YamlProblem) -> ConfigError:
-    """Return the error that says where a file is no YAML, and why."""
+def malformed(path: Path, problem: YamlProblem, language: str = "YAML") -> ConfigError:
+    """Return the error that says where a file is not the language it should be, and why."""
     line = "" if problem.line is None else f", line {problem.line}"
     column = "" if problem.column is None else f", column {problem.column}"
-    return ConfigError(f"{shown_path(path)}{line}{column}: malformed YAML: {problem}")
+    return ConfigError(f"{shown_path(path)}{line}{column}: malformed {language}: {problem}")
 
 
 def parse_options(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from pydantic import JsonValue
@@ -12,7 +11,6 @@ from bestarm_agent.domain.digest import canonical, digest
 
 _SHORT_NAMES = {"temperature": "t", "top_p": "p", "top_k": "k", "max_tokens": "max"}
 _LONGEST_VALUE = 24
-_PLAIN = re.compile(r"[\w.:+-]+")
 
 
 def label_all(combinations: Sequence[Combination]) -> list[str]:
@@ -72,7 +70,7 @@ def _label(combination: Combination, varying: set[str]) -> str:
 
 def _short(value: JsonValue) -> str:
     text = value if isinstance(value, str) else canonical(value)
-    if len(text) <= _LONGEST_VALUE and _PLAIN.fullmatch(text):
+    if len(text) <= _LONGEST_VALUE and text.isprintable() and "/" not in text:
         return text
     return digest(value, length=6)
 

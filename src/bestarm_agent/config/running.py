@@ -20,6 +20,7 @@ from bestarm_agent.config.values import (
 from bestarm_agent.domain.spend import Budget, nanos
 
 _SECONDS_PER_MINUTE = 60
+_DEFAULT_LEVEL = 0.95
 
 
 class BudgetSpec(StudyModel):
@@ -85,14 +86,21 @@ class SelectorSpec(StudyModel):
     seed: Annotated[int, Strict(), Field(ge=0)] = Field(
         0, description="Seed of all random choices, >= 0."
     )
-    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
-        0.95, description="Probability in (0, 1) with which the stated guarantee holds."
+    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="Confidence in (0, 1) that the answer must have; a run whose budget ends "
+        "before exits with code 3. Left out: none is asked for, intervals are stated at 0.95.",
     )
     stop_when_separated: Flag = Field(
         True,
         description="Whether to stop before the budget is spent, once the best candidate is "
         "established at this confidence.",
     )
+
+    @property
+    def level(self) -> float:
+        """The confidence at which intervals are stated, in (0, 1)."""
+        return _DEFAULT_LEVEL if self.confidence is None else self.confidence
 
 
 class ProviderLimits(StudyModel):

@@ -50,11 +50,11 @@ def read_source(path: Path) -> tuple[dict[str, JsonValue], Places]:
     return value, places
 
 
-def _parse_yaml(path: Path, text: str) -> _Parsed:
+def _parse_yaml(path: Path, text: str, language: str = "YAML") -> _Parsed:
     try:
         return parse_yaml(text)
     except YamlProblem as problem:
-        raise malformed(path, problem) from None
+        raise malformed(path, problem, language) from None
 
 
 def _parse_json(path: Path, text: str) -> _Parsed:
@@ -68,7 +68,7 @@ def _parse_json(path: Path, text: str) -> _Parsed:
     except ValueError as error:  # an integer of thousands of digits
         raise ConfigError(f"{name}: malformed JSON: {error}") from None
     # a valid JSON text is YAML once its tabs, which no JSON text holds inside, are spaces
-    return value, _parse_yaml(path, text.replace("\t", " "))[1]
+    return value, _parse_yaml(path, text.replace("\t", " "), "JSON")[1]
 
 
 def _parse_toml(path: Path, text: str) -> _Parsed:

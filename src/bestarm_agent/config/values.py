@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
@@ -115,12 +116,12 @@ def axis(value: JsonValue) -> tuple[JsonValue, ...]:
 
 def _check_axes(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name, value in params.items():
-        values = [canonical(item) for item in axis(value)]
-        if not values:
+        counts = Counter(canonical(item) for item in axis(value))
+        if not counts:
             broken("is an axis without values; give at least one, or leave the key out", name)
-        repeated = [item for i, item in enumerate(values) if item in values[:i]]
-        if repeated:
-            broken(f"holds {repeated[0]} twice; every value must differ", name)
+        item, count = counts.most_common(1)[0]
+        if count > 1:
+            broken(f"holds {item} more than once; every value must differ", name)
     return params
 
 

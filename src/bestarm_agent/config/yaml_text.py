@@ -20,6 +20,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 _MOST_VALUES = 200_000  # aliases of aliases expand without bound
 _DEEPEST = 50
+_TOO_DEEP = f"is nested deeper than {_DEEPEST} levels"
 _PLAIN, _MERGE = "plain", "merge"
 _TEXT, _LIST, _MAPPING = (f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map"))
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
@@ -44,6 +45,12 @@ class _Loader(yaml.SafeLoader):
             return _MERGE if value == "<<" else _PLAIN
         return {ScalarNode: _TEXT, SequenceNode: _LIST}.get(kind, _MAPPING)
 
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        """Open a bracket, unless many are open: the scanner's time is quadratic in their number."""
+        if self.flow_level == _DEEPEST:
+            raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(token)
+
 
 def parse_yaml(text: str) -> tuple[JsonValue, dict[KeyPath, int]]:
     r"""Read one YAML document.
@@ -64,7 +71,7 @@ def parse_yaml(text: str) -> tuple[JsonValue, dict[KeyPath, int]]:
     except yaml.YAMLError as error:
         raise explained(error, text) from error
     except RecursionError:
-        raise YamlProblem(f"is nested deeper than {_DEEPEST} levels") from None
+        raise YamlProblem(_TOO_DEEP) from None
     if node is None:
         return None, {}
     reader = _Reader()
@@ -91,7 +98,7 @@ class _Reader:
         if node in self._open:
             _refuse(node, "an alias (`*`) stands inside its own anchor (`&`)")
         if len(self._open) == _DEEPEST:
-            _refuse(node, f"is nested deeper than {_DEEPEST} levels")
+            _refuse(node, _TOO_DEEP)
         self._open.append(node)
         content = self._mapping(node, path) if node.tag == _MAPPING else self._list(node, path)
         self._open.pop()
