@@ -34,10 +34,11 @@ def test_a_reservation_is_settled_once() -> None:
         ledger.settle(reservation, Spend(calls=1))
 
 
-def test_extending_raises_the_cap_that_was_set_and_sets_no_other() -> None:
-    ledger = Ledger(Budget(calls=1))
-    ledger.extend(Budget(calls=2, tokens=5))
-    assert ledger.budget == Budget(calls=3)
+def test_more_budget_counts_from_what_was_spent() -> None:
+    budget = Budget(calls=1, seconds=10.0)
+    spent = Spend(calls=3, tokens=7)
+    more = budget.with_room(spent, 25.0, Budget(calls=2, tokens=5))
+    assert more == Budget(calls=5, tokens=12, seconds=10.0)
 
 
 def test_room_is_how_often_an_amount_fits() -> None:

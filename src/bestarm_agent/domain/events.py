@@ -1,7 +1,7 @@
 """The event log of a run: the truth, from which everything else is folded.
 
-A run is ``Started``, then ``CandidatesAdded`` and ``ExamplesAdded`` at least once, then any mix of
-``Asked`` and ``Told``, of more candidates, examples or budget, and of ``Stopped`` and ``Resumed``.
+A run is ``Started``, gets its candidates, examples and budget, then any mix of ``Asked`` and
+``Told``, of more candidates, more examples or another budget, and of ``Stopped`` and ``Resumed``.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetExtended:
-    """The caps were raised by ``more``."""
+class BudgetSet:
+    """The caps from here on; they count everything that the run has spent."""
 
-    more: Budget
+    budget: Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,5 +128,5 @@ class Resumed:
 
 
 Event: TypeAlias = (
-    Started | CandidatesAdded | ExamplesAdded | Asked | Told | BudgetExtended | Stopped | Resumed
+    Started | CandidatesAdded | ExamplesAdded | Asked | Told | BudgetSet | Stopped | Resumed
 )

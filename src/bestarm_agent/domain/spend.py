@@ -117,14 +117,15 @@ class Budget:
     gpu_seconds: float | None = None
     seconds: float | None = None
 
-    def extended(self, more: Budget) -> Budget:
-        """Return these caps raised by ``more``.
+    def with_room(self, spent: Spend, seconds: float, more: Budget) -> Budget:
+        """Return these caps moved so that at most ``more`` can be spent beyond ``spent``.
 
-        A cap that ``more`` leaves open stays as it is, and what has no cap gets none.
+        A cap that ``more`` leaves open stays as it is.
         """
-        changes: dict[str, int | float] = {}
-        for field in fields(self):
-            cap, extra = getattr(self, field.name), getattr(more, field.name)
-            if cap is not None and extra is not None:
-                changes[field.name] = cap + extra
-        return replace(self, **changes)  # type: ignore[arg-type]
+        used = {**{f.name: getattr(spent, f.name) for f in fields(spent)}, "seconds": seconds}
+        moved = {
+            name: used[name] + extra
+            for name in used
+            if (extra := getattr(more, name)) is not None
+        }
+        return replace(self, **moved)

@@ -80,6 +80,9 @@ class Provider(Protocol):
         """Upper bound of what one attempt at ``request`` can cost; ``calls`` is 1, ``pulls`` 0.
 
         Dollars are 0 where ``capabilities(model).priced`` is False.
+
+        Raises:
+            ConfigError: the request cannot be sent as it is, for the model or for a parameter.
         """
         ...
 

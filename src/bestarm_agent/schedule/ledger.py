@@ -128,10 +128,6 @@ class Ledger:
         """Book an amount that was spent without a reservation, in an earlier sitting."""
         self._spent += amount
 
-    def extend(self, more: Budget) -> None:
-        """Raise the caps by ``more``."""
-        self.budget = self.budget.extended(more)
-
     @property
     def spent(self) -> Spend:
         """Spend of the whole run so far."""
