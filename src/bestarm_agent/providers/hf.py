@@ -180,8 +180,7 @@ class HfProvider:
         seconds: ``max_gpu_seconds``, at which a batch is cut off. Dollars: the price of those.
 
         Raises:
-            ConfigError: the model cannot be used.
-            ProviderError: BAD_REQUEST: a parameter is unknown or breaks a rule.
+            ConfigError: the model cannot be used, or a parameter is unknown or breaks a rule.
         """
         n_prompt = self._bounds.of(request, self._models.fetch(request.model))
         seconds = self._options.max_gpu_seconds
@@ -199,7 +198,10 @@ class HfProvider:
             ProviderError: the model cannot be loaded (MODEL_NOT_FOUND), does not understand the
                 request (BAD_REQUEST), cannot hold the prompt (TOO_LONG) or is too slow (TIMEOUT).
         """
-        sampling = read_sampling(request.params, request.model)
+        try:
+            sampling = read_sampling(request.params, request.model)
+        except ConfigError as error:
+            raise failure(FailureKind.BAD_REQUEST, str(error)) from None
         worker = self._workers.get(request.model) or await self._hire(request.model)
         if request.messages and not self._models.fetch(request.model).has_chat_template:
             raise failure(

@@ -74,12 +74,12 @@ class RowSampler:
 
 
 class RowEnds:
-    """Ends each row at its own limit or stop text, and all of them at the deadline.
+    """Ends each row at its own stop texts, and all of them at the deadline: a stopping criterion.
 
-    A stopping criterion.
+    Attributes:
+        lengths: (B,) tokens generated up to each row's stop text; a huge number where none came.
 
     Args:
-        limits: (B,) most tokens that each row may generate, >= 1.
         stops: each row's stop texts.
         n_prompt: tokens of the padded prompts.
         decode: turns lists of tokens into texts.
@@ -88,7 +88,6 @@ class RowEnds:
 
     def __init__(
         self,
-        limits: Sequence[int],
         stops: Sequence[tuple[str, ...]],
         n_prompt: int,
         decode: Callable[[list[list[int]]], list[str]],
@@ -96,15 +95,13 @@ class RowEnds:
     ) -> None:
         import torch
 
-        self.lengths = torch.tensor(limits)
+        self.lengths = torch.full((len(stops),), torch.iinfo(torch.long).max)
         self._n_prompt = n_prompt
         self._decode = decode
         self._is_over = is_over
         self._stopping = [(row, texts) for row, texts in enumerate(stops) if texts]
-        longest = max(
-            (len(text.encode()) for _, texts in self._stopping for text in texts), default=0
-        )
-        self._n_tail = longest + _SPARE_TOKENS
+        sizes = [len(text.encode()) for _, texts in self._stopping for text in texts]
+        self._n_tail = max(sizes, default=0) + _SPARE_TOKENS
 
     def __call__(self, input_ids: Tensor, scores: object, **_: object) -> Tensor:
         """Return which rows have ended, (B,) bool."""

@@ -48,14 +48,15 @@ class StaticBatchEngine:
     def generate(self, calls: Sequence[Call]) -> list[Generation | ProviderError]:
         """Answer calls of one ``max_tokens``, in their order; blocks."""
         results: dict[int, Generation | ProviderError] = {}
-        prompts: dict[int, list[int]] = {}
+        batches: dict[int, dict[int, list[int]]] = {}
         for row, prompt in enumerate(self._codec.encode([call.request for call in calls])):
             if isinstance(prompt, ProviderError):
                 results[row] = prompt
             else:
-                prompts[row] = prompt
-        if prompts:
-            answers = self._answer([calls[row] for row in prompts], list(prompts.values()))
+                limit = self._limit(calls[row], len(prompt))
+                batches.setdefault(limit, {})[row] = prompt
+        for limit, prompts in batches.items():
+            answers = self._answer([calls[row] for row in prompts], list(prompts.values()), limit)
             results.update(zip(prompts, answers, strict=True))
         return [results[row] for row in range(len(calls))]
 
@@ -63,13 +64,20 @@ class StaticBatchEngine:
         """End what is being generated at the next token; may be called from any thread."""
         self._aborted = True
 
+    def _limit(self, call: Call, n_prompt: int) -> int:
+        """Tokens that a reply may have. Rows that the context cuts shorter go by themselves.
+
+        A row that has ended runs on with the others, and must not run out of positions.
+        """
+        context_length = self._codec.context_length
+        if context_length is None:
+            return call.sampling.max_tokens
+        return min(call.sampling.max_tokens, context_length - n_prompt)
+
     def _answer(
-        self, calls: Sequence[Call], prompts: Sequence[list[int]]
+        self, calls: Sequence[Call], prompts: Sequence[list[int]], limit: int
     ) -> list[Generation | ProviderError]:
-        limits = [
-            self._limit(call, len(prompt)) for call, prompt in zip(calls, prompts, strict=True)
-        ]
-        generated, lengths = self._run(calls, prompts, limits)
+        generated, lengths = self._run(calls, prompts, limit)
         n_outputs, ended_by_eos = self._count(generated, lengths)
         rows = generated.tolist()
         texts = self._codec.decode([row[:n] for row, n in zip(rows, n_outputs, strict=True)])
@@ -77,23 +85,17 @@ class StaticBatchEngine:
         for row, call in enumerate(calls):
             text, was_cut = cut(texts[row], call.sampling.stop)
             stopped = was_cut or ended_by_eos[row]
-            if not stopped and n_outputs[row] < limits[row]:
+            if not stopped and n_outputs[row] < limit:
                 results.append(self._cut_off(call))
                 continue
             finish = Finish.STOP if stopped else Finish.LENGTH
             results.append(Generation(text, finish, len(prompts[row]), n_outputs[row]))
         return results
 
-    def _limit(self, call: Call, n_prompt: int) -> int:
-        context_length = self._codec.context_length
-        if context_length is None:
-            return call.sampling.max_tokens
-        return min(call.sampling.max_tokens, context_length - n_prompt)
-
     def _run(
-        self, calls: Sequence[Call], prompts: Sequence[list[int]], limits: Sequence[int]
+        self, calls: Sequence[Call], prompts: Sequence[list[int]], limit: int
     ) -> tuple[Tensor, Tensor]:
-        """Generated tokens, (B, T), and how many of them each row had before it was stopped."""
+        """Generated tokens, (B, T <= limit), and how many of them precede each row's stop text."""
         import torch
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
@@ -101,7 +103,6 @@ class StaticBatchEngine:
         n_prompt = ids.shape[1]
         deadline = self._clock() + self._max_seconds
         ends = RowEnds(
-            limits,
             [call.sampling.stop for call in calls],
             n_prompt,
             self._codec.decode,
@@ -112,7 +113,7 @@ class StaticBatchEngine:
         output = self._generate(
             input_ids=ids,
             attention_mask=masks,
-            generation_config=self._config(max(limits)),
+            generation_config=self._config(limit),
             logits_processor=LogitsProcessorList(samplers),
             stopping_criteria=StoppingCriteriaList([ends]),
         )

@@ -9,8 +9,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from bestarm_agent.config.documents import parse_options
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.errors import ConfigError, FailureKind
-from bestarm_agent.providers.failures import failure
 
 
 def _one_or_many(value: object) -> object:
@@ -48,9 +46,6 @@ def read_sampling(params: Mapping[str, Json], model: str) -> Sampling:
     """Read a request's parameters.
 
     Raises:
-        ProviderError: BAD_REQUEST, fatal: one is unknown or breaks a rule.
+        ConfigError: one is unknown or breaks a rule.
     """
-    try:
-        return parse_options(Sampling, params, subject=f"parameters for {model}")
-    except ConfigError as error:
-        raise failure(FailureKind.BAD_REQUEST, str(error)) from None
+    return parse_options(Sampling, params, subject=f"parameters for {model}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from bestarm_agent.domain.exchange import Request
 from bestarm_agent.providers.hf_folder import ModelFolder
@@ -13,6 +14,7 @@ from bestarm_agent.providers.hf_text import TextCodec
 
 # Tokens that tokenizers put around a text: BOS, EOS, a leading space, and some to spare.
 _SPECIAL_TOKENS = 8
+_FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +77,5 @@ def most_tokens(text: str) -> int:
     """
     if text.isascii():
         return len(text)
-    return max(len(text.encode()), len(unicodedata.normalize("NFKD", text).encode()))
+    forms = (text, *(unicodedata.normalize(form, text) for form in _FORMS))
+    return max(len(form.encode()) for form in forms)

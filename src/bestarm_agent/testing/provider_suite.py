@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -171,9 +172,16 @@ class ProviderSuite:
                 assert str(error).strip()
                 assert not (error.transient and error.fatal)
                 assert (error.blame is Blame.CANDIDATE) == (error.kind in _CANDIDATES_OWN)
-                assert provider.bound(request).calls == 1
 
         self._with(case, main)
+
+    def test_what_must_fail_has_a_bound_or_is_refused(self, case: ProviderCase) -> None:
+        """Reserving for it raises nothing but ConfigError."""
+        provider = case.build()
+        for request in case.failing:
+            with suppress(ConfigError):
+                bound = provider.bound(request)
+                assert (bound.calls, bound.pulls) == (1, 0)
 
     def test_a_failure_leaves_the_others_alone(self, case: ProviderCase) -> None:
         """Good requests in flight beside bad ones are answered."""

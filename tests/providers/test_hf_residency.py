@@ -1,0 +1,146 @@
+"""Loading and unloading within the memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.providers.failures import failure
+from bestarm_agent.providers.hf_residency import Residency, available_bytes, available_cores
+
+
+class Fake:
+    """A model of a given size that writes down what happens to it."""
+
+    def __init__(self, name: str, n_bytes: int, log: list[str]) -> None:
+        self.name = name
+        self.n_bytes = n_bytes
+        self.is_idle = False
+        self.is_loaded = False
+        self.is_broken = False
+        self._log = log
+
+    async def load(self) -> None:
+        await asyncio.sleep(0)
+        if self.is_broken:
+            raise failure(FailureKind.MODEL_NOT_FOUND, "broken")
+        self._log.append(f"+{self.name}")
+        self.is_loaded = True
+
+    def unload(self) -> None:
+        self._log.append(f"-{self.name}")
+        self.is_loaded = False
+
+
+async def settle() -> None:
+    """Let every task of the loop run as far as it can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def fakes(log: list[str], *sizes: int) -> list[Fake]:
+    return [Fake("abcdef"[i], size, log) for i, size in enumerate(sizes)]
+
+
+async def use(residency: Residency, models: Sequence[Fake]) -> None:
+    """Admit one model after the other; each is idle again at once."""
+    for model in models:
+        model.is_idle = False
+        await residency.admit(model)
+        model.is_idle = True
+        residency.notice_idle()
+
+
+def test_the_longest_unused_model_makes_room() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        a, b, c, d = fakes(log, 4, 4, 4, 2)
+        await use(Residency(10, 1), [a, b, a, c, d, b])
+
+    asyncio.run(main())
+    assert log == ["+a", "+b", "-b", "+c", "+d", "-a", "+b"]
+
+
+def test_as_many_go_as_the_new_one_needs() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        a, b, c = fakes(log, 4, 4, 10)
+        await use(Residency(10, 1), [a, b, c])
+
+    asyncio.run(main())
+    assert log == ["+a", "+b", "-a", "-b", "+c"]
+
+
+def test_a_busy_model_stays_and_the_new_one_waits() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        residency = Residency(10, 1)
+        a, b, c = fakes(log, 6, 6, 2)
+        await residency.admit(a)
+        waiting = [asyncio.create_task(residency.admit(model)) for model in (b, c)]
+        await settle()
+        residency.notice_idle()  # somebody else became idle
+        await settle()
+        assert log == ["+a"]
+        a.is_idle = True
+        residency.notice_idle()
+        await asyncio.wait(waiting)
+
+    asyncio.run(main())
+    assert log == ["+a", "-a", "+b", "+c"]
+
+
+def test_a_model_that_cannot_be_loaded_takes_no_room() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        residency = Residency(10, 1)
+        a, b = fakes(log, 10, 10)
+        a.is_broken = True
+        with pytest.raises(ProviderError):
+            await residency.admit(a)
+        await residency.admit(b)
+
+    asyncio.run(main())
+    assert log == ["+b"]
+
+
+def test_somebody_who_gives_up_waiting_lets_the_next_one_in() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        residency = Residency(10, 1)
+        a, b, c = fakes(log, 6, 6, 2)
+        await residency.admit(a)
+        first, second = (asyncio.create_task(residency.admit(model)) for model in (b, c))
+        await settle()
+        first.cancel()
+        await asyncio.wait([first, second])
+
+    asyncio.run(main())
+    assert log == ["+a", "+c"]
+
+
+def test_linux_says_what_is_free(tmp_path: Path) -> None:
+    account = tmp_path / "meminfo"
+    account.write_text("MemTotal:  100 kB\nMemFree:  5 kB\nMemAvailable:   40 kB\n")
+    assert available_bytes(account) == 40 * 1024
+
+
+@pytest.mark.parametrize("content", [None, "", "MemAvailable: much\n"])
+def test_elsewhere_all_memory_counts(tmp_path: Path, content: str | None) -> None:
+    account = tmp_path / "meminfo"
+    if content is not None:
+        account.write_text(content)
+    assert available_bytes(account) > 1e8
+
+
+def test_there_is_a_core() -> None:
+    assert available_cores() >= 1
