@@ -53,6 +53,13 @@ def test_a_small_run_by_hand() -> None:
 def test_an_empty_log_is_an_empty_state() -> None:
     state = fold([])
     assert (state.started, state.candidates, state.budget) == (None, [], Budget())
+    assert (state.name, state.end) == ("", None)
+
+
+def test_name_and_end() -> None:
+    states = [fold(small_run()[:n]) for n in (1, 9, 10, 15)]
+    assert {state.name for state in states} == {"study"}
+    assert [state.end for state in states] == [None, "interrupted", None, "budget"]
 
 
 def test_folding_goes_event_by_event() -> None:

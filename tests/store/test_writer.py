@@ -148,6 +148,15 @@ def test_a_store_that_another_process_keeps_busy_is_named(
     asyncio.run(main())
 
 
+def test_an_error_that_nobody_foresaw_surfaces_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+            await store.put_reply("no digest: \ud83d", reply())
+
+    with pytest.raises(StoreError, match="could not be written: UnicodeEncodeError"):
+        asyncio.run(main())
+
+
 def test_a_closed_store_takes_nothing_and_closes_twice(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SqlStore.connect(tmp_path / "runs.db")
