@@ -1,0 +1,151 @@
+"""Stored runs, to be read: their standing, report and scores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bestarm_agent.assembly import build_selector
+from bestarm_agent.config.running import SelectorSpec
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import Event
+from bestarm_agent.domain.outcome import Failed
+from bestarm_agent.errors import StoreError
+from bestarm_agent.journal import initial_size, replay
+from bestarm_agent.report.page import FailureLine, Sitting, render_report
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.standing import Moment, Standing, picture
+from bestarm_agent.store.base import RunInfo
+from bestarm_agent.store.fold import RunState, fold
+from bestarm_agent.store.sql import SqlStore
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored run.
+
+    Attributes:
+        state: its folded log.
+        standing: where it stands.
+    """
+
+    state: RunState
+    standing: Standing
+
+    def write_report(self, path: Path) -> None:
+        """Write the HTML report.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        page = report_of(self.state, self.standing)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise StoreError(
+                f"the report {path} cannot be written ({error.strerror}); give another file"
+            ) from error
+
+
+class Archive:
+    """The runs of a store; reading works while other processes write.
+
+    Args:
+        where: path or URL of the store.
+    """
+
+    def __init__(self, where: str | Path) -> None:
+        self._where = where
+
+    async def runs(self) -> Sequence[RunInfo]:
+        """All runs, oldest first."""
+        async with await SqlStore.connect(self._where, create=False) as store:
+            return await store.runs()
+
+    async def state(self, run: str) -> RunState:
+        """Read a run and fold it.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+        """
+        async with await SqlStore.connect(self._where, create=False) as store:
+            return fold(await store.events_of(run))
+
+    async def record(self, run: str) -> Record:
+        """Read a run and work out where it stands.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+        """
+        async with await SqlStore.connect(self._where, create=False) as store:
+            run_id = (await store.find(run)).id
+            events = await store.events_of(run_id)
+        state = fold(events)
+        return Record(state, standing_of(state, events, run_id))
+
+    def report_path(self, run_id: str) -> Path:
+        """Where a run's report belongs."""
+        return report_path(self._where, run_id)
+
+
+def report_path(store: str | Path, run_id: str) -> Path:
+    """Where a run's report belongs: next to a store that is a file, else in this folder."""
+    folder = Path() if "://" in str(store) else Path(store).parent
+    return folder / f"{run_id}.html"
+
+
+def standing_of(state: RunState, events: Sequence[Event], run_id: str) -> Standing:
+    """Work out where a stored run stands, from its log alone."""
+    if state.started is None:
+        raise StoreError(f"run {run_id} has an empty log; begin a new run")
+    size = initial_size(events)
+    problem = Problem(size.n_candidates, size.n_examples, budget=size.pulls)
+    selector = build_selector(_selector_spec(state.started.config), problem)
+    replay(events, selector)
+    return picture(
+        state,
+        selector,
+        run_id=run_id,
+        budget=state.budget,
+        spent=state.spend,
+        moment=Moment(in_flight=0, waits=(), seconds=state.seconds, broken={}),
+    )
+
+
+def _selector_spec(config: Json) -> SelectorSpec:
+    """The recorded selection rule; no variable or file of the study is needed to read a run."""
+    if not isinstance(config, Mapping):
+        raise StoreError("the run's configuration is not a mapping; the log is damaged")
+    return SelectorSpec.model_validate(config.get("selector", {}))
+
+
+def report_of(state: RunState, standing: Standing) -> str:
+    """Render a run's report as HTML."""
+    return render_report(
+        standing,
+        config=state.started.config if state.started else None,
+        failures=_failures(state),
+        sittings=[
+            Sitting(s.at, s.version, s.stopped.reason if s.stopped else None)
+            for s in state.sittings
+        ],
+    )
+
+
+def _failures(state: RunState) -> list[FailureLine]:
+    """Count failures by candidate and kind, most frequent first."""
+    count: Counter[tuple[int, str, str]] = Counter()
+    last: dict[tuple[int, str, str], str] = {}
+    for seq, told in state.told.items():
+        outcome = told.outcome
+        if isinstance(outcome, Failed):
+            key = (state.asks[seq].candidate, outcome.kind.value, outcome.blame.value)
+            count[key] += 1
+            last[key] = outcome.message
+    return [
+        FailureLine(state.candidates[key[0]].label, key[1], key[2], n, last[key])
+        for key, n in count.most_common()
+    ]

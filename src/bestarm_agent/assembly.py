@@ -1,0 +1,110 @@
+"""From a configuration to working parts: the dataset, the candidates, providers, judge, budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.grid import expand
+from bestarm_agent.config.loading import LoadedStudy
+from bestarm_agent.config.running import SelectorSpec
+from bestarm_agent.config.schema import StudyConfig
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.fleet import Fleet
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.registry import check_examples, create_judge
+from bestarm_agent.materials import read_examples, read_prompts
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a configuration names, read and checked; no model is loaded and no call made yet.
+
+    Attributes:
+        study: the configuration, and where it lies.
+        candidates: what is compared.
+        prompts: the prompt templates by name.
+        examples: what the candidates are tried on.
+        fleet: the providers.
+        judge: scores replies.
+        budget: the caps, a share of the grid turned into pulls.
+        notices: what was done to the grid that the user should know.
+    """
+
+    study: LoadedStudy
+    candidates: tuple[Candidate, ...]
+    prompts: Mapping[str, PromptTemplate]
+    examples: tuple[Example, ...]
+    fleet: Fleet
+    judge: Judge
+    budget: Budget
+    notices: tuple[str, ...]
+
+    @property
+    def config(self) -> StudyConfig:
+        """The configuration."""
+        return self.study.config
+
+
+def assemble(
+    study: LoadedStudy, catalog: Catalog, *, examples: Sequence[Example] | None = None
+) -> Parts:
+    """Read and check everything that a configuration names.
+
+    Args:
+        study: the configuration.
+        catalog: where providers, judges and prompts are looked up.
+        examples: the dataset, if it is not to be read from where the configuration says.
+
+    Raises:
+        ConfigError: something is missing or wrong.
+    """
+    config, base_dir = study.config, study.base_dir
+    found = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
+    judge = create_judge(config.scorer.name, config.scorer.options, catalog)
+    check_examples(judge, found)
+    prompts = read_prompts(config.prompts, base_dir, catalog)
+    fleet = Fleet(config, base_dir, catalog)
+    expansion = expand(config, prompts, fleet.params, study.places)
+    parts = Parts(
+        study=study,
+        candidates=expansion.candidates,
+        prompts=prompts,
+        examples=found,
+        fleet=fleet,
+        judge=judge,
+        budget=config.budget.caps(len(expansion.candidates) * len(found)),
+        notices=expansion.notices,
+    )
+    check_selector(config, parts.budget, (len(parts.candidates), len(found)))
+    return parts
+
+
+def check_selector(config: StudyConfig, budget: Budget, size: tuple[int, int]) -> None:
+    """Check the selection rule's name and parameters by making one.
+
+    Raises:
+        ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls.
+    """
+    try:
+        build_selector(config.selector, Problem(size[0], size[1], budget=budget.pulls))
+    except ValueError as error:
+        raise ConfigError(f"selector: {error}") from error
+
+
+def build_selector(chosen: SelectorSpec, problem: Problem) -> Selector:
+    """Make the configured selection rule."""
+    problem = replace(
+        problem,
+        seed=chosen.seed,
+        confidence=chosen.level,
+        stop_when_separated=chosen.stop_when_separated,
+    )
+    return make_selector(chosen.name, problem, **chosen.params)

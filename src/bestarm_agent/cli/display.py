@@ -1,0 +1,152 @@
+"""The live table on a terminal, plain lines elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from bestarm_agent.standing import Row, Standing, Status
+from bestarm_agent.wording import (
+    budget_line,
+    duration,
+    interval,
+    money,
+    safe,
+    verdict_line,
+    waits_line,
+)
+
+_STYLES = {
+    Status.LEADING: "bold green",
+    Status.TIED: "yellow",
+    Status.BEATEN: "dim",
+    Status.UNSEEN: "dim italic",
+    Status.BROKEN: "red",
+}
+_LINES_AROUND_TABLE = 10
+
+
+class LiveTable:
+    """Redraws one table in place, as many rows as the terminal is high."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> LiveTable:
+        self._live.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._live.stop()
+
+    def show(self, standing: Standing) -> None:
+        """Draw the standing."""
+        height = max(3, self._console.size.height - _LINES_AROUND_TABLE)
+        self._live.update(screen_of(standing, height), refresh=True)
+
+
+class PlainLines:
+    """Prints one line every few seconds."""
+
+    def __init__(self, console: Console, every_seconds: float = 5.0) -> None:
+        self._console = console
+        self._every = every_seconds
+        self._next = 0.0
+
+    def __enter__(self) -> PlainLines:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
+
+    def show(self, standing: Standing) -> None:
+        """Print the standing if the last line is old enough."""
+        if standing.seconds < self._next:
+            return
+        self._next = standing.seconds + self._every
+        parts = [duration(standing.seconds), budget_line(standing), verdict_line(standing)]
+        if standing.waits:
+            parts.append(waits_line(standing))
+        self._console.print(" | ".join(parts), markup=False, highlight=False, soft_wrap=True)
+
+
+class Silence:
+    """Shows nothing."""
+
+    def __enter__(self) -> Silence:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
+
+    def show(self, standing: Standing) -> None:
+        """Show nothing."""
+
+
+def screen_of(standing: Standing, max_rows: int) -> RenderableType:
+    """Lay the standing out: totals, the best rows, what waits."""
+    table = candidates_table(standing, max_rows)
+    bar = ProgressBar(total=1.0, completed=budget_used(standing), width=40)
+    head = Text(f"{safe(standing.name)}  {standing.selector}  {duration(standing.seconds)}")
+    totals = Table.grid(padding=(0, 1))
+    totals.add_row(bar, Text(budget_line(standing)))
+    lines: list[RenderableType] = [head, totals, table]
+    hidden = len(standing.rows) - max_rows
+    if hidden > 0:
+        lines.append(Text(f"... and {hidden} more", style="dim"))
+    lines.append(Text(f"in flight: {standing.in_flight}" + _waiting(standing)))
+    return Group(*lines)
+
+
+def _waiting(standing: Standing) -> str:
+    return f"; waiting: {waits_line(standing)}" if standing.waits else ""
+
+
+def candidates_table(standing: Standing, max_rows: int) -> Table:
+    """The best ``max_rows`` candidates as a table."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("candidate", overflow="ellipsis", no_wrap=True, ratio=1, min_width=16)
+    for name in ("pulls", "mean", f"{standing.confidence:.0%} interval", "cost", "tokens", "sec"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for row in standing.rows[:max_rows]:
+        table.add_row(*_cells(row), style=_STYLES[row.status])
+    return table
+
+
+def _cells(row: Row) -> list[str]:
+    pulls = f"{row.n}+{row.pending}" if row.pending else str(row.n)
+    mean = "-" if row.mean is None else f"{row.mean:.3f}"
+    state = row.status.value
+    if row.void:
+        state += f", {row.void} void"
+    return [
+        safe(row.candidate.label),
+        pulls,
+        mean,
+        interval(row),
+        money(row.spend.usd_nanos),
+        f"{row.spend.tokens:,}",
+        f"{row.seconds:.2f}",
+        state,
+    ]
+
+
+def budget_used(standing: Standing) -> float:
+    """Share of the budget that is used, by the cap that is nearest, in [0, 1]."""
+    spent, budget = standing.spent, standing.budget
+    pairs = [
+        (spent.pulls, budget.pulls),
+        (spent.calls, budget.calls),
+        (spent.tokens, budget.tokens),
+        (spent.usd_nanos, budget.usd_nanos),
+        (spent.gpu_seconds, budget.gpu_seconds),
+        (standing.seconds, budget.seconds),
+        (standing.asked, standing.grid),
+    ]
+    shares = [used / cap for used, cap in pairs if cap]
+    return min(1.0, max(shares, default=0.0))

@@ -1,0 +1,237 @@
+"""``select`` and ``resume``: run a study in front of somebody."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import typer
+from rich.console import Console
+
+from bestarm_agent.cli.display import LiveTable, PlainLines, Silence
+from bestarm_agent.cli.options import (
+    CallsOption,
+    CandidatesOption,
+    CatalogOption,
+    ConfidenceOption,
+    Display,
+    DisplayOption,
+    InFlightOption,
+    JsonOption,
+    MinutesOption,
+    NoCacheOption,
+    OutputOption,
+    PullsOption,
+    QuietOption,
+    RunArgument,
+    SeedOption,
+    SelectorOption,
+    ShareOption,
+    StoreOption,
+    TokensOption,
+    UsdOption,
+    default_store,
+    overrides,
+    study_options,
+)
+from bestarm_agent.cli.results import print_result
+from bestarm_agent.config.settings import resolve
+from bestarm_agent.domain.spend import Budget, nanos
+from bestarm_agent.runner import End
+from bestarm_agent.standing import Standing
+from bestarm_agent.study import Study
+from bestarm_agent.wording import safe
+
+_FRAME_SECONDS = 0.25
+
+EXIT_OK = 0
+EXIT_NO_GUARANTEE = 3
+EXIT_FAILURES = 4
+EXIT_INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an application."""
+    app.command()(select)
+    app.command()(resume)
+
+
+def select(  # noqa: PLR0913 - one argument per option
+    candidates: CandidatesOption,
+    selector: SelectorOption = None,
+    seed: SeedOption = None,
+    confidence: ConfidenceOption = None,
+    budget_share: ShareOption = None,
+    budget_usd: UsdOption = None,
+    budget_pulls: PullsOption = None,
+    budget_calls: CallsOption = None,
+    budget_tokens: TokensOption = None,
+    budget_minutes: MinutesOption = None,
+    in_flight: InFlightOption = None,
+    output_dir: OutputOption = None,
+    store: StoreOption = None,
+    catalog: CatalogOption = None,
+    no_cache: NoCacheOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    display: DisplayOption = Display.AUTO,
+) -> None:
+    """Find the best candidate from a small part of the calls."""
+    changes = overrides(
+        selector__name=selector,
+        selector__seed=seed,
+        selector__confidence=confidence,
+        budget__share=budget_share,
+        budget__usd=budget_usd,
+        budget__pulls=budget_pulls,
+        budget__calls=budget_calls,
+        budget__tokens=budget_tokens,
+        budget__minutes=budget_minutes,
+        limits__in_flight=in_flight,
+        output_dir=output_dir,
+    )
+    options = study_options(store, catalog, no_cache=no_cache)
+    opening = Study.open(resolve(candidates, changes), options=options)
+    _run(opening, None, Showing(as_json=as_json, quiet=quiet, display=display))
+
+
+def resume(  # noqa: PLR0913 - one argument per option
+    run: RunArgument = "latest",
+    budget_usd: UsdOption = None,
+    budget_pulls: PullsOption = None,
+    budget_calls: CallsOption = None,
+    budget_tokens: TokensOption = None,
+    budget_minutes: MinutesOption = None,
+    store: StoreOption = None,
+    catalog: CatalogOption = None,
+    no_cache: NoCacheOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    display: DisplayOption = Display.AUTO,
+) -> None:
+    """Go on with a run after an interruption or a crash, or with more budget.
+
+    A --budget-... given here is what may be spent beyond what the run has spent already.
+    """
+    more = Budget(
+        usd_nanos=None if budget_usd is None else nanos(budget_usd.lstrip("$")),
+        pulls=budget_pulls,
+        calls=budget_calls,
+        tokens=budget_tokens,
+        seconds=None if budget_minutes is None else 60 * budget_minutes,
+    )
+    options = study_options(default_store(store), catalog, no_cache=no_cache)
+    showing = Showing(as_json=as_json, quiet=quiet, display=display)
+    _run(Study.resume(run, options=options), None if more == Budget() else more, showing)
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """How a run and its result are shown."""
+
+    as_json: bool
+    quiet: bool
+    display: Display
+
+
+def _run(
+    opening: AbstractAsyncContextManager[Study], budget: Budget | None, showing: Showing
+) -> None:
+    try:
+        code = asyncio.run(_run_and_report(opening, budget, showing))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        typer.echo("aborted; `bestarm-agent resume` goes on", err=True)
+        code = EXIT_INTERRUPTED
+    raise typer.Exit(code)
+
+
+async def _run_and_report(
+    opening: AbstractAsyncContextManager[Study], budget: Budget | None, showing: Showing
+) -> int:
+    console = Console(stderr=True)
+    async with opening as study:
+        for notice in study.parts.notices:
+            console.print(f"notice: {safe(notice)}", markup=False, highlight=False)
+        progress = progress_on(console, showing.display, quiet=showing.quiet)
+        standing = await run_shown(study, budget, progress)
+        report = study.write_report()
+    print_result(standing, as_json=showing.as_json, report=report)
+    return exit_code(standing, confidence_asked=study.confidence_asked)
+
+
+def progress_on(
+    console: Console, display: Display, *, quiet: bool
+) -> LiveTable | PlainLines | Silence:
+    """Choose how progress is shown: a live table on a terminal, plain lines elsewhere."""
+    if quiet or display is Display.NONE:
+        return Silence()
+    if display is Display.FULL or (display is Display.AUTO and console.is_terminal):
+        return LiveTable(console)
+    return PlainLines(console)
+
+
+async def run_shown(
+    study: Study, budget: Budget | None, progress: LiveTable | PlainLines | Silence
+) -> Standing:
+    """Run a study while its standing is shown; Ctrl-C once drains and saves, twice aborts."""
+    with progress:
+        async with _frames(study, progress), _interruptible(study):
+            standing = await study.run(budget)
+        progress.show(standing)
+    return standing
+
+
+def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
+    """What the exit code says; the README lists them."""
+    if standing.end == End.FAILURES:
+        return EXIT_FAILURES
+    if standing.end == End.INTERRUPTED:
+        return EXIT_INTERRUPTED
+    if confidence_asked and not standing.separated:
+        return EXIT_NO_GUARANTEE
+    return EXIT_OK
+
+
+@asynccontextmanager
+async def _frames(study: Study, progress: LiveTable | PlainLines | Silence) -> AsyncIterator[None]:
+    async def draw() -> None:
+        while True:
+            progress.show(study.standing())
+            await asyncio.sleep(_FRAME_SECONDS)
+
+    if isinstance(progress, Silence):
+        yield
+        return
+    drawing = asyncio.create_task(draw())
+    try:
+        yield
+    finally:
+        drawing.cancel()
+        with suppress(asyncio.CancelledError):
+            await drawing
+
+
+@asynccontextmanager
+async def _interruptible(study: Study) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    presses = 0
+
+    def pressed() -> None:
+        nonlocal presses
+        presses += 1
+        if presses == 1:
+            study.stop()
+        elif task is not None:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, pressed)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

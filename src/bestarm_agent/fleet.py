@@ -1,0 +1,69 @@
+"""The providers of a study, each made once from the catalogue and the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.schema import StudyConfig
+from bestarm_agent.domain.digest import Json, canonical
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.entry import ProviderEntry
+from bestarm_agent.providers.registry import create_provider
+
+
+class Fleet:
+    """The providers of a study: models that share a provider's options share the provider.
+
+    Args:
+        config: names providers, models and their options.
+        base_dir: folder that relative paths start from.
+        catalog: holds what is known of each provider.
+    """
+
+    def __init__(self, config: StudyConfig, base_dir: Path, catalog: Catalog) -> None:
+        self._config = config
+        self._base_dir = base_dir
+        self._catalog = catalog
+        self._by_options: dict[str, Provider] = {}
+        self._by_model: dict[tuple[str, str], Provider] = {}
+        for (provider, model), options in config.model_options().items():
+            self._by_model[provider, model] = self._provider(provider, options)
+
+    def of(self, provider: str, model: str) -> Provider:
+        """The provider of a model; one that the configuration does not name has its defaults.
+
+        Raises:
+            ConfigError: there is no such provider.
+        """
+        if (provider, model) not in self._by_model:
+            self._by_model[provider, model] = self._provider(provider, {})
+        return self._by_model[provider, model]
+
+    @property
+    def providers(self) -> tuple[Provider, ...]:
+        """All providers in use."""
+        return tuple(self._by_options.values())
+
+    def params(self, provider: str, model: str) -> frozenset[str]:
+        """Names of the sampling parameters that a model honours."""
+        return self.of(provider, model).capabilities(model).params
+
+    def in_flight(self, provider: Provider, model: str) -> int:
+        """Calls that may be under way at a provider at once."""
+        limits = self._config.limits.providers.get(provider.name)
+        if limits is not None and limits.in_flight is not None:
+            return limits.in_flight
+        entry = self._catalog.get("providers", provider.name).parse(ProviderEntry)
+        return entry.in_flight or provider.capabilities(model).in_flight
+
+    def _provider(self, name: str, options: Mapping[str, Json]) -> Provider:
+        entry = self._catalog.get("providers", name).parse(ProviderEntry)
+        merged = {**entry.options, **self._config.providers.get(name, {}), **options}
+        key = canonical([name, merged])
+        if key not in self._by_options:
+            self._by_options[key] = create_provider(
+                name, merged, self._base_dir, adapter=entry.adapter
+            )
+        return self._by_options[key]

@@ -1,0 +1,64 @@
+"""What a study compares with and on: prompts and examples, read from where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.data import DatasetSpec
+from bestarm_agent.config.entries import PromptSpec
+from bestarm_agent.datasets.loading import load_examples
+from bestarm_agent.domain.candidate import Message, PromptTemplate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.prompts.loading import catalog_prompt, file_prompt, prompt_files
+
+
+def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
+    """Read the dataset that a study names.
+
+    Raises:
+        ConfigError: it cannot be read, or a row breaks a rule.
+    """
+    if spec.path is None:
+        raise ConfigError("dataset: no path")
+    return load_examples(
+        base_dir / spec.path,
+        format=spec.format,
+        id_field=spec.id,
+        target_field=spec.target,
+        fields=spec.fields,
+        limit=spec.limit,
+    )
+
+
+def read_prompts(
+    specs: Sequence[PromptSpec], base_dir: Path, catalog: Catalog
+) -> dict[str, PromptTemplate]:
+    """Read the prompts that a study names, by name, in the order of the file.
+
+    Raises:
+        ConfigError: a file or catalogue entry is missing or malformed, or two have one name.
+    """
+    prompts: dict[str, PromptTemplate] = {}
+    for spec in specs:
+        for template in _templates(spec, base_dir, catalog):
+            if template.name in prompts:
+                raise ConfigError(
+                    f"two prompts are called `{template.name}`; give one of them another name"
+                )
+            prompts[template.name] = template
+    return prompts
+
+
+def _templates(spec: PromptSpec, base_dir: Path, catalog: Catalog) -> Iterator[PromptTemplate]:
+    if spec.file is not None:
+        for path in prompt_files(spec.file, base_dir):
+            yield file_prompt(path, name=spec.name).template
+    elif spec.catalog is not None:
+        found = catalog_prompt(spec.catalog, catalog).template
+        yield PromptTemplate(spec.name or found.name, found.text, found.messages)
+    else:
+        messages = tuple(Message(item.role, item.content) for item in spec.messages or ())
+        yield PromptTemplate(spec.name or "", spec.text, messages)

@@ -1,0 +1,146 @@
+"""How a study is found, recorded, and found again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bestarm_agent._version import __version__
+from bestarm_agent.assembly import Parts, assemble
+from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.loading import LoadedStudy, load_study, study_from
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Event, Started
+from bestarm_agent.domain.example import Example
+from bestarm_agent.errors import ConfigError, StoreError
+from bestarm_agent.journal import examples_added
+from bestarm_agent.schedule.clock import Clock, SystemClock
+from bestarm_agent.store.fold import RunState
+
+STORE_FILE = "runs.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a study is opened.
+
+    Attributes:
+        store: path or URL of the run store; None: ``runs.sqlite`` in the study's ``output_dir``.
+        catalog_dirs: folders searched for catalogue entries before the packaged ones.
+        use_cache: whether replies bought by earlier runs may be used.
+        clock: tells the time.
+    """
+
+    store: str | Path | None = None
+    catalog_dirs: tuple[Path, ...] = ()
+    use_cache: bool = True
+    clock: Clock = field(default_factory=SystemClock)
+
+
+def recorded_parts(
+    state: RunState, options: Options, *, examples: Sequence[Example] | None = None
+) -> Parts:
+    """Rebuild the parts of a stored run, and check that its dataset is what it was.
+
+    Raises:
+        ConfigError: the dataset, a prompt, a provider or a variable is not what it was.
+    """
+    if state.started is None:
+        raise StoreError("the run's log is empty; begin a new run")
+    loaded = _recorded(state.started, options)
+    parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
+    _check_examples(parts.examples, state)
+    return parts
+
+
+def first_events(parts: Parts, base: str, clock: Clock) -> list[Event]:
+    """What the log of a new run begins with."""
+    started = Started(
+        name=parts.config.name,
+        at=clock.utc(),
+        version=__version__,
+        config=parts.study.record(),
+        base=base,
+    )
+    return [
+        started,
+        examples_added(parts.examples),
+        CandidatesAdded(parts.candidates),
+        BudgetSet(parts.budget),
+    ]
+
+
+def loaded_study(
+    source: str | Path | Mapping[str, Json] | LoadedStudy, overrides: Mapping[str, Json]
+) -> LoadedStudy:
+    """Read a study from a file, or take what one holds, with paths from the working directory."""
+    if isinstance(source, LoadedStudy):
+        return source
+    if isinstance(source, Mapping):
+        return study_from(source, overrides=overrides)
+    return load_study(Path(source), overrides)
+
+
+def _recorded(started: Started, options: Options) -> LoadedStudy:
+    folder = Path()
+    if isinstance(options.store, Path) or "://" not in str(options.store):
+        folder = Path(str(options.store)).parent
+    if not isinstance(started.config, Mapping):
+        raise StoreError("the run's configuration is not a mapping; the log is damaged")
+    return study_from(started.config, folder / started.base)
+
+
+def catalog_of(loaded: LoadedStudy, options: Options) -> Catalog:
+    """The catalogue folders that a study sees."""
+    return Catalog(loaded.base_dir, options.catalog_dirs)
+
+
+def store_of(loaded: LoadedStudy, options: Options) -> str | Path:
+    """Where a study's runs are stored."""
+    if options.store is not None:
+        return options.store
+    return loaded.base_dir / loaded.config.output_dir / STORE_FILE
+
+
+def relative(base_dir: Path, store: str | Path) -> str:
+    """The study's folder as seen from the store's, so that no machine path is recorded."""
+    if isinstance(store, str) and "://" in store:
+        return Path(os.path.relpath(base_dir)).as_posix()
+    return Path(os.path.relpath(base_dir, Path(store).parent)).as_posix()
+
+
+def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> None:
+    """Check that candidates differ from those that are there, and from each other.
+
+    Raises:
+        ConfigError: two are equal, or have the same label.
+    """
+    labels = {candidate.label for candidate in there}
+    ids = {candidate.id: candidate.label for candidate in there}
+    for candidate in candidates:
+        if candidate.id in ids:
+            raise ConfigError(
+                f"candidate {candidate.label!r} is the same as {ids[candidate.id]!r}: model, "
+                f"prompt and parameters are equal; change one of them"
+            )
+        if candidate.label in labels:
+            raise ConfigError(
+                f"there is a candidate {candidate.label!r} already; give another label"
+            )
+        ids[candidate.id] = candidate.label
+        labels.add(candidate.label)
+
+
+def _check_examples(examples: Sequence[Example], state: RunState) -> None:
+    now = [example.digest for example in examples]
+    if now == state.example_digests:
+        return
+    changed = sum(a != b for a, b in zip(now, state.example_digests, strict=False))
+    raise ConfigError(
+        f"the dataset has changed since the run began: {len(now)} examples where there were "
+        f"{len(state.example_digests)}, {changed} of them different; restore it, or begin a new "
+        f"run (equal requests are taken from the reply cache)"
+    )

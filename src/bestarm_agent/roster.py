@@ -1,0 +1,168 @@
+"""The candidates of a run, each with all that is needed to call it, and which can be asked now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.exchange import Request
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.prompts.rendering import CompiledPrompt
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.schedule.caller import Caller
+from bestarm_agent.schedule.gate import Gate, Slot
+from bestarm_agent.schedule.ledger import Ledger
+from bestarm_agent.selectors.types import BoolArray
+
+_WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
+
+
+@dataclass(slots=True)
+class Line:
+    """A provider in use.
+
+    Attributes:
+        provider: answers requests.
+        caller: sends them, with retries.
+        gate: how many may be under way.
+        broken: why it can no longer be used, or None.
+    """
+
+    provider: Provider
+    caller: Caller
+    gate: Gate
+    broken: str | None = None
+
+
+@dataclass(slots=True)
+class Entry:
+    """A candidate, ready to be called.
+
+    Attributes:
+        candidate: what it is.
+        prompt: its compiled prompt.
+        line: its provider.
+        fingerprint: what decides its replies besides the request.
+        bound: highest cost of one attempt met so far; starts with the longest example's.
+        broken: why it can no longer be asked, or None.
+    """
+
+    candidate: Candidate
+    prompt: CompiledPrompt
+    line: Line
+    fingerprint: str
+    bound: Spend
+    broken: str | None = None
+
+    def request(self, example: Example) -> Request:
+        """Render the prompt for one example."""
+        return request_of(self.candidate, self.prompt, example)
+
+    @property
+    def model(self) -> str:
+        """Provider and model, as users write it."""
+        return f"{self.candidate.provider}/{self.candidate.model}"
+
+
+def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -> Request:
+    """Render a candidate's prompt for one example."""
+    rendered = prompt.render(example.inputs)
+    return Request(
+        model=candidate.model,
+        text=rendered if isinstance(rendered, str) else None,
+        messages=() if isinstance(rendered, str) else rendered,
+        params=candidate.params,
+        candidate=candidate.label,
+        example=example.id,
+    )
+
+
+class Roster:
+    """All candidates of a run, in the order of their rows.
+
+    Args:
+        in_flight: calls that may be under way at once, over all providers, >= 1.
+    """
+
+    def __init__(self, in_flight: int) -> None:
+        self.entries: list[Entry] = []
+        self.gate = Gate(in_flight)
+        self._lines: list[Line] = []
+        self._line_of = np.empty(0, dtype=np.intp)
+        self._usable = np.empty(0, dtype=np.bool_)
+        self._dearest = Spend()
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Let candidates join as the next rows."""
+        for entry in entries:
+            if entry.line not in self._lines:
+                self._lines.append(entry.line)
+            self._dearest = _highest(self._dearest, entry.bound)
+        self.entries.extend(entries)
+        self._line_of = np.array([self._lines.index(e.line) for e in self.entries], dtype=np.intp)
+        self._refresh()
+
+    def slot(self, entry: Entry) -> Slot:
+        """Take a place for one call of a candidate."""
+        return Slot(entry.line.gate, self.gate)
+
+    def room(self) -> int:
+        """How many pairs may be asked at once without overfilling any gate."""
+        free = [line.gate.free for line in self._lines if line.gate.free and line.broken is None]
+        return min(self.gate.free, *free) if free else 0
+
+    def available(self) -> BoolArray | None:
+        """(K,) candidates that can be called now; None if all can."""
+        is_open = np.array([line.gate.free > 0 for line in self._lines], dtype=np.bool_)
+        if is_open.all() and self._usable.all():
+            return None
+        return self._usable & is_open[self._line_of]
+
+    def affordable(self, ledger: Ledger) -> BoolArray | None:
+        """(K,) candidates whose next pull the budget can pay; None if it can pay any."""
+        one_pull = Spend(pulls=1)
+        if ledger.affords(self._dearest + one_pull):
+            return None
+        return np.array([ledger.affords(e.bound + one_pull) for e in self.entries], dtype=np.bool_)
+
+    def payable(self, ledger: Ledger, at_most: int) -> int:
+        """How many pulls of any candidates the budget can pay, up to ``at_most``."""
+        return ledger.room_for(self._dearest + Spend(pulls=1), at_most)
+
+    def raise_bound(self, entry: Entry, bound: Spend) -> None:
+        """Note that an attempt at a candidate can cost ``bound``."""
+        entry.bound = _highest(entry.bound, bound)
+        self._dearest = _highest(self._dearest, bound)
+
+    def withdraw(self, entry: Entry, error: ProviderError) -> None:
+        """Stop asking what a fatal error makes pointless: a provider, a model or a candidate."""
+        reason = str(error)
+        if error.kind in _WHOLE_PROVIDER:
+            entry.line.broken = entry.line.broken or reason
+        for other in self.entries:
+            same_model = error.kind is not FailureKind.BAD_REQUEST and other.model == entry.model
+            if other is entry or same_model or other.line.broken:
+                other.broken = other.broken or reason
+        self._refresh()
+
+    def broken(self) -> dict[str, str]:
+        """Labels of the candidates that can no longer be asked, with the reason."""
+        return {e.candidate.label: e.broken for e in self.entries if e.broken is not None}
+
+    def _refresh(self) -> None:
+        self._usable = np.array([e.broken is None for e in self.entries], dtype=np.bool_)
+
+
+def _highest(one: Spend, other: Spend) -> Spend:
+    return Spend(
+        max(one.pulls, other.pulls),
+        max(one.calls, other.calls),
+        max(one.tokens, other.tokens),
+        max(one.usd_nanos, other.usd_nanos),
+        max(one.gpu_seconds, other.gpu_seconds),
+    )

@@ -1,0 +1,327 @@
+"""The run loop: asks, sends, books, without barriers; only it touches the selector."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from bestarm_agent._version import __version__
+from bestarm_agent.domain.events import (
+    Asked,
+    BudgetSet,
+    CandidatesAdded,
+    Resumed,
+    Stopped,
+    Told,
+)
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Outcome
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.evaluation import Deferred, Evaluator, Job
+from bestarm_agent.journal import Journal, cost_of, examples_added, judged, move_budget
+from bestarm_agent.roster import Entry, Roster
+from bestarm_agent.schedule.clock import Clock
+from bestarm_agent.schedule.ledger import Ledger, Reservation
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.types import Ask, BoolArray, State, Tell
+
+_ENOUGH_TO_JUDGE_FAILURES = 20
+
+
+class End(StrEnum):
+    """Why a sitting ended."""
+
+    SEPARATED = "separated"  # the best is established at the asked confidence
+    EXHAUSTED = "exhausted"  # every pair was evaluated
+    INDIFFERENT = "indifferent"  # what is left cannot matter
+    BUDGET = "budget"  # the budget cannot pay another pair
+    INTERRUPTED = "interrupted"  # somebody asked to stop
+    FAILURES = "failures"  # too many pairs could not be measured, or nothing can be called
+    ERROR = "error"  # an unexpected error
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a run treats failures.
+
+    Attributes:
+        failed_score: score of a pair on which the candidate itself failed, in [0, 1].
+        max_failed_share: share of void pairs, in [0, 1], above which the run stops.
+    """
+
+    failed_score: float = 0.0
+    max_failed_share: float = 0.5
+
+
+class Runner:
+    """One sitting of a run.
+
+    Everything that happens is appended to the log in the order in which the selector sees it, so
+    the log alone rebuilds the selector. An ask is durable before its call is sent.
+
+    Args:
+        journal: the run's event log.
+        selector: was fed all that the journal holds.
+        roster: the candidates.
+        examples: the dataset; column j of the selector is ``examples[j]``.
+        evaluator: turns pairs into outcomes.
+        ledger: the budget.
+        clock: tells the time.
+        rules: how failures are treated.
+    """
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        selector: Selector,
+        roster: Roster,
+        examples: Sequence[Example],
+        evaluator: Evaluator,
+        ledger: Ledger,
+        clock: Clock,
+        rules: Rules,
+    ) -> None:
+        self.selector = selector
+        self.roster = roster
+        self.ledger = ledger
+        self._journal = journal
+        self._examples = list(examples)
+        self._evaluator = evaluator
+        self._clock = clock
+        self._rules = rules
+        self._finished: deque[tuple[Job, Outcome | Deferred | Exception]] = deque()
+        self._wake = asyncio.Event()
+        self._active = 0
+        self._deferred: dict[int, Spend] = {}
+        self._void = 0
+        self._began = clock.now()
+        self._stop_asked = False
+        self._running = False
+
+    @property
+    def in_flight(self) -> int:
+        """How many pairs are under way."""
+        return self._active
+
+    @property
+    def is_running(self) -> bool:
+        """Whether ``run`` is under way."""
+        return self._running
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds of this and earlier sittings."""
+        sitting = self._clock.now() - self._began if self._running else 0.0
+        return self._journal.state.seconds + sitting
+
+    def stop(self) -> None:
+        """Ask for no more pairs; ``run`` returns once those in flight are booked."""
+        self._stop_asked = True
+        self._wake.set()
+
+    def add_candidates(self, entries: Sequence[Entry]) -> None:
+        """Let candidates join as the next rows, also while running."""
+        self._journal.record(CandidatesAdded(tuple(entry.candidate for entry in entries)))
+        self.roster.add(entries)
+        self.selector.add_candidates(len(entries))
+        self._wake.set()
+
+    def add_examples(self, examples: Sequence[Example]) -> None:
+        """Let examples join as the next columns, also while running."""
+        self._journal.record(examples_added(examples))
+        self._examples.extend(examples)
+        self.selector.add_examples(len(examples))
+        self._wake.set()
+
+    def set_budget(self, budget: Budget) -> None:
+        """Replace the caps, also while running."""
+        self._journal.record(BudgetSet(budget))
+        move_budget(self.selector, self.ledger.budget.pulls, budget.pulls)
+        self.ledger.budget = budget
+        self._wake.set()
+
+    async def run(self) -> End:
+        """Ask, send and book until there is a reason to end; return it.
+
+        Raises:
+            StoreError: the log or the reply cache could not be written.
+            asyncio.CancelledError: what was in flight stays pending and can be resumed.
+        """
+        self._begin()
+        end = End.ERROR
+        try:
+            end = await self._run_tasks()
+        except asyncio.CancelledError:
+            end = End.INTERRUPTED
+            raise
+        finally:
+            self._running = False
+            seconds = self._clock.now() - self._began
+            self._journal.record(Stopped(self._clock.utc(), end.value, seconds))
+            await self._journal.flush()
+        return end
+
+    def _begin(self) -> None:
+        self._began = self._clock.now()
+        self._running = True
+        self._stop_asked = False
+        if self._journal.state.end is not None:
+            self._journal.record(Resumed(self._clock.utc(), __version__))
+
+    async def _run_tasks(self) -> End:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                with self._alarm_at_deadline():
+                    self._send_pending(tasks)
+                    return await self._loop(tasks)
+        except ExceptionGroup as group:  # a task group wraps even a single error
+            raise group.exceptions[0] from group
+
+    async def _loop(self, tasks: asyncio.TaskGroup) -> End:
+        while True:
+            self._book_finished()
+            end = self._reason_to_end()
+            jobs = [] if end else self._ask()
+            if jobs:
+                await self._journal.flush()  # an ask is durable before a byte leaves
+                for job in jobs:
+                    self._send(tasks, job)
+            elif not self._active and not self._finished:
+                return end or self._reason_of_silence()
+            if not self._finished:
+                self._wake.clear()
+                await self._wake.wait()
+
+    def _reason_to_end(self) -> End | None:
+        """Why nothing more may be asked, though the selector may want to."""
+        if self._stop_asked:
+            return End.INTERRUPTED
+        deadline = self.ledger.budget.seconds
+        if deadline is not None and self.seconds >= deadline:
+            return End.BUDGET
+        told = len(self._journal.state.told)
+        if told >= _ENOUGH_TO_JUDGE_FAILURES and self._void > self._rules.max_failed_share * told:
+            return End.FAILURES
+        return None
+
+    def _reason_of_silence(self) -> End:
+        """Why the selector asks for nothing although nothing is in flight."""
+        if (stop := self.selector.stopped()) is not None:
+            return End(stop.value)
+        affordable = self.roster.affordable(self.ledger)
+        if self._deferred or (affordable is not None and not affordable.any()):
+            return End.FAILURES if self.roster.broken() else End.BUDGET
+        return End.FAILURES if self.roster.broken() else End.INDIFFERENT
+
+    def _ask(self) -> list[Job]:
+        """Let the selector fill the free places with pairs that the budget can pay."""
+        jobs: list[Job] = []
+        while (room := self.roster.room()) > 0:
+            available = self.roster.available()
+            affordable = self.roster.affordable(self.ledger)
+            n = room if affordable is not None else self.roster.payable(self.ledger, room)
+            asks = self.selector.ask(max(1, n), available=available, affordable=affordable)
+            if not asks:
+                break
+            excluded = _excluded(available, affordable)
+            jobs.extend(job for ask in asks if (job := self._note(ask, excluded)) is not None)
+        return jobs
+
+    def _note(self, ask: Ask, excluded: tuple[int, ...]) -> Job | None:
+        """Log an ask and set its cost aside; None if it turns out not to be affordable."""
+        i, j = ask.pair
+        self._journal.record(Asked(ask.seq, i, j, ask.propensity, ask.reason, excluded))
+        return self._job(ask.seq, i, j, inherited=False)
+
+    def _job(self, seq: int, candidate: int, example: int, *, inherited: bool) -> Job | None:
+        entry, case = self.roster.entries[candidate], self._examples[example]
+        prior = self._deferred.pop(seq, Spend())
+        request = entry.request(case)
+        reservation = self._reserve(entry, entry.line.provider.bound(request), prior)
+        if reservation is None:
+            self._deferred[seq] = prior
+            return None
+        slot = self.roster.slot(entry)
+        return Job(seq, entry, case, request, slot, reservation, inherited, prior)
+
+    def _reserve(self, entry: Entry, bound: Spend, prior: Spend) -> Reservation | None:
+        self.roster.raise_bound(entry, bound)
+        return self.ledger.reserve(bound + Spend(pulls=0 if prior.pulls else 1))
+
+    def _send_pending(self, tasks: asyncio.TaskGroup) -> None:
+        """Send again what an earlier sitting left without an outcome, under the same numbers.
+
+        All at once, beyond the gates if need be: they were in flight together before.
+        """
+        for asked in list(self._journal.state.pending.values()):
+            inherited = asked.seq not in self._deferred
+            job = self._job(asked.seq, asked.candidate, asked.example, inherited=inherited)
+            if job is not None:
+                self._send(tasks, job)
+
+    def _send(self, tasks: asyncio.TaskGroup, job: Job) -> None:
+        self._active += 1
+        tasks.create_task(self._work(job))
+
+    async def _work(self, job: Job) -> None:
+        result: Outcome | Deferred | Exception
+        try:
+            result = await self._evaluator.evaluate(job)
+        except Exception as error:  # raised again by the loop, which must not wait for it forever
+            result = error
+        self._finished.append((job, result))
+        self._wake.set()
+
+    def _book_finished(self) -> None:
+        tells: list[Tell] = []
+        while self._finished:
+            job, result = self._finished.popleft()
+            self._active -= 1
+            if isinstance(result, Exception):
+                raise result
+            if isinstance(result, Deferred):
+                self._defer(job, result)
+            else:
+                tells.append(self._book(job, result))
+        if tells:
+            self.selector.tell(tells)
+
+    def _defer(self, job: Job, deferred: Deferred) -> None:
+        self._deferred[job.seq] = deferred.spend
+        if deferred.error is not None:
+            self.roster.withdraw(job.entry, deferred.error)
+
+    def _book(self, job: Job, outcome: Outcome) -> Tell:
+        state, score = judged(outcome, self._rules.failed_score)
+        self._void += state is State.VOID
+        self._journal.record(Told(job.seq, outcome, score))
+        return Tell(job.seq, state, score or 0.0, cost_of(outcome.spend))
+
+    @contextmanager
+    def _alarm_at_deadline(self) -> Iterator[None]:
+        """Wake the loop when the wall-clock budget is over, even if nothing comes back."""
+        deadline = self.ledger.budget.seconds
+        if deadline is None:
+            yield
+            return
+        left = max(0.0, deadline - self.seconds)
+        alarm = asyncio.get_running_loop().call_later(left, self._wake.set)
+        try:
+            yield
+        finally:
+            alarm.cancel()
+
+
+def _excluded(available: BoolArray | None, affordable: BoolArray | None) -> tuple[int, ...]:
+    """Rows that could not be asked."""
+    masks = [mask for mask in (available, affordable) if mask is not None]
+    if not masks:
+        return ()
+    return tuple(int(i) for i in np.flatnonzero(~np.logical_and.reduce(masks)))

@@ -1,0 +1,217 @@
+"""Where a run stands: one frozen picture for the display, the report and the Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.schedule.waits import Wait
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.types import Estimates, Guarantee, State
+from bestarm_agent.store.fold import RunState
+
+
+class Status(StrEnum):
+    """What is known of a candidate, compared with the leading one."""
+
+    LEADING = "leading"
+    TIED = "tied"  # not shown to be worse than the leading one
+    BEATEN = "beaten"  # shown to be worse, under the guarantee
+    UNSEEN = "unseen"  # no score yet
+    BROKEN = "broken"  # can no longer be called
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One candidate.
+
+    Attributes:
+        index: its row number in the log.
+        candidate: what it is.
+        status: what is known of it.
+        n: scores seen.
+        pending: pairs in flight.
+        void: pairs that could not be measured.
+        failed: pairs on which the candidate itself failed.
+        mean: estimate of its mean over all examples, in [0, 1], or None.
+        lower: lower end of its interval.
+        upper: upper end.
+        spend: what it has cost.
+        seconds: mean seconds of an answered call, 0 if there was none.
+        problem: why it is broken, or None.
+    """
+
+    index: int
+    candidate: Candidate
+    status: Status
+    n: int
+    pending: int
+    void: int
+    failed: int
+    mean: float | None
+    lower: float
+    upper: float
+    spend: Spend
+    seconds: float
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """All candidates, best first, and the state of the run.
+
+    Attributes:
+        name: the study's name.
+        run_id: the run's id.
+        rows: the candidates, best estimate first.
+        separated: whether the leading one beats all others at ``confidence``.
+        confidence: joint level of the intervals, in (0, 1).
+        guarantee: what the intervals rest on.
+        selector: name of the selection rule.
+        n_examples: N.
+        asked: pairs asked.
+        told: pairs told.
+        in_flight: pairs under way.
+        waits: why calls wait.
+        spent: spend of the run.
+        budget: its caps.
+        seconds: wall-clock seconds of all sittings.
+        end: why the last sitting ended, or None while it runs.
+    """
+
+    name: str
+    run_id: str
+    rows: tuple[Row, ...]
+    separated: bool
+    confidence: float
+    guarantee: Guarantee
+    selector: str
+    n_examples: int
+    asked: int
+    told: int
+    in_flight: int
+    waits: tuple[Wait, ...]
+    spent: Spend
+    budget: Budget
+    seconds: float
+    end: str | None
+
+    @property
+    def grid(self) -> int:
+        """Number of pairs in the full K x N grid."""
+        return len(self.rows) * self.n_examples
+
+    @property
+    def share(self) -> float:
+        """Share of the full grid that was asked, in [0, 1]."""
+        return self.asked / self.grid if self.grid else 0.0
+
+    @property
+    def best(self) -> Row | None:
+        """The candidate with the highest estimate; None before any score is seen."""
+        return self.rows[0] if self.rows and self.rows[0].mean is not None else None
+
+    @property
+    def runner_up(self) -> Row | None:
+        """The candidate with the second highest estimate, if it has one."""
+        return self.rows[1] if len(self.rows) > 1 and self.rows[1].mean is not None else None
+
+    @property
+    def tied(self) -> tuple[Row, ...]:
+        """The candidates that the best is not shown to beat."""
+        return tuple(row for row in self.rows[1:] if row.status is not Status.BEATEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What only a live run knows.
+
+    Attributes:
+        in_flight: pairs under way.
+        waits: why calls wait.
+        seconds: wall-clock seconds of all sittings.
+        broken: labels of the candidates that cannot be called any more, with the reason.
+    """
+
+    in_flight: int
+    waits: tuple[Wait, ...]
+    seconds: float
+    broken: Mapping[str, str]
+
+
+def picture(
+    state: RunState,
+    selector: Selector,
+    *,
+    run_id: str,
+    budget: Budget,
+    spent: Spend,
+    moment: Moment,
+) -> Standing:
+    """Draw the standing from the folded log and the selector that was fed the same log."""
+    estimates = selector.estimates()
+    rows = _rows(state, selector, estimates, moment.broken)
+    return Standing(
+        name=state.name,
+        run_id=run_id,
+        rows=rows,
+        separated=len(rows) > 0 and all(row.status is Status.BEATEN for row in rows[1:]),
+        confidence=estimates.confidence,
+        guarantee=estimates.guarantee,
+        selector=selector.name,
+        n_examples=selector.table.n_examples,
+        asked=selector.table.n_asked,
+        told=len(state.told),
+        in_flight=moment.in_flight,
+        waits=moment.waits,
+        spent=spent,
+        budget=budget,
+        seconds=moment.seconds,
+        end=state.end,
+    )
+
+
+def _rows(
+    state: RunState, selector: Selector, estimates: Estimates, broken: Mapping[str, str]
+) -> tuple[Row, ...]:
+    if not state.candidates:
+        return ()
+    verdict = selector.best()
+    tied = frozenset(verdict.tied)
+    failed = selector.table.count(State.FAILED)
+    order = [verdict.best] + [i for i in selector.ranking() if i != verdict.best]
+    return tuple(
+        Row(
+            index=i,
+            candidate=state.candidates[i],
+            status=_status(i, verdict.best, tied, estimates, broken.get(state.candidates[i].label)),
+            n=int(estimates.n[i]),
+            pending=int(estimates.pending[i]),
+            void=int(estimates.void[i]),
+            failed=int(failed[i]),
+            mean=None if np.isnan(estimates.mean[i]) else float(estimates.mean[i]),
+            lower=float(estimates.lower[i]),
+            upper=float(estimates.upper[i]),
+            spend=state.spend_of[i],
+            seconds=state.seconds_of[i] / max(1, int(estimates.n[i])),
+            problem=broken.get(state.candidates[i].label),
+        )
+        for i in order
+    )
+
+
+def _status(
+    i: int, best: int, tied: frozenset[int], estimates: Estimates, problem: str | None
+) -> Status:
+    if problem is not None:
+        return Status.BROKEN
+    if estimates.n[i] == 0:
+        return Status.UNSEEN
+    if i == best:
+        return Status.LEADING
+    return Status.TIED if i in tied else Status.BEATEN

@@ -1,0 +1,296 @@
+"""The Python API: a study that is opened, run, looked at, changed and run again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from bestarm_agent.archive import Record, report_path
+from bestarm_agent.assembly import Parts, assemble, build_selector
+from bestarm_agent.config.explicit import explicit_candidate
+from bestarm_agent.config.loading import LoadedStudy
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import Event
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.evaluation import Evaluator
+from bestarm_agent.journal import Journal, Size, initial_size, replay
+from bestarm_agent.opening import (
+    Options,
+    catalog_of,
+    check_new,
+    first_events,
+    loaded_study,
+    recorded_parts,
+    relative,
+    store_of,
+)
+from bestarm_agent.roster import Entry, Roster
+from bestarm_agent.runner import Rules, Runner
+from bestarm_agent.schedule.caller import RetryPolicy
+from bestarm_agent.schedule.ledger import Balance, Ledger
+from bestarm_agent.schedule.waits import WaitBoard
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.standing import Moment, Standing, picture
+from bestarm_agent.store.base import RunLog, RunStore
+from bestarm_agent.store.fold import fold
+from bestarm_agent.store.sql import SqlStore
+from bestarm_agent.workshop import Workshop
+
+
+class Study:
+    """One run, live: its candidates, its budget, its standing.
+
+    Made by ``Study.open`` and ``Study.resume``, both async context managers. All methods belong to
+    the event loop that opened it; those that are not coroutines may be called while ``run`` runs.
+
+    Attributes:
+        parts: what the configuration names.
+        run_id: the run's id in the store.
+
+    Example:
+        >>> import asyncio
+        >>> async def demo() -> str:
+        ...     config = {
+        ...         "candidates": [{"model": "replay/good", "prompt": "p"},
+        ...                        {"model": "replay/bad", "prompt": "p"}],
+        ...         "prompts": [{"p": "{{ question }}"}],
+        ...         "dataset": "questions.jsonl",
+        ...         "scorer": "recorded",
+        ...         "providers": {"replay": {"path": "scores.jsonl"}},
+        ...     }
+        ...     async with Study.open(config) as study:
+        ...         standing = await study.run(Budget(pulls=100))
+        ...         return standing.best.candidate.label
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        store: RunStore,
+        log: RunLog,
+        events: Sequence[Event],
+        options: Options,
+    ) -> None:
+        self.parts = parts
+        self.run_id = log.run_id
+        self._options = options
+        self._where = store_of(parts.study, options)
+        self._board = WaitBoard()
+        self._journal = Journal(log, fold(events))
+        state = self._journal.state
+        self._ledger = Ledger(state.budget, state.spend)
+        limits = parts.config.limits
+        self._workshop = Workshop(
+            parts.fleet,
+            parts.examples,
+            self._ledger,
+            policy=RetryPolicy(limits.max_attempts, limits.timeout_seconds),
+            clock=options.clock,
+            board=self._board,
+        )
+        selector = self._selector(initial_size(events))
+        replay(events, selector)
+        self._runner = self._make_runner(selector, store)
+        self._providers = AsyncExitStack()
+        self._started: set[int] = set()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        source: str | Path | Mapping[str, Json] | LoadedStudy,
+        *,
+        overrides: Mapping[str, Json] | None = None,
+        examples: Sequence[Example] | None = None,
+        options: Options | None = None,
+    ) -> AsyncIterator[Study]:
+        """Begin a new run.
+
+        Args:
+            source: path of a study file, or what one holds, with paths from the working directory,
+                or a study that is loaded already.
+            overrides: values that replace the source's, by dotted key ("selector.seed").
+            examples: the dataset, if it is not to be read from a file.
+            options: how to open it.
+
+        Raises:
+            ConfigError: the configuration is wrong; nothing was written.
+            StoreError: the store cannot be written.
+        """
+        options = options or Options()
+        loaded = loaded_study(source, overrides or {})
+        parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
+        where = store_of(loaded, options)
+        async with await SqlStore.connect(where) as store:
+            log = await store.create(parts.config.name)
+            events = first_events(parts, relative(loaded.base_dir, where), options.clock)
+            for event in events:
+                log.append(event)
+            await log.flush()
+            async with cls(parts, store, log, events, options)._live() as study:
+                yield study
+
+    @classmethod
+    @asynccontextmanager
+    async def resume(
+        cls, run: str = "latest", *, options: Options, examples: Sequence[Example] | None = None
+    ) -> AsyncIterator[Study]:
+        """Go on with a run: what was paid for is kept, what was in flight is sent again.
+
+        Args:
+            run: id, unique prefix of an id, name, or "latest".
+            options: says where the store is.
+            examples: the dataset, if the run was opened with one.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            ConfigError: the dataset is no longer what it was, or a model is gone.
+            StoreError: the store cannot be used, or another process is writing the run.
+        """
+        where = options.store
+        if where is None:
+            raise ValueError("options.store must say where the run is stored")
+        async with await SqlStore.connect(where, create=False) as store:
+            log = await store.open(run)
+            events = await log.events()
+            parts = recorded_parts(fold(events), options, examples=examples)
+            async with cls(parts, store, log, events, options)._live() as study:
+                yield study
+
+    async def run(self, budget: Budget | None = None) -> Standing:
+        """Evaluate pairs until the budget ends or nothing is left to ask.
+
+        Args:
+            budget: spend at most this much more; None: what is left of the configured budget.
+
+        Returns:
+            The standing at the end; ``end`` says why it ended.
+
+        Raises:
+            StoreError: the store could not be written.
+        """
+        if budget is not None:
+            state = self._journal.state
+            caps = self._ledger.budget.with_room(self._ledger.spent, state.seconds, budget)
+            self._runner.set_budget(caps)
+        await self._start_providers()
+        await self._runner.run()
+        return self.standing()
+
+    def stop(self) -> None:
+        """Ask for no more pairs; ``run`` returns once those in flight are booked."""
+        self._runner.stop()
+
+    def add_candidates(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
+        """Let candidates join, also while ``run`` runs.
+
+        Args:
+            specs: candidates, or what an entry of ``candidates:`` in a study file holds; there
+                ``prompt`` may also be a whole prompt instead of a name.
+
+        Raises:
+            ConfigError: one is wrong or is there already; none joins then.
+        """
+        candidates = [self._candidate(spec) for spec in specs]
+        check_new(candidates, self._journal.state.candidates)
+        entries = [self._workshop.entry(candidate) for candidate in candidates]
+        self._check_started(entries)
+        self._runner.add_candidates(entries)
+        if self._runner.selector.table.n_asked == 0:  # then a rebuilt one begins with them too
+            self._runner.selector = self._selector(self._size())
+        return candidates
+
+    def standing(self) -> Standing:
+        """Where the run stands now."""
+        runner = self._runner
+        moment = Moment(
+            in_flight=runner.in_flight,
+            waits=self._board.summary(self._options.clock.now()),
+            seconds=runner.seconds,
+            broken=runner.roster.broken(),
+        )
+        return picture(
+            self._journal.state,
+            runner.selector,
+            run_id=self.run_id,
+            budget=self._ledger.budget,
+            spent=self._ledger.spent,
+            moment=moment,
+        )
+
+    @property
+    def confidence_asked(self) -> bool:
+        """Whether the configuration asks for a confidence to be reached."""
+        return self.parts.config.selector.confidence is not None
+
+    def write_report(self, path: Path | None = None) -> Path:
+        """Write the HTML report; by default next to the store. Return its path.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        target = path or report_path(self._where, self.run_id)
+        Record(self._journal.state, self.standing()).write_report(target)
+        return target
+
+    def balance(self) -> Balance:
+        """The books of this sitting: what was reserved, spent and given back."""
+        return self._ledger.balance()
+
+    def _candidate(self, spec: Mapping[str, Json] | Candidate) -> Candidate:
+        if isinstance(spec, Candidate):
+            return spec
+        return explicit_candidate(self.parts.config, spec, self.parts.prompts)
+
+    def _selector(self, size: Size) -> Selector:
+        problem = Problem(size.n_candidates, size.n_examples, budget=size.pulls)
+        return build_selector(self.parts.config.selector, problem)
+
+    def _size(self) -> Size:
+        state = self._journal.state
+        return Size(len(state.candidates), len(state.example_ids), state.budget.pulls)
+
+    def _make_runner(self, selector: Selector, store: RunStore) -> Runner:
+        parts, limits = self.parts, self.parts.config.limits
+        roster = Roster(limits.in_flight)
+        roster.add([self._workshop.entry(c) for c in self._journal.state.candidates])
+        use_cache = self._options.use_cache
+        return Runner(
+            journal=self._journal,
+            selector=selector,
+            roster=roster,
+            examples=parts.examples,
+            evaluator=Evaluator(store, parts.judge, self._ledger, use_cache=use_cache),
+            ledger=self._ledger,
+            clock=self._options.clock,
+            rules=Rules(limits.failed_score, limits.max_failed_share),
+        )
+
+    @asynccontextmanager
+    async def _live(self) -> AsyncIterator[Study]:
+        """Hold the providers open, then write what is left to write."""
+        async with self._providers:
+            await self._start_providers()
+            yield self
+        await self._journal.flush()
+
+    async def _start_providers(self) -> None:
+        for provider in self.parts.fleet.providers:
+            if id(provider) not in self._started:
+                self._started.add(id(provider))
+                await self._providers.enter_async_context(provider)
+
+    def _check_started(self, entries: Sequence[Entry]) -> None:
+        if not self._runner.is_running:
+            return
+        for entry in entries:
+            if id(entry.line.provider) not in self._started:
+                raise ConfigError(
+                    f"{entry.model} needs a provider that was not started with this run; add "
+                    f"candidate {entry.candidate.label!r} while no run() is under way"
+                )

@@ -1,0 +1,31 @@
+"""Checks that a run's log explains itself: every ask follows from what was logged before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bestarm_agent.domain.events import Asked, Event
+from bestarm_agent.journal import Replayer
+from bestarm_agent.selectors.base import Selector
+
+
+def unexplained_asks(events: Sequence[Event], selector: Selector) -> list[int]:
+    """Return the numbers of the asks that a fresh selector would not have made.
+
+    Args:
+        events: a run's log.
+        selector: a fresh one of the run's rule, seed and initial size.
+    """
+    unexplained = []
+    replayer = Replayer(selector)
+    for event in events:
+        if isinstance(event, Asked):
+            allowed = np.ones(selector.table.n_candidates, dtype=np.bool_)
+            allowed[list(event.excluded)] = False
+            choice = selector.next_choice(allowed)
+            if choice is None or choice.pair != (event.candidate, event.example):
+                unexplained.append(event.seq)
+        replayer.feed(event)
+    return unexplained

@@ -1,0 +1,105 @@
+"""How numbers and verdicts read, on the terminal and in messages."""
+
+from __future__ import annotations
+
+from bestarm_agent.domain.spend import usd
+from bestarm_agent.selectors.types import Guarantee
+from bestarm_agent.standing import Row, Standing
+
+
+def safe(text: str) -> str:
+    """Make text that others wrote harmless on a terminal: no control characters."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def money(nano_dollars: int) -> str:
+    """Dollars, with as many digits as tell something.
+
+    Example:
+        >>> money(0), money(1_230_000), money(12_340_000_000)
+        ('$0', '$0.00123', '$12.34')
+    """
+    amount = usd(nano_dollars)
+    if amount == 0:
+        return "$0"
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds.
+
+    Example:
+        >>> duration(3.2), duration(75), duration(3725)
+        ('3 s', '1:15', '1:02:05')
+    """
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def interval(row: Row) -> str:
+    """A candidate's interval."""
+    return f"[{row.lower:.3f}, {row.upper:.3f}]"
+
+
+def budget_line(standing: Standing) -> str:
+    """What was spent, each against its cap where there is one."""
+    spent, budget = standing.spent, standing.budget
+    parts = [f"{standing.asked:,} of {standing.grid:,} pairs ({standing.share:.1%})"]
+    if budget.pulls is not None:
+        parts[0] += f", at most {budget.pulls:,}"
+    parts.append(_against(f"{spent.calls:,} calls", budget.calls and f"{budget.calls:,}"))
+    parts.append(_against(f"{spent.tokens:,} tokens", budget.tokens and f"{budget.tokens:,}"))
+    parts.append(_against(money(spent.usd_nanos), budget.usd_nanos and money(budget.usd_nanos)))
+    if budget.seconds is not None:
+        parts.append(_against(duration(standing.seconds), duration(budget.seconds)))
+    return ", ".join(parts)
+
+
+def _against(used: str, cap: str | int | None) -> str:
+    return f"{used} of {cap}" if cap else used
+
+
+def waits_line(standing: Standing) -> str:
+    """Why calls wait, the soonest to go on first."""
+    return "; ".join(
+        f"{wait.count} x {safe(wait.provider)} {safe(wait.reason)}, {wait.seconds:.0f} s"
+        for wait in standing.waits
+    )
+
+
+def verdict_line(standing: Standing) -> str:
+    """Who leads, in a few words."""
+    best = standing.best
+    if best is None or best.mean is None:
+        return "no score yet"
+    return f"leading: {safe(best.candidate.label)} {best.mean:.3f} {interval(best)}"
+
+
+def how_sure(standing: Standing) -> str:
+    """How sure the verdict is, and by which guarantee."""
+    level = f"{standing.confidence:.0%}"
+    if standing.guarantee is Guarantee.HEURISTIC:
+        return f"best guess; the intervals are {Guarantee.HEURISTIC}: no guarantee"
+    if standing.separated:
+        word = "certain" if standing.guarantee is Guarantee.EXACT else f"{level} sure"
+        return f"{word} that it is the best ({_meaning(standing.guarantee)})"
+    others = len(standing.tied)
+    return (
+        f"best guess: at {level}, {others} other{'s' if others != 1 else ''} cannot be ruled out "
+        f"({_meaning(standing.guarantee)})"
+    )
+
+
+def _meaning(guarantee: Guarantee) -> str:
+    if guarantee is Guarantee.EXACT:
+        return "exact: every example was seen"
+    return "anytime-valid intervals over all candidates, finite sample"
+
+
+def safe_lines(text: str) -> str:
+    """Like ``safe``, but line breaks stay: for messages of several lines."""
+    return "\n".join(safe(line) for line in text.split("\n"))

@@ -1,0 +1,102 @@
+"""Makes candidates ready to be called: prompt compiled, provider checked, cost bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.fleet import Fleet
+from bestarm_agent.prompts.checking import check_prompt
+from bestarm_agent.prompts.rendering import CompiledPrompt, compile_prompt
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.roster import Entry, Line, request_of
+from bestarm_agent.schedule.caller import Caller, RetryPolicy
+from bestarm_agent.schedule.clock import Clock
+from bestarm_agent.schedule.gate import Gate
+from bestarm_agent.schedule.ledger import Ledger
+from bestarm_agent.schedule.waits import WaitBoard
+
+
+class Workshop:
+    """Turns candidates into roster entries, each shared part made once.
+
+    Args:
+        fleet: the providers.
+        examples: the dataset; prompts are checked against it, not empty.
+        ledger: where calls are booked.
+        policy: how often calls are repeated.
+        clock: tells the time.
+        board: is told why calls wait.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        examples: Sequence[Example],
+        ledger: Ledger,
+        *,
+        policy: RetryPolicy,
+        clock: Clock,
+        board: WaitBoard,
+    ) -> None:
+        self._fleet = fleet
+        self._examples = examples
+        self._longest = max(examples, key=_length)
+        self._ledger = ledger
+        self._policy = policy
+        self._clock = clock
+        self._board = board
+        self._lines: dict[int, Line] = {}
+        self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
+        self._fingerprints: dict[tuple[str, str], str] = {}
+
+    def entry(self, candidate: Candidate) -> Entry:
+        """Make a candidate ready.
+
+        Raises:
+            ConfigError: its model cannot be used, or its prompt names a field that is not there,
+                or dollars are capped and its price is not known.
+        """
+        provider = self._fleet.of(candidate.provider, candidate.model)
+        fingerprint = self._checked(provider, candidate)
+        prompt = self._compiled(candidate.prompt)
+        request = request_of(candidate, prompt, self._longest)
+        line = self._line(provider, candidate.model)
+        return Entry(candidate, prompt, line, fingerprint, provider.bound(request))
+
+    def _checked(self, provider: Provider, candidate: Candidate) -> str:
+        key = (candidate.provider, candidate.model)
+        if key not in self._fingerprints:
+            provider.check(candidate.model)
+            self._check_price(provider, candidate)
+            self._fingerprints[key] = provider.fingerprint(candidate.model)
+        return self._fingerprints[key]
+
+    def _check_price(self, provider: Provider, candidate: Candidate) -> None:
+        capped = self._ledger.budget.usd_nanos is not None
+        if capped and not provider.capabilities(candidate.model).priced:
+            raise ConfigError(
+                f"budget.usd is set, but the price of {candidate.provider}/{candidate.model} is "
+                f"not known, and an unknown price is not $0; give it a price in the model's "
+                f"options, or cap calls or tokens instead"
+            )
+
+    def _compiled(self, template: PromptTemplate) -> CompiledPrompt:
+        if template not in self._prompts:
+            prompt = compile_prompt(template)
+            check_prompt(prompt, self._examples)
+            self._prompts[template] = prompt
+        return self._prompts[template]
+
+    def _line(self, provider: Provider, model: str) -> Line:
+        if id(provider) not in self._lines:
+            caller = Caller(provider, self._ledger, self._policy, self._clock, self._board)
+            gate = Gate(self._fleet.in_flight(provider, model))
+            self._lines[id(provider)] = Line(provider, caller, gate)
+        return self._lines[id(provider)]
+
+
+def _length(example: Example) -> int:
+    return sum(len(str(value)) for value in example.inputs.values())

@@ -1,0 +1,56 @@
+"""Small studies over recorded scores, for tests that need a whole run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bestarm_agent.stats.keyed import KeyedRandom
+
+
+def recorded_scores(n_candidates: int, n_examples: int, seed: int = 0) -> list[list[float]]:
+    """Draw a world: candidate i answers right with probability .3 + .5 i / K."""
+    rng = KeyedRandom(seed, "test-world").at(0)
+    chances = [0.3 + 0.5 * i / n_candidates for i in range(n_candidates)]
+    return [[float(rng.random() < chance) for _ in range(n_examples)] for chance in chances]
+
+
+def write_study(
+    folder: Path,
+    *,
+    n_candidates: int = 6,
+    n_examples: int = 40,
+    latency_seconds: float = 0.0,
+    changes: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a study over recorded scores into a folder; return the path of its file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scores = recorded_scores(n_candidates, n_examples)
+    records = [
+        {"candidate": f"c{i}", "example": f"e{j}", "score": scores[i][j], "usd": 0.001}
+        for i in range(n_candidates)
+        for j in range(n_examples)
+    ]
+    examples = [{"id": f"e{j}", "question": f"q{j}"} for j in range(n_examples)]
+    _write_lines(folder / "scores.jsonl", records)
+    _write_lines(folder / "questions.jsonl", examples)
+    study = {
+        "name": "recorded",
+        "models": [f"replay/c{i}" for i in range(n_candidates)],
+        "prompts": [{"q": "{{ question }}"}],
+        "dataset": "questions.jsonl",
+        "scorer": "recorded",
+        "providers": {"replay": {"path": "scores.jsonl", "latency_seconds": latency_seconds}},
+        "limits": {"in_flight": 4},
+        "selector": {"name": "ucb-e", "stop_when_separated": False},
+        **(changes or {}),
+    }
+    path = folder / "study.json"
+    path.write_text(json.dumps(study))
+    return path
+
+
+def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")

@@ -1,0 +1,218 @@
+"""A study through the Python API: run, look, add, run on, resume."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from tests.studies import recorded_scores, write_study
+
+from bestarm_agent import Budget, Study
+from bestarm_agent.archive import Archive
+from bestarm_agent.assembly import build_selector
+from bestarm_agent.config.running import SelectorSpec
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import Asked, Event, Told
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.journal import initial_size
+from bestarm_agent.opening import STORE_FILE, Options
+from bestarm_agent.selectors.types import Guarantee, Problem
+from bestarm_agent.standing import Standing, Status
+from bestarm_agent.store.sql import SqlStore
+from bestarm_agent.testing.rederiving import unexplained_asks
+
+
+def run_all(
+    path: Path, budget: Budget | None = None, overrides: Mapping[str, Json] | None = None
+) -> Standing:
+    async def scene() -> Standing:
+        async with Study.open(path, overrides=overrides) as study:
+            return await study.run(budget)
+
+    return asyncio.run(scene())
+
+
+async def reached(asked: int, study: Study, running: asyncio.Task[Standing]) -> None:
+    while study.standing().asked < asked and not running.done():  # noqa: ASYNC110 - no event to await
+        await asyncio.sleep(0)
+
+
+def store_of(path: Path) -> Path:
+    return path.parent / "runs" / STORE_FILE
+
+
+def events_of(path: Path) -> Sequence[Event]:
+    async def read() -> Sequence[Event]:
+        async with await SqlStore.connect(store_of(path), create=False) as store:
+            return await store.events_of("latest")
+
+    return asyncio.run(read())
+
+
+def asks_of(path: Path) -> list[tuple[int, int]]:
+    return [(e.candidate, e.example) for e in events_of(path) if isinstance(e, Asked)]
+
+
+def test_the_whole_grid_gives_the_exact_answer(tmp_path: Path) -> None:
+    standing = run_all(write_study(tmp_path))
+    means = [sum(row) / len(row) for row in recorded_scores(6, 40)]
+    assert standing.end == "exhausted"
+    assert standing.guarantee is Guarantee.EXACT
+    assert standing.share == 1.0
+    best = standing.best
+    assert best is not None
+    assert best.candidate.label == f"c{means.index(max(means))}"
+    assert [row.mean for row in standing.rows] == pytest.approx(sorted(means, reverse=True))
+    assert all(row.lower == row.upper for row in standing.rows)
+
+
+def test_a_share_of_the_grid_is_a_hard_cap(tmp_path: Path) -> None:
+    standing = run_all(write_study(tmp_path, changes={"budget": {"share": 0.25}}))
+    assert (standing.asked, standing.told, standing.end) == (60, 60, "budget")
+
+
+@pytest.mark.parametrize("in_flight", [1, 7, 64])
+def test_dollars_are_never_overspent(tmp_path: Path, in_flight: int) -> None:
+    path = write_study(tmp_path, changes={"budget": {"usd": 0.0505}})
+    standing = run_all(path, overrides={"limits.in_flight": in_flight})
+    assert standing.spent.usd_nanos == 50_000_000
+    assert standing.end == "budget"
+
+
+def test_more_budget_runs_on(tmp_path: Path) -> None:
+    async def scene() -> tuple[Standing, Standing]:
+        async with Study.open(write_study(tmp_path)) as study:
+            return await study.run(Budget(pulls=20)), await study.run(Budget(pulls=30))
+
+    first, second = asyncio.run(scene())
+    assert (first.asked, second.asked) == (20, 50)
+
+
+def test_candidates_join_between_and_while_running(tmp_path: Path) -> None:
+    async def scene() -> Standing:
+        path = write_study(tmp_path, changes={"models": ["replay/c0", "replay/c1"]})
+        async with Study.open(path) as study:
+            await study.run(Budget(pulls=10))
+            study.add_candidates([{"model": "replay/c5", "prompt": "q", "label": "late"}])
+            running = asyncio.create_task(study.run(Budget(pulls=60)))
+            await reached(20, study, running)
+            study.add_candidates([{"model": "replay/c4", "prompt": "q"}])
+            return await running
+
+    standing = asyncio.run(scene())
+    assert {row.candidate.model for row in standing.rows} == {"c0", "c1", "c4", "c5"}
+    assert all(row.n > 0 for row in standing.rows)
+    assert standing.asked == 70
+
+
+def test_a_candidate_that_is_there_already_is_refused(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Study.open(write_study(tmp_path)) as study:
+            with pytest.raises(ConfigError, match="is the same as 'c1'"):
+                study.add_candidates([{"model": "replay/c1", "prompt": "q", "label": "again"}])
+            assert len(study.standing().rows) == 6
+
+    asyncio.run(scene())
+
+
+def test_the_same_seed_asks_the_same_with_one_call_in_flight(tmp_path: Path) -> None:
+    for name in ("one", "two", "other"):
+        seed = 5 if name == "other" else 4
+        overrides = {"limits.in_flight": 1, "selector.seed": seed}
+        run_all(write_study(tmp_path / name), Budget(pulls=60), overrides=overrides)
+    one, two, other = (asks_of(tmp_path / name / "study.json") for name in ("one", "two", "other"))
+    assert one == two
+    assert one != other
+
+
+def test_every_ask_follows_from_the_log_before_it(tmp_path: Path) -> None:
+    path = write_study(tmp_path, latency_seconds=0.001, changes={"limits": {"in_flight": 16}})
+    run_all(path, Budget(pulls=150))
+    events = events_of(path)
+    size = initial_size(events)
+    problem = Problem(size.n_candidates, size.n_examples, budget=size.pulls)
+    selector = build_selector(SelectorSpec(name="ucb-e", stop_when_separated=False), problem)
+    assert unexplained_asks(events, selector) == []
+
+
+def test_replies_are_shared_between_runs(tmp_path: Path) -> None:
+    path = write_study(tmp_path)
+    run_all(path)
+    second = run_all(path)
+    assert second.spent.calls == 0
+    assert second.spent.pulls == 240
+    third = asyncio.run(_uncached(path))
+    assert third.spent.calls == 240
+
+
+async def _uncached(path: Path) -> Standing:
+    async with Study.open(path, options=Options(use_cache=False)) as study:
+        return await study.run()
+
+
+def test_an_interrupted_run_is_resumed_where_it_was(tmp_path: Path) -> None:
+    path = write_study(tmp_path, changes={"limits": {"in_flight": 1}})
+    whole = write_study(tmp_path / "whole", changes={"limits": {"in_flight": 1}})
+    run_all(whole, Budget(pulls=100))
+
+    async def first() -> Standing:
+        async with Study.open(path, overrides={"budget.pulls": 100}) as study:
+            running = asyncio.create_task(study.run())
+            await reached(37, study, running)
+            study.stop()
+            return await running
+
+    async def second() -> Standing:
+        async with Study.resume(options=Options(store=store_of(path))) as study:
+            return await study.run()
+
+    assert asyncio.run(first()).end == "interrupted"
+    standing = asyncio.run(second())
+    assert (standing.asked, standing.end) == (100, "budget")
+    assert asks_of(path) == asks_of(whole)
+    told = [e.seq for e in events_of(path) if isinstance(e, Told)]
+    assert sorted(told) == list(range(100))
+
+
+def test_a_changed_dataset_is_not_resumed(tmp_path: Path) -> None:
+    path = write_study(tmp_path)
+    run_all(path, Budget(pulls=5))
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text(questions.read_text().replace("q7", "another question"))
+
+    async def resumed() -> None:
+        async with Study.resume(options=Options(store=store_of(path))):
+            pass
+
+    with pytest.raises(ConfigError, match="dataset has changed since the run began"):
+        asyncio.run(resumed())
+
+
+def test_a_stored_run_stands_as_it_did(tmp_path: Path) -> None:
+    path = write_study(tmp_path)
+    live = run_all(path, Budget(pulls=90))
+    record = asyncio.run(Archive(store_of(path)).record("latest"))
+    assert record.standing.rows == live.rows
+    assert record.standing.spent == live.spent
+
+
+def test_failures_are_void_and_end_the_run_when_there_are_too_many(tmp_path: Path) -> None:
+    path = write_study(tmp_path)
+    scores = tmp_path / "scores.jsonl"
+    records = [json.loads(line) for line in scores.read_text().splitlines()]
+    for record in records:
+        if record["candidate"] == "c5":
+            del record["score"]
+            record["error"] = "server"
+    scores.write_text("\n".join(json.dumps(record) for record in records))
+    standing = run_all(path, overrides={"limits.max_attempts": 1, "limits.max_failed_share": 0.9})
+    row = next(row for row in standing.rows if row.candidate.label == "c5")
+    assert (row.n, row.void, row.mean) == (0, 40, None)
+    assert row.status is Status.UNSEEN
+    assert (row.lower, row.upper) == (0.0, 1.0)
+    assert not standing.separated
+    stopped = run_all(path, overrides={"limits.max_attempts": 1, "limits.max_failed_share": 0.0})
+    assert stopped.end == "failures"
