@@ -47,17 +47,39 @@ class Sar(RoundSelector):
         return one_leaves_per_phase(n_active, budget)
 
     def _thin(self, field: Field, means: FloatArray, leaving: int, ties: FloatArray) -> Field:
-        for _ in range(leaving):
-            wanted = self.top_k - len(field.accepted)
-            if not 0 < wanted < len(field.active):
-                break
-            best_first = field.active[np.lexsort((ties[field.active], -means[field.active]))]
-            gaps = border_gaps(means[best_first], wanted)
-            at = int(np.lexsort((ties[best_first], -gaps))[0])
-            who = int(best_first[at])
-            is_above = means[who] > means[best_first[wanted]]
-            field = field.accept(who) if is_above else field.drop(who)
+        best_first = field.active[np.lexsort((ties[field.active], -means[field.active]))]
+        accepted, dropped = _ends_first(
+            means[best_first], ties[best_first], leaving, self.top_k - len(field.accepted)
+        )
+        field = field.accept(*best_first[accepted].tolist()).drop(*best_first[dropped].tolist())
         return all_decided(field, means, self.top_k)
+
+
+def _ends_first(
+    falling: FloatArray, ties: FloatArray, leaving: int, wanted: int
+) -> tuple[list[int], list[int]]:
+    """Let ``leaving`` candidates leave one by one, each time the one of the largest gap.
+
+    That is the best or the worst of those left, so two pointers do.
+
+    Returns:
+        Places in ``falling`` of the accepted and of the dropped, in the order of leaving.
+    """
+    accepted: list[int] = []
+    dropped: list[int] = []
+    first, last = 0, len(falling) - 1
+    while leaving > len(accepted) + len(dropped):
+        border = first + wanted - len(accepted)  # the first that is not wanted
+        if not first < border <= last:
+            break
+        up, down = falling[first] - falling[border], falling[border - 1] - falling[last]
+        if (up, ties[last]) > (down, ties[first]):
+            (accepted if up > 0 else dropped).append(first)
+            first += 1
+        else:
+            dropped.append(last)
+            last -= 1
+    return accepted, dropped
 
 
 def border_gaps(falling: FloatArray, wanted: int) -> FloatArray:
