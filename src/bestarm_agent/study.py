@@ -28,6 +28,7 @@ from bestarm_agent.opening import (
     relative,
     store_of,
 )
+from bestarm_agent.plan import ready_entries
 from bestarm_agent.roster import Entry, Roster
 from bestarm_agent.runner import Rules, Runner
 from bestarm_agent.schedule.caller import RetryPolicy
@@ -125,6 +126,7 @@ class Study:
         options = options or Options()
         loaded = loaded_study(source, overrides or {})
         parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
+        ready_entries(parts)  # nothing is written for a study that cannot run
         where = store_of(loaded, options)
         async with await SqlStore.connect(where) as store:
             log = await store.create(parts.config.name)

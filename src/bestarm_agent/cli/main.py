@@ -52,7 +52,6 @@ def main() -> None:
     try:
         app()
     except BestarmError as error:
-        Console(stderr=True).print(
-            f"error: {safe_lines(str(error))}", markup=False, highlight=False
-        )
+        message = f"error: {safe_lines(str(error))}"
+        Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
         sys.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_ERROR)

@@ -1,0 +1,52 @@
+"""Runs a command in this process, as the shell would."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.cli.main import main
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def invoke(
+    capsys: pytest.CaptureFixture[str], *arguments: str | Path, folder: Path | None = None
+) -> Done:
+    """Run ``bestarm-agent`` with some arguments, in a folder."""
+    before = sys.argv
+    sys.argv = ["bestarm-agent", *map(str, arguments)]
+    try:
+        with inside(folder):
+            main()
+        code = 0
+    except SystemExit as exit_:
+        code = exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1
+    finally:
+        sys.argv = before
+    captured = capsys.readouterr()
+    return Done(code, captured.out, captured.err)
+
+
+@contextmanager
+def inside(folder: Path | None) -> Iterator[None]:
+    """Work in a folder."""
+    before = Path.cwd()
+    os.chdir(folder or before)
+    try:
+        yield
+    finally:
+        os.chdir(before)

@@ -1,0 +1,149 @@
+"""Every command on a small study: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.commands import Done, invoke
+from tests.studies import write_study
+
+Capsys = pytest.CaptureFixture[str]
+
+
+def select(capsys: Capsys, folder: Path, *flags: str) -> Done:
+    path = write_study(folder)
+    return invoke(capsys, "select", "--candidates", path, "--quiet", *flags, folder=folder)
+
+
+def test_select_prints_the_winner_and_writes_the_report(tmp_path: Path, capsys: Capsys) -> None:
+    done = select(capsys, tmp_path, "--budget-share", "50%")
+    assert done.code == 0
+    assert "Winner:    c" in done.out
+    assert "How sure:" in done.out
+    assert "Runner-up:" in done.out
+    assert "120 of 240 pairs (50.0%), at most 120" in done.out
+    report = Path(done.out.partition("Report:")[2].split()[0])
+    assert "<!doctype html>" in report.read_text()
+
+
+def test_select_as_json_is_one_object_on_stdout(tmp_path: Path, capsys: Capsys) -> None:
+    done = select(capsys, tmp_path, "--json", "--seed", "3", "--budget-pulls", "60")
+    result = json.loads(done.out)
+    assert (result["asked"], result["told"], result["grid"]) == (60, 60, 240)
+    assert result["best"]["label"] == result["candidates"][0]["label"]
+    assert result["guarantee"] == "anytime-valid"
+    assert done.err == ""
+
+
+def test_progress_goes_to_stderr_in_plain_lines(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path)
+    done = invoke(capsys, "select", "-c", path, "--display", "plain", folder=tmp_path)
+    assert "0 s | " in done.err
+    assert "no score yet" in done.err
+    assert "| leading" not in done.out
+
+
+def test_the_exit_code_tells_an_unreached_confidence(tmp_path: Path, capsys: Capsys) -> None:
+    done = select(capsys, tmp_path, "--confidence", "0.95", "--budget-pulls", "30")
+    assert done.code == 3
+    assert "best guess" in done.out
+    reached = select(capsys, tmp_path, "--confidence", "0.95")
+    assert reached.code == 0
+
+
+def test_the_exit_code_tells_failures(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path, changes={"limits": {"max_attempts": 1}})
+    scores = tmp_path / "scores.jsonl"
+    broken = [json.loads(line) for line in scores.read_text().splitlines()]
+    for record in broken:
+        del record["score"]
+        record["error"] = "overloaded"
+    scores.write_text("\n".join(map(json.dumps, broken)))
+    done = invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path)
+    assert done.code == 4
+    assert "No score yet" in done.out
+
+
+def test_resume_goes_on_with_more_budget(tmp_path: Path, capsys: Capsys) -> None:
+    select(capsys, tmp_path, "--budget-pulls", "30")
+    done = invoke(capsys, "resume", "--budget-pulls", "25", "--quiet", "--json", folder=tmp_path)
+    assert (done.code, json.loads(done.out)["asked"]) == (0, 55)
+
+
+def test_list_show_and_report(tmp_path: Path, capsys: Capsys) -> None:
+    selected = json.loads(select(capsys, tmp_path, "--json", "--budget-pulls", "50").out)
+    listed = json.loads(invoke(capsys, "list", "--json", folder=tmp_path).out)
+    assert [(run["id"], run["told"], run["ended"]) for run in listed] == [
+        (selected["run"], 50, "budget")
+    ]
+    assert selected["run"] in invoke(capsys, "list", folder=tmp_path).out
+    shown = json.loads(invoke(capsys, "show", "recorded", "--json", folder=tmp_path).out)
+    assert shown["candidates"] == selected["candidates"]
+    page = tmp_path / "page.html"
+    done = invoke(capsys, "report", "--out", page, folder=tmp_path)
+    assert done.out.strip() == str(page)
+    assert selected["best"]["label"] in page.read_text()
+
+
+def test_export_keeps_missing_cells_empty(tmp_path: Path, capsys: Capsys) -> None:
+    select(capsys, tmp_path, "--budget-pulls", "50")
+    done = invoke(capsys, "export", "--form", "matrix", folder=tmp_path)
+    rows = list(csv.reader(io.StringIO(done.out)))
+    cells = [cell for row in rows[1:] for cell in row[1:]]
+    assert len(rows) == 7
+    assert sum(cell != "" for cell in cells) == 50
+    invoke(capsys, "export", "--out", tmp_path / "scores.npz", folder=tmp_path)
+    with np.load(tmp_path / "scores.npz") as arrays:
+        assert np.isfinite(arrays["scores"]).sum() == 50
+
+
+def test_validate_and_plan_make_no_call(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path, changes={"budget": {"share": 0.1}})
+    done = invoke(capsys, "validate", "-c", path, folder=tmp_path)
+    assert (done.code, done.out) == (
+        0,
+        f"{path} is valid: 6 candidates x 40 examples, scorer recorded\n",
+    )
+    planned = json.loads(invoke(capsys, "plan", "-c", path, "--json", folder=tmp_path).out)
+    assert (planned["pulls"], planned["expected"]["calls"], planned["minutes"]) == (24, 24, None)
+    assert planned["worst"]["calls"] == 24 * 5
+    assert planned["expected"]["usd_nanos"] == 24 * 1_000_000
+    assert "6 candidates x 40 examples = 240 pairs" in invoke(capsys, "plan", "-c", path).out
+    assert not (tmp_path / "runs").exists()
+
+
+def test_plan_knows_the_pace_of_an_earlier_run(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path)
+    invoke(capsys, "select", "-c", path, "--quiet", "--budget-pulls", "20", folder=tmp_path)
+    planned = json.loads(invoke(capsys, "plan", "-c", path, "--json", folder=tmp_path).out)
+    assert planned["minutes"] > 0
+
+
+def test_what_init_writes_runs_as_it_is(tmp_path: Path, capsys: Capsys) -> None:
+    assert invoke(capsys, "init", folder=tmp_path).code == 0
+    done = invoke(capsys, "select", "-c", "study.yaml", "--quiet", folder=tmp_path)
+    assert done.code == 0, done.err
+    again = invoke(capsys, "init", folder=tmp_path)
+    assert again.code == 2
+    assert "study.yaml" in again.err
+
+
+def test_simulate_reads_an_earlier_run(tmp_path: Path, capsys: Capsys) -> None:
+    select(capsys, tmp_path)
+    flags = ["--selectors", "ucb-e", "--seeds", "2", "--budget", "0.2:0.4:2", "--jobs", "1"]
+    done = invoke(capsys, "simulate", "latest", *flags, folder=tmp_path)
+    assert done.code == 0, done.err
+    assert "ucb-e" in done.out
+
+
+def test_help_and_version(capsys: Capsys) -> None:
+    assert invoke(capsys, "--version").out.startswith("bestarm-agent 0.")
+    for command in ("select", "resume", "list", "show", "report", "export", "plan", "simulate"):
+        done = invoke(capsys, command, "--help")
+        assert (done.code, "Usage" in done.out) == (0, True)
