@@ -43,6 +43,13 @@ def without(name: str) -> Breakage:
     return remove
 
 
+def empty_target(folder: Path) -> None:
+    dataset = {"path": "questions.jsonl", "target": "answer"}
+    write_study(folder, changes={"scorer": "exact", "dataset": dataset})
+    row = '{"id": "e0", "question": "q", "answer": ""}'
+    (folder / "questions.jsonl").write_text(row + "\n")
+
+
 HF = {"models": ["hf/no-such-folder"], "dataset": "questions.jsonl"}
 ROWS = '{"id": "e0", "question": "q0", "answer": "1"}\n'
 
@@ -56,16 +63,7 @@ CASES: list[tuple[str, Breakage, list[str]]] = [
     ("empty dataset", file_with("questions.jsonl", ""), ["questions.jsonl", "empty"]),
     ("duplicate ids", file_with("questions.jsonl", ROWS + ROWS), ["e0", "questions.jsonl"]),
     ("missing target", study_with(scorer="exact"), ["target"]),
-    (
-        "empty target",
-        lambda folder: (
-            study_with(scorer="exact", dataset={"path": "questions.jsonl", "target": "answer"})(
-                folder
-            ),
-            file_with_line(folder, '{"id": "e0", "question": "q", "answer": ""}'),
-        )[0],
-        ["answer", "questions.jsonl"],
-    ),
+    ("empty target", empty_target, ["answer", "questions.jsonl"]),
     ("unknown field", study_with(prompts=[{"q": "{{ questoin }}"}]), ["questoin", "question"]),
     ("broken template", study_with(prompts=[{"q": "{{ question"}]), ["prompt `q`"]),
     ("unknown provider", study_with(models=["repaly/c0"]), ["repaly", "replay"]),
@@ -76,10 +74,6 @@ CASES: list[tuple[str, Breakage, list[str]]] = [
     ("no budget for a rule", study_with(selector="successive-rejects"), ["budget"]),
     ("confidence 1.5", study_with(selector={"confidence": 1.5}), ["confidence", "1.5"]),
 ]
-
-
-def file_with_line(folder: Path, line: str) -> None:
-    (folder / "questions.jsonl").write_text(line + "\n")
 
 
 @pytest.mark.parametrize(
