@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from bestarm_agent.errors import nearest
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.filled_subset import FilledSubset
+from bestarm_agent.selectors.lrf import Lrf
 from bestarm_agent.selectors.lucb import Lucb
+from bestarm_agent.selectors.naive_pooling import NaivePooling
 from bestarm_agent.selectors.opt_mai import OptMai
+from bestarm_agent.selectors.pulse import Pulse
 from bestarm_agent.selectors.row_mean import RowMean
 from bestarm_agent.selectors.sar import Sar
 from bestarm_agent.selectors.sequential_halving import SequentialHalving
@@ -22,17 +25,23 @@ from bestarm_agent.selectors.successive_rejects import (
 from bestarm_agent.selectors.top_two import TopTwo
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.selectors.ucb_e import UcbE
+from bestarm_agent.selectors.ucb_e_lrf import UcbELrf, UcbELrfScoreOnly
 from bestarm_agent.selectors.uniform import Uniform
 
 _RULES: tuple[type[Selector], ...] = (
     UcbE,
     TopTwo,
+    Pulse,
+    NaivePooling,
     SynchronisedSuccessiveRejects,
     SequentialHalving,
     SuccessiveRejects,
     OptMai,
     Sar,
     Lucb,
+    UcbELrf,
+    UcbELrfScoreOnly,
+    Lrf,
     RowMean,
     FilledSubset,
     Uniform,
@@ -51,15 +60,18 @@ def selector_names() -> tuple[str, ...]:
 def selector_params(name: str) -> dict[str, inspect.Parameter]:
     """Return what a rule can be given besides the problem: name, default and annotation of each.
 
+    A rule that passes keywords on (``**model``) takes those of its base class too.
+
     Raises:
         ValueError: there is no rule of that name; the nearest names are given.
     """
-    signature = inspect.signature(_rule(name), eval_str=True)
-    return {
-        key: param
-        for key, param in signature.parameters.items()
-        if param.kind is inspect.Parameter.KEYWORD_ONLY
-    }
+    found: dict[str, inspect.Parameter] = {}
+    for rule in _rule(name).__mro__:
+        params = inspect.signature(rule, eval_str=True).parameters.values()
+        found |= {p.name: p for p in params if p.kind is p.KEYWORD_ONLY and p.name not in found}
+        if "__init__" in vars(rule) and not any(p.kind is p.VAR_KEYWORD for p in params):
+            break
+    return found
 
 
 def make_selector(name: str, problem: Problem, **params: Any) -> Selector:  # noqa: ANN401
@@ -84,7 +96,7 @@ def make_selector(name: str, problem: Problem, **params: Any) -> Selector:  # no
     for key, value in params.items():
         if key not in known:
             raise ValueError(f"selector {name!r} has no parameter {key!r}; {nearest(key, known)}")
-        kind = get_type_hints(rule.__init__)[key]
+        kind = known[key].annotation
         if not _fits(value, kind):
             raise ValueError(
                 f"parameter {key!r} of selector {name!r} must be {_spell(kind)}, got {value!r}"

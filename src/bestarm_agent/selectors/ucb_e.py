@@ -64,7 +64,7 @@ class UcbE(Selector):
             index = np.where(allowed, self._index, -np.inf)
             ties = np.flatnonzero(index == index.max())
             candidate = int(ties[rng.integers(len(ties))] if len(ties) > 1 else ties[0])
-        example, propensity = self._draw_unseen(candidate, rng)  # j_t uniform in [m] \ S_i
+        example, propensity = self.draw_unseen(candidate, rng)  # j_t uniform in [m] \ S_i
         return Choice(Pair(candidate, example), propensity, "ucb")
 
     def _asked(self, ask: Ask) -> None:
@@ -88,5 +88,9 @@ class UcbE(Selector):
         if asked == 0:  # B_i = +inf
             self._index[candidate] = np.inf
             return
-        mean = total / scored if scored else float(void == 0)
+        mean = self._mean_of(candidate, total / scored) if scored else float(void == 0)
         self._index[candidate] = mean + sqrt(self.eta / asked)
+
+    def _mean_of(self, candidate: int, seen: float) -> float:
+        """The estimate behind the index, given the mean of the candidate's scores so far."""
+        return seen

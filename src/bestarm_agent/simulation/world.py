@@ -91,7 +91,7 @@ class World:
         n_rows, n_columns = matrix.scores.shape
         self.conditions = conditions
         self.rows = _permutation(n_rows, seed, "simulation rows")
-        self._columns = _permutation(n_columns, seed, "simulation columns")
+        self.columns = _permutation(n_columns, seed, "simulation columns")
         self._scores = matrix.scores
         costs = np.zeros(n_rows) if matrix.costs is None else matrix.costs
         self._costs: list[float] = costs.tolist()
@@ -102,12 +102,12 @@ class World:
     @property
     def shape(self) -> tuple[int, int]:
         """(K, N)."""
-        return len(self.rows), len(self._columns)
+        return len(self.rows), len(self.columns)
 
     def outcome(self, ask: Ask) -> Tell:
         """Evaluate a pair: its score and cost, or void."""
         row = self.rows[ask.pair.candidate]
-        score = self._scores.item(row, self._columns[ask.pair.example])
+        score = self._scores.item(row, self.columns[ask.pair.example])
         cost = self._costs[row]
         if score != score or self._fails(ask.seq):  # NaN differs from itself
             return Tell(ask.seq, _VOID, cost=cost)
