@@ -85,6 +85,10 @@ def test_a_yaml_file_holds_text_or_messages(study: Path) -> None:
             "messages:\n- role: user\n  content: a\n- role: bot\n  content: b\n",
             r"^p\.yaml, line 4: `messages\.1\.role`: input should be 'system', 'user' or 'assis",
         ),
+        (
+            "text: |-\n  a\n  {{ b }\n",
+            r"^prompt `p` \(p\.yaml\), line 2 of the template: unexpected '}'",
+        ),
     ],
 )
 def test_malformed_prompt_files_are_named_with_the_line(

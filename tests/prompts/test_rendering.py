@@ -74,6 +74,7 @@ def test_any_text_passes_through_unchanged(plain: str, value: str) -> None:
         ("{% include 'x' %}", r"line 1 of the template: a template stands alone; write it out"),
         ("\n{% import 'x' as y %}", r"line 2 of the template: a template stands alone"),
         ("{% extends 'x' %}", r"line 1 of the template: a template stands alone"),
+        ("{% for a in b %}" * 25 + "{% endfor %}" * 25, "nested too deeply"),
         ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "nested too deeply"),
     ],
 )

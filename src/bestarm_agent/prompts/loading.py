@@ -14,6 +14,7 @@ from bestarm_agent.catalog import Catalog, CatalogEntry, read_entry
 from bestarm_agent.config.documents import read_text, shown_path
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.prompts.rendering import compile_prompt
 
 _YAML = (".yaml", ".yml")
 
@@ -73,7 +74,7 @@ def catalog_prompt(name: str, catalog: Catalog) -> LoadedPrompt:
     """Read a prompt of the catalogue.
 
     Raises:
-        ConfigError: there is none of that name, or its file is malformed.
+        ConfigError: there is none of that name, or its file or template is malformed.
 
     Example:
         >>> catalog_prompt("completion", Catalog()).template.text
@@ -92,7 +93,7 @@ def file_prompt(path: Path, *, name: str | None = None) -> LoadedPrompt:
         name: what the prompt is called; the file's name without its suffix if None.
 
     Raises:
-        ConfigError: it cannot be read, or is malformed.
+        ConfigError: it cannot be read, or the file or the template is malformed.
     """
     if path.suffix in _YAML:
         entry = read_entry(path)
@@ -127,4 +128,6 @@ def prompt_files(pattern: str, base_dir: Path) -> tuple[Path, ...]:
 def _loaded(name: str, entry: CatalogEntry) -> LoadedPrompt:
     parsed = entry.parse(PromptEntry)
     messages = tuple(Message(message.role, message.content) for message in parsed.messages)
-    return LoadedPrompt(PromptTemplate(name, parsed.text, messages), shown_path(entry.path))
+    loaded = LoadedPrompt(PromptTemplate(name, parsed.text, messages), shown_path(entry.path))
+    compile_prompt(loaded.template, origin=loaded.origin)  # finds syntax errors here, by file
+    return loaded

@@ -82,7 +82,7 @@ class CompiledPrompt:
             raise ConfigError(
                 f"{self.called}, line {error.lineno} of the template: {error.message}"
             ) from None
-        except RecursionError:
+        except (RecursionError, SyntaxError):  # the latter from Python, for 20 loops or more
             raise ConfigError(f"{self.called}: nested too deeply") from None
 
     def _filled(self, template: Template | str, inputs: Mapping[str, Json]) -> str:
