@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from bestarm_agent.domain.digest import digest
 from bestarm_agent.domain.example import Example
@@ -14,7 +14,7 @@ from bestarm_agent.judges.base import Judge
 from bestarm_agent.roster import Entry
 from bestarm_agent.schedule.caller import Attempts, BudgetEndedError, replied_spend
 from bestarm_agent.schedule.gate import Slot
-from bestarm_agent.schedule.ledger import Ledger, Reservation
+from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.store.base import RunStore
 
 
@@ -28,9 +28,8 @@ class Job:
         example: what it is tried on.
         request: the rendered prompt.
         slot: its place in the gates.
-        reservation: set aside for the pull and the first attempt.
-        inherited: whether an earlier sitting sent it and ended before the outcome was logged.
-        prior: what earlier attempts in this sitting have cost, booked already.
+        attempts: what is set aside for the next attempt, and what was spent so far.
+        inherited: whether an earlier process sent it and ended before the outcome was logged.
     """
 
     seq: int
@@ -38,9 +37,8 @@ class Job:
     example: Example
     request: Request
     slot: Slot
-    reservation: Reservation
+    attempts: Attempts
     inherited: bool = False
-    prior: Spend = field(default_factory=Spend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +87,13 @@ class Evaluator:
             return await self._bought(job, key)
         finally:
             job.slot.leave()
+            if job.attempts.reservation is not None:  # cancelled before the first attempt
+                self._ledger.release(job.attempts.reservation)
 
     async def _bought(self, job: Job, key: str) -> Outcome | Deferred:
-        attempts = Attempts(job.reservation, spend=job.prior)
+        attempts = job.attempts
         if job.inherited:
-            attempts.spend += self._lost_attempt(job)
+            attempts.spend += self._lost_attempt(attempts)
         try:
             reply = await job.entry.line.caller.call(job.request, job.slot, attempts)
         except BudgetEndedError:
@@ -123,13 +123,20 @@ class Evaluator:
         )
 
     def _take(self, job: Job, reply: Reply) -> Spend:
-        """Book a reply from the cache: free, unless an earlier sitting of this run bought it."""
-        spend = replied_spend(reply, pulls=1) if job.inherited else Spend(pulls=1)
-        self._ledger.settle(job.reservation, spend)
-        return spend + job.prior
+        """Book a reply from the cache: free, unless an earlier process of this run bought it."""
+        attempts = job.attempts
+        reservation, attempts.reservation = attempts.reservation, None
+        if reservation is not None:
+            pulls = reservation.amount.pulls
+            cost = replied_spend(reply, pulls=pulls) if job.inherited else Spend(pulls=pulls)
+            self._ledger.settle(reservation, cost)
+            attempts.spend += cost
+        return attempts.spend
 
-    def _lost_attempt(self, job: Job) -> Spend:
+    def _lost_attempt(self, attempts: Attempts) -> Spend:
         """Book a call that a crash cut off: it may have been billed, so its bound counts."""
-        lost = replace(job.reservation.amount, pulls=0)
+        if attempts.reservation is None:
+            return Spend()
+        lost = replace(attempts.reservation.amount, pulls=0)
         self._ledger.charge(lost)
         return lost

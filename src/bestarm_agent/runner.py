@@ -26,6 +26,7 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.evaluation import Deferred, Evaluator, Job
 from bestarm_agent.journal import Journal, cost_of, examples_added, judged, move_budget
 from bestarm_agent.roster import Entry, Roster
+from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.clock import Clock
 from bestarm_agent.schedule.ledger import Ledger, Reservation
 from bestarm_agent.selectors.base import Selector
@@ -89,6 +90,7 @@ class Runner:
         rules: Rules,
     ) -> None:
         self.selector = selector
+        self.state = journal.state
         self.roster = roster
         self.ledger = ledger
         self._journal = journal
@@ -160,6 +162,7 @@ class Runner:
             end = await self._run_tasks()
         except asyncio.CancelledError:
             end = End.INTERRUPTED
+            self._book_finished()
             raise
         finally:
             self._running = False
@@ -172,6 +175,8 @@ class Runner:
         self._began = self._clock.now()
         self._running = True
         self._stop_asked = False
+        self._active = 0
+        self._finished.clear()
         if self._journal.state.end is not None:
             self._journal.record(Resumed(self._clock.utc(), __version__))
 
@@ -249,7 +254,7 @@ class Runner:
             self._deferred[seq] = prior
             return None
         slot = self.roster.slot(entry)
-        return Job(seq, entry, case, request, slot, reservation, inherited, prior)
+        return Job(seq, entry, case, request, slot, Attempts(reservation, prior), inherited)
 
     def _reserve(self, entry: Entry, bound: Spend, prior: Spend) -> Reservation | None:
         self.roster.raise_bound(entry, bound)
@@ -274,6 +279,9 @@ class Runner:
         result: Outcome | Deferred | Exception
         try:
             result = await self._evaluator.evaluate(job)
+        except asyncio.CancelledError:
+            self._deferred[job.seq] = job.attempts.spend  # booked; it stays pending
+            raise
         except Exception as error:  # raised again by the loop, which must not wait for it forever
             result = error
         self._finished.append((job, result))

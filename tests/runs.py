@@ -1,0 +1,190 @@
+"""A whole run over scripted providers in virtual time, without files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Started
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.exchange import Reply, Request
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.evaluation import Evaluator
+from bestarm_agent.journal import Journal, examples_added
+from bestarm_agent.prompts.rendering import compile_prompt
+from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.roster import Entry, Line, Roster
+from bestarm_agent.runner import End, Rules, Runner
+from bestarm_agent.schedule.caller import Caller, RetryPolicy
+from bestarm_agent.schedule.gate import Gate
+from bestarm_agent.schedule.ledger import Ledger
+from bestarm_agent.schedule.waits import WaitBoard
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.store.fold import RunState
+from bestarm_agent.store.memory import MemoryStore
+from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+
+PROMPT = PromptTemplate("q", text="{{ question }}")
+
+Answer = Callable[[Request, int], Reply | Exception]
+
+
+@dataclass
+class Actor:
+    """A provider that asks a function what to answer, after a latency.
+
+    Attributes:
+        name: its name.
+        answer: called with the request and how often it was sent before.
+        latency: virtual seconds of a call.
+        bound: what an attempt may cost.
+        sent: all requests with the time of sending.
+        most: highest number of calls at once.
+    """
+
+    name: str
+    answer: Answer
+    latency: Callable[[Request], float] = lambda _request: 1.0
+    bound_spend: Spend = field(default_factory=lambda: Spend(calls=1, tokens=10, usd_nanos=100))
+    sent: list[tuple[float, Request]] = field(default_factory=list)
+    active: int = 0
+    most: int = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+    def check(self, model: str) -> None:
+        return None
+
+    def capabilities(self, model: str) -> Capabilities:
+        return Capabilities(frozenset())
+
+    def fingerprint(self, model: str) -> str:
+        return self.name
+
+    def bound(self, request: Request) -> Spend:
+        return self.bound_spend
+
+    async def generate(self, request: Request) -> Reply:
+        before = sum(earlier == request for _, earlier in self.sent)
+        self.sent.append((asyncio.get_running_loop().time(), request))
+        self.active += 1
+        self.most = max(self.most, self.active)
+        try:
+            await asyncio.sleep(self.latency(request))
+        finally:
+            self.active -= 1
+        reply = self.answer(request, before)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def scored(value: float) -> Reply:
+    """A reply that carries its own score."""
+    return Reply("", usage=Usage(input=3, output=2), usd_nanos=60, score=value)
+
+
+class OwnScore:
+    """Takes the score that the reply carries."""
+
+    name = "own"
+    digest = "own"
+    needs_reference = False
+
+    def bound(self, example: Example) -> Spend:
+        return Spend()
+
+    async def score(self, example: Example, reply: Reply) -> Score:
+        assert reply.score is not None
+        return Score(reply.score)
+
+
+class Scene:
+    """A run of some models, each on its provider."""
+
+    def __init__(
+        self,
+        models: Mapping[str, Actor],
+        *,
+        n_examples: int = 20,
+        in_flight: int = 8,
+        provider_in_flight: int = 64,
+        budget: Budget | None = None,
+        rules: Rules | None = None,
+        policy: RetryPolicy | None = None,
+        selector: str = "ucb-e",
+        store: MemoryStore | None = None,
+    ) -> None:
+        self.models = models
+        self.examples = [Example(f"e{j}", {"question": f"q{j}"}) for j in range(n_examples)]
+        self.budget = budget or Budget()
+        self.rules = rules or Rules(max_failed_share=1.0)
+        self.policy = policy or RetryPolicy(max_attempts=3)
+        self.in_flight = in_flight
+        self.provider_in_flight = provider_in_flight
+        self.selector = selector
+        self.store = store or MemoryStore()
+        self.board = WaitBoard()
+        self.runner: Runner
+
+    def entries(self, ledger: Ledger) -> list[Entry]:
+        lines: dict[str, Line] = {}
+        for actor in self.models.values():
+            caller = Caller(actor, ledger, self.policy, LoopClock(), self.board)
+            lines.setdefault(actor.name, Line(actor, caller, Gate(self.provider_in_flight)))
+        return [
+            Entry(
+                Candidate(actor.name, model, PROMPT, label=model),
+                compile_prompt(PROMPT),
+                lines[actor.name],
+                actor.name,
+                actor.bound_spend,
+            )
+            for model, actor in self.models.items()
+        ]
+
+    async def open(self) -> Runner:
+        journal = Journal(await self.store.create("scene"), RunState())
+        ledger = Ledger(self.budget)
+        entries = self.entries(ledger)
+        journal.record(Started("scene", LoopClock().utc(), "0", {}, "."))
+        journal.record(examples_added(self.examples))
+        journal.record(CandidatesAdded(tuple(entry.candidate for entry in entries)))
+        journal.record(BudgetSet(self.budget))
+        roster = Roster(self.in_flight)
+        roster.add(entries)
+        problem = Problem(len(entries), len(self.examples), budget=self.budget.pulls)
+        self.runner = Runner(
+            journal=journal,
+            selector=make_selector(self.selector, problem),
+            roster=roster,
+            examples=self.examples,
+            evaluator=Evaluator(self.store, OwnScore(), ledger, use_cache=True),
+            ledger=ledger,
+            clock=LoopClock(),
+            rules=self.rules,
+        )
+        return self.runner
+
+    def run(self) -> End:
+        """Run to the end in virtual time."""
+
+        async def play() -> End:
+            return await (await self.open()).run()
+
+        return run_virtual(play())

@@ -1,0 +1,212 @@
+"""The run loop in virtual time: caps, gates, outages, deadlines, interruption."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bestarm_agent.domain.exchange import Reply, Request
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.runner import End, Rules
+from bestarm_agent.schedule.caller import RetryPolicy
+from bestarm_agent.selectors.types import State
+from bestarm_agent.testing.virtual_time import run_virtual
+from tests.runs import Actor, Answer, Scene, scored
+
+
+def always(value: float) -> Answer:
+    return lambda _request, _before: scored(value)
+
+
+def failing(kind: FailureKind, **options: bool) -> ProviderError:
+    return ProviderError(f"scripted {kind}", kind=kind, **options)
+
+
+def states(scene: Scene, candidate: int) -> list[int]:
+    table = scene.runner.selector.table
+    return [int(table.count(state)[candidate]) for state in (State.DONE, State.FAILED, State.VOID)]
+
+
+def test_calls_run_side_by_side_without_a_barrier() -> None:
+    slow_first = Actor("p", always(0.5), latency=lambda r: 100.0 if r.example == "e3" else 1.0)
+    scene = Scene({"a": slow_first}, in_flight=5)
+    assert scene.run() is End.EXHAUSTED
+    times = [at for at, _ in slow_first.sent]
+    assert max(times) <= 6.0, "nineteen quick calls do not wait for the slow one"
+    assert slow_first.most == 5
+
+
+def test_no_gate_is_overfilled() -> None:
+    one, other = Actor("p", always(0.5)), Actor("q", always(0.5))
+    scene = Scene({"a": one, "b": one, "c": other}, in_flight=10, provider_in_flight=3)
+    scene.run()
+    assert (one.most, other.most) == (3, 3)
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=4)
+    scene.run()
+    assert scene.models["a"].most == 4
+
+
+def test_a_throttled_provider_leaves_its_places_to_others() -> None:
+    slow, quick = Actor("p", always(0.9), latency=lambda _: 50.0), Actor("q", always(0.1))
+    scene = Scene({"slow": slow, "quick": quick}, in_flight=8, provider_in_flight=2)
+    scene.run()
+    early = [at for at, _ in quick.sent]
+    assert max(early) < 50.0, "the quick provider was not held up by the slow one"
+
+
+@pytest.mark.parametrize("in_flight", [1, 3, 32])
+def test_no_cap_is_ever_passed(in_flight: int) -> None:
+    actor = Actor("p", always(0.5))
+    budget = Budget(usd_nanos=1000)
+    scene = Scene({"a": actor, "b": actor}, in_flight=in_flight, budget=budget)
+    assert scene.run() is End.BUDGET
+    spent = scene.runner.ledger.spent
+    assert 900 < spent.usd_nanos <= 1000
+    balance = scene.runner.ledger.balance()
+    assert balance.outstanding == Spend()
+    assert balance.overrun == Spend()
+
+
+def test_an_outage_is_not_a_wrong_answer() -> None:
+    def answer(request: Request, before: int) -> Reply | Exception:
+        busy = failing(FailureKind.OVERLOADED, transient=True)
+        return busy if before == 0 or request.example == "e7" else scored(1.0)
+
+    scene = Scene({"a": Actor("p", answer)})
+    scene.run()
+    assert states(scene, 0) == [19, 0, 1]
+    estimates = scene.runner.selector.estimates()
+    assert estimates.mean[0] == 1.0
+    assert (estimates.lower[0], estimates.upper[0]) == pytest.approx((0.95, 1.0))
+
+
+def test_the_candidates_own_failure_counts_with_the_floor() -> None:
+    refusal = ProviderError("no", kind=FailureKind.REFUSED, blame=Blame.CANDIDATE)
+    scene = Scene(
+        {"a": Actor("p", lambda r, _: refusal if r.example in ("e1", "e2") else scored(1.0))},
+        rules=Rules(failed_score=0.25, max_failed_share=1.0),
+    )
+    scene.run()
+    assert states(scene, 0) == [18, 2, 0]
+    assert scene.runner.selector.estimates().mean[0] == pytest.approx((18 + 0.5) / 20)
+
+
+def test_a_bad_key_stops_one_provider_and_leaves_the_others() -> None:
+    locked = failing(FailureKind.AUTHENTICATION, fatal=True)
+    bad, good = Actor("p", lambda *_: locked), Actor("q", always(0.4))
+    scene = Scene({"bad": bad, "bad too": bad, "good": good}, in_flight=2)
+    assert scene.run() is End.FAILURES
+    assert states(scene, 2) == [20, 0, 0]
+    assert len(bad.sent) <= 2, "only what was in flight when the first answer came"
+    assert set(scene.runner.roster.broken()) == {"bad", "bad too"}
+    assert scene.runner.state.pending, "what was asked can be resumed with a good key"
+
+
+def test_a_missing_model_leaves_its_provider_alone() -> None:
+    gone = failing(FailureKind.MODEL_NOT_FOUND, fatal=True)
+    actor = Actor("p", lambda r, _: gone if r.model == "gone" else scored(0.5))
+    scene = Scene({"gone": actor, "there": actor})
+    scene.run()
+    assert states(scene, 1) == [20, 0, 0]
+    assert set(scene.runner.roster.broken()) == {"gone"}
+
+
+def test_too_many_failures_end_the_run() -> None:
+    broken = failing(FailureKind.SERVER)
+    scene = Scene({"a": Actor("p", lambda *_: broken)}, n_examples=500, rules=Rules())
+    assert scene.run() is End.FAILURES
+    assert len(scene.runner.state.told) < 40
+
+
+def test_the_minutes_end_the_run() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=1, budget=Budget(seconds=5.5))
+    assert scene.run() is End.BUDGET
+    assert len(scene.runner.state.told) == 6, "the one in flight at the deadline is booked"
+
+
+def test_a_deadline_is_noticed_while_everything_waits() -> None:
+    actor = Actor("p", always(0.5), latency=lambda _: 60.0)
+    scene = Scene({"a": actor}, in_flight=2, budget=Budget(seconds=10.0))
+    assert scene.run() is End.BUDGET
+    assert len(actor.sent) == 2
+
+
+def test_stopping_books_what_is_in_flight() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=4)
+
+    async def play() -> End:
+        runner = await scene.open()
+        running = asyncio.create_task(runner.run())
+        await asyncio.sleep(1.5)
+        runner.stop()
+        return await running
+
+    assert run_virtual(play()) is End.INTERRUPTED
+    assert len(scene.runner.state.told) == 8
+    assert not scene.runner.state.pending
+
+
+def test_aborting_leaves_pairs_pending_and_a_second_sitting_sends_them_again() -> None:
+    actor = Actor("p", always(0.5))
+    scene = Scene({"a": actor}, in_flight=4)
+
+    async def play() -> End:
+        runner = await scene.open()
+        running = asyncio.create_task(runner.run())
+        await asyncio.sleep(1.5)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert sorted(runner.state.pending) == [4, 5, 6, 7]
+        return await runner.run()
+
+    assert run_virtual(play()) is End.EXHAUSTED
+    assert sorted(scene.runner.state.told) == list(range(20))
+    reasons = [s.stopped.reason for s in scene.runner.state.sittings if s.stopped]
+    assert reasons == ["interrupted", "exhausted"]
+
+
+def test_a_retry_that_the_budget_cannot_pay_waits_for_more_budget() -> None:
+    busy = failing(FailureKind.OVERLOADED, transient=True)
+    actor = Actor("p", lambda _, before: busy if before == 0 else scored(1.0))
+    scene = Scene({"a": actor}, n_examples=3, in_flight=1, budget=Budget(calls=1))
+
+    async def play() -> tuple[End, End]:
+        runner = await scene.open()
+        first = await runner.run()
+        assert runner.state.pending
+        runner.set_budget(Budget(calls=100))
+        return first, await runner.run()
+
+    assert run_virtual(play()) == (End.BUDGET, End.EXHAUSTED)
+    assert scene.runner.ledger.spent.calls == len(actor.sent) == 6
+    assert scene.runner.ledger.spent.pulls == 3
+    assert scene.runner.state.spend == scene.runner.ledger.spent
+
+
+def test_an_unexpected_error_of_ours_is_not_swallowed() -> None:
+    scene = Scene({"a": Actor("p", lambda *_: Reply("no score"))})
+    with pytest.raises(AssertionError):
+        scene.run()
+    assert scene.runner.state.end == "error"
+
+
+def test_waits_say_why() -> None:
+    limited = ProviderError(
+        "slow down", kind=FailureKind.RATE_LIMITED, transient=True, retry_after=30.0
+    )
+    actor = Actor("p", lambda _, before: limited if before == 0 else scored(1.0))
+    scene = Scene({"a": actor}, n_examples=3, policy=RetryPolicy(max_attempts=2))
+
+    async def play() -> list[tuple[str, str, int]]:
+        runner = await scene.open()
+        running = asyncio.create_task(runner.run())
+        await asyncio.sleep(10.0)
+        waits = scene.board.summary(asyncio.get_running_loop().time())
+        await running
+        assert scene.board.summary(0.0) == ()
+        return [(wait.provider, wait.reason, wait.count) for wait in waits]
+
+    assert run_virtual(play()) == [("p", "backing off after: rate-limited", 3)]
