@@ -59,6 +59,11 @@ def test_the_table_names_rules_and_savings() -> None:
     assert "it would have saved" in text
 
 
+def test_a_first_budget_that_is_enough_says_so() -> None:
+    text, _ = run("--budget", "1:1:1", "--seeds", "1")
+    assert "from 100.0% of the calls on, if not from fewer: it would have saved 0.0%" in text
+
+
 def test_json_on_stdout_is_all_there_is() -> None:
     text, error = run("--budget", "1:1:1", "--seeds", "1", "--json", "-")
     assert error is None

@@ -70,8 +70,13 @@ def conclusion(curves: Mapping[str, Curve]) -> str:
     label = min(found, key=lambda name: found[name])
     return (
         f"{label} names the best candidate in 95 % of the runs from {_percent(found[label])} of the"
-        f" calls on: it would have saved {_percent(1 - found[label])} of them."
+        f" calls on{_or_fewer(curves[label], found[label])}: it would have saved"
+        f" {_percent(1 - found[label])} of them."
     )
+
+
+def _or_fewer(curve: Curve, share: float) -> str:
+    return ", if not from fewer" if share <= curve.budget_fraction[0] else ""
 
 
 def _row(truth: Truth, curve: Curve) -> list[str]:
