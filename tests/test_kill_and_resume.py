@@ -14,13 +14,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.studies import write_study
 
 from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.opening import STORE_FILE
 from bestarm_agent.stats.keyed import KeyedRandom
 from bestarm_agent.store.sql import SqlStore
+from tests.studies import write_study
 
 PULLS = 150
 KILLS = 20

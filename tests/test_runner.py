@@ -20,8 +20,8 @@ def always(value: float) -> Answer:
     return lambda _request, _before: scored(value)
 
 
-def failing(kind: FailureKind, **options: bool) -> ProviderError:
-    return ProviderError(f"scripted {kind}", kind=kind, **options)
+def failing(kind: FailureKind, *, transient: bool = False, fatal: bool = False) -> ProviderError:
+    return ProviderError(f"scripted {kind}", kind=kind, transient=transient, fatal=fatal)
 
 
 def states(scene: Scene, candidate: int) -> list[int]:

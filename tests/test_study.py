@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from tests.studies import recorded_scores, write_study
 
 from bestarm_agent import Budget, Study
 from bestarm_agent.archive import Archive
@@ -23,6 +22,7 @@ from bestarm_agent.selectors.types import Guarantee, Problem
 from bestarm_agent.standing import Standing, Status
 from bestarm_agent.store.sql import SqlStore
 from bestarm_agent.testing.rederiving import unexplained_asks
+from tests.studies import recorded_scores, write_study
 
 
 def run_all(

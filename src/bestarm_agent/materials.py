@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from bestarm_agent.catalog import Catalog
 from bestarm_agent.config.data import DatasetSpec
 from bestarm_agent.config.entries import PromptSpec
-from bestarm_agent.datasets.loading import load_examples
+from bestarm_agent.datasets.loading import load_examples, load_huggingface_examples
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
@@ -21,16 +22,13 @@ def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
     Raises:
         ConfigError: it cannot be read, or a row breaks a rule.
     """
-    if spec.path is None:
-        raise ConfigError("dataset: no path")
-    return load_examples(
-        base_dir / spec.path,
-        format=spec.format,
-        id_field=spec.id,
-        target_field=spec.target,
-        fields=spec.fields,
-        limit=spec.limit,
-    )
+    read: Callable[..., tuple[Example, ...]]
+    if spec.huggingface is not None:
+        source = spec.huggingface.model_dump()
+        read = partial(load_huggingface_examples, source.pop("name"), **source)
+    else:
+        read = partial(load_examples, base_dir / (spec.path or ""), format=spec.format)
+    return read(id_field=spec.id, target_field=spec.target, fields=spec.fields, limit=spec.limit)
 
 
 def read_prompts(
