@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ TITLES: Mapping[str, str] = {
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; dashes once they are used up
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_SURPLUS = re.compile(r"(?<=\.\d\d)\d+|(?<=\n) +| +(?=\n)")  # a hundredth of a point is enough
 _DASHES = ("-", "--", ":", "-.")
 _STYLE: Any = {  # Any: matplotlib types its keys one by one
     "font.size": 8,
@@ -100,12 +102,13 @@ def draw_grid(
         n_rows = -(-n_rows // n_columns)
     with paper_style():
         figure = Figure(figsize=(0.3 + 2.3 * n_columns, 0.8 + 1.75 * n_rows), layout="constrained")
-        axes = figure.subplots(n_rows, n_columns, squeeze=False)
         if len(studies) == 1:
+            axes = figure.subplots(n_rows, n_columns, squeeze=False)
             [(title, curves)] = studies.items()
             figure.suptitle(title, fontsize=9)
             _fill_one(axes.ravel().tolist(), curves, metrics)
         else:
+            axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex="col", sharey="row")
             _fill_columns(axes, studies, metrics)
         finish(figure, _labels(studies), path)
 
@@ -147,6 +150,9 @@ def finish(figure: Figure, labels: Sequence[str], path: Path) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
     date = {"Date": None} if path.suffix == ".svg" else {}
     figure.savefig(path, dpi=200, metadata=date)
+    if path.suffix == ".svg":
+        text = path.read_text(encoding="utf-8")
+        path.write_text(_SURPLUS.sub("", text), encoding="utf-8")
 
 
 def _measured(curves: Mapping[str, Curve]) -> list[str]:
@@ -193,4 +199,5 @@ def _panel(axes: Axes, curves: Mapping[str, Curve], metric: str, labels: Sequenc
         axes.axhline(TARGET, color="0.6", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
         axes.set_ylim(-0.02, 1.02)
     axes.set_xlim(left=0)
+    axes.locator_params(nbins=4)
     axes.grid(color="0.92", linewidth=0.5)
