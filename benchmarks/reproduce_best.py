@@ -16,7 +16,7 @@ UCB_E, LRF_RULE = "ucb-e", "ucb-e-lrf"
 BASELINES = ("row-mean", "filled-subset", "lrf")
 METRICS = ("top1_eps0.001", "top1_eps0.01", "top1_p0.1", "ndcg10")
 POINTS = 16
-SEEDS = {UCB_E: 20, "row-mean": 10, "filled-subset": 10, LRF_RULE: 8, "lrf": 6}
+SEEDS = {UCB_E: 20, "row-mean": 10, "filled-subset": 10, LRF_RULE: 12, "lrf": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ LRF_LOWEST = 0.05  # the warm-up
 
 ABLATED = (
     Panel("AlpacaEval, no annotator", ALPACA, 0.12, without_best=True),
-    Panel("sentiment", f"{PROMPTS}:sentiment", 0.2),
+    Panel("sentiment", f"{PROMPTS}:sentiment", 0.16),
 )
 ABLATION_SEEDS = 8
 ABLATIONS: Mapping[str, Sequence[str]] = {
     "score only": ("ucb-e-lrf-score-only",),
     "batch": tuple(f"ucb-e-lrf[batch={b}]" for b in (8, 128)),
-    "ensemble": tuple(f"ucb-e-lrf[ensemble={k}]" for k in (4, 16, 256)),
+    "ensemble": tuple(f"ucb-e-lrf[members={k}]" for k in (4, 16, 256)),
     "eta": tuple(f"ucb-e-lrf[eta={eta}]" for eta in (0.1, 0.5, 1, 10)),
     "warm-up": tuple(f"ucb-e-lrf[warm_up={share}]" for share in (0.005, 0.01, 0.1)),
     "rank": tuple(f"ucb-e-lrf[rank={r}]" for r in (2, 5)),

@@ -65,10 +65,10 @@ def run_sets(bench: Bench) -> dict[str, str]:
 def _cases(bench: Bench) -> Iterator[Case]:
     """Fewer repetitions where they are dear: a run of 100 n pulls averages much by itself."""
     for setting in ("uniform", "two"):
-        for per_arm, runs in ((20, 6), (50, 3), (100, 2)):
+        for per_arm, runs in ((20, 4), (50, 2), (100, 2)):
             for top_k in SIMULATED_K:
                 yield Case(setting, 1000, per_arm, top_k, bench.seeds(runs))
-    for per_arm, runs in ((10, 40), (20, 20), (50, 8)):
+    for per_arm, runs in ((10, 24), (20, 12), (50, 6)):
         for top_k in RTE_K:
             yield Case("rte", 164, per_arm, top_k, bench.seeds(runs))
 
