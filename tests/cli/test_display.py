@@ -1,0 +1,72 @@
+"""What the terminal shows."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+
+from bestarm_agent.cli.display import LiveTable, PlainLines, budget_used, screen_of
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.schedule.waits import Wait
+from tests.standings import standing_with
+
+
+def drawn(width: int = 110, max_rows: int = 10) -> str:
+    standing = standing_with(
+        ["model-a/plain/t=0", "model-b/chat/t=1 \x1b[2J"],
+        [[1.0] * 6, [0.0, 1.0, 0.0]],
+        budget=Budget(pulls=20, usd_nanos=2_000_000_000),
+        spent=Spend(pulls=9, calls=11, tokens=1234, usd_nanos=250_000_000),
+        waits=(Wait("openai", "backing off after: rate-limited", 2, 12.4),),
+    )
+    console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(screen_of(standing, max_rows))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_the_screen_shows_candidates_totals_and_why_it_waits() -> None:
+    screen = drawn()
+    assert "model-a/plain/t=0" in screen
+    assert "1.000" in screen
+    assert "leading" in screen
+    assert "9 of 40 pairs (22.5%), at most 20, 11 calls, 1,234 tokens, $0.25 of $2.00" in screen
+    assert "in flight: 3; waiting: 2 x openai backing off after: rate-limited, 12 s" in screen
+
+
+def test_labels_cannot_steer_the_terminal() -> None:
+    assert "\x1b[2J" not in drawn()
+
+
+def test_rows_that_do_not_fit_are_counted() -> None:
+    assert "... and 1 more" in drawn(max_rows=1)
+
+
+def test_a_narrow_terminal_keeps_every_line_within_its_width() -> None:
+    assert max(map(len, drawn(width=80).splitlines())) <= 80
+
+
+def test_the_bar_follows_the_cap_that_is_nearest() -> None:
+    standing = standing_with(
+        ["a"], [[1.0]], budget=Budget(pulls=100, calls=4), spent=Spend(pulls=1, calls=3)
+    )
+    assert budget_used(standing) == 0.75
+
+
+def test_plain_lines_come_every_few_seconds() -> None:
+    console = Console(file=StringIO(), width=200)
+    lines = PlainLines(console)
+    standing = standing_with(["a"], [[1.0]])
+    lines.show(standing)
+    lines.show(standing)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count("\n") == 1
+
+
+def test_the_live_table_draws_and_cleans_up() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=100, height=30)
+    with LiveTable(console) as live:
+        live.show(standing_with(["a"], [[1.0]]))
+    assert isinstance(console.file, StringIO)
+    assert "leading" in console.file.getvalue()
