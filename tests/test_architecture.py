@@ -13,14 +13,23 @@ PACKAGE = Path(__file__).parents[1] / "src" / "bestarm_agent"
 
 # Each part may import the parts listed, itself, and `errors`. Anything else is a broken wall.
 STATS = {"stats"}
-ALGORITHMS = STATS | {"selectors"}
+ALGORITHMS = STATS | {"selectors", "preselection"}
 DOMAIN = ALGORITHMS | {"domain"}
-ADAPTERS = DOMAIN | {"config", "providers", "judges", "prompts", "datasets", "catalog"}
+ADAPTERS = DOMAIN | {
+    "config",
+    "providers",
+    "judges",
+    "prompts",
+    "datasets",
+    "features",
+    "catalog",
+}
 SCHEDULE = DOMAIN | {"providers"}
 APP = ADAPTERS | {"store", "schedule", "simulation", "app", "report", "_version"}
 ALLOWED = {
     "stats": STATS,
-    "selectors": ALGORITHMS,
+    "selectors": STATS | {"selectors"},
+    "preselection": STATS,
     "domain": DOMAIN,
     "config": DOMAIN,
     "catalog": DOMAIN | {"config"},
@@ -28,6 +37,7 @@ ALLOWED = {
     "judges": DOMAIN | {"config", "catalog"},
     "prompts": DOMAIN | {"config", "catalog"},
     "datasets": DOMAIN | {"config"},
+    "features": ALGORITHMS,
     "store": DOMAIN,
     "schedule": SCHEDULE,
     "simulation": ALGORITHMS | {"simulation"},
@@ -59,6 +69,7 @@ CONFINED = {
     "yaml": {"config", "catalog", "prompts", "cli"},
     "pydantic": {"config", "providers", "judges", "prompts", "datasets", "catalog"},
     "pydantic_settings": {"config"},
+    "sklearn": {"features"},
     "matplotlib": {"simulation"},
     "pyarrow": {"datasets", "store", "simulation"},
     "datasets": {"datasets"},
@@ -115,7 +126,7 @@ def test_third_party_packages_stay_where_they_belong() -> None:
     assert not broken, "\n".join(broken)
 
 
-HEAVY = {"torch", "transformers", "openai", "anthropic", "vllm", "matplotlib", "pyarrow"}
+HEAVY = {"sklearn", "torch", "transformers", "openai", "anthropic", "vllm", "matplotlib", "pyarrow"}
 
 
 def test_heavy_packages_are_imported_where_they_are_used() -> None:

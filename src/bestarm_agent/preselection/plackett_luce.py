@@ -1,0 +1,97 @@
+"""The Plackett-Luce model whose utilities are log-linear in context vectors.
+
+A ranking is drawn from the top: each place goes to one of the arms left, with probability
+proportional to its utility ``v = exp(theta' x)``. Winner feedback is the first place alone.
+
+References:
+    El Mesaoudi-Paul, Bengs and Hüllermeier 2020, "Online Preselection with Context Information
+    under the Plackett-Luce Model", section 3 and appendix A.
+    Schäfer and Hüllermeier 2018, "Dyad ranking using Plackett-Luce models based on joint feature
+    representations": the log-likelihood is concave in theta.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bestarm_agent.preselection.types import FloatArray, IntArray
+
+
+def log_likelihood(theta: FloatArray, ordered: FloatArray, n_ranked: int = 1) -> float:
+    """Log-probability that the first ``n_ranked`` arms take the first places in this order.
+
+    Args:
+        theta: (d,) parameter.
+        ordered: (s, d) context vectors of the arms, the ranked ones first, best first.
+        n_ranked: places known, 1 <= n_ranked <= s; s gives (eq. 5), 1 gives (eq. 7).
+
+    Example:
+        >>> log_likelihood(np.zeros(1), np.ones((4, 1)))  # one of four equals: log(1/4)
+        -1.386
+    """
+    stages = _stages(theta, ordered, n_ranked)
+    top = stages.max(axis=1)
+    sums = np.exp(stages - top[:, None]).sum(axis=1)
+    return float((ordered[:n_ranked] @ theta - top - np.log(sums)).sum())
+
+
+def gradient(theta: FloatArray, ordered: FloatArray, n_ranked: int = 1) -> FloatArray:
+    """(d,) gradient of ``log_likelihood``: what won minus what was expected (appendix A)."""
+    weights = -_probabilities(theta, ordered, n_ranked).sum(axis=0)  # -sum_i exp(.) / b_i
+    weights[:n_ranked] += 1.0  # x of the winner of each stage
+    slope: FloatArray = weights @ ordered
+    return slope
+
+
+def hessian(theta: FloatArray, ordered: FloatArray, n_ranked: int = 1) -> FloatArray:
+    """(d, d) Hessian of ``log_likelihood``, negative semidefinite (appendix A).
+
+    Each stage adds minus the covariance matrix of the context vectors under its probabilities.
+    """
+    shares = _probabilities(theta, ordered, n_ranked)
+    means = shares @ ordered  # a_i / b_i
+    second = (ordered.T * shares.sum(axis=0)) @ ordered  # c/b
+    curvature: FloatArray = means.T @ means - second  # aa'/bb - c/b
+    return curvature
+
+
+def draw_ranking(log_utilities: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Draw a ranking of all arms, best first (eq. 4).
+
+    Sorting utilities in logs with Gumbel noise added draws from the Plackett-Luce model exactly
+    (Yellott 1977).
+
+    Args:
+        log_utilities: (s,) log of each arm's utility.
+        rng: source of randomness.
+    """
+    return np.argsort(-(log_utilities + rng.gumbel(size=len(log_utilities))))
+
+
+def weak_regret(log_utilities: FloatArray, chosen: IntArray) -> float:
+    """Share of the best arm's utility that the best chosen arm lacks, in [0, 1] (before eq. 9).
+
+    Args:
+        log_utilities: (n,) log of each arm's true utility.
+        chosen: (k,) arms chosen.
+
+    Example:
+        >>> weak_regret(np.log([4.0, 2.0, 1.0]), np.array([1, 2]))
+        0.5
+    """
+    return float(0.0 - np.expm1(log_utilities[chosen].max() - log_utilities.max()))
+
+
+def _stages(theta: FloatArray, ordered: FloatArray, n_ranked: int) -> FloatArray:
+    """(n_ranked, s) log-utilities at each stage; minus infinity for arms that left before."""
+    gone = np.arange(len(ordered)) < np.arange(n_ranked)[:, None]
+    stages: FloatArray = np.where(gone, -np.inf, ordered @ theta)
+    return stages
+
+
+def _probabilities(theta: FloatArray, ordered: FloatArray, n_ranked: int) -> FloatArray:
+    """(n_ranked, s) probability of each arm to win each stage (eq. 6)."""
+    stages = _stages(theta, ordered, n_ranked)
+    shares: FloatArray = np.exp(stages - stages.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return shares
