@@ -92,8 +92,9 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
     table = candidates_table(standing, max_rows)
     bar = ProgressBar(total=1.0, completed=budget_used(standing), width=40)
     head = Text(f"{safe(standing.name)}  {standing.selector}  {duration(standing.seconds)}")
-    totals = Table.grid(padding=(0, 1))
-    totals.add_row(bar, Text(budget_line(standing)))
+    totals = Table.grid()
+    totals.add_row(bar)
+    totals.add_row(Text(budget_line(standing)))
     lines: list[RenderableType] = [head, totals, table]
     hidden = len(standing.rows) - max_rows
     if hidden > 0:
