@@ -147,8 +147,8 @@ async def compare(settings: Settings, rounds: int) -> float:
     ratios = []
     async with HfProvider("hf", options, settings.model.parent) as provider:
         bare = BareLoop(settings)
-        bare.run(requests[:8])
-        await run_provider(provider, requests[:8], 8)
+        bare.run(requests)  # warm up: libraries, allocator, garbage collector
+        await run_provider(provider, requests, settings.in_flight)
         for number in range(rounds):
             start = time.perf_counter()
             texts = bare.run(requests)

@@ -197,6 +197,21 @@ def test_a_template_that_refuses_the_roles_says_so(models: Path) -> None:
     assert "no system role" in str(error)
 
 
+def test_half_a_character_spoils_its_own_call_only(models: Path) -> None:
+    async def main() -> tuple[ProviderError, Reply]:
+        async with provider_of(models) as provider:
+            async with asyncio.TaskGroup() as group:
+                good = group.create_task(provider.generate(plain("counting", "a", DRAWN)))
+                with pytest.raises(ProviderError) as caught:
+                    await provider.generate(plain("counting", "a\ud800", DRAWN))
+            return caught.value, good.result()
+
+    error, reply = asyncio.run(main())
+    assert (error.kind, error.fatal) == (FailureKind.BAD_REQUEST, False)
+    assert "half of a character" in str(error)
+    assert reply.usage.output == 8
+
+
 def test_draws_follow_the_seed(models: Path) -> None:
     def drawn(**params: Json) -> str:
         reply = answer(models, plain("llama", "1+2=", {**DRAWN, "temperature": 3, **params}))[0]

@@ -106,6 +106,18 @@ def test_a_draw_belongs_to_its_request_not_to_its_row() -> None:
     assert forwards[7:8] == chosen(calls[7:8])
 
 
+def test_another_seed_draws_anew_and_another_temperature_does_not() -> None:
+    def drawn(**params: Json) -> list[int]:
+        return chosen([call(str(i), **{"temperature": 3.0, **params}) for i in range(200)])
+
+    agreeing = [
+        sum(a == b for a, b in zip(drawn(), other, strict=True))
+        for other in (drawn(seed=1), drawn(temperature=2.9))
+    ]
+    assert agreeing[0] < 100  # independent draws from seven tokens
+    assert agreeing[1] > 180  # the same numbers, in nearly the same distribution
+
+
 def test_greedy_rows_are_greedy_beside_drawn_ones() -> None:
     calls = [call(str(i), temperature=0 if i % 2 else 9.0) for i in range(40)]
     drawn = chosen(calls)

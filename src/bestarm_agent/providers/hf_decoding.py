@@ -30,7 +30,9 @@ _SPARE_TOKENS = 4
 class RowSampler:
     """Chooses each row's next token and makes it the likeliest; a logits processor.
 
-    The numbers drawn are keyed by the request's content and seed: the same request, the same draws.
+    The numbers drawn are keyed by the prompt and the seed: the same request, the same reply. And
+    candidates that differ in temperature alone draw with the same numbers, which takes noise out of
+    comparing them.
 
     Args:
         calls: one per row.
@@ -155,6 +157,11 @@ def _uniforms(calls: Sequence[Call]) -> NDArray[np.float64]:
             continue
         if sampling.seed not in streams:
             streams[sampling.seed] = KeyedRandom(sampling.seed, "hf sampling")
-        key = int(digest(call.request.as_json(), length=16), 16)
-        uniforms[row] = streams[sampling.seed].at(key).random(uniforms.shape[1])
+        uniforms[row] = streams[sampling.seed].at(_prompt_key(call)).random(uniforms.shape[1])
     return uniforms
+
+
+def _prompt_key(call: Call) -> int:
+    request = call.request
+    messages = [message.as_json() for message in request.messages]
+    return int(digest([request.text, messages], length=16), 16)

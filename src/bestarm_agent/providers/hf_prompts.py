@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
 
 from bestarm_agent.domain.exchange import Request
 from bestarm_agent.providers.hf_folder import ModelFolder
@@ -14,7 +15,6 @@ from bestarm_agent.providers.hf_text import TextCodec
 
 # Tokens that tokenizers put around a text: BOS, EOS, a leading space, and some to spare.
 _SPECIAL_TOKENS = 8
-_FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PromptBounds:
 
 
 def most_tokens(text: str) -> int:
-    """Most tokens that a text can have: its bytes, also after the normalisation tokenizers do.
+    """Most tokens that a text can have: its bytes, after whatever normalisation tokenizers do.
 
     Example:
         >>> most_tokens("12+34="), most_tokens("½")
@@ -77,5 +77,15 @@ def most_tokens(text: str) -> int:
     """
     if text.isascii():
         return len(text)
-    forms = (text, *(unicodedata.normalize(form, text) for form in _FORMS))
-    return max(len(form.encode()) for form in forms)
+    return sum(count * _most_bytes(char) for char, count in Counter(text).items())
+
+
+@lru_cache(maxsize=8192)
+def _most_bytes(char: str) -> int:
+    """Bytes of a character as it is or decomposed, whichever are more.
+
+    Character by character, since a tokenizer may follow another version of Unicode and decompose
+    only some of them; composing again makes nothing longer.
+    """
+    forms = (char, unicodedata.normalize("NFD", char), unicodedata.normalize("NFKD", char))
+    return max(len(form.encode(errors="surrogatepass")) for form in forms)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bestarm_agent.domain.exchange import Request
-from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
 
 if TYPE_CHECKING:
@@ -83,10 +83,20 @@ class TextCodec:
         return str(text)
 
     def _render(self, request: Request) -> str | ProviderError:
-        if request.text is not None:
-            return request.text
+        """The prompt as one text; an error here must not reach the others of the batch."""
         try:
-            return self.render([(message.role, message.content) for message in request.messages])
+            text = request.text
+            if text is None:
+                text = self.render([(m.role, m.content) for m in request.messages])
+            text.encode()
+            return text
+        except UnicodeEncodeError as error:
+            return ProviderError(
+                f"the prompt for example {request.example} holds {error.object[error.start]!r}, "
+                "half of a character, which no tokenizer takes; correct the example",
+                kind=FailureKind.BAD_REQUEST,
+                blame=Blame.HARNESS,
+            )
         except Exception as error:  # templates raise what they like
             roles = ", ".join(message.role for message in request.messages)
             return failure(
@@ -104,10 +114,7 @@ class TextCodec:
         if not texts:
             return []
         encoded = self._tokenizer(
-            texts,
-            add_special_tokens=adds_special,
-            return_attention_mask=False,
-            return_token_type_ids=False,
+            texts, add_special_tokens=adds_special, return_attention_mask=False
         )
         return list(encoded["input_ids"])
 
