@@ -76,17 +76,68 @@ def test_catching_up_in_any_steps_is_the_same(seed: int, cuts: list[int], kind: 
     assert steps.wealth(0, 1) == pytest.approx(once.wealth(0, 1), rel=1e-6)
 
 
-def test_a_leader_eliminates_who_it_beats_and_no_other() -> None:
+def test_a_leader_beats_who_is_worse_and_no_other() -> None:
     rng = np.random.default_rng(0)
     values = correlated(rng, 200, [0.0, 0.0, 0.15, 0.2])
     pairs = PairedSequences(4, 200, alpha=0.05)
     for row in range(4):
         feed(pairs, row, values[row, :120])
-    assert pairs.challenge(0).tolist() == [False, False, True, True]
-    assert pairs.eliminated.tolist() == [False, False, True, True]
-    assert pairs.eliminated_by.tolist() == [-1, -1, 0, 0]
-    assert pairs.challenge(1).tolist() == [False] * 4  # the eliminated are left alone
-    assert pairs.eliminated_by.tolist() == [-1, -1, 0, 0]
+    assert pairs.beaten_by(0).tolist() == [False, False, True, True]
+    assert pairs.beaten_by(1).tolist() == [False, False, True, True]
+    assert pairs.beaten_by(0, among=np.arange(4) == 2).tolist() == [False, False, True, False]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), cuts=st.lists(st.integers(0, 60), max_size=6))
+def test_who_is_beaten_does_not_depend_on_when_it_was_asked(seed: int, cuts: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    values = correlated(rng, 60, [0.0, 0.06, 0.1], noise=0.1)
+    once, often = PairedSequences(3, 80, 0.3), PairedSequences(3, 80, 0.3)
+    for row in range(3):
+        feed(once, row, values[row])
+    for start, stop in zip([0, *sorted(cuts)], [*sorted(cuts), 60], strict=True):
+        for row in range(3):
+            feed(often, row, values[row, start:stop], start)
+        often.beaten_by(start % 3, among=np.arange(3) != stop % 3)
+    for leader in range(3):
+        assert often.beaten_by(leader).tolist() == once.beaten_by(leader).tolist()
+
+
+def test_who_was_beaten_once_stays_beaten() -> None:
+    pairs = PairedSequences(2, 500, alpha=0.05)
+    feed(pairs, 0, np.repeat([1.0, 0.0], [30, 25]))
+    feed(pairs, 1, np.repeat([0.0, 1.0], [30, 25]))
+    assert pairs.wealth(0, 1) < 1 / 0.05  # by now; on the way it was higher
+    assert pairs.beaten_by(0).tolist() == [False, True]
+
+
+def test_the_shortfall_by_hand() -> None:
+    """Least e such that a wager against "mean z <= (1 - e) / 2" wins, z = 1/2: here by a scan."""
+    pairs = PairedSequences(3, 300, alpha=0.1)
+    for row in range(2):
+        feed(pairs, row, np.linspace(0, 1, 200))
+    found = pairs.shortfall(0, 1)
+    wins = []
+    for lead in np.arange(0, 1, 2**-11):
+        wager = Wager((1 - lead) / 2, bet_grid(300, 0.05), 300)
+        wager.extend(np.full(200, 0.5))
+        wins.append(wager.wealth >= 20)
+    assert wins == sorted(wins)
+    assert found == pytest.approx(wins.index(True) * 2**-11, abs=2**-11)
+    assert 0 < found < 1 / 3  # below what is certain
+    assert pairs.shortfall(0, 1, least=found) == found
+    assert pairs.shortfall(0, 1, least=0.4) == 0.4
+    assert pairs.shortfall(0, 2) == 1.0
+
+
+def test_the_shortfall_vanishes_where_a_row_is_beaten() -> None:
+    values = correlated(np.random.default_rng(9), 200, [0.0, 0.2])
+    pairs = PairedSequences(2, 200, alpha=0.05)
+    for row in range(2):
+        feed(pairs, row, values[row, :100])
+    assert pairs.beaten_by(0)[1]
+    assert pairs.shortfall(0, 1) == 0.0
+    assert pairs.shortfall(1, 0) > 0.15
 
 
 def test_pairing_needs_fewer_examples_than_separate_intervals() -> None:
@@ -99,7 +150,7 @@ def test_pairing_needs_fewer_examples_than_separate_intervals() -> None:
             value = float(values[row, example])
             pairs.push(row, example, value, value)
             separate.push(row, example, value, value)
-        if pairs.challenge(0)[1]:
+        if pairs.beaten_by(0)[1]:
             needs.setdefault("paired", example)
         if separate.lower[0] > separate.upper[1]:
             needs.setdefault("separate", example)
@@ -112,8 +163,8 @@ def test_equal_rows_are_never_separated_even_when_all_is_seen() -> None:
     pairs = PairedSequences(2, 100, alpha=0.3)
     feed(pairs, 0, values)
     feed(pairs, 1, np.roll(values, 1))
-    assert not pairs.challenge(0).any()
-    assert not pairs.challenge(1).any()
+    assert not pairs.beaten_by(0).any()
+    assert not pairs.beaten_by(1).any()
 
 
 def test_the_smallest_lead_is_certain_when_all_is_seen() -> None:
@@ -124,7 +175,7 @@ def test_the_smallest_lead_is_certain_when_all_is_seen() -> None:
     feed(pairs, 0, values)
     feed(pairs, 1, worse)
     assert pairs.wealth(0, 1) == math.inf
-    assert pairs.challenge(0).tolist() == [False, True]
+    assert pairs.beaten_by(0).tolist() == [False, True]
 
 
 def test_a_margin_lets_near_ties_go() -> None:
@@ -134,18 +185,18 @@ def test_a_margin_lets_near_ties_go() -> None:
     for pairs in (strict, lenient):
         for row in range(2):
             feed(pairs, row, values[row, :200])
-    assert strict.challenge(0).tolist() == [False, False]
-    assert lenient.challenge(0).tolist() == [False, True]
-    assert lenient.challenge(1).tolist() == [True, False]  # each within the margin of the other
+    assert strict.beaten_by(0).tolist() == [False, False]
+    assert lenient.beaten_by(0).tolist() == [False, True]
+    assert lenient.beaten_by(1).tolist() == [True, False]  # each within the margin of the other
 
 
 def test_state_grows_with_the_leaders_not_with_the_pairs() -> None:
     pairs = PairedSequences(300, 50, 0.05)
     for row in range(300):
         feed(pairs, row, np.full(2, 0.5))
-    pairs.challenge(7)
-    pairs.challenge(8)
-    assert sum(len(c.wagers) for c in pairs._challengers.values()) == 2 * 299
+    pairs.beaten_by(7)
+    pairs.beaten_by(8)
+    assert sum(len(duels.wagers) for duels in pairs._duels.values()) == 2 * 299
 
 
 def test_void_cells_count_at_their_worst_for_the_challenger() -> None:
@@ -194,10 +245,9 @@ def test_the_best_row_is_lost_at_most_at_level_alpha(noise: float, check_rate: R
         values = np.clip(values, 0, 1)[:, rng.permutation(60)]
         best = int(np.argmax(values.mean(axis=1).round(12)))
         pairs, seen, total = PairedSequences(5, 60, 0.2), np.zeros(5, int), np.zeros(5)
+        beaten = np.zeros(5, dtype=bool)
         for _ in range(120):
-            index = np.where(
-                pairs.eliminated | (seen == 60), -1, total / (seen + 0.1) + 1 / (seen + 1)
-            )
+            index = np.where(beaten | (seen == 60), -1, total / (seen + 0.1) + 1 / (seen + 1))
             row = int(np.argmax(index))
             if index[row] < 0:
                 break
@@ -205,8 +255,8 @@ def test_the_best_row_is_lost_at_most_at_level_alpha(noise: float, check_rate: R
             pairs.push(row, int(seen[row]), value, value)
             seen[row] += 1
             total[row] += value
-            pairs.challenge(int(np.argmax(total / np.maximum(seen, 1))))
-        lost += bool(pairs.eliminated[best])
+            beaten |= pairs.beaten_by(int(np.argmax(total / np.maximum(seen, 1))))
+        lost += bool(beaten[best])
     check_rate(lost, 400, 0.2)
 
 
@@ -222,7 +272,7 @@ def test_two_equal_rows_against_each_other(check_rate: RateCheck) -> None:
         for example in range(80):
             pairs.push(0, example, x[example], x[example])
             pairs.push(1, example, y[example], y[example])
-            if pairs.challenge(1)[0]:
+            if pairs.beaten_by(1)[0]:
                 lost += 1
                 break
     check_rate(lost, 600, 0.2)
@@ -276,6 +326,5 @@ def test_values_are_checked() -> None:
 @pytest.mark.parametrize("n_rows", [0, 1])
 def test_nobody_to_beat(n_rows: int) -> None:
     pairs = PairedSequences(n_rows, 10, 0.1)
-    assert pairs.eliminated.shape == (n_rows,)
     if n_rows:
-        assert pairs.challenge(0).tolist() == [False]
+        assert pairs.beaten_by(0).tolist() == [False]

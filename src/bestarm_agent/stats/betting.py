@@ -118,6 +118,23 @@ class Wager:
 
     def extend(self, values: NDArray[np.float64]) -> None:
         """Take several draws, in order; equal to pushing them one by one, and faster."""
+        logs = self._take(values).sum(axis=1).tolist()
+        self._wealths = [
+            wealth * math.exp(min(log, 600.0))
+            for wealth, log in zip(self._wealths, logs, strict=True)
+        ]
+        self._settle()
+
+    def climb(self, values: NDArray[np.float64]) -> float:
+        """Take one or more draws, in order, and return the highest wealth on the way."""
+        logs = np.minimum(np.cumsum(self._take(values), axis=1), 600.0)
+        paths = np.array(self._wealths)[:, None] * np.exp(logs)
+        self._wealths = paths[:, -1].tolist()
+        self._settle()
+        return max(float(paths.mean(axis=0).max()), self.wealth)
+
+    def _take(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Count draws in; return (bets, draws) logarithms of what they multiply the wealths by."""
         if self._size is None:
             fair, growth = np.full(len(values), self._mean), np.ones(len(values))
         else:
@@ -128,12 +145,7 @@ class Wager:
         self.n += len(values)
         self.total += float(values.sum())
         stakes = np.minimum(np.multiply.outer(self._bets, np.sqrt(fair) * growth), _MAX_STAKE)
-        logs = np.log1p(stakes * (values / fair - 1.0)).sum(axis=1).tolist()
-        self._wealths = [
-            wealth * math.exp(min(log, 600.0))
-            for wealth, log in zip(self._wealths, logs, strict=True)
-        ]
-        self._settle()
+        return np.log1p(stakes * (values / fair - 1.0))
 
     def _settle(self) -> None:
         self.wealth = sum(self._wealths) / len(self._bets)

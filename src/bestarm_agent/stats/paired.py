@@ -8,9 +8,10 @@ e-process for "a beats b", however the lengths came about.
 
 Union: the best row b* is lost only if some a "beats" it, and only K - 1 of the K (K - 1) ordered
 pairs end in b*. So a pair decides at wealth (K - 1) / alpha, and the best survives with probability
-at least 1 - alpha, over all pairs and times.
+at least 1 - alpha, over all pairs and times. What is decided depends on the values seen and on
+nothing else: not on when, or how often, anybody asked.
 
-State: a pair has one only once somebody asks for it. ``challenge(leader)`` opens the leader's pairs
+State: a pair has one only once somebody asks for it. ``beaten_by(leader)`` opens the leader's pairs
 and catches up with what came since, so the cost is that of the leaders there were, not K^2.
 
 Assumption that breaks it: an order that depends on scores.
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 from bestarm_agent.stats.betting import LowerBound, Wager, bet_grid
 
 _FEW = 12  # draws up to which pushing one by one is faster than a vector
+_FINE = 2.0**-11  # to which a shortfall is rounded upwards
 
 
 class PairedSequences:
@@ -39,13 +41,9 @@ class PairedSequences:
     Args:
         n_rows: K >= 0.
         n_examples: N >= 1, size of the population; all of one shared order.
-        alpha: probability with which the best row may ever be eliminated, in (0, 1).
+        alpha: probability with which the best row may ever be beaten, in (0, 1).
         margin: in [0, 1). The hypothesis that a wager attacks is "mean of a <= mean of b - margin";
             a positive margin lets rows go that are better by less.
-
-    Attributes:
-        eliminated: (K,) whether some challenger was ever shown to beat the row.
-        eliminated_by: (K,) that challenger, the first one; -1 where there is none.
 
     Raises:
         ValueError: an argument is out of range.
@@ -55,7 +53,7 @@ class PairedSequences:
         >>> for example in range(25):
         ...     pairs.push(0, example, 1.0, 1.0)
         ...     pairs.push(1, example, 0.0, 0.0)
-        >>> pairs.challenge(0)
+        >>> pairs.beaten_by(0)
         array([False,  True])
     """
 
@@ -64,8 +62,6 @@ class PairedSequences:
             raise ValueError(f"alpha must be in (0, 1), got {alpha}")
         if not 0.0 <= margin < 1.0:
             raise ValueError(f"margin must be in [0, 1), got {margin}")
-        self.eliminated: NDArray[np.bool_] = np.zeros(n_rows, dtype=bool)
-        self.eliminated_by: NDArray[np.int64] = np.full(n_rows, -1)
         self._size = n_examples
         self._enough = max(1, n_rows - 1) / alpha
         self._null = (1.0 - margin) / 2.0
@@ -75,7 +71,7 @@ class PairedSequences:
         self._low = [array("d") for _ in range(n_rows)]
         self._high = [array("d") for _ in range(n_rows)]
         self._length = np.zeros(n_rows, dtype=np.int64)
-        self._challengers: dict[int, _Challenger] = {}
+        self._duels: dict[int, _Duels] = {}
 
     def push(self, row: int, example: int, low: float, high: float) -> None:
         """Feed the row's next value along the shared order, known to lie in [low, high].
@@ -99,44 +95,55 @@ class PairedSequences:
         self._high[row].append(high)
         self._length[row] = place + 1
 
-    def challenge(self, leader: int) -> NDArray[np.bool_]:
-        """Say which rows ``leader`` itself is shown to beat, and mark them as eliminated.
+    def beaten_by(self, leader: int, among: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+        """Say which rows ``leader`` is shown to beat.
 
-        Rows that were eliminated before are left alone unless there is a margin (being beaten
-        within a margin is not transitive, so then the winner must beat each row itself).
+        Args:
+            leader: the row that is thought to be the best.
+            among: (K,) rows to look at; None means all. Fewer rows cost less.
 
         Returns:
-            (K,) mask; a row once in it stays in it.
+            (K,) mask, within ``among``; a row once in it stays in it.
         """
-        challenger = self._challenger(leader)
+        duels = self._duels_of(leader)
         common = np.minimum(self._length, self._length[leader])
-        behind = (common > challenger.judged) & ~challenger.beaten
-        if self._null == 0.5:
-            behind &= ~self.eliminated
-        behind[leader] = False
-        for other in np.flatnonzero(behind).tolist():
-            if self.wealth(leader, other) >= self._enough:
-                challenger.beaten[other] = True
-                if not self.eliminated[other]:
-                    self.eliminated[other] = True
-                    self.eliminated_by[other] = leader
-        challenger.judged[behind] = common[behind]
-        return challenger.beaten.copy()
+        due = (common > duels.n) & (duels.highest < self._enough)
+        if among is not None:
+            due &= among
+        due[leader] = False
+        for other in np.flatnonzero(due).tolist():
+            self._catch_up(leader, other)
+        beaten: NDArray[np.bool_] = duels.highest >= self._enough
+        return beaten if among is None else beaten & among
 
     def wealth(self, better: int, worse: int) -> float:
         """Return the e-value for "``better`` beats ``worse``" on all common examples, >= 0."""
-        wagers = self._challenger(better).wagers
-        if worse not in wagers:
-            wagers[worse] = Wager(self._null, self._bets, self._size)
-        wager = wagers[worse]
-        stop = int(min(self._length[better], self._length[worse]))
-        fresh = self._differences(better, worse, wager.n, stop)
-        if len(fresh) <= _FEW:
-            for value in fresh.tolist():
-                wager.push(value)
-        else:
-            wager.extend(fresh)
-        return wager.wealth
+        return self._catch_up(better, worse).wealth
+
+    def shortfall(self, leader: int, other: int, least: float = 0.0) -> float:
+        """Bound by how much ``other`` may be better than ``leader``, at the level of decisions.
+
+        As with ``beaten_by``, all such bounds against the best row hold together, at all times,
+        with probability at least 1 - ``alpha``: so the leader is within the largest of them of the
+        best row, whoever leads.
+
+        Args:
+            leader: the row that is thought to be the best.
+            other: a row to compare it with.
+            least: in [0, 1), a bound that is good enough; it saves work.
+
+        Returns:
+            The bound in [``least``, 1], rounded upwards.
+        """
+        stop = int(min(self._length[leader], self._length[other]))
+        draws = self._differences(leader, other, 0, stop)
+        low, high = least, 1.0
+        if self._excludes(least, draws):
+            return least
+        while high - low > _FINE:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._excludes(middle, draws) else (middle, high)
+        return high
 
     def difference(self, a: int, b: int, alpha: float) -> tuple[float, float]:
         """Bound the mean of row ``a`` minus that of row ``b``, at level ``alpha`` at all times.
@@ -151,6 +158,33 @@ class PairedSequences:
         """
         return self._least_difference(a, b, alpha / 2), -self._least_difference(b, a, alpha / 2)
 
+    def _catch_up(self, better: int, worse: int) -> Wager:
+        """Feed a pair's wager what came since, and note its highest wealth on the way.
+
+        By Ville's inequality the highest wealth is as good as the last one.
+        """
+        duels = self._duels_of(better)
+        wager = duels.wagers.get(worse) or Wager(self._null, self._bets, self._size)
+        duels.wagers[worse] = wager
+        stop = int(min(self._length[better], self._length[worse]))
+        fresh = self._differences(better, worse, wager.n, stop)
+        highest = wager.wealth
+        if len(fresh) > _FEW:
+            highest = max(highest, wager.climb(fresh))
+        else:
+            for value in fresh.tolist():
+                wager.push(value)
+                highest = max(highest, wager.wealth)
+        duels.n[worse] = stop
+        duels.highest[worse] = max(highest, float(duels.highest[worse]))
+        return wager
+
+    def _excludes(self, lead: float, draws: NDArray[np.float64]) -> bool:
+        """Whether the second row is shown not to be better by ``lead`` or more."""
+        wager = Wager((1.0 - lead) / 2.0, self._bets, self._size)
+        wager.extend(draws)
+        return wager.wealth >= self._enough
+
     def _least_difference(self, a: int, b: int, alpha: float) -> float:
         bound = LowerBound(alpha, bet_grid(self._size, alpha), self._size)
         stop = int(min(self._length[a], self._length[b]))
@@ -164,10 +198,10 @@ class PairedSequences:
         high = np.array(self._high[b][start:stop])
         return np.asarray((1.0 + low - high) / 2.0)
 
-    def _challenger(self, row: int) -> _Challenger:
-        if row not in self._challengers:
-            self._challengers[row] = _Challenger(len(self.eliminated))
-        return self._challengers[row]
+    def _duels_of(self, row: int) -> _Duels:
+        if row not in self._duels:
+            self._duels[row] = _Duels(len(self._length))
+        return self._duels[row]
 
     def _append(self, example: int) -> None:
         if not 0 <= example < self._size:
@@ -178,12 +212,12 @@ class PairedSequences:
         self._order.append(example)
 
 
-class _Challenger:
+class _Duels:
     """What is known of one row's duels with the others."""
 
-    __slots__ = ("beaten", "judged", "wagers")
+    __slots__ = ("highest", "n", "wagers")
 
     def __init__(self, n_rows: int) -> None:
         self.wagers: dict[int, Wager] = {}
-        self.judged: NDArray[np.int64] = np.zeros(n_rows, dtype=np.int64)  # at how many examples
-        self.beaten: NDArray[np.bool_] = np.zeros(n_rows, dtype=bool)
+        self.n: NDArray[np.int64] = np.zeros(n_rows, dtype=np.int64)  # common examples counted in
+        self.highest: NDArray[np.float64] = np.zeros(n_rows)  # wealth at any time so far
