@@ -4,66 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 import pytest
 
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
-from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.schedule.caller import Attempts, BudgetEndedError, Caller, RetryPolicy
 from bestarm_agent.schedule.gate import Gate, Slot
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.schedule.waits import WaitBoard
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+from tests.runs import Actor
 
 BOUND = Spend(calls=1, tokens=100, usd_nanos=1000)
 ANSWER = Reply("42", usage=Usage(input=7, output=3), usd_nanos=50)
-
-
-class Scripted:
-    """Answers with a script of replies, errors and exceptions."""
-
-    name = "scripted"
-
-    def __init__(self, script: Sequence[Reply | Exception | float]) -> None:
-        self.script = list(script)
-        self.sent_at: list[float] = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        return None
-
-    def check(self, model: str) -> None:
-        return None
-
-    def capabilities(self, model: str) -> Capabilities:
-        return Capabilities(frozenset())
-
-    def fingerprint(self, model: str) -> str:
-        return "scripted"
-
-    def bound(self, request: Request) -> Spend:
-        return BOUND
-
-    async def generate(self, request: Request) -> Reply:
-        self.sent_at.append(asyncio.get_running_loop().time())
-        step = self.script.pop(0)
-        if isinstance(step, float):
-            await asyncio.sleep(step)
-            return ANSWER
-        if isinstance(step, Exception):
-            raise step
-        return step
 
 
 def failure(kind: FailureKind, **options: object) -> ProviderError:
@@ -73,13 +28,28 @@ def failure(kind: FailureKind, **options: object) -> ProviderError:
 BUSY = failure(FailureKind.OVERLOADED, transient=True)
 
 
+def scripted(script: Sequence[Reply | Exception | float]) -> Actor:
+    """A provider that follows a script of replies, errors, and seconds before the answer."""
+    sent = list[tuple[float, Request]]()
+
+    def answer(_request: Request, _before: int) -> Reply | Exception:
+        step = script[len(sent) - 1]
+        return ANSWER if isinstance(step, float) else step
+
+    def latency(_request: Request) -> float:
+        step = script[len(sent) - 1]
+        return step if isinstance(step, float) else 0.0
+
+    return Actor("scripted", answer, latency, BOUND, sent)
+
+
 class Scene:
     """One caller with everything around it, and one request to send."""
 
     def __init__(
         self, script: Sequence[Reply | Exception | float], budget: Budget | None = None
     ) -> None:
-        self.provider = Scripted(script)
+        self.provider = scripted(script)
         self.ledger = Ledger(budget or Budget())
         self.board = WaitBoard()
         self.gate = Gate(4)
@@ -105,6 +75,10 @@ class Scene:
             await asyncio.sleep(0.1)
 
 
+def sent_at(scene: Scene) -> list[float]:
+    return [at for at, _ in scene.provider.sent]
+
+
 def test_an_answer_is_booked_at_what_it_cost() -> None:
     scene = Scene([ANSWER])
     assert run_virtual(scene.call()) is ANSWER
@@ -116,7 +90,7 @@ def test_an_answer_is_booked_at_what_it_cost() -> None:
 def test_a_transient_failure_is_repeated_after_a_growing_wait_outside_the_gate() -> None:
     scene = Scene([BUSY, BUSY, ANSWER])
     run_virtual(scene.call())
-    first, second, third = scene.provider.sent_at
+    first, second, third = sent_at(scene)
     assert 0.5 <= second - first <= 1.0
     assert 1.0 <= third - second <= 1.5
     assert scene.attempts.spend == Spend(pulls=1, calls=3, tokens=10, usd_nanos=50)
@@ -128,7 +102,7 @@ def test_a_wait_that_the_provider_asks_for_is_kept() -> None:
     limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=30.0)
     scene = Scene([limited, ANSWER])
     run_virtual(scene.call())
-    assert scene.provider.sent_at[1] - scene.provider.sent_at[0] >= 30.0
+    assert sent_at(scene)[1] - sent_at(scene)[0] >= 30.0
 
 
 def test_a_wait_beyond_all_patience_fails_at_once() -> None:
@@ -136,7 +110,7 @@ def test_a_wait_beyond_all_patience_fails_at_once() -> None:
     scene = Scene([limited, ANSWER])
     with pytest.raises(ProviderError):
         run_virtual(scene.call())
-    assert len(scene.provider.sent_at) == 1
+    assert len(scene.provider.sent) == 1
 
 
 def test_attempts_end() -> None:
@@ -163,7 +137,7 @@ def test_a_retry_that_the_budget_cannot_pay_is_not_sent() -> None:
     scene = Scene([BUSY, ANSWER], Budget(calls=1))
     with pytest.raises(BudgetEndedError):
         run_virtual(scene.call())
-    assert len(scene.provider.sent_at) == 1
+    assert len(scene.provider.sent) == 1
     assert scene.attempts.spend == Spend(pulls=1, calls=1)
 
 
