@@ -16,7 +16,7 @@ import numpy as np
 
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.contenders import Contender
-from bestarm_agent.simulation.matrices import ScoreMatrix
+from bestarm_agent.simulation.matrices import FloatArray, ScoreMatrix
 from bestarm_agent.simulation.replay import Replay, replay
 from bestarm_agent.simulation.world import Conditions, World
 
@@ -149,10 +149,8 @@ def _run_all(
             yield contender, seed, run_one(matrix, contender, seed, plan)
         return
     with TemporaryDirectory(prefix="bestarm-") as folder, _pool(jobs) as pool:
-        path = Path(folder) / "scores.npy"
-        np.save(path, matrix.scores)
-        light = (matrix.names, matrix.costs, matrix.source)
-        futures = {pool.submit(_run_in_worker, path, light, *task, plan): task for task in tasks}
+        stored = _StoredMatrix.save(matrix, Path(folder) / "scores.npy")
+        futures = {pool.submit(_run_in_worker, stored, *task, plan): task for task in tasks}
         try:
             for future in as_completed(futures):
                 yield *futures[future], future.result()
@@ -160,16 +158,27 @@ def _run_all(
             pool.shutdown(cancel_futures=True)
 
 
-def _run_in_worker(
-    path: Path,
-    light: tuple[tuple[str, ...], np.ndarray[tuple[int], np.dtype[np.float64]] | None, str],
-    contender: Contender,
-    seed: int,
-    plan: Plan,
-) -> Replay:
-    """The scores come from a file that all workers map, so that memory does not grow with them."""
-    scores = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    return run_one(ScoreMatrix(scores, *light), contender, seed, plan)
+@dataclass(frozen=True, slots=True)
+class _StoredMatrix:
+    """A matrix whose scores all workers map from one file, so that memory does not grow."""
+
+    path: Path
+    names: tuple[str, ...]
+    costs: FloatArray | None
+    source: str
+
+    @classmethod
+    def save(cls, matrix: ScoreMatrix, path: Path) -> _StoredMatrix:
+        np.save(path, matrix.scores)
+        return cls(path, matrix.names, matrix.costs, matrix.source)
+
+    def open(self) -> ScoreMatrix:
+        scores = np.asarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
+        return ScoreMatrix(scores, self.names, self.costs, self.source)
+
+
+def _run_in_worker(stored: _StoredMatrix, contender: Contender, seed: int, plan: Plan) -> Replay:
+    return run_one(stored.open(), contender, seed, plan)
 
 
 @contextmanager
