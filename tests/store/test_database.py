@@ -138,7 +138,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) ->
         connection.execute("UPDATE meta SET value = '99'")
         connection.commit()
     before = path.read_bytes()
-    refuse(path, StoreVersionError, "schema version 99.*knows 1.*pip install --upgrade")
+    refuse(path, StoreVersionError, "schema version 99.*knows 2.*pip install --upgrade")
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
 
@@ -225,20 +225,20 @@ def test_older_stores_get_the_missing_steps_in_order(
     fill(path)
     steps: list[str] = []
 
-    def second(connection: Connection) -> None:
-        steps.append("second")
+    def next_step(connection: Connection) -> None:
+        steps.append("next")
         add_host(connection)
 
-    def third(connection: Connection) -> None:
-        steps.append("third")
+    def last_step(connection: Connection) -> None:
+        steps.append("last")
         connection.exec_driver_sql("UPDATE runs SET host = 'here'")
 
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, second, third))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, next_step, last_step))
     monkeypatch.setattr(database, "MIGRATIONS", schema.MIGRATIONS)
     check(path)
     check(path)
-    assert steps == ["second", "third"]
-    assert schema_version(path) == "3"
+    assert steps == ["next", "last"]
+    assert schema_version(path) == "4"
     assert columns(path, "runs")[-1] == "host"
 
 
@@ -251,13 +251,26 @@ def test_a_migration_that_fails_changes_nothing(
         patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_host, fail))
         patch.setattr(database, "MIGRATIONS", schema.MIGRATIONS)
         refuse(path, StoreError, "nowhere")
-    assert schema_version(path) == "1"
+    assert schema_version(path) == "2"
     assert "host" not in columns(path, "runs")
     check(path)
 
 
-def test_the_tables_are_those_of_version_1(tmp_path: Path) -> None:
-    """When this fails, a migration is missing, and version 1 has to be frozen in it."""
+def test_a_store_of_version_1_gets_the_table_of_states(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        patch.setattr(database, "MIGRATIONS", schema.MIGRATIONS)
+        fill(path)
+    assert schema_version(path) == "1"
+    assert columns(path, "states") == []
+    check(path)
+    assert schema_version(path) == "2"
+    assert columns(path, "states") == ["name", "version", "payload"]
+
+
+def test_the_tables_are_those_of_version_2(tmp_path: Path) -> None:
+    """When this fails, a migration is missing, and what it changes has to be frozen before."""
     path = tmp_path / "runs.db"
     fill(path)
     assert {table: columns(path, table) for table in schema.tables.tables} == {
@@ -265,4 +278,5 @@ def test_the_tables_are_those_of_version_1(tmp_path: Path) -> None:
         "runs": ["ordinal", "id", "name", "at", "n_events", "n_asked", "n_told", "stopped"],
         "events": ["run_id", "n", "kind", "seq", "payload"],
         "replies": ["key", "payload"],
+        "states": ["name", "version", "payload"],
     }

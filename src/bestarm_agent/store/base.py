@@ -74,7 +74,7 @@ class RunLog(Protocol):
 
 
 class RunStore(Protocol):
-    """Runs and the reply cache that they share.
+    """Runs, the reply cache that they share, and named states with versions.
 
     A run is referred to by its id, its name (the latest run of that name), a unique prefix of its
     id, or "latest". Reading works while other processes write.
@@ -124,6 +124,26 @@ class RunStore(Protocol):
 
     def replies(self) -> AsyncIterator[tuple[str, Reply]]:
         """All cached replies."""
+        ...
+
+    async def get_state(self, name: str) -> tuple[int, bytes] | None:
+        """Look a named state up: its newest version's number and content, or None."""
+        ...
+
+    async def put_state(self, name: str, data: bytes, *, after: int) -> int:
+        """Store a new version of a named state; it is durable on return.
+
+        Args:
+            name: of the state.
+            data: its content.
+            after: the version that it was made from; 0 for the first.
+
+        Returns:
+            The number of the new version, ``after`` + 1.
+
+        Raises:
+            StoreError: ``after`` is not the newest version, for another process stored one.
+        """
         ...
 
     async def close(self) -> None:

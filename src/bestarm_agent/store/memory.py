@@ -13,6 +13,7 @@ from bestarm_agent.store.base import RunInfo
 from bestarm_agent.store.codec import dump_event, dump_reply, load_event, load_reply
 from bestarm_agent.store.listing import Progress, new_run_id, resolve, utc_now
 from bestarm_agent.store.locks import in_use
+from bestarm_agent.store.states import overtaken
 
 
 class MemoryStore:
@@ -26,6 +27,7 @@ class MemoryStore:
         self._now = now
         self._logs: dict[str, MemoryLog] = {}  # in the order of beginning
         self._replies: dict[str, str] = {}
+        self._states: dict[str, tuple[int, bytes]] = {}
 
     async def create(self, name: str) -> MemoryLog:
         """Begin a run with a fresh id; it is listed once its ``Started`` event is flushed."""
@@ -78,6 +80,22 @@ class MemoryStore:
         """All cached replies, by key."""
         for key in sorted(self._replies):
             yield key, load_reply(self._replies[key])
+
+    async def get_state(self, name: str) -> tuple[int, bytes] | None:
+        """Look a named state up: its newest version's number and content, or None."""
+        return self._states.get(name)
+
+    async def put_state(self, name: str, data: bytes, *, after: int) -> int:
+        """Store the version of a named state that follows ``after``.
+
+        Raises:
+            StoreError: ``after`` is not the newest version.
+        """
+        present = self._states[name][0] if name in self._states else 0
+        if present != after:
+            raise overtaken(name, after, present)
+        self._states[name] = (after + 1, data)
+        return after + 1
 
     async def close(self) -> None:
         """Flush and close every log; what the store holds stays readable."""

@@ -8,6 +8,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -57,20 +58,32 @@ replies = Table(
     Column("key", Text, primary_key=True),
     Column("payload", Text, nullable=False),
 )
+states = Table(
+    "states",
+    tables,
+    Column("name", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("payload", LargeBinary, nullable=False),
+)
 
 _VERSION_KEY = "bestarm-agent schema version"
 _LOCK_KEY = 0x62657374_61726D00  # "bestarm": one process migrates a PostgreSQL store at a time
 
 
 def _create_tables(connection: Connection) -> None:
-    """Version 1: the tables above. Freeze a copy of them here when version 2 changes one."""
-    tables.create_all(connection, checkfirst=False)
+    """Version 1: four tables as they stand above. Freeze a copy here when a version changes one."""
+    tables.create_all(connection, tables=[meta, runs, events, replies], checkfirst=False)
     connection.execute(insert(meta).values(key=_VERSION_KEY, value="0"))
+
+
+def _create_states(connection: Connection) -> None:
+    """Version 2: what routers have learnt."""
+    states.create(connection)
 
 
 Migration = Callable[[Connection], None]
 
-MIGRATIONS: tuple[Migration, ...] = (_create_tables,)
+MIGRATIONS: tuple[Migration, ...] = (_create_tables, _create_states)
 """What leads from version i to version i + 1, at index i; version 0 is an empty database."""
 
 

@@ -20,6 +20,7 @@ from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_repl
 from bestarm_agent.store.database import Database, explaining, open_database, writing
 from bestarm_agent.store.listing import Progress, new_run_id, resolve, utc_now
 from bestarm_agent.store.reader import Reader
+from bestarm_agent.store.states import read_state, write_state
 from bestarm_agent.store.writer import GroupWriter
 
 
@@ -155,6 +156,18 @@ class SqlStore:
     def replies(self) -> AsyncIterator[tuple[str, Reply]]:
         """All cached replies, by key."""
         return self._reader.replies()
+
+    async def get_state(self, name: str) -> tuple[int, bytes] | None:
+        """Look a named state up: its newest version's number and content, or None."""
+        return await asyncio.to_thread(read_state, self._database, name)
+
+    async def put_state(self, name: str, data: bytes, *, after: int) -> int:
+        """Store the version of a named state that follows ``after``; durable on return.
+
+        Raises:
+            StoreError: ``after`` is not the newest version, for another process stored one.
+        """
+        return await asyncio.to_thread(write_state, self._database, name, data, after)
 
     async def close(self) -> None:
         """Write what is queued and let go of the store.

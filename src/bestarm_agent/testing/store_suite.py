@@ -379,6 +379,63 @@ class StoreSuite:
 
         self.run(tmp_path, test)
 
+    # states
+
+    def test_a_state_is_there_once_stored(self, tmp_path: Path) -> None:
+        data = bytes(range(256)) * 1000
+
+        async def write(store: RunStore) -> None:
+            assert await store.get_state("router") is None
+            assert await store.put_state("router", data, after=0) == 1
+            assert await store.get_state("router") == (1, data)
+
+        async def read(store: RunStore) -> None:
+            assert await store.get_state("router") == (1, data)
+            assert await store.get_state("other") is None
+
+        self.run(tmp_path, write)
+        self.run(tmp_path, read)
+
+    def test_versions_count_up_by_name(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            for version in range(25):
+                assert await store.put_state("a", b"%d" % version, after=version) == version + 1
+            assert await store.put_state("b", b"", after=0) == 1
+            assert await store.get_state("a") == (25, b"24")
+            assert await store.get_state("b") == (1, b"")
+
+        self.run(tmp_path, test)
+
+    @pytest.mark.parametrize("after", [0, 1, 3])
+    def test_a_state_is_not_overwritten_by_who_did_not_see_it(
+        self, tmp_path: Path, after: int
+    ) -> None:
+        async def test(store: RunStore) -> None:
+            for version in range(2):
+                await store.put_state("router", b"%d" % version, after=version)
+            with pytest.raises(StoreError, match=rf"at version 2, not at {after}.*open it again"):
+                await store.put_state("router", b"late", after=after)
+            assert await store.get_state("router") == (2, b"1")
+
+        self.run(tmp_path, test)
+
+    def test_of_many_that_store_at_once_one_succeeds(self, tmp_path: Path) -> None:
+        async def attempt(store: RunStore, data: bytes) -> bool:
+            try:
+                await store.put_state("router", data, after=0)
+            except StoreError:
+                return False
+            return True
+
+        async def test(store: RunStore) -> None:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(attempt(store, b"%d" % i)) for i in range(8)]
+            won = [i for i, task in enumerate(tasks) if task.result()]
+            assert len(won) == 1
+            assert await store.get_state("router") == (1, b"%d" % won[0])
+
+        self.run(tmp_path, test)
+
 
 async def begin(store: RunStore, name: str = "study") -> RunLog:
     """A new run that has durably started."""
