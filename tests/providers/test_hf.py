@@ -353,11 +353,12 @@ def test_an_aborted_engine_ends_at_the_next_token(models: Path) -> None:
 def test_one_provider_serves_several_sittings(models: Path) -> None:
     provider = provider_of(models)
 
-    async def sitting() -> str:
+    async def sitting() -> list[str]:
         async with provider:
-            return (await provider.generate(plain("counting", "a"))).text
+            replies = await answer_all(provider, [plain("counting", "a")] * 3)
+            return [reply.text for reply in replies]
 
-    assert [asyncio.run(sitting()) for _ in range(2)] == ["bcdefghi"] * 2
+    assert [asyncio.run(sitting()) for _ in range(2)] == [["bcdefghi"] * 3] * 2
 
 
 def test_a_provider_that_was_not_entered_says_so(models: Path) -> None:

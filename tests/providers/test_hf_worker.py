@@ -37,7 +37,7 @@ class Cardboard:
                     break
         if "bug" in texts:
             raise KeyError("a bug")
-        return [self._result(text) for text in texts]
+        return [self._result(text) for text in texts if text != "forgotten"]
 
     def abort(self) -> None:
         self.aborted.set()
@@ -174,6 +174,18 @@ def test_a_bug_fails_its_batch_and_no_other() -> None:
             assert "KeyError('a bug')" in str(error)
         assert results[0] is not results[1]
         assert (await worker.submit(call("b"))).text == "B"
+        await worker.close()
+
+    run(main())
+
+
+def test_an_engine_that_forgets_a_call_leaves_nobody_waiting() -> None:
+    async def main() -> None:
+        worker = worker_of(Cardboard)
+        first, second = await outcomes(worker, ["a", "forgotten"])
+        assert isinstance(first, Reply)
+        assert isinstance(second, ProviderError)
+        assert second.kind is FailureKind.INTERNAL
         await worker.close()
 
     run(main())

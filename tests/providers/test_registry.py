@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bestarm_agent.catalog import Catalog
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.registry import adapter_names, create_provider
 
@@ -26,6 +27,18 @@ def test_a_provider_may_have_another_name_than_its_adapter(tmp_path: Path) -> No
     (tmp_path / "r.jsonl").write_text('{"candidate": "a", "example": "1", "text": ""}\n')
     provider = create_provider("tape", {"path": "r.jsonl"}, tmp_path, adapter="replay")
     assert provider.name == "tape"
+
+
+@pytest.mark.parametrize("name", adapter_names())
+def test_the_catalogue_declares_what_adapters_understand(name: str, tmp_path: Path) -> None:
+    entry = Catalog().shipped("providers", name).data
+    assert isinstance(entry["options"], dict)
+    (tmp_path / "r.jsonl").write_text('{"candidate": "a", "example": "1", "text": ""}\n')
+    given = {"path": "r.jsonl"} if name == "replay" else {}
+    provider = create_provider(
+        name, {**entry["options"], **given}, tmp_path, adapter=str(entry["adapter"])
+    )
+    assert provider.name == name
 
 
 def test_building_a_provider_imports_no_sdk() -> None:

@@ -101,7 +101,7 @@ class HfProvider:
         self._bounds = PromptBounds()
         self._workers: dict[str, ModelWorker] = {}
         self._residency: Residency | None = None
-        self._hiring = asyncio.Lock()  # a model is looked up, and downloaded, once
+        self._hiring = asyncio.Lock()
         self._terms = Terms(
             max_batch=options.max_batch,
             max_batch_tokens=options.max_batch_tokens,
@@ -117,6 +117,7 @@ class HfProvider:
         await asyncio.to_thread(import_transformers)
         n_turns = max(1, available_cores() // (self._options.threads or 1))
         self._residency = Residency(self._models.memory_cap, n_turns)
+        self._hiring = asyncio.Lock()  # a model is looked up, and downloaded, once
         return self
 
     async def __aexit__(

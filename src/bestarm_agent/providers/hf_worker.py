@@ -189,13 +189,12 @@ class ModelWorker:
                 return
 
     async def _run_batch(self, jobs: list[Job]) -> None:
-        engine = self._engine
-        if not jobs or engine is None:
+        if not jobs:
             return
+        calls = [job.call for job in jobs]
         try:
-            results, seconds = await self._in_thread(
-                partial(self._timed, engine, [job.call for job in jobs])
-            )
+            results, seconds = await self._in_thread(partial(self._timed, calls))
+            self._settle(jobs, results, seconds)
         except asyncio.CancelledError:
             for job in jobs:
                 job.reply.cancel()
@@ -203,14 +202,12 @@ class ModelWorker:
         except Exception as error:
             reason = f"model {self.model} failed on {len(jobs)} calls: {error!r}"
             _fail(jobs, failure(FailureKind.INTERNAL, reason))
-            return
-        self._settle(jobs, results, seconds)
 
-    def _timed(
-        self, engine: Engine, calls: Sequence[Call]
-    ) -> tuple[list[Generation | ProviderError], float]:
+    def _timed(self, calls: Sequence[Call]) -> tuple[list[Generation | ProviderError], float]:
+        if self._engine is None:
+            raise RuntimeError("the model is not loaded")
         start = self._terms.clock()
-        return engine.generate(calls), self._terms.clock() - start
+        return self._engine.generate(calls), self._terms.clock() - start
 
     def _settle(
         self, jobs: list[Job], results: list[Generation | ProviderError], seconds: float

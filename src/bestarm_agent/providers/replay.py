@@ -30,7 +30,7 @@ class ReplayOptions(BaseModel):
     Attributes:
         path: file of records, relative to the study; ``replay_files`` says what it holds.
         latency_seconds: how long a call takes whose record does not say, or says 0.
-        speed: how many times faster than recorded the answers come; ``inf`` for at once.
+        speed: how many times faster than recorded the answers come; "inf" for at once.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
