@@ -107,7 +107,7 @@ class NaivePooling(UcbE):
             return seen
         n_scored, total, _, _ = self.table.tally(candidate)
         predicted = self._predicted[candidate]
-        if np.isnan(predicted) or n_scored == self.table.n_examples:
+        if np.isnan(predicted) or n_scored in (0, self.table.n_examples):
             return seen
         return float((total + predicted) / self.table.n_examples)
 
