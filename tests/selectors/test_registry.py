@@ -28,6 +28,14 @@ def test_parameters_reach_the_rule() -> None:
     assert selector.eta == 3
 
 
+def test_keywords_that_a_rule_passes_on_are_known() -> None:
+    known = selector_params("ucb-e-lrf")
+    assert {"bonus", "eta", "batch", "rank", "ridge"} <= set(known)
+    make_selector("ucb-e-lrf", PROBLEM, bonus="unobserved", batch=2, ridge=0.1, members=4)
+    with pytest.raises(ValueError, match="no parameter 'membres'; did you mean `members`"):
+        make_selector("ucb-e-lrf", PROBLEM, membres=4)
+
+
 def test_a_number_may_be_left_out_where_null_is_allowed() -> None:
     assert make_selector("lucb", PROBLEM, delta=None).name == "lucb"
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.intervals import AskOrderIntervals
+from bestarm_agent.selectors.paired_intervals import PairedIntervals
 from bestarm_agent.selectors.table import ScoreTable
 from bestarm_agent.selectors.types import (
     Ask,
@@ -47,6 +48,9 @@ class Selector(ABC):
             every stopping time, and only then may they stop a run.
         anytime: whether the rule asks the same pairs whatever ``Problem.budget`` is. A rule that
             plans for a budget sets False: its answer is meant for the end of that budget.
+        common_examples: whether all candidates take their examples from one random order, drawn
+            before any score is seen (``SharedOrder``). Then they are also compared in pairs, which
+            needs far fewer examples. Set before ``Selector.__init__`` if it depends on arguments.
         top_k: how many candidates are wanted; 1 unless the rule looks for a set.
         problem: what the selector was told at the start; ``budget`` may have grown.
         table: everything asked and told so far; read only for callers.
@@ -55,6 +59,7 @@ class Selector(ABC):
     name: ClassVar[str]
     exogenous: ClassVar[bool] = True
     anytime: ClassVar[bool] = True
+    common_examples: bool = False
     top_k: int = 1
 
     def __init__(self, problem: Problem) -> None:
@@ -64,7 +69,7 @@ class Selector(ABC):
         self._ties = KeyedRandom(problem.seed, "ties")
         self._tie_ranks = self._ties.at(0).random(problem.n_candidates)
         self._generations = [problem.n_examples]  # examples that joined together
-        self._intervals = AskOrderIntervals(self.table, self._generations, problem)
+        self._intervals = self._new_intervals()
         self._open = np.full(problem.n_candidates, True)
         self._separated: bool | None = None  # None: to be worked out again
 
@@ -188,6 +193,20 @@ class Selector(ABC):
             guarantee=self._guarantee(),
         )
 
+    def margin(self) -> float:
+        """Bound how far the leading candidate is from the best one, at ``problem.confidence``.
+
+        Returns:
+            The smallest distance in [0, 1] within which its mean is shown to be of the highest
+            mean, under the guarantee of ``best``.
+
+        Raises:
+            ValueError: there is no candidate.
+        """
+        best = self.best().best
+        lower, upper = self._bounds()
+        return self._intervals.margin(best, self._rivals(best), upper - lower[best])
+
     def ranking(self) -> list[int]:
         """Candidates by falling estimate, those without one last, ties at random.
 
@@ -232,7 +251,7 @@ class Selector(ABC):
         """(K,) point estimates in [0, 1]; NaN where nothing is known."""
         return self.table.mean()
 
-    def _draw_unseen(self, candidate: int, rng: np.random.Generator) -> tuple[int, float]:
+    def draw_unseen(self, candidate: int, rng: np.random.Generator) -> tuple[int, float]:
         """Draw one of a candidate's unseen examples uniformly; return it and its propensity."""
         n_unseen = self.table.n_unseen_of(candidate)
         row = self.table.cells[candidate]
@@ -253,10 +272,14 @@ class Selector(ABC):
 
     def _tied_with(self, best: int) -> tuple[int, ...]:
         """The candidates that ``best`` is not shown to beat."""
+        return tuple(int(i) for i in np.flatnonzero(self._rivals(best)))
+
+    def _rivals(self, best: int) -> BoolArray:
+        """(K,) mask of those whose interval reaches ``best``'s, and who are not beaten in pairs."""
         lower, upper = self._bounds()
-        reach = upper >= lower[best]
+        reach: BoolArray = upper >= lower[best]
         reach[best] = False
-        return tuple(int(i) for i in np.flatnonzero(reach))
+        return reach & ~self._intervals.beaten_by(best, reach)
 
     def _is_separated(self) -> bool:
         """Whether the run may stop because the best are known; only valid intervals may do that."""
@@ -268,9 +291,9 @@ class Selector(ABC):
 
     def _stands_apart(self) -> bool:
         """Whether each of the top candidates is shown to beat all others."""
-        ranking, (lower, upper) = self.ranking(), self._bounds()
+        ranking = self.ranking()
         chosen, others = ranking[: self.top_k], ranking[self.top_k :]
-        return not others or bool(lower[chosen].min() > upper[others].max())
+        return not others or not any(self._rivals(one)[others].any() for one in chosen)
 
     def _register(self, ask: Ask) -> None:
         self.table.ask(ask)
@@ -278,8 +301,14 @@ class Selector(ABC):
         self._open[candidate] = self.table.n_unseen_of(candidate) > 0
         self._asked(ask)
 
+    def _new_intervals(self) -> AskOrderIntervals:
+        track = self.problem.track_intervals and self.exogenous
+        confidence = self.problem.confidence if track else None
+        kind = PairedIntervals if self.common_examples else AskOrderIntervals
+        return kind(self.table, self._generations, confidence)
+
     def _regrow(self) -> None:
-        self._intervals = AskOrderIntervals(self.table, self._generations, self.problem)
+        self._intervals = self._new_intervals()
         self._open = self.table.n_unseen > 0
         self._separated = None
         self._grown()

@@ -32,6 +32,7 @@ class FilledSubset(Selector):
     """
 
     name: ClassVar[str] = "filled-subset"
+    common_examples: bool = True
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bestarm_agent.selectors.table import ScoreTable
-from bestarm_agent.selectors.types import FloatArray, Problem, State
+from bestarm_agent.selectors.types import BoolArray, FloatArray, State
 from bestarm_agent.stats.sequences import PopulationSequences
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
@@ -24,18 +24,20 @@ class AskOrderIntervals:
         table: what was asked and told so far.
         generations: numbers of examples that joined together; examples are drawn uniformly within
             each generation, hence one stratum for each.
-        problem: gives the joint confidence, and whether to compute intervals at all.
+        confidence: joint level in (0, 1); None leaves every interval at [0, 1], at no cost.
     """
 
-    def __init__(self, table: ScoreTable, generations: Sequence[int], problem: Problem) -> None:
+    def __init__(
+        self, table: ScoreTable, generations: Sequence[int], confidence: float | None
+    ) -> None:
         n_rows = table.n_candidates
         self._table = table
         self._prefix = [0] * n_rows  # trials already fed in, per row
         self._sequences: PopulationSequences | None = None
         self.lower: FloatArray = np.zeros(n_rows)
         self.upper: FloatArray = np.ones(n_rows)
-        if problem.track_intervals:
-            alpha = (1 - problem.confidence) / max(1, n_rows)
+        if confidence is not None:
+            alpha = (1 - confidence) / max(1, n_rows)
             self._sequences = PopulationSequences(n_rows, generations, alpha)
             self.lower, self.upper = self._sequences.lower, self._sequences.upper
             for row in range(n_rows):
@@ -51,6 +53,21 @@ class AskOrderIntervals:
         while at < len(seqs) and (known := state[seqs[at]]) != _PENDING:
             score = float(scores[seqs[at]])
             low, high = (0.0, 1.0) if known == _VOID else (score, score)
-            self._sequences.push(row, int(table.example[seqs[at]]), low, high)
+            self._push(row, int(table.example[seqs[at]]), low, high)
             at += 1
         self._prefix[row] = at
+
+    def beaten_by(self, leader: int, among: BoolArray) -> BoolArray:
+        """Which of the (K,) candidates ``among`` the leader is shown to beat, intervals aside."""
+        return np.zeros_like(among)
+
+    def margin(self, leader: int, among: BoolArray, bounds: FloatArray) -> float:
+        """How far the leader can be below the best of the (K,) candidates ``among``, in [0, 1].
+
+        ``bounds`` (K,) says how far it can be below each.
+        """
+        return float(bounds.max(initial=0.0, where=among))
+
+    def _push(self, row: int, example: int, low: float, high: float) -> None:
+        if self._sequences is not None:
+            self._sequences.push(row, example, low, high)

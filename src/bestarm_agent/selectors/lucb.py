@@ -76,7 +76,7 @@ class Lucb(Selector):
             candidate = int(fresh[rng.integers(len(fresh))])  # first, every candidate once
         else:
             candidate = next(who for who in self._critical(allowed) if who is not None)
-        example, propensity = self._draw_unseen(candidate, rng)
+        example, propensity = self.draw_unseen(candidate, rng)
         return Choice(Pair(candidate, example), propensity, "lucb")
 
     def _critical(self, allowed: BoolArray) -> tuple[int | None, int | None]:

@@ -144,6 +144,7 @@ class RoundSelector(Selector):
                 f"selector {self.name!r} plans for a number of pairs, but `budget` is not given;"
                 " set it (in pairs), or take a rule that needs none, such as 'ucb-e' or 'top-two'"
             )
+        self.common_examples = common_examples
         super().__init__(problem)
         self._budget = problem.budget
         self._order = SharedOrder(self.table, problem.seed) if common_examples else None
@@ -189,7 +190,7 @@ class RoundSelector(Selector):
 
     def _draw(self, candidate: int, rng: np.random.Generator) -> tuple[int, float]:
         if self._order is None:
-            return self._draw_unseen(candidate, rng)
+            return self.draw_unseen(candidate, rng)
         return self._order.next_of(candidate), 1.0 / self.table.n_unseen_of(candidate)
 
     def _outlook(self) -> Iterator[tuple[Field, int]]:

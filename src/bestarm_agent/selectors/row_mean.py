@@ -30,8 +30,13 @@ class RowMean(Selector):
     name: ClassVar[str] = "row-mean"
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        unseen = np.cumsum(np.where(allowed, self.table.n_unseen, 0))
-        cell = rng.integers(unseen[-1])
-        candidate = int(np.searchsorted(unseen, cell, side="right"))
-        example, propensity = self._draw_unseen(candidate, rng)
-        return Choice(Pair(candidate, example), propensity, "random")
+        return random_pair(self, allowed, rng)
+
+
+def random_pair(selector: Selector, allowed: BoolArray, rng: np.random.Generator) -> Choice:
+    """Draw one of the unseen pairs of the ``allowed`` (K,) candidates uniformly."""
+    unseen = np.cumsum(np.where(allowed, selector.table.n_unseen, 0))
+    cell = rng.integers(unseen[-1])
+    candidate = int(np.searchsorted(unseen, cell, side="right"))
+    example, propensity = selector.draw_unseen(candidate, rng)
+    return Choice(Pair(candidate, example), propensity, "random")

@@ -82,7 +82,7 @@ class TopTwo(Selector):
             candidate = leader
         if not allowed[candidate]:
             candidate = int(np.where(allowed, draw, -np.inf).argmax())
-        example, propensity = self._draw_unseen(candidate, rng)
+        example, propensity = self.draw_unseen(candidate, rng)
         return Choice(Pair(candidate, example), propensity, "lead" if leads else "rival")
 
     def _rival(self, leader: int, rng: np.random.Generator) -> tuple[int, FloatArray]:

@@ -32,5 +32,5 @@ class Uniform(Selector):
         n_unseen = np.where(allowed, self.table.n_unseen, -1)
         fewest = np.flatnonzero(n_unseen == n_unseen.max())
         candidate = int(fewest[rng.integers(len(fewest))])
-        example, propensity = self._draw_unseen(candidate, rng)
+        example, propensity = self.draw_unseen(candidate, rng)
         return Choice(Pair(candidate, example), propensity, "uniform")

@@ -1,0 +1,350 @@
+"""Completes a sparsely seen score matrix by an ensemble of low-rank factorisations.
+
+Zhou et al. 2024, "On Speeding Up Language Model Evaluation", section 3.2, equations 1 and 2: every
+member of the ensemble is fitted by alternating least squares to the seen cells less a random few;
+the members' mean predicts an unseen cell, their standard deviation says how uncertain that is.
+
+It is laid out [row][rank][member], so that one sparse product solves all members at once on all
+seen cells, and what each member dropped is subtracted: nothing of size members x rows x columns is
+ever made. The predictions are a model's opinion: unbounded, and biased where scores are not of low
+rank or where cells are chosen by their value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IndexArray: TypeAlias = NDArray[np.intp]
+Pairing: TypeAlias = Literal["proper", "published"]
+Start: TypeAlias = Literal["even", "normal"]
+
+_NEGLIGIBLE = 1e-12
+_SMALL = 0.1
+_CHUNK = 64  # rows whose spreads are held at a time
+
+
+class SeenCells:
+    """The seen cells of a (K, N) matrix, by row and by column.
+
+    Args:
+        rows: (n,) row of each cell, in 0..K-1; no cell twice.
+        columns: (n,) column of each cell, in 0..N-1.
+        scores: (n,) finite scores.
+        shape: (K, N).
+
+    Example:
+        >>> SeenCells([0, 1], [2, 0], [1.0, 0.5], (2, 3)).row_totals
+        array([1. , 0.5])
+    """
+
+    def __init__(
+        self,
+        rows: NDArray[np.integer] | list[int],
+        columns: NDArray[np.integer] | list[int],
+        scores: FloatArray | list[float],
+        shape: tuple[int, int],
+    ) -> None:
+        by_row = csr_array((np.asarray(scores, dtype=float), (rows, columns)), shape=shape)
+        self.shape = shape
+        self.by_row = _Cells(by_row)
+        self.by_column = _Cells(by_row.T.tocsr())
+        self.row_totals: FloatArray = _sums(self.by_row.of, self.by_row.scores, shape[0])
+
+    def __len__(self) -> int:
+        return len(self.by_row.scores)
+
+
+class _Cells:
+    """Seen cells sorted by one axis (``of``), in sparse form."""
+
+    def __init__(self, sparse: csr_array) -> None:
+        self.size = sparse.shape[0]
+        self.of: IndexArray = np.repeat(np.arange(self.size), np.diff(sparse.indptr))
+        self.other: IndexArray = sparse.indices.astype(np.intp)
+        self.scores: FloatArray = sparse.data
+        ones = np.ones_like(sparse.data)
+        self._values = sparse
+        self._pattern = csr_array((ones, sparse.indices, sparse.indptr), shape=sparse.shape)
+
+    def weigh(self, factors: FloatArray) -> FloatArray:
+        """(size, ...) sums of scores times ``factors`` (other size, ...) over an item's cells."""
+        return _product(self._values, factors)
+
+    def add_up(self, factors: FloatArray) -> FloatArray:
+        """(size, ...) sums of ``factors`` (other size, ...) over an item's cells."""
+        return _product(self._pattern, factors)
+
+
+def _product(sparse: csr_array, factors: FloatArray) -> FloatArray:
+    flat: FloatArray = sparse @ factors.reshape(len(factors), -1)
+    return flat.reshape(-1, *factors.shape[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropped:
+    """What members leave out: cell (of, other) with its score, by one member each."""
+
+    of: IndexArray
+    other: IndexArray
+    scores: FloatArray
+    member: IndexArray
+
+
+class LowRankEnsemble:
+    """Several low-rank models of one matrix, each fitted to a random part of its seen cells.
+
+    Without a ridge, a row (or column) of which a member sees nothing gets that member's mean
+    factors of the others, that is, the prediction for an average one; what too few cells leave
+    undetermined is settled by the smallest factors. With a ridge such factors are 0.
+
+    Args:
+        n_rows: K >= 0.
+        n_columns: N >= 1.
+        rng: draws the first factors, as far as they are random.
+        rank: r >= 1; the paper uses 1.
+        n_members: K_ens >= 2; the paper uses 64.
+        drop: probability with which a member leaves a seen cell out, in [0, 1); the paper zeroes
+            5 %.
+        ridge: penalty on squared factors, >= 0; the paper has none, its program 0.1.
+        pairing: "proper": a member's rows and columns are fitted to each other. "published": as
+            the published program does, column j of member e is fitted to the rows of member
+            (e N + j) mod K_ens, and rows alike.
+        start: "even": all rows begin alike, so the first sweep finds column means; further ranks
+            begin with small normal numbers. "normal": standard normal numbers, as the published
+            program does; without a ridge, members then diverge when few cells are seen.
+
+    Attributes:
+        rows: (K, r, K_ens) factors.
+        columns: (N, r, K_ens) factors.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(  # noqa: PLR0913 - what defines the model
+        self,
+        n_rows: int,
+        n_columns: int,
+        rng: np.random.Generator,
+        *,
+        rank: int = 1,
+        n_members: int = 64,
+        drop: float = 0.05,
+        ridge: float = 0.0,
+        pairing: Pairing = "proper",
+        start: Start = "even",
+    ) -> None:
+        _check(rank, n_members, drop, ridge)
+        self.drop = drop
+        self.ridge = ridge
+        self.pairing = pairing
+        self.rows: FloatArray = rng.standard_normal((n_rows, rank, n_members))
+        self.columns: FloatArray = rng.standard_normal((n_columns, rank, n_members))
+        if start == "even":
+            self.rows *= _SMALL
+            self.rows[:, 0] = 1.0
+
+    @property
+    def n_members(self) -> int:
+        """K_ens."""
+        return int(self.rows.shape[2])
+
+    def grow(self, n_rows: int, n_columns: int) -> None:
+        """Make room for new rows and columns, which begin as average ones."""
+        self.rows = _extended(self.rows, n_rows)
+        self.columns = _extended(self.columns, n_columns)
+
+    def fit(self, cells: SeenCells, n_sweeps: int, rng: np.random.Generator) -> None:
+        """Fit all members by ``n_sweeps`` rounds of alternating least squares (equation 1).
+
+        Starts from the factors at hand: columns first, then rows. ``rng`` draws which cells each
+        member leaves out.
+        """
+        by_row, by_column = self._drop_cells(cells.by_row, rng)
+        for _ in range(n_sweeps):
+            self.columns = self._solve(cells.by_column, by_column, self.rows)
+            self.rows = self._solve(cells.by_row, by_row, self.columns)
+
+    def means(self, cells: SeenCells) -> FloatArray:
+        """(K,) row means: seen scores as they are, unseen cells as predicted (line 2)."""
+        means: FloatArray = self.member_means(cells).mean(axis=1)
+        return means
+
+    def member_means(self, cells: SeenCells) -> FloatArray:
+        """(K, K_ens) the same by each member alone."""
+        unseen = self.columns.sum(axis=0) - cells.by_row.add_up(self.columns)
+        predicted: FloatArray = (self.rows * unseen).sum(axis=1)
+        return (cells.row_totals[:, None] + predicted) / cells.shape[1]
+
+    def predictions(self, rows: slice | list[int] = slice(None)) -> FloatArray:
+        """(rows, N) mean predictions of the ensemble, seen cells included."""
+        left, right = self.rows[rows], self.columns
+        return _gram(left, right) / self.n_members
+
+    def spreads(
+        self, rows: slice | list[int] = slice(None), *, unbiased: bool = False
+    ) -> FloatArray:
+        """(rows, N) standard deviations R of the members' predictions (equation 2).
+
+        Divided by K_ens as in the paper, or by K_ens - 1 if ``unbiased``. Printed, equation 2 takes
+        deviations from predictions that are 0 where a cell is seen; meant is from their mean.
+        """
+        left, right = self.rows[rows], self.columns
+        mean = _gram(left, right) / self.n_members
+        square = _gram(_pairs(left), _pairs(right, twice=True)) / self.n_members
+        square -= mean**2
+        np.maximum(square, 0.0, out=square)
+        if unbiased:
+            square *= self.n_members / (self.n_members - 1)
+        return np.sqrt(square, out=square)
+
+    def cell_spreads(
+        self, rows: IndexArray, columns: IndexArray, *, unbiased: bool = False
+    ) -> FloatArray:
+        """(n,) spreads of single cells."""
+        predicted = (self.rows[rows] * self.columns[columns]).sum(axis=1)
+        spreads: FloatArray = predicted.std(axis=1, ddof=int(unbiased))
+        return spreads
+
+    def spread_totals(
+        self, without: NDArray[np.bool_] | None = None, *, unbiased: bool = False
+    ) -> FloatArray:
+        """(K,) sums of the spreads of each row, less the cells of the (K, N) mask ``without``."""
+        totals = np.empty(len(self.rows))
+        for rows in _chunks(len(self.rows)):
+            spreads = self.spreads(rows, unbiased=unbiased)
+            if without is not None:
+                spreads[without[rows]] = 0.0
+            totals[rows] = spreads.sum(axis=1)
+        return totals
+
+    def _drop_cells(self, cells: _Cells, rng: np.random.Generator) -> tuple[_Dropped, _Dropped]:
+        """Let every member leave out every cell with probability ``drop``, independently."""
+        places = _bernoulli_places(len(cells.scores) * self.n_members, self.drop, rng)
+        cell, member = np.divmod(places, self.n_members)
+        of, other, scores = cells.of[cell], cells.other[cell], cells.scores[cell]
+        return _Dropped(of, other, scores, member), _Dropped(other, of, scores, member)
+
+    def _solve(self, cells: _Cells, dropped: _Dropped, fixed: FloatArray) -> FloatArray:
+        """Least squares of one side's factors, the other side's being fixed."""
+        rank, n_members = fixed.shape[1:]
+        source = dropped.member
+        right, gram = cells.weigh(fixed), cells.add_up(_pairs(fixed))
+        if self.pairing == "published":
+            mixed = self._partners(np.arange(cells.size)[:, None], np.arange(n_members), cells.size)
+            right = np.take_along_axis(right, mixed[:, None, :], axis=2)
+            gram = np.take_along_axis(gram, mixed[:, None, :], axis=2)
+            source = self._partners(dropped.of, dropped.member, cells.size)
+        at, n = dropped.of * n_members + dropped.member, cells.size * n_members
+        left_out = [fixed[:, a].ravel()[dropped.other * n_members + source] for a in range(rank)]
+        for a in range(rank):
+            right[:, a] -= _sums(at, left_out[a] * dropped.scores, n).reshape(-1, n_members)
+        for place, (a, b) in enumerate(_pair_names(rank)):
+            gram[:, place] -= _sums(at, left_out[a] * left_out[b], n).reshape(-1, n_members)
+        return _solutions(gram, right, self.ridge)
+
+    def _partners(self, item: IndexArray, member: IndexArray, n_items: int) -> IndexArray:
+        return (member * n_items + item) % self.n_members
+
+
+def _check(rank: int, n_members: int, drop: float, ridge: float) -> None:
+    if rank < 1:
+        raise ValueError(f"rank must be >= 1, got {rank}")
+    if n_members < 2:
+        raise ValueError(f"n_members must be >= 2, got {n_members}")
+    if not 0 <= drop < 1:
+        raise ValueError(f"drop must be in [0, 1), got {drop}")
+    if not ridge >= 0:
+        raise ValueError(f"ridge must be >= 0, got {ridge}")
+
+
+def _extended(factors: FloatArray, size: int) -> FloatArray:
+    n_new = size - len(factors)
+    if n_new <= 0:
+        return factors
+    average = factors.mean(axis=0) if len(factors) else np.ones(factors.shape[1:])
+    return np.concatenate([factors, np.broadcast_to(average, (n_new, *average.shape))])
+
+
+def _chunks(n: int) -> Iterator[slice]:
+    return (slice(start, start + _CHUNK) for start in range(0, n, _CHUNK))
+
+
+def _bernoulli_places(n: int, p: float, rng: np.random.Generator) -> IndexArray:
+    """The places of the successes in ``n`` Bernoulli trials, by drawing the gaps between them."""
+    if p == 0.0 or n == 0:
+        return np.empty(0, dtype=np.intp)
+    likely = int(n * p + 8 * (n * p) ** 0.5 + 16)  # eight standard deviations
+    places = rng.geometric(p, likely).cumsum() - 1
+    while places[-1] < n:
+        more = rng.geometric(p, likely).cumsum() + places[-1]
+        places = np.concatenate([places, more])
+    return places[: np.searchsorted(places, n)]
+
+
+def _pair_names(rank: int) -> list[tuple[int, int]]:
+    return [(a, b) for a in range(rank) for b in range(a, rank)]
+
+
+def _pairs(factors: FloatArray, *, twice: bool = False) -> FloatArray:
+    """(n, r (r + 1) / 2, K_ens) products of factors a <= b; those of a < b doubled if ``twice``."""
+    pairs = [
+        factors[:, a] * factors[:, b] * (2.0 if twice and a != b else 1.0)
+        for a, b in _pair_names(factors.shape[1])
+    ]
+    return np.stack(pairs, axis=1)
+
+
+def _gram(left: FloatArray, right: FloatArray) -> FloatArray:
+    """(rows, columns) sums over rank and members of products."""
+    gram: FloatArray = left.reshape(len(left), -1) @ right.reshape(len(right), -1).T
+    return gram
+
+
+def _sums(at: IndexArray, weights: FloatArray, size: int) -> FloatArray:
+    """(size,) sums of the weights at each place."""
+    return np.bincount(at, weights=weights, minlength=size).astype(np.float64, copy=False)
+
+
+def _solutions(gram: FloatArray, right: FloatArray, ridge: float) -> FloatArray:
+    """Solve all normal equations: (n, r, K_ens) factors."""
+    rank = right.shape[1]
+    if rank == 1:
+        known = gram + ridge > _NEGLIGIBLE
+        solved = np.divide(right, gram + ridge, out=np.zeros_like(right), where=known)
+        known = known[:, 0]
+    else:
+        solved, known = _solved_jointly(gram, right, ridge)
+    return solved if ridge > 0 else _averages_for_unknown(solved, known)
+
+
+def _solved_jointly(
+    gram: FloatArray, right: FloatArray, ridge: float
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    n, rank, n_members = right.shape
+    matrix = np.empty((n, n_members, rank, rank))
+    for place, (a, b) in enumerate(_pair_names(rank)):
+        matrix[:, :, a, b] = matrix[:, :, b, a] = gram[:, place]
+    size = np.trace(matrix, axis1=2, axis2=3)
+    known = size + ridge > _NEGLIGIBLE
+    jitter = np.where(known, ridge + _NEGLIGIBLE * size, 1.0)  # smallest factors where undetermined
+    matrix += jitter[:, :, None, None] * np.eye(rank)
+    solved = np.linalg.solve(matrix, right.transpose(0, 2, 1)[..., None])[..., 0]
+    factors: FloatArray = np.asarray(solved, dtype=np.float64).transpose(0, 2, 1)
+    return factors, np.asarray(known, dtype=bool)
+
+
+def _averages_for_unknown(solved: FloatArray, known: NDArray[np.bool_]) -> FloatArray:
+    """Give items of which a member knows nothing the mean factors of those it knows."""
+    if known.all():
+        return solved
+    masked = np.where(known[:, None], solved, 0.0)
+    average = masked.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return np.where(known[:, None], solved, average)
