@@ -153,6 +153,13 @@ async def _uncached(path: Path) -> Standing:
         return await study.run()
 
 
+def test_examples_with_one_prompt_keep_their_own_recorded_replies(tmp_path: Path) -> None:
+    path = write_study(tmp_path, changes={"prompts": [{"q": "the same for all"}]})
+    standing = run_all(path)
+    means = sorted((sum(row) / len(row) for row in recorded_scores(6, 40)), reverse=True)
+    assert [row.mean for row in standing.rows] == pytest.approx(means)
+
+
 def test_an_interrupted_run_is_resumed_where_it_was(tmp_path: Path) -> None:
     path = write_study(tmp_path, changes={"limits": {"in_flight": 1}})
     whole = write_study(tmp_path / "whole", changes={"limits": {"in_flight": 1}})

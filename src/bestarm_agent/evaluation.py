@@ -56,7 +56,10 @@ class Deferred:
 
 def reply_key(entry: Entry, request: Request) -> str:
     """Key of a reply in the cache: whoever asks, the same request to the same model is one key."""
-    return digest([entry.line.provider.name, entry.fingerprint, request.as_json()], length=32)
+    provider = entry.line.provider
+    by_example = provider.capabilities(request.model).by_example
+    asked_for = [request.example] if by_example else []
+    return digest([provider.name, entry.fingerprint, request.as_json(), asked_for], length=32)
 
 
 class Evaluator:
