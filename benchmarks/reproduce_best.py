@@ -16,7 +16,8 @@ UCB_E, LRF_RULE = "ucb-e", "ucb-e-lrf"
 BASELINES = ("row-mean", "filled-subset", "lrf")
 METRICS = ("top1_eps0.001", "top1_eps0.01", "top1_p0.1", "ndcg10")
 POINTS = 16
-SEEDS = {UCB_E: 20, "row-mean": 10, "filled-subset": 10, LRF_RULE: 12, "lrf": 8}
+FEWER_SEEDS = 5  # of ``ucb-e-lrf`` on the larger, prompting matrices
+SEEDS = {UCB_E: 20, "row-mean": 10, "filled-subset": 10, LRF_RULE: 8, "lrf": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,37 +28,39 @@ class Panel:
         title: what the report calls the matrix.
         location: file, or file and task.
         highest: largest share of the cells tried.
+        with_model: the same for ``ucb-e-lrf``, whose time grows fastest with it.
         without_best: whether the best row is left out.
     """
 
     title: str
     location: str
     highest: float
+    with_model: float
     without_best: bool = False
 
 
 MODELS = (
-    Panel("AlpacaEval", ALPACA, 1.0),
-    Panel("AlpacaEval, no annotator", ALPACA, 1.0, without_best=True),
-    Panel("LiveCodeBench", "livecodebench_gen_2024-04.npz", 1.0),
-    Panel("BFCL", "bfcl_2024-08-11.npz", 0.2),
-    Panel("GSM8K", "zeroeval_gsm8k.npz", 1.0),
+    Panel("AlpacaEval", ALPACA, 1.0, 0.12),
+    Panel("AlpacaEval, no annotator", ALPACA, 1.0, 0.15, without_best=True),
+    Panel("LiveCodeBench", "livecodebench_gen_2024-04.npz", 1.0, 0.3),
+    Panel("BFCL", "bfcl_2024-08-11.npz", 0.2, 0.15),
+    Panel("GSM8K", "zeroeval_gsm8k.npz", 1.0, 0.3),
 )
 PROMPTING = (
-    Panel("second letter", f"{PROMPTS}:second_word_letter", 0.12),
-    Panel("English to French", f"{PROMPTS}:translation_en-fr", 0.2),
-    Panel("taxonomy animal", f"{PROMPTS}:taxonomy_animal", 0.12),
-    Panel("larger animal", f"{PROMPTS}:larger_animal", 0.12),
-    Panel("sentiment", f"{PROMPTS}:sentiment", 0.25),
+    Panel("second letter", f"{PROMPTS}:second_word_letter", 0.12, 0.08),
+    Panel("English to French", f"{PROMPTS}:translation_en-fr", 0.2, 0.1),
+    Panel("taxonomy animal", f"{PROMPTS}:taxonomy_animal", 0.12, 0.08),
+    Panel("larger animal", f"{PROMPTS}:larger_animal", 0.12, 0.08),
+    Panel("sentiment", f"{PROMPTS}:sentiment", 0.25, 0.16),
 )
 ADAPTIVE_HIGHEST = 0.3  # adaptive rules need no more, and their time grows with it
-LRF_LOWEST = 0.05  # the warm-up
+WARM_UP = 0.05  # share before which the model is not fitted
 
 ABLATED = (
-    Panel("AlpacaEval, no annotator", ALPACA, 0.12, without_best=True),
-    Panel("sentiment", f"{PROMPTS}:sentiment", 0.16),
+    Panel("AlpacaEval, no annotator", ALPACA, 0.1, 0.1, without_best=True),
+    Panel("GSM8K", "zeroeval_gsm8k.npz", 0.2, 0.2),
 )
-ABLATION_SEEDS = 8
+ABLATION_SEEDS = 5
 ABLATIONS: Mapping[str, Sequence[str]] = {
     "score only": ("ucb-e-lrf-score-only",),
     "batch": tuple(f"ucb-e-lrf[batch={b}]" for b in (8, 128)),
@@ -81,7 +84,8 @@ def run_best(bench: Bench) -> dict[str, str]:
 
 def run_ablations(bench: Bench) -> dict[str, str]:
     """Run Figure 4's studies, draw them, return the table by marker."""
-    plan = {p.title: Plan(_lrf_grid(p), bench.seeds(ABLATION_SEEDS)) for p in ABLATED}
+    seeds = bench.seeds(ABLATION_SEEDS)
+    plan = {p.title: Plan(_grid(p, LRF_RULE), seeds) for p in ABLATED}
     found: dict[str, dict[str, Curve]] = {}
     rows = []
     for group, rules in ABLATIONS.items():
@@ -103,21 +107,25 @@ def run_ablations(bench: Bench) -> dict[str, str]:
 def _curves(bench: Bench, panel: Panel) -> dict[str, Curve]:
     matrix = bench.matrix(panel.location, without_best=panel.without_best)
     curves: dict[str, Curve] = {}
-    for rule, seeds in SEEDS.items():
-        plan = Plan(_grid(panel, rule), bench.seeds(seeds))
+    for rule in SEEDS:
+        plan = plan_of(bench, panel, rule)
         curves |= study(bench, "figure3", matrix, rule, plan)
     return {rule: curves[rule] for rule in (UCB_E, LRF_RULE, *BASELINES)}
 
 
+def plan_of(bench: Bench, panel: Panel, rule: str) -> Plan:
+    """Budgets and seeds of a rule on a matrix."""
+    fewer = rule == LRF_RULE and panel in PROMPTING
+    return Plan(_grid(panel, rule), bench.seeds(FEWER_SEEDS if fewer else SEEDS[rule]))
+
+
 def _grid(panel: Panel, rule: str) -> tuple[float, ...]:
-    if rule in (LRF_RULE, "lrf"):
-        return _lrf_grid(panel)
+    if rule == LRF_RULE:
+        return budget_shares(WARM_UP, panel.with_model, 10)
+    if rule == "lrf":
+        return budget_shares(WARM_UP, min(panel.highest, ADAPTIVE_HIGHEST), 10)
     limit = ADAPTIVE_HIGHEST if rule == UCB_E else 1.0
     return budget_shares(0.005, min(panel.highest, limit), POINTS)
-
-
-def _lrf_grid(panel: Panel) -> tuple[float, ...]:
-    return budget_shares(LRF_LOWEST, min(panel.highest, ADAPTIVE_HIGHEST), 10)
 
 
 def _row(bench: Bench, panel: Panel, curves: Mapping[str, Curve]) -> list[str]:

@@ -52,32 +52,37 @@ REFERENCE: dict[str, Entry] = {
     ),
     "sentiment": Entry(
         f"{PROMPTS}:sentiment",
-        (40, 24),
+        (40, 16),
         {UCB_E: 19.7, UCB_E_16: 20.3, SR: 22.4, SYSRS: 12.6, SH_COMMON: 13.3},
     ),
     "larger animal": Entry(
         f"{PROMPTS}:larger_animal",
-        (40, 24),
+        (40, 16),
         {UCB_E: 3.4, UCB_E_16: 3.8, SYSRS: 4.2, SH_COMMON: 4.5},
     ),
     "English to French": Entry(
         f"{PROMPTS}:translation_en-fr",
-        (40, 24),
+        (40, 16),
         {UCB_E: 18.0, UCB_E_16: 4.9, SYSRS: 5.4, SH_COMMON: 4.5},
     ),
     "second letter": Entry(
         f"{PROMPTS}:second_word_letter",
-        (40, 24),
+        (40, 16),
         {UCB_E: 2.8, UCB_E_16: 2.3, SH_COMMON: 2.3},
     ),
     "taxonomy animal": Entry(
         f"{PROMPTS}:taxonomy_animal",
-        (40, 24),
+        (40, 16),
         {UCB_E: 1.5, UCB_E_16: 2.0, SYSRS: 3.5, SH_COMMON: 2.7},
     ),
 }
 # more where a hundred seeds left a doubt, fewer where they are dear
-OTHER_SEEDS = {("LiveCodeBench", SYSRS): 400, ("LiveCodeBench", SH_COMMON): 400, ("SAT12", SH): 40}
+OTHER_SEEDS = {
+    ("LiveCodeBench", SYSRS): 400,
+    ("LiveCodeBench", SH_COMMON): 400,
+    ("SAT12", SH): 20,
+    ("ZeroEval GSM8K", SR): 24,
+}
 RULES = (UCB_E, UCB_E_16, SR, SYSRS, SH, SH_COMMON)
 _AROUND = (0.6, 0.85, 1.15, 1.6)  # budgets tried, as multiples of the reference
 
