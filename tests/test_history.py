@@ -15,7 +15,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.history import History, learn_once, load_history
+from bestarm_agent.history import History, keep, learn_once, load_history, recall
 from bestarm_agent.selectors.pulse import Pulse
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.store.fold import RunState, fold
@@ -160,3 +160,14 @@ def test_a_damaged_file_is_learned_anew(tmp_path: Path) -> None:
     assert learn_once(scores, tmp_path).foresight == first.foresight
     path.write_bytes(b"")
     assert learn_once(scores, tmp_path).foresight == first.foresight
+
+
+def test_a_run_recalls_what_it_goes_by(tmp_path: Path) -> None:
+    lesson = load({"run": run_of(by_ease(10), EXAMPLES)}).lesson
+    name = keep(lesson, tmp_path / "history")
+    assert keep(lesson, tmp_path / "history") == name
+    again = recall(name, tmp_path / "history")
+    assert again.foresight == lesson.foresight
+    np.testing.assert_array_equal(again.factors.offset, lesson.factors.offset)
+    with pytest.raises(ConfigError, match="lesson-none"):
+        recall("lesson-none", tmp_path / "history")

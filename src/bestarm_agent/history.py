@@ -100,12 +100,17 @@ async def load_history(
     for location in locations:
         found = (
             _file_rows(location, examples)
-            if location.partition(".npz:")[0].endswith(_FILES) or ".npz:" in location
+            if is_score_file(location)
             else _run_rows(await read_run(location), examples)
         )
         for name, row in found.items():
             rows[name] = np.where(np.isnan(row), rows.get(name, row), row)  # the later one wins
     return _learned(rows, tuple(locations), cache, fewest or min(_FEWEST, len(examples) // 2))
+
+
+def is_score_file(location: str) -> bool:
+    """Whether a source of history is a file, and not a run."""
+    return location.endswith(_FILES) or ".npz:" in location
 
 
 def _learned(
@@ -142,6 +147,36 @@ def learn_once(scores: Scores, cache: Path | None) -> Lesson:
     if (lesson := _kept(path)) is None:
         lesson = learn(content)
         _keep(path, lesson)
+    return lesson
+
+
+def keep(lesson: Lesson, folder: Path) -> str:
+    """Keep what a run goes by, so that it can be resumed when its sources have changed.
+
+    Returns:
+        The name to ``recall`` it by: a digest of its content.
+    """
+    factors = lesson.factors
+    content = factors.offset.tobytes() + factors.loadings.tobytes()
+    content += json.dumps(asdict(lesson.foresight)).encode()
+    name = f"lesson-{hashlib.sha256(content).hexdigest()[:16]}"
+    if not (folder / f"{name}.npz").exists():
+        _keep(folder / f"{name}.npz", lesson)
+    return name
+
+
+def recall(name: str, folder: Path) -> Lesson:
+    """Read what was kept under a name.
+
+    Raises:
+        ConfigError: it is not in the folder, or damaged.
+    """
+    lesson = _kept(folder / f"{name}.npz")
+    if lesson is None:
+        raise ConfigError(
+            f"the history {name!r} that the run goes by is not in {folder}; restore that file, or"
+            " begin a new run"
+        )
     return lesson
 
 

@@ -56,7 +56,7 @@ class Pulse(UcbE):
             is UCB-E with the same ``a`` and ``batch``.
         a: exploration, > 0.
         batch: pulls of the same candidate per step, >= 1.
-        tau: steps between refits, >= 1.
+        tau: steps between rounds of refits, >= 1; the paper uses 1,000. Few cost little here.
         weight: how lambda is set from what is told. "covariance" regresses the candidate's scores
             on their predictions, starting from 1; "plug-in" is the paper's, which looks at the mean
             residual alone and leaves the warm-up without predictions.
@@ -165,9 +165,9 @@ class Pulse(UcbE):
         if self.table.n_unseen_of(candidate) + 1 < self.table.n_examples:  # not the warm-up
             due = self._n_steps // self._tau
             self._n_steps += 1
-            if self._round[candidate] < due:
+            if self._round[candidate] < due and self._predictions.refit(candidate):
                 self._round[candidate] = due
-                if self._predictions.refit(candidate) and self._stale:
+                if self._stale:
                     self._seen_before[candidate] = ~left
         left[example] = True
         return Rest(self._predictions.row(candidate), left)
