@@ -223,3 +223,36 @@ def test_failures_are_void_and_end_the_run_when_there_are_too_many(tmp_path: Pat
     assert not standing.separated
     stopped = run_all(path, overrides={"limits.max_attempts": 1, "limits.max_failed_share": 0.0})
     assert stopped.end == "failures"
+
+
+def test_a_second_run_learns_from_the_first_and_is_resumed(tmp_path: Path) -> None:
+    path = write_study(tmp_path, n_candidates=12)
+    run_all(path)
+    changes: dict[str, Json] = {
+        "selector": {"name": "pulse", "history": ["recorded"], "params": {"batch": 8}},
+        "budget.pulls": 200,
+    }
+
+    async def first() -> tuple[Standing, tuple[str, ...]]:
+        async with Study.open(path, overrides=changes) as study:
+            running = asyncio.create_task(study.run())
+            await reached(150, study, running)
+            study.stop()
+            return await running, study.notices
+
+    async def second() -> Standing:
+        async with Study.resume(options=Options(store=store_of(path))) as study:
+            return await study.run()
+
+    standing, notices = asyncio.run(first())
+    assert standing.selector == "pulse"
+    assert any("history: 12 candidates on 40 of the 40 examples" in notice for notice in notices)
+    assert asyncio.run(second()).asked == 200
+    shown = asyncio.run(Archive(store_of(path)).record("latest")).standing
+    assert shown.asked == 200
+
+
+def test_history_is_refused_by_rules_that_do_not_learn(tmp_path: Path) -> None:
+    path = write_study(tmp_path)
+    with pytest.raises(ConfigError, match="ucb-e does not learn from history; choose one"):
+        run_all(path, overrides={"selector.history": ["recorded"]})

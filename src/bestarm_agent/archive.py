@@ -13,10 +13,12 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.errors import StoreError
+from bestarm_agent.history import recall
 from bestarm_agent.journal import initial_size, replay
 from bestarm_agent.report.page import FailureLine, Sitting, render_report
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.standing import Moment, Standing, picture
+from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunInfo
 from bestarm_agent.store.fold import RunState, fold
 from bestarm_agent.store.sql import SqlStore
@@ -84,7 +86,8 @@ class Archive:
             run_id = (await store.find(run)).id
             events = await store.events_of(run_id)
         state = fold(events)
-        return Record(state, standing_of(state, events, run_id))
+        lesson = recorded_lesson(state, self._where)
+        return Record(state, standing_of(state, events, run_id, lesson))
 
     def report_path(self, run_id: str) -> Path:
         """Where a run's report belongs."""
@@ -97,13 +100,30 @@ def report_path(store: str | Path, run_id: str) -> Path:
     return folder / f"{run_id}.html"
 
 
-def standing_of(state: RunState, events: Sequence[Event], run_id: str) -> Standing:
+def kept_lessons(store: str | Path) -> Path:
+    """Folder of what runs of a store learned from history."""
+    return report_path(store, "history").with_suffix("")
+
+
+def recorded_lesson(state: RunState, store: str | Path) -> Lesson | None:
+    """What a stored run learned from history before it began.
+
+    Raises:
+        ConfigError: it is no longer where it was kept.
+    """
+    name = state.started.lesson if state.started is not None else None
+    return None if name is None else recall(name, kept_lessons(store))
+
+
+def standing_of(
+    state: RunState, events: Sequence[Event], run_id: str, lesson: Lesson | None = None
+) -> Standing:
     """Work out where a stored run stands, from its log alone."""
     if state.started is None:
         raise StoreError(f"run {run_id} has an empty log; begin a new run")
     size = initial_size(events)
     problem = Problem(size.n_candidates, size.n_examples, budget=size.pulls)
-    selector = build_selector(_selector_spec(state.started.config), problem)
+    selector = build_selector(_selector_spec(state.started.config), problem, lesson)
     replay(events, selector)
     return picture(
         state,

@@ -19,8 +19,9 @@ from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.materials import read_examples, read_prompts
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.registry import make_selector, selector_names, selector_params
 from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.foresight import Lesson
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +94,31 @@ def check_selector(config: StudyConfig, budget: Budget, size: tuple[int, int]) -
     Raises:
         ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls.
     """
+    _check_history(config.selector)
     try:
         build_selector(config.selector, Problem(size[0], size[1], budget=budget.pulls))
     except ValueError as error:
         raise ConfigError(f"selector: {error}") from error
 
 
-def build_selector(chosen: SelectorSpec, problem: Problem) -> Selector:
-    """Make the configured selection rule."""
+def _check_history(chosen: SelectorSpec) -> None:
+    learners = [name for name in selector_names() if "history" in selector_params(name)]
+    if chosen.history and chosen.name in selector_names() and chosen.name not in learners:
+        raise ConfigError(
+            f"selector.history: {chosen.name} does not learn from history; choose one that does "
+            f"({', '.join(learners)}), or leave the history out"
+        )
+
+
+def build_selector(
+    chosen: SelectorSpec, problem: Problem, lesson: Lesson | None = None
+) -> Selector:
+    """Make the configured selection rule; ``lesson`` is what it learned from history."""
     problem = replace(
         problem,
         seed=chosen.seed,
         confidence=chosen.level,
         stop_when_separated=chosen.stop_when_separated,
     )
-    return make_selector(chosen.name, problem, **chosen.params)
+    learned = {} if lesson is None else {"history": lesson}
+    return make_selector(chosen.name, problem, **chosen.params, **learned)

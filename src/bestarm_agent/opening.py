@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bestarm_agent._version import __version__
+from bestarm_agent.archive import kept_lessons
 from bestarm_agent.assembly import Parts, assemble
 from bestarm_agent.catalog import Catalog
 from bestarm_agent.config.loading import LoadedStudy, load_study, study_from
@@ -16,9 +17,12 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Event, Started
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, StoreError
+from bestarm_agent.history import is_score_file, keep, load_history
 from bestarm_agent.journal import examples_added
 from bestarm_agent.schedule.clock import Clock, SystemClock
-from bestarm_agent.store.fold import RunState
+from bestarm_agent.stats.foresight import Lesson
+from bestarm_agent.store.base import RunStore
+from bestarm_agent.store.fold import RunState, fold
 
 STORE_FILE = "runs.sqlite"
 
@@ -56,7 +60,7 @@ def recorded_parts(
     return parts
 
 
-def first_events(parts: Parts, base: str, clock: Clock) -> list[Event]:
+def first_events(parts: Parts, base: str, clock: Clock, lesson: str | None = None) -> list[Event]:
     """What the log of a new run begins with."""
     started = Started(
         name=parts.config.name,
@@ -64,6 +68,7 @@ def first_events(parts: Parts, base: str, clock: Clock) -> list[Event]:
         version=__version__,
         config=parts.study.record(),
         base=base,
+        lesson=lesson,
     )
     return [
         started,
@@ -71,6 +76,46 @@ def first_events(parts: Parts, base: str, clock: Clock) -> list[Event]:
         CandidatesAdded(parts.candidates),
         BudgetSet(parts.budget),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a new run goes by from history.
+
+    Attributes:
+        lesson: what the selection rule is given, or None.
+        name: what it is kept under, next to the store.
+        notices: how far it helps, for people.
+    """
+
+    lesson: Lesson | None = None
+    name: str | None = None
+    notices: tuple[str, ...] = ()
+
+
+async def learn_from_history(parts: Parts, store: RunStore, where: str | Path) -> Learned:
+    """Learn from the earlier runs and score files that a study names, and keep it for the run.
+
+    Raises:
+        ConfigError: a file is not there, or nothing in them is of use.
+        RunNotFoundError: there is no such run.
+    """
+
+    async def read_run(run: str) -> RunState:
+        return fold(await store.events_of(run))
+
+    sources = parts.config.selector.history
+    if not sources:
+        return Learned()
+    folder = kept_lessons(where)
+    base = parts.study.base_dir
+    history = await load_history(
+        [str(base / source) if is_score_file(source) else source for source in sources],
+        parts.examples,
+        read_run=read_run,
+        cache=folder,
+    )
+    return Learned(history.lesson, keep(history.lesson, folder), (history.describe(),))
 
 
 def loaded_study(

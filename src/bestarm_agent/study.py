@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from bestarm_agent.archive import Record, report_path
+from bestarm_agent.archive import Record, recorded_lesson, report_path
 from bestarm_agent.assembly import Parts, assemble, build_selector
 from bestarm_agent.config.explicit import explicit_candidate
 from bestarm_agent.config.loading import LoadedStudy
@@ -23,6 +23,7 @@ from bestarm_agent.opening import (
     catalog_of,
     check_new,
     first_events,
+    learn_from_history,
     loaded_study,
     recorded_parts,
     relative,
@@ -37,6 +38,7 @@ from bestarm_agent.schedule.waits import WaitBoard
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.standing import Moment, Standing, picture
+from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunLog, RunStore
 from bestarm_agent.store.fold import fold
 from bestarm_agent.store.sql import SqlStore
@@ -52,6 +54,7 @@ class Study:
     Attributes:
         parts: what the configuration names.
         run_id: the run's id in the store.
+        notices: what was done that the user should know, one sentence each.
 
     Example:
         >>> import asyncio
@@ -76,8 +79,13 @@ class Study:
         log: RunLog,
         events: Sequence[Event],
         options: Options,
+        *,
+        lesson: Lesson | None = None,
+        notices: Sequence[str] = (),
     ) -> None:
         self.parts = parts
+        self.notices = (*parts.notices, *notices)
+        self._lesson = lesson
         self.run_id = log.run_id
         self._options = options
         self._where = store_of(parts.study, options)
@@ -129,12 +137,17 @@ class Study:
         ready_entries(parts)  # nothing is written for a study that cannot run
         where = store_of(loaded, options)
         async with await SqlStore.connect(where) as store:
+            learned = await learn_from_history(parts, store, where)
             log = await store.create(parts.config.name)
-            events = first_events(parts, relative(loaded.base_dir, where), options.clock)
+            base = relative(loaded.base_dir, where)
+            events = first_events(parts, base, options.clock, lesson=learned.name)
             for event in events:
                 log.append(event)
             await log.flush()
-            async with cls(parts, store, log, events, options)._live() as study:
+            study = cls(
+                parts, store, log, events, options, lesson=learned.lesson, notices=learned.notices
+            )
+            async with study._live():
                 yield study
 
     @classmethod
@@ -160,8 +173,10 @@ class Study:
         async with await SqlStore.connect(where, create=False) as store:
             log = await store.open(run)
             events = await log.events()
-            parts = recorded_parts(fold(events), options, examples=examples)
-            async with cls(parts, store, log, events, options)._live() as study:
+            state = fold(events)
+            parts = recorded_parts(state, options, examples=examples)
+            lesson = recorded_lesson(state, where)
+            async with cls(parts, store, log, events, options, lesson=lesson)._live() as study:
                 yield study
 
     async def run(self, budget: Budget | None = None) -> Standing:
@@ -251,7 +266,7 @@ class Study:
 
     def _selector(self, size: Size) -> Selector:
         problem = Problem(size.n_candidates, size.n_examples, budget=size.pulls)
-        return build_selector(self.parts.config.selector, problem)
+        return build_selector(self.parts.config.selector, problem, self._lesson)
 
     def _size(self) -> Size:
         state = self._journal.state

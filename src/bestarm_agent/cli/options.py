@@ -66,6 +66,10 @@ MinutesOption = Annotated[
 SelectorOption = Annotated[
     str | None, typer.Option("--selector", "-s", help="Selection rule, such as ucb-e.")
 ]
+HistoryOption = Annotated[
+    list[str] | None,
+    typer.Option("--history", help="Earlier run or score file to learn from; may be repeated."),
+]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of all random choices.")]
 ConfidenceOption = Annotated[
     float | None, typer.Option("--confidence", help="Stop once the best is this certain.")

@@ -19,6 +19,7 @@ from bestarm_agent.cli.options import (
     ConfidenceOption,
     Display,
     DisplayOption,
+    HistoryOption,
     InFlightOption,
     JsonOption,
     MinutesOption,
@@ -62,6 +63,7 @@ def register(app: typer.Typer) -> None:
 def select(  # noqa: PLR0913 - one argument per option
     candidates: CandidatesOption,
     selector: SelectorOption = None,
+    history: HistoryOption = None,
     seed: SeedOption = None,
     confidence: ConfidenceOption = None,
     budget_share: ShareOption = None,
@@ -82,6 +84,7 @@ def select(  # noqa: PLR0913 - one argument per option
     """Find the best candidate from a small part of the calls."""
     changes = overrides(
         selector__name=selector,
+        selector__history=history,
         selector__seed=seed,
         selector__confidence=confidence,
         budget__share=budget_share,
@@ -153,7 +156,7 @@ async def _run_and_report(
 ) -> int:
     console = Console(stderr=True)
     async with opening as study:
-        for notice in study.parts.notices:
+        for notice in study.notices:
             console.print(f"notice: {safe(notice)}", markup=False, highlight=False)
         progress = progress_on(console, showing.display, quiet=showing.quiet)
         standing = await run_shown(study, budget, progress)

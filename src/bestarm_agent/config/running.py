@@ -83,6 +83,11 @@ class SelectorSpec(StudyModel):
     params: dict[str, JsonValue] = Field(
         default_factory=dict, description="Parameters of the rule, such as `eta: 1.0`."
     )
+    history: tuple[Text, ...] = Field(
+        (),
+        description="Earlier runs (id or name) and score files to learn from, for rules that can: "
+        "`pulse`. Examples are recognised by content in runs, by id in files.",
+    )
     seed: Annotated[int, Strict(), Field(ge=0)] = Field(
         0, description="Seed of all random choices, >= 0."
     )

@@ -25,6 +25,7 @@ class Started:
         version: version of the package.
         config: the resolved configuration; keys and machine paths are not in it.
         base: directory that the configuration's paths start from, relative to the store's.
+        lesson: name of what was learned from history, kept next to the store, or None.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Started:
     version: str
     config: Json
     base: str
+    lesson: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
