@@ -62,9 +62,8 @@ def test_newcomers_are_average() -> None:
 def test_the_rest_is_summed_up_as_it_shrinks() -> None:
     rng = np.random.default_rng(2)
     row, left = rng.random(20).astype(np.float32), rng.random(20) < 0.7
-    rest = Rest(row, left.copy())
+    rest = Rest(row, left.copy(), focused=True)
     dropped = int(np.flatnonzero(left)[2])
-    rest.share(dropped)
     rest.drop(dropped)
     left[dropped] = False
     assert rest.n == left.sum()
@@ -76,9 +75,8 @@ def test_the_rest_is_summed_up_as_it_shrinks() -> None:
 def test_focused_draws_never_repeat_and_follow_their_shares() -> None:
     """Chi-square of 3,000 draws of 5 examples; 99.9999 % point of 4 degrees is 34."""
     row = np.array([0.5, 0.9, 0.1, 0.999999, 0.5, 0.7], dtype=np.float32)
-    rest = Rest(row, np.full(6, True))
+    rest = Rest(row, np.full(6, True), focused=True)
     rng = np.random.default_rng(3)
-    rest.share(0)
     rest.drop(4)
     drawn = np.bincount([rest.draw(rng) for _ in range(3000)], minlength=6)
     assert drawn[4] == 0

@@ -53,7 +53,7 @@ class TestPulseAsPrinted(SelectorSuite):
 
 class TestPulseWithFocus(SelectorSuite):
     def make(self, problem: Problem) -> Selector:
-        return Pulse(problem, history=lesson(problem.n_examples), batch=2, focus=0.5)
+        return Pulse(problem, history=lesson(problem.n_examples), batch=5, focus=0.5)
 
 
 # the estimator

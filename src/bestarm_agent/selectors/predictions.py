@@ -25,6 +25,7 @@ class Rest:
     Args:
         row: (N,) predicted scores.
         left: (N,) mask of the examples left.
+        focused: whether examples are to be drawn by the spread of their predicted scores.
 
     Attributes:
         n: number of examples left.
@@ -32,49 +33,44 @@ class Rest:
         squares: sum of the squares.
 
     Example:
-        >>> rest = Rest(np.array([0.5, 0.5, 0.9], dtype=np.float32), np.array([True, True, True]))
+        >>> row = np.array([0.5, 0.5, 0.9], dtype=np.float32)
+        >>> rest = Rest(row, np.array([True, True, True]), focused=True)
         >>> rest.drop(0)
         >>> rest.n, round(rest.total, 3), round(rest.share(1), 3), round(rest.share(2), 3)
         (2, 1.4, 0.625, 0.375)
     """
 
-    def __init__(self, row: SingleArray, left: BoolArray) -> None:
+    def __init__(self, row: SingleArray, left: BoolArray, *, focused: bool = False) -> None:
         self.n = int(left.sum())
         guesses = row[left].astype(float)
         self.total, self.squares = float(guesses.sum()), float(guesses @ guesses)
         self._row, self._left = row, left
-        self._reach: FloatArray | None = None
+        self._reach = np.empty(0)
+        if focused:  # now, not at the first draw: a resumed run must draw from the same numbers
+            guesses = row.astype(float)
+            spread = np.sqrt(np.maximum(guesses * (1.0 - guesses), _LEAST_VARIANCE))
+            self._reach = np.cumsum(np.where(left, spread, 0.0))
+        self._spread = float(self._reach[-1]) if focused else np.nan
 
     def drop(self, example: int) -> None:
         """Take one example away."""
         guess = float(self._row[example])
-        if self._reach is not None:
-            self._spread -= _spread(guess)
         self._left[example] = False
         self.n -= 1
         self.total -= guess
         self.squares -= guess * guess
+        self._spread -= _spread(guess)
 
     def share(self, example: int) -> float:
         """Probability of a focused draw of this example: its predicted score's spread, shared."""
-        self._prepare()
         return _spread(float(self._row[example])) / self._spread
 
     def draw(self, rng: np.random.Generator) -> int:
         """Draw an example by ``share``."""
-        reach = self._prepare()
-        while True:  # what was dropped since ``reach`` was summed up is refused
-            at = int(np.searchsorted(reach, rng.random() * reach[-1], side="right"))
-            if at < len(reach) and self._left[at]:
+        while True:  # what was dropped since ``_reach`` was summed up is refused
+            at = int(np.searchsorted(self._reach, rng.random() * self._reach[-1], side="right"))
+            if at < len(self._reach) and self._left[at]:
                 return at
-
-    def _prepare(self) -> FloatArray:
-        if self._reach is None:
-            guesses = self._row.astype(float)
-            spread = np.sqrt(np.maximum(guesses * (1.0 - guesses), _LEAST_VARIANCE))
-            self._reach = np.cumsum(np.where(self._left, spread, 0.0))
-            self._spread = float(self._reach[-1])
-        return self._reach
 
 
 def _spread(guess: float) -> float:

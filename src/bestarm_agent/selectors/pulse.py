@@ -133,7 +133,7 @@ class Pulse(UcbE):
         if self._rest is not None and self._left > 0 and candidate == self._current:
             return self._rest
         left = self.table.cells[candidate] == _UNSEEN
-        return Rest(self._predictions.row(candidate), left)
+        return Rest(self._predictions.row(candidate), left, focused=True)
 
     def _asked(self, ask: Ask) -> None:
         begins = not (self._left > 0 and ask.pair.candidate == self._current)
@@ -170,7 +170,7 @@ class Pulse(UcbE):
                 if self._stale:
                     self._seen_before[candidate] = ~left
         left[example] = True
-        return Rest(self._predictions.row(candidate), left)
+        return Rest(self._predictions.row(candidate), left, focused=self._focus > 0)
 
     def _new_step(self, candidate: int, rest: Rest) -> Step:
         plain = self._weight == "plug-in" and self._round[candidate] < 0  # the warm-up
