@@ -70,6 +70,8 @@ class Standing:
         run_id: the run's id.
         rows: the candidates, best estimate first.
         separated: whether the leading one beats all others at ``confidence``.
+        margin: at ``confidence`` the leading one's mean is at most this much below the highest, in
+            [0, 1]; 0 if it is the best, None where nothing is guaranteed.
         confidence: joint level of the intervals, in (0, 1).
         guarantee: what the intervals rest on.
         selector: name of the selection rule.
@@ -88,6 +90,7 @@ class Standing:
     run_id: str
     rows: tuple[Row, ...]
     separated: bool
+    margin: float | None
     confidence: float
     guarantee: Guarantee
     selector: str
@@ -161,6 +164,7 @@ def picture(
         run_id=run_id,
         rows=rows,
         separated=len(rows) > 0 and all(row.status is Status.BEATEN for row in rows[1:]),
+        margin=_margin(selector, estimates.guarantee),
         confidence=estimates.confidence,
         guarantee=estimates.guarantee,
         selector=selector.name,
@@ -174,6 +178,12 @@ def picture(
         seconds=moment.seconds,
         end=state.end,
     )
+
+
+def _margin(selector: Selector, guarantee: Guarantee) -> float | None:
+    if guarantee is Guarantee.HEURISTIC or selector.table.n_candidates == 0:
+        return None
+    return selector.margin()
 
 
 def _rows(

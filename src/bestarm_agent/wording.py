@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.standing import Row, Standing
@@ -87,11 +89,18 @@ def how_sure(standing: Standing) -> str:
     if standing.separated:
         word = "certain" if standing.guarantee is Guarantee.EXACT else f"{level} sure"
         return f"{word} that it is the best ({_meaning(standing.guarantee)})"
+    return f"best guess: at {level} {_doubt(standing)} ({_meaning(standing.guarantee)})"
+
+
+def _doubt(standing: Standing) -> str:
+    """How far the leading candidate may be from the best, and how many others may be it."""
     others = len(standing.tied)
-    return (
-        f"best guess: at {level}, {others} other{'s' if others != 1 else ''} cannot be ruled out "
-        f"({_meaning(standing.guarantee)})"
-    )
+    rest = f"{others} other{'s' if others != 1 else ''} cannot be ruled out"
+    if standing.margin is None or standing.margin >= 1:
+        return rest
+    if standing.margin == 0:
+        return f"none is better, but {rest}"
+    return f"it is within {ceil(1000 * standing.margin) / 1000:.3f} of the best, and {rest}"
 
 
 def _meaning(guarantee: Guarantee) -> str:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from bestarm_agent.archive import Archive
 from bestarm_agent.cli.options import JsonOption, RunArgument, StoreOption, default_store
-from bestarm_agent.cli.results import print_result
+from bestarm_agent.cli.results import print_result, stdout_console
 from bestarm_agent.store.base import RunInfo
 from bestarm_agent.store.export import export_scores
 from bestarm_agent.wording import safe
@@ -52,7 +51,7 @@ def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps([_info_json(info) for info in runs], indent=2))
         return
-    Console().print(_runs_table(runs))
+    stdout_console().print(_runs_table(runs))
 
 
 def show(

@@ -22,6 +22,7 @@ from bestarm_agent.cli.options import (
     default_catalogs,
     study_options,
 )
+from bestarm_agent.cli.results import stdout_console
 from bestarm_agent.config.settings import resolve
 from bestarm_agent.config.starter import write_starter
 from bestarm_agent.domain.spend import Spend
@@ -93,7 +94,7 @@ async def _earlier_runs(parts: Parts, where: str | Path) -> list[RunState]:
 
 
 def _print_plan(plan: Plan) -> None:
-    console = Console(highlight=False)
+    console = stdout_console()
     grid = plan.n_candidates * plan.n_examples
     console.print(
         f"{plan.n_candidates} candidates x {plan.n_examples} examples = {grid:,} pairs; the budget "

@@ -22,15 +22,21 @@ def print_result(standing: Standing, *, as_json: bool, report: Path | None = Non
     if as_json:
         typer.echo(json.dumps(standing_json(standing, report), indent=2, ensure_ascii=False))
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_WITHOUT_TERMINAL
+    console = stdout_console()
     console.print(candidates_table(standing, _SHOWN_ROWS))
     if len(standing.rows) > _SHOWN_ROWS:
         console.print(f"... and {len(standing.rows) - _SHOWN_ROWS} more", style="dim")
     console.print()
     for line in _lines(standing, report):
         console.print(line, markup=False, soft_wrap=True)
+
+
+def stdout_console() -> Console:
+    """The console of results; wide where no terminal sets a width."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    return console
 
 
 def _lines(standing: Standing, report: Path | None) -> list[str]:
@@ -64,6 +70,7 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
         "best": _row_json(standing.best),
         "runner_up": _row_json(standing.runner_up),
         "separated": standing.separated,
+        "margin": standing.margin,
         "confidence": standing.confidence,
         "guarantee": standing.guarantee.value,
         "how_sure": how_sure(standing),
