@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from bestarm_agent.selectors.pulse import Pulse
 from bestarm_agent.selectors.types import Problem, State, Tell
+from bestarm_agent.stats.factors import Factors
 from bestarm_agent.stats.foresight import Foresight, Lesson
-from bestarm_agent.stats.logistic_low_rank import Factors
 
 BATCH = 64
 

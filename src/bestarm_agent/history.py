@@ -22,8 +22,8 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.matrices import load_matrix
 from bestarm_agent.simulation.tabular import read_table
+from bestarm_agent.stats.factors import Factors
 from bestarm_agent.stats.foresight import Foresight, Lesson, learn
-from bestarm_agent.stats.logistic_low_rank import Factors
 from bestarm_agent.store.fold import RunState
 from bestarm_agent.store.scores import matrix as scores_of
 

@@ -9,8 +9,8 @@ from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.naive_pooling import NaivePooling
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.selectors.ucb_e import UcbE
+from bestarm_agent.stats.factors import Factors
 from bestarm_agent.stats.foresight import Foresight, Lesson
-from bestarm_agent.stats.logistic_low_rank import Factors
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

@@ -6,7 +6,7 @@ import pytest
 from bestarm_agent.selectors.predictions import Predictions, Rest
 from bestarm_agent.selectors.table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Pair, State, Tell
-from bestarm_agent.stats.logistic_low_rank import Factors
+from bestarm_agent.stats.factors import Factors
 
 
 def factors(n: int) -> Factors:

@@ -14,8 +14,8 @@ from bestarm_agent.selectors.pulse import Pulse
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Guarantee, Pair, Problem, State, Tell
 from bestarm_agent.selectors.ucb_e import UcbE
+from bestarm_agent.stats.factors import Factors
 from bestarm_agent.stats.foresight import Foresight, Lesson
-from bestarm_agent.stats.logistic_low_rank import Factors
 from bestarm_agent.testing.selector_runs import Run, World, replay
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

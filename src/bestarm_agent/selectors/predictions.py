@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.selectors.table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, FloatArray, State
-from bestarm_agent.stats.logistic_low_rank import Factors
+from bestarm_agent.stats.factors import Factors
 
 SingleArray: TypeAlias = NDArray[np.float32]
 

@@ -20,8 +20,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bestarm_agent.stats.factors import Factors
 from bestarm_agent.stats.keyed import KeyedRandom
-from bestarm_agent.stats.logistic_low_rank import Factors, fit_factors
+from bestarm_agent.stats.logistic_low_rank import fit_factors
 
 FloatArray: TypeAlias = NDArray[np.float64]
 

@@ -21,105 +21,18 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bestarm_agent.stats.factors import Factors
+
 FloatArray: TypeAlias = NDArray[np.float64]
 SingleArray: TypeAlias = NDArray[np.float32]
-IntArray: TypeAlias = NDArray[np.int64]
-_Float = TypeVar("_Float", bound=np.floating)
 
 _OFFSET_RIDGE = 0.1  # keeps examples that everybody solves finite
 _POWER_STEPS = 3
-_NEWTON_STEPS = 20
-_HALVINGS = 12
-_SETTLED = 1e-4
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Factors:
-    """What history says about N examples.
-
-    Attributes:
-        offset: (N,) log-odds that the average past candidate solves each example.
-        loadings: (N, r) change of the log-odds per standard deviation of each direction in which
-            past candidates differ, the strongest first.
-
-    Example:
-        >>> factors = Factors(np.zeros(3), np.array([[1.0], [1.0], [0.0]]))
-        >>> u = factors.locate(np.array([0, 1]), np.array([1.0, 1.0]))
-        >>> factors.predict(u).round(2)
-        array([0.66, 0.66, 0.5 ], dtype=float32)
-    """
-
-    offset: FloatArray
-    loadings: FloatArray
-
-    def __post_init__(self) -> None:
-        """Check the shapes; raises ValueError."""
-        if self.loadings.ndim != 2 or self.offset.shape != self.loadings.shape[:1]:
-            raise ValueError(
-                f"offset must be (N,) and loadings (N, r), got {self.offset.shape}"
-                f" and {self.loadings.shape}"
-            )
-
-    @property
-    def n_examples(self) -> int:
-        """N."""
-        return len(self.offset)
-
-    @property
-    def rank(self) -> int:
-        """Number of directions, r."""
-        return int(self.loadings.shape[1])
-
-    def cut(self, rank: int) -> Factors:
-        """Keep the ``rank`` strongest directions."""
-        return replace(self, loadings=self.loadings[:, :rank])
-
-    def at(self, columns: IntArray) -> Factors:
-        """The examples with these column numbers, in their order; -1 is one never seen before.
-
-        Such an example is taken to be like the average one.
-        """
-        known = columns >= 0
-        offset = np.full(len(columns), self.offset.mean())
-        loadings = np.tile(self.loadings.mean(axis=0), (len(columns), 1))
-        offset[known], loadings[known] = self.offset[columns[known]], self.loadings[columns[known]]
-        return Factors(offset, loadings)
-
-    def predict(self, position: FloatArray) -> SingleArray:
-        """(N,) expected scores in (0, 1) of the candidate at ``position`` (r,)."""
-        logits = self.offset + self.loadings @ position
-        return _sigmoid(logits.astype(np.float32))
-
-    def locate(
-        self, examples: IntArray, scores: FloatArray, start: FloatArray | None = None
-    ) -> FloatArray:
-        """Fit a candidate's position to the scores it has, by Newton's method.
-
-        Args:
-            examples: (n,) column numbers.
-            scores: (n,) in [0, 1].
-            start: (r,) where to begin; the fit does not depend on it, its time does.
-
-        Returns:
-            (r,) the minimiser of BCE + |u|^2 / 2; 0 without scores.
-        """
-        offset, rows = self.offset[examples], self.loadings[examples]
-        u = np.zeros(self.rank) if start is None else start
-        for _ in range(_NEWTON_STEPS):
-            chance = _sigmoid(offset + rows @ u)
-            slope = u - rows.T @ (scores - chance)
-            curvature = (rows * (chance * (1.0 - chance))[:, None]).T @ rows
-            step = np.linalg.solve(curvature + np.eye(self.rank), slope)
-            if np.abs(step).max(initial=0.0) < _SETTLED:
-                break
-            u = _descend(u, np.asarray(step), float(slope @ step), offset, rows, scores)
-        return u
 
 
 def fit_factors(
@@ -233,33 +146,6 @@ def _turned(offset: SingleArray, loadings: SingleArray, people: SingleArray) -> 
     scale = triangle.T / np.sqrt(len(people))
     left, strength, _ = np.linalg.svd(loadings.astype(np.float64) @ scale, full_matrices=False)
     return Factors(offset + loadings @ center, left * strength)
-
-
-def _descend(
-    u: FloatArray,
-    step: FloatArray,
-    descent: float,
-    offset: FloatArray,
-    rows: FloatArray,
-    scores: FloatArray,
-) -> FloatArray:
-    """Take the Newton step, halved until the objective falls (Armijo)."""
-    start, share = _objective(u, offset, rows, scores), 1.0
-    for _ in range(_HALVINGS):
-        moved = u - share * step
-        if _objective(moved, offset, rows, scores) <= start - 1e-4 * share * descent:
-            return moved
-        share /= 2.0
-    return u
-
-
-def _objective(u: FloatArray, offset: FloatArray, rows: FloatArray, scores: FloatArray) -> float:
-    logits = offset + rows @ u
-    return float(np.logaddexp(0.0, logits).sum() - scores @ logits + u @ u / 2.0)
-
-
-def _sigmoid(logits: NDArray[_Float]) -> NDArray[_Float]:
-    return np.asarray(0.5 + 0.5 * np.tanh(0.5 * logits), dtype=logits.dtype)
 
 
 def _check(
