@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from bestarm_agent.simulation.curves import Curve
 from bestarm_agent.simulation.study import Plan, budget_shares
+from reproduce_dense import RULES as DENSE_RULES
+from reproduce_dense import dense_crossing
 from reproduce_study import Bench, markdown, percent, study
 
 PROMPTS = "rautoeval_prompting.npz"
@@ -95,7 +97,7 @@ def run_table(bench: Bench) -> dict[str, str]:
         for rule in entry.shares:
             plan = plan_of(bench, title, rule)
             found[title, rule] = study(bench, "table", matrix, rule, plan)[rule]
-    return {"budget-to-95": _table(found, "top1")}
+    return {"budget-to-95": _table(found, "top1"), "dense": _dense(bench, found)}
 
 
 def plan_of(bench: Bench, title: str, rule: str) -> Plan:
@@ -121,6 +123,27 @@ def _table(found: dict[tuple[str, str], Curve], metric: str) -> str:
             for rule in RULES
         ]
         rows.append([title, *cells])
+    return markdown(headers, rows)
+
+
+def _dense(bench: Bench, found: dict[tuple[str, str], Curve]) -> str:
+    """Selector, vectorised check and reference side by side, for rules on common examples."""
+    rows: list[Sequence[str]] = []
+    for title, entry in REFERENCE.items():
+        matrix = bench.matrix(entry.location)
+        cells = []
+        for rule in DENSE_RULES:
+            reference = entry.shares.get(rule)
+            if reference is None:
+                cells += ["", "", ""]
+                continue
+            ours = found[title, rule].budget_to_95_isotonic["top1"]
+            check = dense_crossing(bench, matrix, rule, reference)
+            cells += [percent(ours), percent(check), f"{reference:g}"]
+        rows.append([title, *cells])
+    headers = ["matrix"]
+    for rule in DENSE_RULES:
+        headers += [_short(rule), "check", "prototype"]
     return markdown(headers, rows)
 
 

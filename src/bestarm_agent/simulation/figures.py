@@ -31,6 +31,7 @@ TITLES: Mapping[str, str] = {
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; dashes once they are used up
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_WIDE = 20  # budgets whose largest is this many times the smallest
 _SURPLUS = re.compile(r"(?<=\.\d\d)\d+|(?<=\n) +| +(?=\n)")  # a hundredth of a point is enough
 _DASHES = ("-", "--", ":", "-.")
 _STYLE: Any = {  # Any: matplotlib types its keys one by one
@@ -198,6 +199,18 @@ def _panel(axes: Axes, curves: Mapping[str, Curve], metric: str, labels: Sequenc
     if metric.startswith("top1"):
         axes.axhline(TARGET, color="0.6", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
         axes.set_ylim(-0.02, 1.02)
-    axes.set_xlim(left=0)
-    axes.locator_params(nbins=4)
+    _spread_budgets(axes, curves)
     axes.grid(color="0.92", linewidth=0.5)
+
+
+def _spread_budgets(axes: Axes, curves: Mapping[str, Curve]) -> None:
+    """Budgets far apart get a logarithmic axis: what matters happens among the small ones."""
+    shares = [share for curve in curves.values() for share in curve.budget_fraction]
+    axes.locator_params(axis="y", nbins=4)
+    if max(shares) < _WIDE * min(shares):
+        axes.locator_params(axis="x", nbins=4)
+        axes.set_xlim(left=0)
+        return
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
