@@ -213,4 +213,4 @@ def _spread_budgets(axes: Axes, curves: Mapping[str, Curve]) -> None:
         return
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("")
+    axes.minorticks_off()
