@@ -83,6 +83,8 @@ class TextFeatures:
         projected = weights @ components
         scale = projected.std(axis=0)
         varied = scale > 1e-9
+        if not varied.any():
+            raise ValueError("no features can be made of prompts that do not differ")
         # unit variance in all p together: then a prompt's vector has length about 1
         self._projection = components[:, varied] / (scale[varied] * np.sqrt(varied.sum()))
         self._offset = projected.mean(axis=0)[varied] / (scale[varied] * np.sqrt(varied.sum()))

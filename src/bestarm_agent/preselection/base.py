@@ -42,13 +42,21 @@ class Preselector(ABC):
         self.n_learnt = 0
         self._draws = KeyedRandom(problem.seed, "preselection choice")
 
-    def choose(self, contexts: FloatArray, k: int, *, allowed: BoolArray | None = None) -> IntArray:
+    def choose(
+        self,
+        contexts: FloatArray,
+        k: int,
+        *,
+        allowed: BoolArray | None = None,
+        draw: int | None = None,
+    ) -> IntArray:
         """Choose the arms to run.
 
         Args:
             contexts: (n, d) context vector of each arm.
             k: how many, 1 <= k <= arms allowed.
             allowed: (n,) arms that can be run; None if all can.
+            draw: in [0, 2^64), decides the choice's random numbers; None counts up.
 
         Returns:
             (k,) distinct arms, the most promising first.
@@ -60,7 +68,7 @@ class Preselector(ABC):
         n_allowed = self.problem.n_arms if allowed is None else int(allowed.sum())
         if not 1 <= k <= n_allowed:
             raise ValueError(f"k must be in 1..{n_allowed}, the arms that can be run, got {k}")
-        rng = self._draws.at(self.n_chosen)
+        rng = self._draws.at(self.n_chosen if draw is None else draw)
         self.n_chosen += 1
         index = self._index(contexts, rng)
         if allowed is not None:

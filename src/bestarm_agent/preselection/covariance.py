@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from bestarm_agent.preselection.types import FloatArray
 
@@ -57,7 +56,6 @@ class SandwichCovariance:
             self._factor, failed = dpotrf(self.information, lower=1)
             if failed:
                 raise ArithmeticError("the information matrix is not finite; scale the contexts")
-        half = solve_triangular(self._factor, contexts.T, lower=True, check_finite=False)
-        solved = solve_triangular(self._factor, half, lower=True, trans=1, check_finite=False)
-        variances: FloatArray = np.einsum("di,di->i", solved, self.scatter @ solved)
+        solved, _ = dpotrs(self._factor, contexts.T, lower=1)
+        variances: FloatArray = (solved * (self.scatter @ solved)).sum(axis=0)
         return variances

@@ -73,7 +73,7 @@ class LinUcb(_LinearScores):
     name: ClassVar[str] = "linucb"
 
     def __init__(
-        self, problem: PreselectionProblem, *, width: float = 1.0, ridge: float = 1.0
+        self, problem: PreselectionProblem, *, width: float = 0.3, ridge: float = 1.0
     ) -> None:
         if not 0 <= width < np.inf:
             raise ValueError(f"width must be >= 0, got {width}")

@@ -84,6 +84,9 @@ def weak_regret(log_utilities: FloatArray, chosen: IntArray) -> float:
 
 def _stages(theta: FloatArray, ordered: FloatArray, n_ranked: int) -> FloatArray:
     """(n_ranked, s) log-utilities at each stage; minus infinity for arms that left before."""
+    if n_ranked == 1:
+        first: FloatArray = (ordered @ theta)[None]
+        return first
     gone = np.arange(len(ordered)) < np.arange(n_ranked)[:, None]
     stages: FloatArray = np.where(gone, -np.inf, ordered @ theta)
     return stages
