@@ -18,36 +18,6 @@ from bestarm_agent.store.base import RunStore
 class StateSuite:
     """Conformance tests of a store's named states, and how a test opens a store."""
 
-    async def connect(self, place):
-            return await MyStore.connect(place / "runs")
-"""
-# ruff: noqa: D102 - what a test checks is its name
-
-from __future__ import annotations
-
-import asyncio
-import re
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
-
-import pytest
-
-from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import CandidatesAdded, Event, Started, Stopped
-from bestarm_agent.domain.exchange import Reply
-from bestarm_agent.errors import RunNotFoundError, StoreError
-from bestarm_agent.store.base import RunInfo, RunLog, RunStore
-from bestarm_agent.testing.store_runs import AT, asked, reply, small_run, started, told
-
-ODD_TEXTS = ("", "NUL \0 and \x1b", "lone surrogate \ud83d", "añ 答え 🎲", "x" * 1_000_000)
-
-
-class StoreSuite:
-    """Conformance tests of one run store."""
-
     async def connect(self, place: Path) -> RunStore:
         """Open the store of this place, empty the first time.
 

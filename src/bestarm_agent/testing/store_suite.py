@@ -5,7 +5,35 @@
     from bestarm_agent.testing.store_suite import StoreSuite
 
     class TestMyStore(StoreSuite):
-        # logs
+        async def connect(self, place):
+            return await MyStore.connect(place / "runs")
+"""
+# ruff: noqa: D102 - what a test checks is its name
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import CandidatesAdded, Event, Started, Stopped
+from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.errors import RunNotFoundError, StoreError
+from bestarm_agent.store.base import RunInfo, RunLog, RunStore
+from bestarm_agent.testing.state_suite import StateSuite
+from bestarm_agent.testing.store_runs import AT, asked, reply, small_run, started, told
+
+ODD_TEXTS = ("", "NUL \0 and \x1b", "lone surrogate \ud83d", "añ 答え 🎲", "x" * 1_000_000)
+
+
+class StoreSuite(StateSuite):
+    """Conformance tests of one run store."""
+
+    # logs
 
     def test_what_is_flushed_is_there_after_reopening(self, tmp_path: Path) -> None:
         events = small_run()
