@@ -147,7 +147,7 @@ def finish(figure: Figure, labels: Sequence[str], path: Path) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], **style_of(i), label=label) for i, label in enumerate(labels)]
-    columns = min(len(labels), max(2, int(figure.get_figwidth() / 1.5)))
+    columns = min(len(labels), max(2, int(figure.get_figwidth() / 1.4)))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
     date = {"Date": None} if path.suffix == ".svg" else {}
     figure.savefig(path, dpi=200, metadata=date)
