@@ -2,9 +2,9 @@
 
 Usage: ``OMP_NUM_THREADS=1 python benchmarks/selector_speed.py [--quick]``
 
-Every line is measured in a process of its own. A decision of a rule is one ask and its tell, without
-the intervals. One of ``ucb-e-lrf`` is a whole batch of 32: 32 asks and tells and the fit of the
-model, with a tenth of the scores told at the start. banditeval (0.1.1 on PyPI, with torch and
+Every line is measured in a process of its own. A decision of a rule is one ask and its tell, not
+counting intervals. One of ``ucb-e-lrf`` is a whole batch of 32: 32 asks and tells and the fit of
+the model, with a tenth of the scores told at the start. banditeval (0.1.1 on PyPI, with torch and
 einops: the published program of UCB-E-LRF) counts the same batch as one step.
 
 Targets: ``ucb-e`` within 50 us; ``ucb-e-lrf`` within 1/30 of banditeval's CPU time, and 300 MB.
@@ -135,11 +135,10 @@ def report_pulls(shape: tuple[int, int], n: int, rules: list[str]) -> None:
 
 
 def report_lrf(sizes: list[tuple[int, int]], n_batches: int) -> None:
+    """Print one line per size."""
     has_rival = importlib.util.find_spec("banditeval") is not None
-    rival = "banditeval" if has_rival else "banditeval is not installed"
-    print(
-        f"\nOne batch of {BATCH} of ucb-e-lrf, a tenth told: seconds of CPU; peak memory; {rival}"
-    )
+    print(f"\nOne batch of {BATCH} of ucb-e-lrf, seconds of CPU; peak memory")
+    print("" if has_rival else "(banditeval is not installed)\n", end="")
     print(f"{'size':<14}{'ours':>9}{'MB':>6}{'cold fits':>11}", end="")
     print(f"{'banditeval':>12}{'MB':>7}{'times':>8}{'its ucbe':>11}" if has_rival else "")
     for shape in sizes:
@@ -160,9 +159,8 @@ def _beside(shape: tuple[int, int], ours: Measurement) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller measurements")
     quick = parser.parse_args().quick
     report_pulls((1000, 10_000), 2000 if quick else 10_000, RULES[:1] if quick else RULES)

@@ -105,9 +105,9 @@ class Run:
         """The pairs asked so far, in order."""
         return [event.pair for event in self.events if isinstance(event, Ask)]
 
-    def ask(self, n: int = 1) -> list[Ask]:
+    def ask(self, n: int = 1, *, available: NDArray[np.bool_] | None = None) -> list[Ask]:
         """Ask for up to ``n`` pairs and send them off."""
-        asks = self.selector.ask(n)
+        asks = self.selector.ask(n, available=available)
         self.events += asks
         self.waiting += asks
         return asks

@@ -132,6 +132,12 @@ class SelectorSuite:
             curious.selector.best()
             assert curious.go(size).pairs == plain.go(size).pairs
 
+    def test_a_draw_that_looks_at_no_score_says_how_likely_it_was(self) -> None:
+        run = Run(self.open(), World.with_failures((K, N), 16), 4).go(40)
+        if type(run.selector).exogenous:
+            propensity = run.selector.table.propensity
+            assert ((propensity > 0) & (propensity <= 1)).all()
+
     # telling
 
     def test_the_order_of_telling_does_not_matter(self) -> None:
@@ -231,6 +237,21 @@ class SelectorSuite:
             warm.seed, n_before = cold.seed, len(warm.pairs)
             assert cold.go(20).pairs == warm.go(20).pairs[n_before:]
             np.testing.assert_array_equal(cold.selector.ranking(), warm.selector.ranking())
+
+    @pytest.mark.parametrize("budget", [None, TIGHT])
+    def test_the_log_says_enough_where_not_all_could_be_called(self, budget: int | None) -> None:
+        world = World.with_failures((K, N), 15)
+        for seed in range(6):
+            rng = np.random.default_rng([seed, 75])
+            warm = Run(self.open(seed=seed, budget=budget), world, 6)
+            for _ in range(25):
+                warm.ask(2, available=rng.random(K) < 0.6)
+                while len(warm.waiting) > 4:
+                    warm.tell(int(rng.integers(len(warm.waiting))))
+            rebuilt = replay(warm.events, self.open(seed=seed, budget=budget))
+            cold, n_before = Run(rebuilt, world, 6), len(warm.pairs)
+            cold.waiting = list(warm.waiting)
+            assert cold.go(15).pairs == warm.go(15).pairs[n_before:]
 
     # growing
 
