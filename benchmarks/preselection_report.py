@@ -68,8 +68,9 @@ def regret_table(found: Mapping[str, Any]) -> str:
 def routing_table(result: Mapping[str, Any]) -> str:
     """What each router got, and what fixed choices of the same cost could have got."""
     length, frontier = result["length"], result["yardsticks"]["fixed"]
+    n = len(next(iter(result["runs"].values())))
     lines = [
-        f"| policy ({length:,} prompts) | best of 2 | 2nd half | first named, 2nd half | cost | "
+        f"| policy ({length:,} prompts, {n} orders) | best of 2 | 2nd half | first named, 2nd half | cost | "
         "best fixed choice at that cost |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
