@@ -18,7 +18,9 @@ from bestarm_agent.stats.ranking import hardness, isotonic_crossing, last_crossi
 from reproduce import fill_report
 from reproduce_study import markdown
 
-Results: TypeAlias = Mapping[tuple[str, float], Sequence[Mapping[str, Any]]]
+Runs: TypeAlias = Sequence[Mapping[str, Any]]
+Results: TypeAlias = Mapping[tuple[int, float, str], Runs]
+Pools: TypeAlias = Mapping[tuple[int, float], ScoreMatrix]
 Array: TypeAlias = NDArray[np.float64]
 
 WARM_UP = 64  # calls per model
@@ -42,36 +44,41 @@ class Bench:
 
 def write_report(
     out: Path,
-    pools: Mapping[float, ScoreMatrix],
+    pools: Pools,
     lessons: Mapping[float, Lesson],
     results: Results,
     arms: Mapping[str, Array],
 ) -> None:
     """Draw the figures and fill the tables into ``pulse.md``."""
     out.mkdir(parents=True, exist_ok=True)
-    draw_accuracy(out / "paper2-accuracy.svg", pools, results)
     draw_errors(out / "paper2-one-arm.svg", arms)
     tables = {
         "pools": _pools_table(pools),
         "history": _history_table(lessons),
-        "budgets": _budgets_table(pools, results),
         "bias": _bias_table(arms),
     }
+    for size in dict.fromkeys(size for size, _ in pools):
+        these = {gap: pool for (of, gap), pool in pools.items() if of == size}
+        found = {(gap, rule): runs for (of, gap, rule), runs in results.items() if of == size}
+        draw_accuracy(out / f"paper2-accuracy-{size}.svg", list(these), found)
+        tables[f"budgets-{size}"] = _budgets_table(these, found)
     fill_report(out / "pulse.md", tables)
 
 
-def draw_accuracy(path: Path, pools: Mapping[float, ScoreMatrix], results: Results) -> None:
+def draw_accuracy(
+    path: Path, gaps: Sequence[float], results: Mapping[tuple[float, str], Runs]
+) -> None:
     """Accuracy against calls, one panel per gap, with standard errors."""
     from matplotlib.figure import Figure
 
-    labels = list(dict.fromkeys(rule for rule, _ in results))
+    labels = list(dict.fromkeys(rule for _, rule in results))
     with paper_style():
         figure = Figure(figsize=(7.2, 2.9), layout="constrained")
-        panels = figure.subplots(1, len(pools), sharey=True)
-        for axes, gap in zip(panels, pools, strict=True):
+        panels = figure.subplots(1, len(gaps), sharey=True)
+        for axes, gap in zip(panels, gaps, strict=True):
             for index, rule in enumerate(labels):
-                if results[rule, gap]:
-                    budgets, accuracy = _accuracy(results[rule, gap])
+                if results[gap, rule]:
+                    budgets, accuracy = _accuracy(results[gap, rule])
                     thousands = (budgets / 1000).tolist()
                     mean = accuracy.mean(axis=0)
                     spread = np.sqrt(mean * (1 - mean) / len(accuracy))
@@ -89,10 +96,10 @@ def draw_errors(path: Path, arms: Mapping[str, Array]) -> None:
     from matplotlib.figure import Figure
 
     with paper_style():
-        figure = Figure(figsize=(4.2, 2.4), layout="constrained")
+        figure = Figure(figsize=(7.2, 2.6), layout="constrained")
         axes = figure.subplots()
         for index, errors in enumerate(arms.values()):
-            x = np.linspace(-0.08, 0.12, 81)
+            x = np.linspace(-0.07, 0.18, 76)
             density, _ = np.histogram(errors, bins=x, density=True)
             middle = ((x[1:] + x[:-1]) / 2).tolist()
             plot_band(axes, middle, density.tolist(), [0.0] * len(middle), index)
@@ -102,15 +109,15 @@ def draw_errors(path: Path, arms: Mapping[str, Array]) -> None:
         finish(figure, list(arms), path)
 
 
-def _accuracy(runs: Sequence[Mapping[str, Any]]) -> tuple[Array, Array]:
+def _accuracy(runs: Runs) -> tuple[Array, Array]:
     """(B,) budgets and (runs, B) whether the right model was named."""
     right = np.array([[regret == 0.0 for regret in run["regret"]] for run in runs])
     return np.array(runs[0]["budgets"], dtype=float), right.astype(float)
 
 
-def _pools_table(pools: Mapping[float, ScoreMatrix]) -> str:
+def _pools_table(pools: Pools) -> str:
     rows = []
-    for gap, pool in pools.items():
+    for (_, gap), pool in pools.items():
         ranked = np.sort(pool.means)[::-1]
         rows.append(
             [
@@ -146,15 +153,17 @@ def _history_table(lessons: Mapping[float, Lesson]) -> str:
     return markdown([*headers, "held out"], rows)
 
 
-def _budgets_table(pools: Mapping[float, ScoreMatrix], results: Results) -> str:
+def _budgets_table(
+    pools: Mapping[float, ScoreMatrix], results: Mapping[tuple[float, str], Runs]
+) -> str:
     rows: list[list[str]] = []
     for gap, pool in pools.items():
         warm_up = WARM_UP * len(pool.scores)
-        plain = _crossing(results["UCB-E", gap])
+        plain = _crossing(results[gap, "UCB-E"])
         rows += [
-            [f"{gap:g}", rule, *_budget_cells(results[rule, gap], warm_up, plain)]
-            for rule in dict.fromkeys(rule for rule, _ in results)
-            if results[rule, gap]
+            [f"{gap:g}", rule, *_budget_cells(runs, warm_up, plain)]
+            for (of, rule), runs in results.items()
+            if of == gap and runs
         ]
     headers = [
         "gap",
@@ -166,18 +175,18 @@ def _budgets_table(pools: Mapping[float, ScoreMatrix], results: Results) -> str:
         "saved, of UCB-E's after warm-up",
         "stays at 95 % from",
         "right at the end",
+        "mean accuracy over the budgets",
         "CPU s / run",
     ]
     return markdown(headers, rows)
 
 
-def _budget_cells(
-    runs: Sequence[Mapping[str, Any]], warm_up: int, plain: float | None
-) -> list[str]:
+def _budget_cells(runs: Runs, warm_up: int, plain: float | None) -> list[str]:
     budgets, accuracy = _accuracy(runs)
     crossing = _crossing(runs)
     low, high = _crossing_range(budgets, accuracy)
     last = last_crossing(budgets.tolist(), accuracy.mean(axis=0))
+    overall = accuracy.mean(axis=1)  # over the budgets of the figure
     saved = "-"
     if crossing is not None and plain is not None and plain > warm_up:
         saved = f"{1 - (crossing - warm_up) / (plain - warm_up):.0%}"
@@ -189,11 +198,12 @@ def _budget_cells(
         saved,
         _calls(last),
         f"{accuracy[:, -1].mean():.2f}",
+        f"{overall.mean():.2f} ± {overall.std(ddof=1) / np.sqrt(len(overall)):.2f}",
         f"{np.mean([run['cpu_seconds'] for run in runs]):.1f}",
     ]
 
 
-def _crossing(runs: Sequence[Mapping[str, Any]]) -> float | None:
+def _crossing(runs: Runs) -> float | None:
     if not runs:
         return None
     budgets, accuracy = _accuracy(runs)
