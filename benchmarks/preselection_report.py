@@ -70,8 +70,8 @@ def routing_table(result: Mapping[str, Any]) -> str:
     length, frontier = result["length"], result["yardsticks"]["fixed"]
     n = len(next(iter(result["runs"].values())))
     lines = [
-        f"| policy ({length:,} prompts, {n} orders) | best of 2 | 2nd half | first named, 2nd half | cost | "
-        "best fixed choice at that cost |",
+        f"| policy ({length:,} prompts, {n} orders) | best of 2 | 2nd half | "
+        "first named, 2nd half | cost | best fixed choice at that cost |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for label, runs in result["runs"].items():
