@@ -148,7 +148,8 @@ def _dense(bench: Bench, found: dict[tuple[str, str], Curve]) -> str:
 
 def _cell(curve: Curve, metric: str, reference: float) -> str:
     low, high = curve.budget_to_95_range[metric]
-    measured = percent(curve.budget_to_95_isotonic[metric])
+    crossing = curve.budget_to_95_isotonic[metric]
+    measured = ("≤ " if crossing == curve.budget_fraction[0] else "") + percent(crossing)
     return f"**{measured}** ({percent(low)}–{percent(high)}); {reference:g}"
 
 
