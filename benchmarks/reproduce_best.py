@@ -97,7 +97,12 @@ def run_ablations(bench: Bench) -> dict[str, str]:
                 found.setdefault(panel.title, {})[_short(rule)] = curve
                 cells += _ablation_cells(curve)
             rows.append([_short(rule), *cells])
-    draw_grid(bench.out / "paper1-figure4.svg", found, ("top1_eps0.001", "top1_eps0.01"))
+    for panel, name in zip(ABLATED, ("alpaca", "livecodebench"), strict=True):
+        groups = {
+            group: {_short(rule): found[panel.title][_short(rule)] for rule in (LRF_RULE, *rules)}
+            for group, rules in ABLATIONS.items()
+        }
+        draw_grid(bench.out / f"paper1-figure4-{name}.svg", groups, ("top1_eps0.001",))
     headers = ["rule"]
     for panel in ABLATED:
         headers += [f"{panel.title}: mean precision", "95 % from", "µs / pair"]
