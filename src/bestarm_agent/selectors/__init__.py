@@ -1,1 +1,33 @@
 """Selection rules: each decides which (candidate, example) pair to evaluate next."""
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.registry import make_selector, selector_names, selector_params
+from bestarm_agent.selectors.types import (
+    Ask,
+    Choice,
+    Estimates,
+    Guarantee,
+    Pair,
+    Problem,
+    State,
+    Stop,
+    Tell,
+    Verdict,
+)
+
+__all__ = [
+    "Ask",
+    "Choice",
+    "Estimates",
+    "Guarantee",
+    "Pair",
+    "Problem",
+    "Selector",
+    "State",
+    "Stop",
+    "Tell",
+    "Verdict",
+    "make_selector",
+    "selector_names",
+    "selector_params",
+]
