@@ -78,7 +78,7 @@ def test_the_format_is_what_stored_runs_hold() -> None:
     """A change here makes existing stores unreadable: it needs a migration."""
     expected = [
         '{"type":"started","name":"study","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0",'
-        '"config":{"selector":{"name":"ucb-e","seed":7}},"base":".."}',
+        '"config":{"selector":{"name":"ucb-e","seed":7}},"base":"..","lesson":null}',
         '{"type":"candidates-added","candidates":[{"provider":"hf","model":"model-0","prompt":'
         '{"name":"plain","text":"{{ question }}=","messages":[]},"params":{"temperature":0.0},'
         '"label":"model 0"},{"provider":"hf","model":"model-1","prompt":{"name":"chat","text":null,'
