@@ -24,6 +24,7 @@ def test_the_margin_is_the_most_that_any_interval_reaches_above_the_leading_one(
     standing = standing_with(["a", "b", "c"], HALF_KNOWN)
     best, *others = standing.rows
     assert standing.margin == pytest.approx(max(row.upper for row in others) - best.lower)
+    assert standing.margin is not None
     assert 0 < standing.margin < 1
 
 

@@ -124,8 +124,6 @@ class Budget:
         """
         used = {**{f.name: getattr(spent, f.name) for f in fields(spent)}, "seconds": seconds}
         moved = {
-            name: used[name] + extra
-            for name in used
-            if (extra := getattr(more, name)) is not None
+            name: used[name] + extra for name in used if (extra := getattr(more, name)) is not None
         }
         return replace(self, **moved)

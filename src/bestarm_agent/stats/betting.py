@@ -145,7 +145,7 @@ class Wager:
         self.n += len(values)
         self.total += float(values.sum())
         stakes = np.minimum(np.multiply.outer(self._bets, np.sqrt(fair) * growth), _MAX_STAKE)
-        return np.log1p(stakes * (values / fair - 1.0))
+        return np.asarray(np.log1p(stakes * (values / fair - 1.0)))
 
     def _settle(self) -> None:
         self.wealth = sum(self._wealths) / len(self._bets)
