@@ -17,9 +17,12 @@ import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.journal import initial_size
 from bestarm_agent.opening import STORE_FILE
+from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.stats.keyed import KeyedRandom
 from bestarm_agent.store.sql import SqlStore
+from bestarm_agent.testing.rederiving import unexplained_asks
 from tests.studies import write_study
 
 PULLS = 150
@@ -129,6 +132,9 @@ def test_twenty_kills_lose_nothing(tmp_path: Path, in_flight: int) -> None:
     assert set(tells.values()) == {1}, "and told once"
     assert len(asked(events)) == len(set(asked(events))) == PULLS
     assert len(replies) == PULLS, "a reply for every pair, none bought under another key"
+    size = initial_size(events)
+    fresh = make_selector("ucb-e", Problem(size.n_candidates, size.n_examples, budget=size.pulls))
+    assert unexplained_asks(events, fresh) == [], "every ask follows from the log before it"
     if in_flight == 1:
         undisturbed = tmp_path / "undisturbed"
         path = write_study(undisturbed, n_candidates=5)
