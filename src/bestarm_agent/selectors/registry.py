@@ -15,6 +15,7 @@ from bestarm_agent.selectors.lucb import Lucb
 from bestarm_agent.selectors.naive_pooling import NaivePooling
 from bestarm_agent.selectors.opt_mai import OptMai
 from bestarm_agent.selectors.pulse import Pulse
+from bestarm_agent.selectors.racing import Racing
 from bestarm_agent.selectors.row_mean import RowMean
 from bestarm_agent.selectors.sar import Sar
 from bestarm_agent.selectors.sequential_halving import SequentialHalving
@@ -31,6 +32,7 @@ from bestarm_agent.selectors.uniform import Uniform
 _RULES: tuple[type[Selector], ...] = (
     UcbE,
     TopTwo,
+    Racing,
     Pulse,
     NaivePooling,
     SynchronisedSuccessiveRejects,
