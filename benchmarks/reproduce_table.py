@@ -50,27 +50,27 @@ REFERENCE: dict[str, Entry] = {
     "ZeroEval GSM8K": Entry(
         "zeroeval_gsm8k.npz",
         (40, 40),
-        {UCB_E: 23.5, UCB_E_16: 24.5, SYSRS: 21.0, SH_COMMON: 26.0},
+        {UCB_E: 23.5, UCB_E_16: 24.5, SR: 34.0, SYSRS: 21.0, SH: 40.5, SH_COMMON: 26.0},
     ),
     "sentiment": Entry(
         f"{PROMPTS}:sentiment",
         (40, 16),
-        {UCB_E: 19.7, UCB_E_16: 20.3, SYSRS: 12.6, SH_COMMON: 13.3},
+        {UCB_E: 19.7, UCB_E_16: 20.3, SR: 22.4, SYSRS: 12.6, SH: 40.5, SH_COMMON: 13.3},
     ),
     "larger animal": Entry(
         f"{PROMPTS}:larger_animal",
         (40, 16),
-        {UCB_E: 3.4, UCB_E_16: 3.8, SYSRS: 4.2, SH_COMMON: 4.5},
+        {UCB_E: 3.4, UCB_E_16: 3.8, SYSRS: 4.2, SH: 6.7, SH_COMMON: 4.5},
     ),
     "English to French": Entry(
         f"{PROMPTS}:translation_en-fr",
         (40, 16),
-        {UCB_E: 18.0, UCB_E_16: 4.9, SYSRS: 5.4, SH_COMMON: 4.5},
+        {UCB_E: 18.0, UCB_E_16: 4.9, SYSRS: 5.4, SH: 6.3, SH_COMMON: 4.5},
     ),
     "second letter": Entry(
         f"{PROMPTS}:second_word_letter",
         (40, 16),
-        {UCB_E: 2.8, UCB_E_16: 2.3, SH_COMMON: 2.3},
+        {UCB_E: 2.8, UCB_E_16: 2.3, SH: 3.3, SH_COMMON: 2.3},
     ),
     "taxonomy animal": Entry(
         f"{PROMPTS}:taxonomy_animal",
