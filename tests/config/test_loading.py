@@ -53,7 +53,7 @@ budget: {usd: $5, share: 10%, minutes: 3}
 selector: {name: ucb-e, params: {eta: 1.0}, seed: 7, confidence: 0.9, stop_when_separated: false}
 limits:
   in_flight: 32
-  providers: {openai: {in_flight: 8, requests_per_minute: 500, tokens_per_minute: 200000}}
+  providers: {openai: {in_flight: 8}}
 providers:
   hf: {threads: 2, memory_gb: 4}
 output_dir: out
@@ -92,7 +92,7 @@ def test_every_key_is_read(write: Write) -> None:
     assert config.dataset.path == "/data/d.jsonl"
     assert config.scorer.options == {"pattern": "[0-9]+"}
     assert (config.budget.usd, config.budget.share) == (5, 0.1)
-    assert config.limits.providers["openai"].requests_per_minute == 500
+    assert config.limits.providers["openai"].in_flight == 8
     assert config.model_options() == {
         ("hf", "models/sum-llama-167k"): {},
         ("openai", "gpt-x"): {

@@ -112,10 +112,6 @@ class ProviderLimits(StudyModel):
     """Limits of one provider; without a value, what the provider itself says."""
 
     in_flight: Count | None = Field(None, description="Calls in flight at once.")
-    requests_per_minute: Count | None = Field(None, description="Requests started per minute.")
-    tokens_per_minute: Count | None = Field(
-        None, description="Prompt plus generated tokens per minute."
-    )
 
 
 class LimitsSpec(StudyModel):
