@@ -138,7 +138,7 @@ APPENDED = [
     ("limits: {in_flite: 3}", "unknown key `limits.in_flite`; did you mean `in_flight`?"),
     (
         "limits:\n  providers:\n    openai: {rpm: 3}",
-        "line 9: unknown key `limits.providers.openai.rpm`; there are `in_flight`, `requests_per",
+        "line 9: unknown key `limits.providers.openai.rpm`; there are `in_flight`",
     ),
     ("budget: {usd: 0}", "line 7: `budget.usd` must be greater than 0, got 0; leave it out"),
     ("budget:\n  calls: -4", "line 8: `budget.calls` must be at least 1, got -4"),
