@@ -56,15 +56,15 @@ def test_commented_lines_of_the_starter_are_valid_too(tmp_path: Path) -> None:
     for commented in (
         "# params:\n#   temperature: [0, 0.7]\n#   max_tokens: 20\n",
         "  # usd: $5\n  # minutes: 10\n",
-        "  # openai:\n  #   base_url: ${OPENAI_BASE_URL}\n",
+        "  # hf:\n  #   threads: 2\n",
     ):
         assert commented in text
         text = text.replace(commented, commented.replace("# ", "").replace("#", ""))
     path.write_text(text, encoding="utf-8")
-    config = load_study(path, environ={"OPENAI_BASE_URL": "http://localhost"}).config
+    config = load_study(path).config
     assert config.params == {"temperature": [0, 0.7], "max_tokens": 20}
     assert (config.budget.usd, config.budget.minutes) == (5, 10)
-    assert config.providers["openai"] == {"base_url": "http://localhost"}
+    assert config.providers["hf"] == {"threads": 2}
 
 
 @pytest.mark.parametrize("name", ["study.yaml", "answers.csv"])

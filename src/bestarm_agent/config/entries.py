@@ -29,7 +29,7 @@ def check_model_name(name: str, *at: str | int) -> str:
     head, colon, tail = name.partition(":")
     if colon and head.isalnum() and tail:  # promptfoo's way of writing
         hint = f"; did you mean `{head}/{tail}`?"
-    broken(f"must be `provider/model`, such as openai/gpt-5-mini, got {shown(name)}{hint}", *at)
+    broken(f"must be `provider/model`, such as hf/models/tiny-llama, got {shown(name)}{hint}", *at)
 
 
 class ModelSpec(StudyModel):
@@ -38,8 +38,8 @@ class ModelSpec(StudyModel):
     short_form: ClassVar[str | None] = "model"
 
     model: Text = Field(
-        description="`provider/model`, split at the first slash: `openai/gpt-5-mini`, "
-        "`hf/models/tiny-llama` (a folder or a name on the hub)."
+        description="`provider/model`, split at the first slash: `hf/models/tiny-llama` "
+        "(a folder or a name on the hub), `replay/row` (recorded answers)."
     )
     label: Name | None = Field(
         None, description="Short name in tables; default: the last part of the model's name."
