@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from bestarm_agent.domain.allowance import Allowance
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Started
 from bestarm_agent.domain.example import Example
@@ -78,6 +79,9 @@ class Actor:
 
     def bound(self, request: Request) -> Spend:
         return self.bound_spend
+
+    def allowances(self, model: str) -> tuple[Allowance, ...]:
+        return ()
 
     async def generate(self, request: Request) -> Reply:
         before = sum(earlier == request for _, earlier in self.sent)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
+from bestarm_agent.domain.allowance import Allowance
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Spend
 
@@ -83,6 +84,13 @@ class Provider(Protocol):
 
         Raises:
             ConfigError: the request cannot be sent as it is, for the model or for a parameter.
+        """
+        ...
+
+    def allowances(self, model: str) -> tuple[Allowance, ...]:
+        """What the latest response about ``model``, failed ones included, said is left.
+
+        Empty if it said nothing, as with local models.
         """
         ...
 

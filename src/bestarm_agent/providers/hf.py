@@ -14,6 +14,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from bestarm_agent.config.documents import parse_options
+from bestarm_agent.domain.allowance import Allowance
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Spend, nanos
@@ -191,6 +192,10 @@ class HfProvider:
             usd_nanos=self._price(seconds),
             gpu_seconds=seconds,
         )
+
+    def allowances(self, model: str) -> tuple[Allowance, ...]:
+        """Nothing: no limits apply."""
+        return ()
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request.

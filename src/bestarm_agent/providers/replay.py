@@ -14,6 +14,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from bestarm_agent.config.documents import parse_options
+from bestarm_agent.domain.allowance import Allowance
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Spend
@@ -114,6 +115,10 @@ class ReplayProvider:
             tokens=max((reply.usage.total for reply in replies), default=0),
             usd_nanos=max((reply.usd_nanos or 0 for reply in replies), default=0),
         )
+
+    def allowances(self, model: str) -> tuple[Allowance, ...]:
+        """Nothing: no limits apply."""
+        return ()
 
     async def generate(self, request: Request) -> Reply:
         """Return the recorded reply, after the recorded time.
