@@ -20,7 +20,7 @@ from bestarm_agent.domain.events import (
     Started,
     Stopped,
 )
-from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.domain.exchange import Position, Reply, Token
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_event, load_reply
@@ -105,7 +105,12 @@ def test_the_format_is_what_stored_runs_hold() -> None:
     assert dump_reply(reply()) == (
         '{"text":"46","finish":"length","usage":{"input":9,"cached":0,"cache_write":0,"output":3,'
         '"reasoning":0},"usd_nanos":1500,"seconds":0.5,"gpu_seconds":0.125,"model":"model-0-2026",'
-        '"request_id":"req-1","score":0.5}'
+        '"request_id":"req-1","score":0.5,"logprobs":[]}'
+    )
+    with_logprobs = Reply("m", logprobs=(Position(Token("m", -0.5), (Token("M", -1.0),)),))
+    assert dump_reply(with_logprobs).endswith(
+        '"logprobs":[{"chosen":{"text":"m","logprob":-0.5},'
+        '"alternatives":[{"text":"M","logprob":-1.0}]}]}'
     )
 
 
@@ -194,5 +199,5 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
     assert {cls.__name__ for cls in stored} == {
         *("Started", "CandidatesAdded", "ExamplesAdded", "Asked", "Told", "BudgetSet"),
         *("Stopped", "Resumed", "Scored", "Failed", "Usage", "Spend", "Budget"),
-        *("Candidate", "PromptTemplate", "Message", "Reply"),
+        *("Candidate", "PromptTemplate", "Message", "Reply", "Position", "Token"),
     }

@@ -21,6 +21,33 @@ class Finish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """A token that stood at some place of an answer, or could have.
+
+    Attributes:
+        text: the token as text.
+        logprob: natural logarithm of its probability, <= 0.
+    """
+
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One place of an answer, with what the model thought of it.
+
+    Attributes:
+        chosen: the token generated.
+        alternatives: the likeliest tokens at this place, the likeliest first; ``chosen`` is among
+            them if it was likely enough.
+    """
+
+    chosen: Token
+    alternatives: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One rendered prompt for one model.
 
@@ -31,6 +58,13 @@ class Request:
         params: sampling parameters to send.
         candidate: the candidate's label, for providers that play back records and for messages.
         example: the example's id, likewise.
+        response_schema: JSON schema that the answer must follow, or None. Its "title" is its name
+            (letters, digits, "_" and "-"). Objects list all their properties as required and allow
+            no others. Set only where ``Capabilities.response_schema`` says so.
+        top_logprobs: how many likeliest tokens, 1 to 20, ``Reply.logprobs`` is to hold for every
+            position; None: no log probabilities. Set only where ``Capabilities.logprobs`` says so.
+        attempt: number of the same request before this one, for replies that were of no use; it is
+            not sent, and keeps the reply cache from returning the useless one again.
     """
 
     model: str
@@ -39,15 +73,25 @@ class Request:
     params: Mapping[str, Json] = field(default_factory=dict)
     candidate: str = ""
     example: str = ""
+    response_schema: Mapping[str, Json] | None = None
+    top_logprobs: int | None = None
+    attempt: int = 0
 
     def as_json(self) -> Json:
         """Return what identifies the reply: everything but who asks."""
-        return {
+        content: dict[str, Json] = {
             "model": self.model,
             "text": self.text,
             "messages": [message.as_json() for message in self.messages],
             "params": dict(self.params),
         }
+        if self.response_schema is not None:
+            content["response_schema"] = dict(self.response_schema)
+        if self.top_logprobs is not None:
+            content["top_logprobs"] = self.top_logprobs
+        if self.attempt:
+            content["attempt"] = self.attempt
+        return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +108,7 @@ class Reply:
         model: the model that answered, as it calls itself.
         request_id: the provider's id of the call, or None.
         score: in [0, 1], where the record played back holds the score itself; else None.
+        logprobs: the answer's tokens with their probabilities; empty unless they were asked for.
     """
 
     text: str
@@ -75,3 +120,4 @@ class Reply:
     model: str = ""
     request_id: str | None = None
     score: float | None = None
+    logprobs: tuple[Position, ...] = ()

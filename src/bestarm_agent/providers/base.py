@@ -25,6 +25,10 @@ class Capabilities:
         queued: whether calls may wait in a local queue, so that no time-out applies to them.
         by_example: whether the reply depends on the example's id besides the request's content, as
             with records played back; then the id belongs into the key of the reply cache.
+        response_schema: whether ``Request.response_schema`` is enforced while it generates. Where
+            it is False the field is never sent.
+        logprobs: whether ``Request.top_logprobs`` is honoured. Where it is False the field is never
+            sent and ``Reply.logprobs`` is empty.
     """
 
     params: frozenset[str]
@@ -35,6 +39,8 @@ class Capabilities:
     in_flight: int = 64
     queued: bool = False
     by_example: bool = False
+    response_schema: bool = False
+    logprobs: bool = False
 
 
 class Provider(Protocol):
