@@ -1,0 +1,146 @@
+"""What a model is asked, whichever protocol carried it, and what it says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+_BYTES_PER_TOKEN = 4
+_TOKENS_PER_MESSAGE = 4
+
+
+class Api(StrEnum):
+    """The protocol that a request came in."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+
+    @property
+    def anthropic(self) -> bool:
+        return self is Api.MESSAGES
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request for an answer.
+
+    Attributes:
+        api: the protocol.
+        body: the request's JSON.
+        attempt: how often exactly this body was received before.
+        choice: which of several answers to the same request (``n``) is asked for, from 0.
+    """
+
+    api: Api
+    body: Mapping[str, Any]
+    attempt: int = 0
+    choice: int = 0
+
+    @property
+    def model(self) -> str:
+        return str(self.body["model"])
+
+    @property
+    def messages(self) -> list[tuple[str, str]]:
+        """(role, text) of everything that was said, the system's part first."""
+        system = self.body.get("system") or self.body.get("instructions")
+        said = self.body.get("messages", self.body.get("prompt", self.body.get("input", "")))
+        turns = [("user", said)] if isinstance(said, str) else [(m["role"], m) for m in said]
+        texts = [(role, _text(turn)) for role, turn in turns]
+        return ([("system", _text(system))] if system else []) + texts
+
+    @property
+    def prompt(self) -> str:
+        """All texts, one under the other."""
+        return "\n".join(text for _, text in self.messages)
+
+    @property
+    def question(self) -> str:
+        """The last thing that was said."""
+        return self.messages[-1][1]
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(tokens_of(text) + _TOKENS_PER_MESSAGE for _, text in self.messages)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens that the answer may have, or None."""
+        names = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+        return next((int(self.body[n]) for n in names if self.body.get(n) is not None), None)
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The JSON schema that the answer must follow, or None."""
+        places = (
+            self.body.get("response_format"),
+            (self.body.get("text") or {}).get("format") if self.api is Api.RESPONSES else None,
+            (self.body.get("output_config") or {}).get("format"),
+        )
+        for asked in places:
+            if isinstance(asked, Mapping) and asked.get("type") == "json_schema":
+                found = asked.get("schema") or asked["json_schema"]["schema"]
+                return dict(found)
+        return None
+
+    @property
+    def digest(self) -> str:
+        """Digest of the body."""
+        return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a model says.
+
+    Attributes:
+        text: the answer.
+        alternatives: probability of each text that the first token might have been, for
+            ``top_logprobs``; the first token's own is 1 where it is not among them.
+        cached: prompt tokens read from the provider's cache.
+        cache_write: prompt tokens written to it.
+        reasoning: tokens thought before the answer; part of the output.
+        refused: whether the text is a refusal.
+    """
+
+    text: str
+    alternatives: Mapping[str, float] = field(default_factory=dict)
+    cached: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    refused: bool = False
+
+
+Answer: TypeAlias = Callable[[Call], Said | str]
+
+
+def tokens_of(text: str) -> int:
+    """Number of tokens of a text: four bytes each, at least one if there is a text."""
+    return -(-len(text.encode()) // _BYTES_PER_TOKEN)
+
+
+def pieces(text: str) -> list[str]:
+    """The tokens of a text: words with the space before them."""
+    words = text.split(" ")
+    return [word if i == 0 else f" {word}" for i, word in enumerate(words)]
+
+
+def chance(*parts: object) -> float:
+    """A number in [0, 1) that depends on ``parts`` and on nothing else."""
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def _text(said: object) -> str:
+    if isinstance(said, str):
+        return said
+    if isinstance(said, Mapping):
+        return _text(said.get("content", said.get("text", "")))
+    assert isinstance(said, list), said
+    return "".join(_text(part) for part in said)

@@ -1,0 +1,189 @@
+"""Rate limits as providers enforce them: token buckets, refilled continuously; a hidden gate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+_MINUTE = 60.0
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one model allows; None for no limit.
+
+    Attributes:
+        rpm: requests per minute.
+        tpm: tokens per minute, prompt and generated together.
+        itpm: prompt tokens per minute.
+        otpm: generated tokens per minute.
+        burst_seconds: how much of a minute's allowance may be used at once; a bucket holds so many
+            seconds of its rate.
+        capacity: requests that are answered at the same time; more are turned away, and no header
+            tells.
+        reserve_output: whether the most tokens that a request may generate are debited on arrival
+            for good, as OpenAI does; else those generated are, when they are known.
+        headers: whether responses tell what is left.
+    """
+
+    rpm: float | None = None
+    tpm: float | None = None
+    itpm: float | None = None
+    otpm: float | None = None
+    burst_seconds: float = 60.0
+    capacity: int | None = None
+    reserve_output: bool = False
+    headers: bool = True
+
+
+class Bucket:
+    """Holds up to ``size`` tokens and gains ``per_minute`` of them in a minute."""
+
+    def __init__(self, per_minute: float, burst_seconds: float, now: float) -> None:
+        self.per_minute = per_minute
+        self.size = max(1.0, per_minute * burst_seconds / _MINUTE)
+        self.level = self.size
+        self._at = now
+
+    def refill(self, now: float) -> None:
+        gained = (now - self._at) * self.per_minute / _MINUTE
+        self.level = min(self.size, self.level + gained)
+        self._at = now
+
+    def has(self, amount: float) -> bool:
+        """Whether ``amount`` may be taken; more than fits may be taken when the bucket is full."""
+        return self.level >= min(amount, self.size) - 1e-9
+
+    def until_full(self) -> float:
+        return (self.size - self.level) / self.per_minute * _MINUTE
+
+    def until(self, amount: float) -> float:
+        """Seconds until ``amount`` may be taken."""
+        missing = min(amount, self.size) - self.level
+        return max(0.0, missing) / self.per_minute * _MINUTE
+
+
+@dataclass
+class Limiter:
+    """Enforces the rates of one model and counts who exceeds them.
+
+    Attributes:
+        rates: what is allowed.
+        now: tells the time in seconds.
+        violations: requests turned away, by resource ("requests", "tokens", "input-tokens",
+            "output-tokens", "capacity").
+        granted: requests let in.
+        tokens: tokens of the requests let in.
+        inside: requests being answered now.
+        peak: the most there were at once.
+    """
+
+    rates: Rates
+    now: Callable[[], float]
+    violations: Counter[str] = field(default_factory=Counter)
+    granted: int = 0
+    tokens: float = 0.0
+    inside: int = 0
+    peak: int = 0
+    _buckets: dict[str, Bucket] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, rate in (
+            ("requests", self.rates.rpm),
+            ("tokens", self.rates.tpm),
+            ("input-tokens", self.rates.itpm),
+            ("output-tokens", self.rates.otpm),
+        ):
+            if rate is not None:
+                self._buckets[name] = Bucket(rate, self.rates.burst_seconds, self.now())
+
+    def enter(self, prompt_tokens: int, max_tokens: int) -> tuple[str, float] | None:
+        """Let a request in, or say which resource is used up and in how many seconds it is not."""
+        if self.rates.capacity is not None and self.inside >= self.rates.capacity:
+            self.violations["capacity"] += 1
+            return "capacity", 0.0
+        need = self._need(prompt_tokens, max_tokens)
+        for name, bucket in self._buckets.items():
+            bucket.refill(self.now())
+            if not bucket.has(need[name]):
+                self.violations[name] += 1
+                return name, bucket.until(need[name])
+        for name, bucket in self._buckets.items():
+            bucket.level -= need[name]
+        self.granted += 1
+        self.tokens += prompt_tokens
+        self.inside += 1
+        self.peak = max(self.peak, self.inside)
+        return None
+
+    def leave(self, output_tokens: int) -> None:
+        """Let a request out that generated so many tokens."""
+        self.inside -= 1
+        self.tokens += output_tokens
+        if not self.rates.reserve_output:
+            for name in ("tokens", "output-tokens"):
+                if name in self._buckets:
+                    self._buckets[name].level -= output_tokens
+
+    def _need(self, prompt_tokens: int, max_tokens: int) -> dict[str, float]:
+        output = max_tokens if self.rates.reserve_output else 0
+        return {
+            "requests": 1.0,
+            "tokens": prompt_tokens + output,
+            "input-tokens": prompt_tokens,
+            "output-tokens": output,
+        }
+
+    def openai_headers(self) -> dict[str, str]:
+        """``x-ratelimit-*``, with durations as Go writes them."""
+        return {
+            header: value
+            for name, bucket in self._told()
+            for header, value in (
+                (f"x-ratelimit-limit-{name}", f"{bucket.per_minute:.0f}"),
+                (f"x-ratelimit-remaining-{name}", f"{max(0.0, bucket.level):.0f}"),
+                (f"x-ratelimit-reset-{name}", go_duration(bucket.until_full())),
+            )
+        }
+
+    def anthropic_headers(self) -> dict[str, str]:
+        """``anthropic-ratelimit-*``, with moments as RFC 3339 writes them."""
+        moment = datetime.now(UTC)
+        return {
+            header: value
+            for name, bucket in self._told()
+            for header, value in (
+                (f"anthropic-ratelimit-{name}-limit", f"{bucket.per_minute:.0f}"),
+                (f"anthropic-ratelimit-{name}-remaining", f"{max(0.0, bucket.level):.0f}"),
+                (f"anthropic-ratelimit-{name}-reset", _rfc3339(moment, bucket.until_full())),
+            )
+        }
+
+    def _told(self) -> Iterator[tuple[str, Bucket]]:
+        if self.rates.headers:
+            for name, bucket in self._buckets.items():
+                bucket.refill(self.now())
+                yield name, bucket
+
+
+def go_duration(seconds: float) -> str:
+    """Write a duration as Go does.
+
+    Example:
+        >>> go_duration(0.12), go_duration(361.5), go_duration(3600)
+        ('120ms', '6m1.5s', '1h0m0s')
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    minutes, rest = divmod(round(seconds, 3), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    text = f"{hours}h" if hours else ""
+    text += f"{minutes}m" if hours or minutes else ""
+    return f"{text}{round(rest, 3):g}s"
+
+
+def _rfc3339(moment: datetime, seconds: float) -> str:
+    then = moment + timedelta(seconds=seconds)
+    return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")
