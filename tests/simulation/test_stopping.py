@@ -1,0 +1,155 @@
+"""Runs that stop once a winner is declared: how often is it ever the wrong one?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.racing import Racing
+from bestarm_agent.selectors.top_two import TopTwo
+from bestarm_agent.selectors.types import Problem, Tell
+from bestarm_agent.selectors.ucb_e import UcbE
+from bestarm_agent.simulation.matrices import ScoreMatrix, load_matrix
+from bestarm_agent.simulation.world import Conditions, Latency, World
+
+DATA = Path(__file__).parents[2] / "../shared/data"
+N = 50
+# one call at a time; 32 at once, wrong answers five times slower; the same, a tenth unmeasurable
+CONDITIONS = {
+    "one": Conditions(),
+    "many": Conditions(in_flight=32, latency=Latency(slowdown=5.0)),
+    "failing": Conditions(in_flight=32, latency=Latency(slowdown=5.0), failures=0.1),
+}
+HEADS = {"two coins": (26, 25), "all level": (26, 25, 25, 25), "rare failures": (49, 48, 47)}
+RUNS = {"two coins": 120, "all level": 30, "rare failures": 40}
+conditions = pytest.mark.parametrize("how", list(CONDITIONS))
+
+
+def coins(name: str, seed: int) -> ScoreMatrix:
+    """Independent 0/1 rows of which the first is one success ahead."""
+    rng = np.random.default_rng([seed, 81])
+    rows = [rng.permutation(np.arange(N) < heads) for heads in HEADS[name]]
+    return named(np.array(rows, dtype=float))
+
+
+def hard_examples(seed: int) -> ScoreMatrix:
+    """Graded rows that share nearly all of their noise; the first two are .004 apart."""
+    rng = np.random.default_rng([seed, 82])
+    difficulty = rng.uniform(0.2, 0.8, N)
+    rows = difficulty - np.array([[0.0], [0.004], [0.02]]) + rng.normal(0, 0.05, (3, N))
+    return named(np.clip(rows, 0, 1))
+
+
+def named(scores: np.ndarray) -> ScoreMatrix:
+    return ScoreMatrix(scores.astype(np.float32), tuple(f"row {i}" for i in range(len(scores))))
+
+
+def declared(selector: Selector, world: World, truth: np.ndarray) -> tuple[bool, bool]:
+    """Whether a winner is ever declared, and whether one ever is who is not the best.
+
+    Looked at after every outcome, also of calls that return after the decision.
+    """
+    flying: list[tuple[float, int, Tell]] = []
+    now, ever, wrongly = 0.0, False, False
+    best = {i for i, row in enumerate(world.rows) if truth[row] >= truth.max() - 1e-9}
+    while True:
+        for ask in selector.ask(world.conditions.in_flight - len(flying)):
+            tell = world.outcome(ask)
+            heappush(flying, (now + world.duration(tell), ask.seq, tell))
+        if not flying:
+            return ever, wrongly
+        now, _, tell = heappop(flying)
+        selector.tell([tell])
+        verdict = selector.best()
+        ever |= verdict.separated
+        wrongly |= verdict.separated and verdict.best not in best
+
+
+def count_wrong(
+    rule: type[Selector],
+    matrix_of: Callable[[int], ScoreMatrix],
+    how: str,
+    runs: int,
+    confidence: float,
+) -> tuple[int, int]:
+    """In how many runs a winner is ever declared, and in how many wrongly."""
+    results = []
+    for seed in range(runs):
+        matrix = matrix_of(seed)
+        world = World(matrix, seed, CONDITIONS[how])
+        problem = Problem(*world.shape, seed=seed, confidence=confidence, stop_when_separated=True)
+        results.append(declared(rule(problem), world, matrix.means))
+    ever, wrongly = np.sum(results, axis=0)
+    return int(ever), int(wrongly)
+
+
+def check_rate(wrong: int, runs: int, delta: float) -> None:
+    """A binomial test at level 1e-6 that a run goes wrong with probability ``delta`` at most."""
+    assert binom.sf(wrong - 1, runs, delta) >= 1e-6, f"{wrong} of {runs} wrong, allowed {delta:.0%}"
+
+
+@pytest.mark.coverage
+@conditions
+@pytest.mark.parametrize("name", list(HEADS))
+def test_racing_declares_a_wrong_winner_at_most_at_level_delta(name: str, how: str) -> None:
+    # 30 to 120 runs at delta = .2, rows one cell behind the best: every early decision is a guess.
+    runs = RUNS[name]
+    _, wrong = count_wrong(Racing, lambda seed: coins(name, seed), how, runs, confidence=0.8)
+    check_rate(wrong, runs, 0.2)
+
+
+@pytest.mark.coverage
+@conditions
+def test_racing_where_examples_are_hard_for_all(how: str) -> None:
+    # 40 runs at delta = .2; pairs decide here long before intervals do.
+    ever, wrong = count_wrong(Racing, hard_examples, how, 40, confidence=0.8)
+    check_rate(wrong, 40, 0.2)
+    assert ever > 20 or how == "failing"
+
+
+@pytest.mark.coverage
+@conditions
+@pytest.mark.parametrize("rule", [UcbE, TopTwo])
+def test_rules_that_follow_the_scores(rule: type[Selector], how: str) -> None:
+    # 40 runs at delta = .2; whom they ask, and when they stop, depends on all that was seen.
+    _, wrong = count_wrong(rule, lambda seed: coins("two coins", seed), how, 40, confidence=0.8)
+    check_rate(wrong, 40, 0.2)
+
+
+@pytest.mark.coverage
+@pytest.mark.parametrize("how", ["one", "many"])
+@pytest.mark.parametrize("name", ["zeroeval_gsm8k", "livecodebench_gen_2024-04"])
+def test_racing_on_real_rows(name: str, how: str) -> None:
+    # 30 runs at delta = .2: the best four candidates of a real matrix on 60 of its examples each.
+    if not DATA.is_dir():
+        pytest.skip("the shared score matrices are not here")
+    whole = load_matrix(str(DATA / f"{name}.npz"))
+    top = np.argsort(-whole.means)[:4]
+
+    def sample(seed: int) -> ScoreMatrix:
+        drawn = np.random.default_rng([seed, 83]).choice(whole.scores.shape[1], 60, replace=False)
+        return named(whole.scores[top][:, drawn])
+
+    _, wrong = count_wrong(Racing, sample, how, 30, confidence=0.8)
+    check_rate(wrong, 30, 0.2)
+
+
+def test_the_check_finds_a_rule_that_decides_too_soon() -> None:
+    # Judging two coins by who leads after ten examples each is wrong far more often than in 20 %.
+    class Hasty(Racing):
+        """Declares the leader once every row has ten scores."""
+
+        def _rivals(self, best: int) -> np.ndarray:
+            rivals = super()._rivals(best)
+            rivals[:] &= self.table.n_scored.min() < 10
+            return rivals
+
+    _, wrong = count_wrong(Hasty, lambda seed: coins("two coins", seed), "one", 60, confidence=0.8)
+    with pytest.raises(AssertionError, match="allowed 20%"):
+        check_rate(wrong, 60, 0.2)
