@@ -209,7 +209,6 @@ def test_more_than_the_hidden_capacity_is_turned_away() -> None:
             openai_client(api) as client,
         ):
             create = client.chat.completions.create
-            await create(model="m", messages=ASKED)
             async with asyncio.TaskGroup() as group:
                 for _ in range(2):
                     group.create_task(create(model="m", messages=ASKED))

@@ -76,10 +76,7 @@ class Received:
 class FakeApi:
     """A server on the loopback interface, for as long as its context lasts.
 
-    Time is the event loop's, so a server and its clients may share a loop of virtual time, which
-    does not wait for threads: give SDKs the aiohttp transport (httpx looks addresses up in a
-    thread), and let the first call of every client end before the next (the SDKs look the platform
-    up in a thread).
+    Time is the event loop's, so a server and its clients may share a loop of virtual time.
 
     Attributes:
         answer: what models say.

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, TypeVar, TypeVarTuple
 
 _T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Never sleeps for a timer; tells the loop how much time it skipped."""
+    """Never sleeps for a timer; tells the loop how much time it skipped.
+
+    Attributes:
+        skipped: seconds.
+        threads: calls that run in threads now; their ends wake the loop.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.skipped = 0.0
+        self.threads = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Poll; if nothing is ready, skip the time until the next timer."""
-        if timeout is None:
+        if timeout is None or (self.threads and timeout > 0):
             return super().select(None)
         ready = super().select(0)
         if not ready and timeout > 0:
@@ -30,7 +38,8 @@ class _JumpingSelector(selectors.DefaultSelector):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop that starts at time 0 and waits for nothing but real I/O.
 
-    Threads are not waited for while a timer is pending: use it with in-memory stores.
+    While ``asyncio.to_thread`` and the like are at work, time stands still. Threads made in another
+    way are not waited for while a timer is pending: use it with in-memory stores.
     """
 
     def __init__(self) -> None:
@@ -40,6 +49,18 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Virtual seconds since the loop began."""
         return self._jumping.skipped
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts
+    ) -> asyncio.Future[_T]:
+        """Run ``func`` in a thread; time stands still until it ends."""
+        future = super().run_in_executor(executor, func, *args)
+        self._jumping.threads += 1
+        future.add_done_callback(self._thread_ended)
+        return future
+
+    def _thread_ended(self, _: asyncio.Future[Any]) -> None:
+        self._jumping.threads -= 1
 
 
 class LoopClock:
