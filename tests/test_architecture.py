@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "bestarm_agent"
 
 # Each part may import the parts listed, itself, and `errors`. Anything else is a broken wall.
 STATS = {"stats"}
-ALGORITHMS = STATS | {"selectors", "preselection"}
+ALGORITHMS = STATS | {"selectors", "preselection", "certification"}
 DOMAIN = ALGORITHMS | {"domain"}
 ADAPTERS = DOMAIN | {
     "config",
@@ -30,6 +30,7 @@ ALLOWED = {
     "stats": STATS,
     "selectors": STATS | {"selectors"},
     "preselection": STATS,
+    "certification": STATS,
     "domain": DOMAIN,
     "config": DOMAIN,
     "catalog": DOMAIN | {"config"},

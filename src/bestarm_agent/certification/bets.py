@@ -1,0 +1,198 @@
+"""How much to bet: the universal portfolio, and the plug-in bets of Waudby-Smith and Ramdas.
+
+A round offers each of S factors an observation q_s in [m_s, M_s] of the same mean and the fair
+price c of it: under the hypothesis that the mean is above the target, q_s is at least c in
+expectation. A bet lambda in [0, 1/(M_s - c)) multiplies the factor's wealth by 1 - lambda (q_s -
+c). Bets are given as shares b = lambda (M_s - c) of the largest one, with the span M_s - c, so a
+wealth can never become negative, also where price and range differ from round to round.
+
+Both rules serve all factors at once and keep what they need from round to round; nothing is
+recomputed.
+
+References:
+    Cover (1991), "Universal portfolios", Mathematical Finance 1(1); Cover and Ordentlich (2002).
+    Park, Zecchin and Simeone (2025), "Adaptive prediction-powered AutoEval with reliability and
+    efficiency guarantees", appendix C: equations 19 (portfolio), 20 and 21 (plug-in).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+
+from bestarm_agent.certification.priors import BetPrior, FloatArray, chebyshev_prior
+
+_FOLD_EVERY = 16  # rounds between logarithms: a factor is at least 1e-8, so products stay in range
+_CAP = 0.75  # c of equation 20
+_FIRST_MEAN, _FIRST_VARIANCE = 0.5, 0.25  # the guesses of equation 21
+
+
+class Bets(Protocol):
+    """A betting rule for S factors.
+
+    Attributes:
+        n_factors: S.
+    """
+
+    n_factors: int
+
+    @property
+    def log_wealths(self) -> FloatArray:
+        """(S,) logarithms of the factors' own wealths E_s (equation 12); 0 at the start."""
+        ...
+
+    @property
+    def log_wealth(self) -> float:
+        """Logarithm of the whole wealth: the sum of w_s E_s (equation 25), 0 at the start."""
+        ...
+
+    def stakes(self) -> FloatArray:
+        """(S,) next bets, as shares in [0, 1] of the largest bet that cannot ruin."""
+        ...
+
+    def push(self, observations: FloatArray, fair: float, spans: FloatArray) -> None:
+        """Bet and settle one round.
+
+        Args:
+            observations: (S,) what was observed.
+            fair: the price c.
+            spans: (S,) largest possible observation minus ``fair``, > 0.
+        """
+        ...
+
+
+class UniversalPortfolio:
+    """Every bet of a prior at once, each with its share of the money.
+
+    The bet of equation 19 is the prior's mean bet, weighted by wealth; the wealths it earns
+    multiply to the mean wealth of all constant bets (Cover), so no bet needs to be worked out to
+    play it.
+
+    A round multiplies S x m products by their factors. Their logarithms are taken every 16th round
+    only, so nothing overflows and nothing is lost however long it goes on.
+
+    Args:
+        log_weights: (S,) logarithms of the initial weights of the factors; the weights sum to 1.
+        prior: over the bets; 64 Gauss-Chebyshev nodes by default.
+
+    Example:
+        >>> bets = UniversalPortfolio(np.zeros(1))
+        >>> for _ in range(20):
+        ...     bets.push(np.zeros(1), 0.5, np.full(1, 0.5))
+        >>> bets.log_wealth > 10  # twenty losses of 0 where 0.5 would have been fair
+        True
+    """
+
+    def __init__(self, log_weights: FloatArray, prior: BetPrior | None = None) -> None:
+        prior = prior or chebyshev_prior()
+        self.n_factors = len(log_weights)
+        self._nodes = prior.nodes
+        with np.errstate(divide="ignore"):  # a node may have no mass
+            self._log_masses = np.log(prior.masses)
+        self._log_weights = log_weights
+        shape = self.n_factors, len(prior.nodes)
+        self._logs = np.zeros(shape)  # of every strategy's wealth at the last fold
+        self._products = np.ones(shape)  # since then
+        self._factors = np.empty(shape)
+        self._rounds = 0
+        self._rescale()
+
+    @property
+    def log_wealths(self) -> FloatArray:
+        """(S,) logarithms of the factors' own wealths."""
+        logs: FloatArray = self._own_peaks + np.log((self._own * self._products).sum(axis=1))
+        return logs
+
+    @property
+    def log_wealth(self) -> float:
+        """Logarithm of the whole wealth."""
+        return self._peak + math.log(np.vdot(self._shared, self._products))
+
+    def stakes(self) -> FloatArray:
+        """(S,) mean bets, weighted by wealth (equation 19)."""
+        held = self._own * self._products
+        stakes: FloatArray = held @ self._nodes / held.sum(axis=1)
+        return stakes
+
+    def push(self, observations: FloatArray, fair: float, spans: FloatArray) -> None:
+        """Bet and settle one round."""
+        payoffs = (observations - fair) / spans
+        np.multiply.outer(payoffs, self._nodes, out=self._factors)
+        np.subtract(1.0, self._factors, out=self._factors)
+        self._products *= self._factors
+        self._rounds += 1
+        if self._rounds % _FOLD_EVERY == 0:
+            self._fold()
+
+    def _fold(self) -> None:
+        with np.errstate(divide="ignore"):  # a bet of everything can be lost
+            self._logs += np.log(self._products)
+        self._products.fill(1.0)
+        self._rescale()
+
+    def _rescale(self) -> None:
+        own = self._logs + self._log_masses
+        self._own_peaks = own.max(axis=1)
+        shared = own + self._log_weights[:, None]
+        self._peak = float(shared.max())
+        self._own = np.exp(own - self._own_peaks[:, None])
+        self._shared = np.exp(shared - self._peak)
+
+
+class PlugInBets:
+    """One bet per factor, from the variance seen so far (equations 20 and 21).
+
+    With a ``horizon`` n the bet is sqrt(2 ln(1/delta) / (n variance)), as in the paper. Without one
+    n is replaced by t ln(1 + t) in round t, which spends the same effort on every scale of time
+    (the predictable plug-in of Waudby-Smith and Ramdas 2024, section 3.2).
+
+    Args:
+        log_weights: (S,) logarithms of the initial weights of the factors; the weights sum to 1.
+        delta: error probability of the test, in (0, 1).
+        horizon: number of rounds that are planned, or None.
+    """
+
+    def __init__(self, log_weights: FloatArray, delta: float, horizon: int | None = None) -> None:
+        self.n_factors = len(log_weights)
+        self._log_weights = log_weights
+        self._effort = 2 * math.log(1 / delta)
+        self._horizon = horizon
+        self._rounds = 0
+        self._sums = np.full(self.n_factors, _FIRST_MEAN)
+        self._squares = np.full(self.n_factors, _FIRST_VARIANCE)
+        self._log_wealths = np.zeros(self.n_factors)
+        self._spans = np.ones(self.n_factors)
+
+    @property
+    def log_wealths(self) -> FloatArray:
+        """(S,) logarithms of the factors' own wealths."""
+        return self._log_wealths.copy()
+
+    @property
+    def log_wealth(self) -> float:
+        """Logarithm of the whole wealth."""
+        logs = self._log_weights + self._log_wealths
+        peak = float(logs.max())
+        return peak + math.log(float(np.exp(logs - peak).sum()))
+
+    def stakes(self) -> FloatArray:
+        """(S,) next bets, as shares of the largest, if the spans stay as in the last round."""
+        return self._shares(self._spans)
+
+    def push(self, observations: FloatArray, fair: float, spans: FloatArray) -> None:
+        """Bet and settle one round."""
+        payoffs = (observations - fair) / spans
+        self._log_wealths += np.log1p(-self._shares(spans) * payoffs)
+        self._spans = spans
+        self._rounds += 1
+        self._sums += observations
+        means = self._sums / (self._rounds + 1)  # mu-hat_j of equation 21
+        self._squares += (observations - means) ** 2
+
+    def _shares(self, spans: FloatArray) -> FloatArray:
+        t = self._rounds + 1
+        rounds = self._horizon if self._horizon is not None else t * math.log1p(t)
+        variances = self._squares / t  # sigma-hat squared of equation 21
+        return np.minimum(_CAP, spans * np.sqrt(self._effort / (rounds * variances)))

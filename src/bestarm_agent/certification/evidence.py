@@ -1,0 +1,219 @@
+"""The test that a risk is at most a target, one labelled example at a time.
+
+The wealth of bets against "the risk is above alpha" is an e-process: if the risk is above alpha, it
+ever reaches 1/delta with probability at most delta (Ville). So the test may be looked at after
+every label and stopped as soon as it is convinced; labels need not be planned.
+
+R-Eval, R-AutoEval and R-AutoEval+ differ in their reliance factors only. Factor s plays its own
+game on its own observations and ends with the wealth E_s; the whole wealth is their weighted sum
+(equation 25), which is the same as moving weight to the factors that did well (equation 13) after
+every round.
+
+Source: Park, Zecchin and Simeone (2025), section 3.1 and algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bestarm_agent.certification.bets import Bets, PlugInBets, UniversalPortfolio
+from bestarm_agent.certification.priors import FloatArray, prior_named
+from bestarm_agent.certification.reliance import (
+    DEFAULT_FACTORS,
+    check_reliance,
+    reliance_factors,
+)
+from bestarm_agent.errors import nearest
+
+BETTING = ("portfolio", "plug-in")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is to be shown.
+
+    Attributes:
+        risk: alpha in (0, 1): the largest mean loss that is good enough.
+        delta: probability in (0, 1) with which a worse risk may ever be taken for good enough.
+    """
+
+    risk: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        """Check the ranges given above; raises ValueError."""
+        for name, value in (("risk", self.risk), ("delta", self.delta)):
+            if not 0.0 < value < 1.0:
+                raise ValueError(f"{name} must be in (0, 1), got {value}")
+
+    @property
+    def enough(self) -> float:
+        """Logarithm of the wealth 1/delta that convinces."""
+        return -math.log(self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How evidence is gathered.
+
+    Attributes:
+        name: "r-eval", "r-autoeval" or "r-autoeval+".
+        betting: "portfolio" (equation 19) or "plug-in" (equation 20).
+        n_factors: S of R-AutoEval+, >= 2.
+        grid: of the portfolio's bets: "chebyshev", "exact" or "published".
+        horizon: number of labels that plug-in bets plan for, or None.
+    """
+
+    name: str = "r-autoeval+"
+    betting: str = "portfolio"
+    n_factors: int = DEFAULT_FACTORS
+    grid: str = "chebyshev"
+    horizon: int | None = None
+
+    def reliance(self, n_autoevaluators: int = 1) -> FloatArray:
+        """(S, A) reliance factors; raises ValueError if there is no such method."""
+        return reliance_factors(self.name, n_autoevaluators, self.n_factors)
+
+    def bets(self, n_factors: int, delta: float) -> Bets:
+        """Make the betting rule for so many factors of equal initial weight.
+
+        Raises:
+            ValueError: there is no such rule or grid.
+        """
+        log_weights = np.full(n_factors, -math.log(n_factors))
+        if self.betting == "portfolio":
+            return UniversalPortfolio(log_weights, prior_named(self.grid))
+        if self.betting == "plug-in":
+            return PlugInBets(log_weights, delta, self.horizon)
+        raise ValueError(
+            f"there is no betting rule {self.betting!r}; {nearest(self.betting, BETTING)}"
+        )
+
+
+class Evidence:
+    """The wealth of a test, and how high it ever was.
+
+    Args:
+        goal: what is to be shown.
+        bets: the betting rule, fresh.
+
+    Attributes:
+        n: number of rounds.
+        log_peak: logarithm of the highest wealth so far, >= 0; the e-value of the test.
+    """
+
+    def __init__(self, goal: Goal, bets: Bets) -> None:
+        self.goal = goal
+        self.n = 0
+        self.log_peak = 0.0
+        self._bets = bets
+        self._certain: float | None = None
+
+    @property
+    def log_wealth(self) -> float:
+        """Logarithm of the present wealth."""
+        return self._bets.log_wealth if self._certain is None else self._certain
+
+    @property
+    def certified(self) -> bool:
+        """Whether the risk is shown to be at most the target: some wealth reached 1/delta."""
+        return self.log_peak >= self.goal.enough
+
+    @property
+    def weights(self) -> FloatArray:
+        """(S,) weights of the factors in the next round (equation 13); they sum to 1."""
+        logs = self._bets.log_wealths
+        shares = np.exp(logs - logs.max())  # initial weights are equal
+        weights: FloatArray = shares / shares.sum()
+        return weights
+
+    def stakes(self) -> FloatArray:
+        """(S,) next bets, as shares in [0, 1] of the largest bet that cannot ruin."""
+        return self._bets.stakes()
+
+    def settle(self, observations: FloatArray, fair: float, spans: FloatArray) -> None:
+        """Bet and settle one round; see ``Bets.push``."""
+        self.n += 1
+        if self._certain is None:
+            self._bets.push(observations, fair, spans)
+            self.log_peak = max(self.log_peak, self._bets.log_wealth)
+
+    def decide(self, *, refuted: bool) -> None:
+        """Let certainty speak: what is left cannot change whether the risk is above the target.
+
+        Args:
+            refuted: whether "the risk is above the target" is refuted; else it is certainly true.
+        """
+        self._certain = math.inf if refuted else -math.inf
+        self.log_peak = max(self.log_peak, self._certain)
+
+
+class RiskTest(Evidence):
+    """Whether the mean loss over a population is at most ``goal.risk``.
+
+    Rounds are independent draws from the population: a labelled example, and for each autoevaluator
+    the mean guess over r other examples.
+
+    Args:
+        goal: what is to be shown.
+        method: how.
+        n_autoevaluators: A >= 0.
+        reliance: (S, A) factors instead of the method's own.
+
+    Raises:
+        ValueError: the method or the factors are wrong.
+
+    Example:
+        >>> test = RiskTest(Goal(risk=0.2, delta=0.1))
+        >>> while not test.certified:
+        ...     test.push(0.0, [0.0], [0.05])
+        >>> test.n
+        22
+    """
+
+    def __init__(
+        self,
+        goal: Goal,
+        method: Method | None = None,
+        n_autoevaluators: int = 1,
+        reliance: FloatArray | None = None,
+    ) -> None:
+        method = method or Method()
+        self.reliance = method.reliance(n_autoevaluators) if reliance is None else reliance
+        check_reliance(self.reliance)
+        super().__init__(goal, method.bets(len(self.reliance), goal.delta))
+        self._spans = 1.0 + np.abs(self.reliance).sum(axis=1) - goal.risk  # M_s - alpha
+
+    def push(
+        self, loss: float, guesses: Sequence[float] = (), others: Sequence[float] = ()
+    ) -> None:
+        """Take the next labelled example.
+
+        Args:
+            loss: its true loss, in [0, 1]. It may overstate the truth, at a loss of power.
+            guesses: (A,) what the autoevaluators take its loss for, in [0, 1].
+            others: (A,) mean guesses over r other examples, in [0, 1].
+        """
+        apart = np.subtract(others, guesses)
+        self.settle(loss + self.reliance @ apart, self.goal.risk, self._spans)
+
+
+def effective_observations(
+    reliance: FloatArray, losses: ArrayLike, guesses: ArrayLike, others: ArrayLike
+) -> FloatArray:
+    """Return the (n, S) observations of equation 10 for n rounds at once.
+
+    Args:
+        reliance: (S, A) factors.
+        losses: (n,) true losses.
+        guesses: (n, A) guesses for the same examples.
+        others: (n, A) mean guesses over other examples.
+    """
+    apart = np.subtract(others, guesses)
+    observations: FloatArray = np.asarray(losses)[:, None] + apart @ reliance.T
+    return observations

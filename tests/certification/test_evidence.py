@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from bestarm_agent.certification.evidence import (
+    Goal,
+    Method,
+    RiskTest,
+    effective_observations,
+)
+from bestarm_agent.certification.priors import FloatArray, exact_prior, published_prior
+from bestarm_agent.certification.reliance import METHODS, reliance_factors
+from tests.stats.conftest import RateCheck
+
+
+def slow_test(
+    observations: FloatArray, risk: float, tops: FloatArray, nodes: FloatArray, masses: FloatArray
+) -> tuple[list[float], FloatArray]:
+    """Algorithm 1 word for word, with the bets of equation 19: log wealths, last weights."""
+    n, n_factors = observations.shape
+    own = np.ones(n_factors)
+    wealth, path = 1.0, []
+    for i in range(n):
+        gains = np.empty(n_factors)
+        weights = own / own.sum()
+        for s in range(n_factors):
+            span = tops[s] - risk
+            past = np.ones(len(nodes))
+            for j in range(i):
+                past *= 1 - nodes / span * (observations[j, s] - risk)
+            bet = (nodes * past * masses).sum() / (past * masses).sum() / span
+            gains[s] = 1 - bet * (observations[i, s] - risk)
+        wealth *= float(weights @ gains)
+        own *= gains
+        path.append(math.log(wealth))
+    return path, own / own.sum()
+
+
+def rounds(n: int, risk: float, flips: float, seed: int) -> list[tuple[float, float, float]]:
+    """Losses, guesses that are wrong with probability ``flips``, means of ten other guesses."""
+    rng = np.random.default_rng(seed)
+    losses = rng.random(n) < risk
+    guesses = losses ^ (rng.random(n) < flips)
+    others = (rng.random((n, 10)) < risk) ^ (rng.random((n, 10)) < flips)
+    columns = losses.astype(float), guesses.astype(float), others.mean(axis=1)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_one_round_by_hand() -> None:
+    test = RiskTest(Goal(0.2, 0.1), Method(n_factors=2))
+    test.push(1.0, [1.0], [0.3])
+    # Factor 0 sees q = 1: payoff 1. Factor 1 sees 1 + (.3 - 1) = .3: payoff .1 / 1.8. The mean bet
+    # is a half: wealths .5 and .972222, of weight a half each.
+    assert test.log_wealth == pytest.approx(math.log(0.736111), abs=1e-6)
+    assert test.weights == pytest.approx([0.339623, 0.660377], abs=1e-6)
+    assert (test.n, test.log_peak, test.certified) == (1, 0.0, False)
+
+
+@pytest.mark.parametrize("grid", ["exact", "published"])
+def test_equals_the_algorithm_word_for_word(grid: str) -> None:
+    prior = {"exact": exact_prior, "published": published_prior}[grid]()
+    test = RiskTest(Goal(0.3, 0.1), Method(n_factors=3, grid=grid))
+    data = rounds(30, 0.2, flips=0.1, seed=4)
+    path = []
+    for loss, guess, other in data:
+        test.push(loss, [guess], [other])
+        path.append(test.log_wealth)
+    losses, guesses, others = (np.array(column) for column in zip(*data, strict=True))
+    observations = effective_observations(test.reliance, losses, guesses[:, None], others[:, None])
+    tops = np.array([1.0, 1.5, 2.0])
+    expected, weights = slow_test(observations, 0.3, tops, prior.nodes, prior.masses)
+    assert path == pytest.approx(expected, abs=1e-9)
+    assert test.weights == pytest.approx(weights, abs=1e-9)
+    assert test.log_peak == pytest.approx(max(0.0, *expected), abs=1e-9)
+
+
+def test_the_whole_wealth_is_the_weighted_sum_of_the_factors() -> None:
+    test = RiskTest(Goal(0.12, 0.1), Method(betting="plug-in", horizon=200))
+    by_rounds = 0.0  # equation 11, round by round
+    for loss, guess, other in rounds(200, 0.1, flips=0.05, seed=5):
+        weights, before = test.weights, test.log_wealth
+        stakes = test.stakes()
+        test.push(loss, [guess], [other])
+        observations = effective_observations(test.reliance, [loss], [[guess]], [[other]])[0]
+        spans = 1 + test.reliance[:, 0] - 0.12
+        gain = float(weights @ (1 - stakes * (observations - 0.12) / spans))
+        if test.n > 1:  # the spans are known from the first round on
+            assert test.log_wealth - before == pytest.approx(math.log(gain), abs=1e-9)
+        by_rounds = test.log_wealth
+    assert by_rounds == pytest.approx(test.log_wealth)
+
+
+def test_weights_move_to_the_factors_that_reduce_the_variance() -> None:
+    heaviest = {}
+    for flips in (0.01, 0.1, 0.3):
+        test = RiskTest(Goal(0.12, 0.1))
+        for loss, guess, other in rounds(4000, 0.1, flips, seed=6):
+            test.push(loss, [guess], [other])
+        heaviest[flips] = float(test.weights @ test.reliance[:, 0])
+    # Figure 2 of the paper: concentrated around 0.9, 0.5 and 0.
+    assert heaviest[0.01] > 0.65
+    assert 0.3 < heaviest[0.1] < 0.7
+    assert heaviest[0.3] < 0.3
+
+
+def test_factors() -> None:
+    assert reliance_factors("r-eval").tolist() == [[0.0]]
+    assert reliance_factors("r-autoeval").tolist() == [[1.0]]
+    assert reliance_factors("r-autoeval+")[:, 0] == pytest.approx(np.linspace(0, 1, 10))
+    assert reliance_factors("r-autoeval+", n_autoevaluators=0).shape == (1, 0)
+    three = reliance_factors("r-autoeval+", n_autoevaluators=3, count=5)
+    assert three.shape == (1 + 4 * 4, 3)
+    assert three.sum(axis=1).max() == pytest.approx(1.0)
+    assert len({tuple(row) for row in three.tolist()}) == len(three)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="did you mean `r-autoeval"):
+        Method(name="r-autoevl").reliance()
+    with pytest.raises(ValueError, match="2 or more"):
+        Method(n_factors=1).reliance()
+    with pytest.raises(ValueError, match="did you mean `plug-in`"):
+        RiskTest(Goal(0.1, 0.1), Method(betting="plugin"))
+    with pytest.raises(ValueError, match="delta must be in"):
+        Goal(0.1, 1.0)
+    with pytest.raises(ValueError, match="finite"):
+        RiskTest(Goal(0.1, 0.1), reliance=np.array([np.nan]))
+
+
+def test_several_autoevaluators_are_worth_more_than_one() -> None:
+    rng = np.random.default_rng(7)
+    n = 1500
+    losses = (rng.random(n) < 0.1).astype(float)
+    # Two autoevaluators whose independent errors cancel in the mean.
+    guesses = np.clip(0.5 * losses[:, None] + 0.5 * rng.random((n, 2)), 0, 1)
+    others = np.full((n, 2), guesses.mean())
+    wealth = {}
+    for n_autoevaluators in (0, 1, 2):
+        test = RiskTest(Goal(0.12, 0.1), n_autoevaluators=n_autoevaluators)
+        for loss, guess, other in zip(losses.tolist(), guesses, others, strict=True):
+            test.push(loss, guess[:n_autoevaluators].tolist(), other[:n_autoevaluators].tolist())
+        wealth[n_autoevaluators] = test.log_wealth
+    assert wealth[0] < wealth[1] < wealth[2]
+
+
+@pytest.mark.coverage
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("betting", ["portfolio", "plug-in"])
+def test_a_risk_above_the_target_is_rarely_certified(
+    method: str, betting: str, check_rate: RateCheck
+) -> None:
+    # One-sided binomial test at level 1e-6 against delta = 0.1; watched after every label.
+    false = 0
+    for seed in range(250):
+        test = RiskTest(Goal(0.12, 0.1), Method(method, betting))
+        for loss, guess, other in rounds(250, 0.1201, flips=0.1, seed=seed):
+            test.push(loss, [guess], [other])
+        false += test.certified
+    check_rate(false, 250, 0.1)
+
+
+@pytest.mark.coverage
+def test_an_autoevaluator_that_hides_all_losses_fools_nobody(check_rate: RateCheck) -> None:
+    # Level 1e-6. It guesses 0 where a label will be asked for next after a 0, and else the truth.
+    false = 0
+    for seed in range(250):
+        rng = np.random.default_rng([seed, 1])
+        test = RiskTest(Goal(0.2, 0.1))
+        liar = False
+        for loss in (rng.random(200) < 0.201).astype(float).tolist():
+            others = (rng.random(3) < 0.201).astype(float)
+            test.push(loss, [0.0 if liar else loss], [0.0 if liar else float(others.mean())])
+            liar = loss == 0.0
+        false += test.certified
+    check_rate(false, 250, 0.1)
