@@ -7,8 +7,15 @@ from bestarm_agent._version import __version__
 from bestarm_agent.domain.candidate import Candidate, Message, PromptTemplate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.errors import BestarmError, ConfigError, ProviderError, StoreError
+from bestarm_agent.errors import (
+    BestarmError,
+    CandidateError,
+    ConfigError,
+    ProviderError,
+    StoreError,
+)
 from bestarm_agent.opening import Options
+from bestarm_agent.providers.program_task import Task
 from bestarm_agent.standing import Row, Standing
 from bestarm_agent.study import Study
 
@@ -16,6 +23,7 @@ __all__ = [
     "BestarmError",
     "Budget",
     "Candidate",
+    "CandidateError",
     "ConfigError",
     "Example",
     "Message",
@@ -27,5 +35,6 @@ __all__ = [
     "Standing",
     "StoreError",
     "Study",
+    "Task",
     "__version__",
 ]

@@ -9,6 +9,7 @@
         RunNotFoundError            no run of that name
       ProviderError                 a call to a model failed; carries who is to blame
       JudgeError                    a judge could not score a reply; carries who is to blame
+      CandidateError                raised by a program that is itself a candidate: it failed
 
 Arguments of the Python API that break a documented rule raise ``ValueError``.
 """
@@ -62,6 +63,7 @@ class FailureKind(StrEnum):
     UNPARSABLE = "unparsable"
     TOO_LONG = "too-long"
     CONTENT_FILTERED = "content-filtered"
+    GAVE_UP = "gave-up"
     # says nothing about quality: tried again, then void
     RATE_LIMITED = "rate-limited"
     OVERLOADED = "overloaded"
@@ -105,6 +107,14 @@ class ProviderError(BestarmError):
         self.transient = transient
         self.fatal = fatal
         self.retry_after = retry_after
+
+
+class CandidateError(BestarmError):
+    """A program that is compared as a candidate could not answer an example, by its own doing.
+
+    Programs raise it (see ``providers.python``): the pair counts as failed, with the floor score.
+    Any other exception that leaves a program says nothing about its quality: the pair is void.
+    """
 
 
 class JudgeError(BestarmError):

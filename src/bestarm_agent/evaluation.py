@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bestarm_agent.domain.digest import digest
+from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
@@ -57,8 +57,10 @@ class Deferred:
 def reply_key(entry: Entry, request: Request) -> str:
     """Key of a reply in the cache: whoever asks, the same request to the same model is one key."""
     provider = entry.line.provider
-    by_example = provider.capabilities(request.model).by_example
-    asked_for = [request.example] if by_example else []
+    able = provider.capabilities(request.model)
+    asked_for: list[Json] = [request.example] if able.by_example else []
+    if able.by_inputs:
+        asked_for.append(dict(request.inputs))
     return digest([provider.name, entry.fingerprint, request.as_json(), asked_for], length=32)
 
 

@@ -10,6 +10,7 @@ from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.entry import ProviderEntry
+from bestarm_agent.providers.program_task import CallsModels
 from bestarm_agent.providers.registry import create_provider
 
 
@@ -28,8 +29,10 @@ class Fleet:
         self._catalog = catalog
         self._by_options: dict[str, Provider] = {}
         self._by_model: dict[tuple[str, str], Provider] = {}
+        self._unconnected: list[Provider] = []
         for (provider, model), options in config.model_options().items():
             self._by_model[provider, model] = self._provider(provider, options)
+        self._connect()
 
     def of(self, provider: str, model: str) -> Provider:
         """The provider of a model; one that the configuration does not name has its defaults.
@@ -39,6 +42,7 @@ class Fleet:
         """
         if (provider, model) not in self._by_model:
             self._by_model[provider, model] = self._provider(provider, {})
+            self._connect()
         return self._by_model[provider, model]
 
     @property
@@ -66,4 +70,12 @@ class Fleet:
             self._by_options[key] = create_provider(
                 name, merged, self._base_dir, adapter=entry.adapter
             )
+            self._unconnected.append(self._by_options[key])
         return self._by_options[key]
+
+    def _connect(self) -> None:
+        """Give new providers whose programs call models the providers of these."""
+        while self._unconnected:
+            provider = self._unconnected.pop()
+            if isinstance(provider, CallsModels):
+                provider.connect(self.of)

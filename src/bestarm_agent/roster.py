@@ -79,6 +79,7 @@ def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -
         params=candidate.params,
         candidate=candidate.label,
         example=example.id,
+        inputs=example.inputs,
     )
 
 

@@ -71,6 +71,7 @@ class Workshop:
         if key not in self._fingerprints:
             provider.check(candidate.model)
             self._check_price(provider, candidate)
+            self._check_counts(provider, candidate)
             self._fingerprints[key] = provider.fingerprint(candidate.model)
         return self._fingerprints[key]
 
@@ -81,6 +82,16 @@ class Workshop:
                 f"budget.usd is set, but the price of {candidate.provider}/{candidate.model} is "
                 f"not known, and an unknown price is not $0; give it a price in the model's "
                 f"options, or cap calls or tokens instead"
+            )
+
+    def _check_counts(self, provider: Provider, candidate: Candidate) -> None:
+        budget = self._ledger.budget
+        capped = budget.tokens is not None or budget.gpu_seconds is not None
+        if capped and not provider.capabilities(candidate.model).counted:
+            raise ConfigError(
+                f"budget.tokens or budget.gpu_minutes is set, but nothing bounds what a call to "
+                f"{candidate.provider}/{candidate.model} takes of them; give the model the options "
+                f"`max_tokens` and `max_gpu_seconds`, or cap calls instead"
             )
 
     def _compiled(self, template: PromptTemplate) -> CompiledPrompt:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.providers.failures import BilledError
 from bestarm_agent.schedule.caller import Attempts, BudgetEndedError, Caller, RetryPolicy
 from bestarm_agent.schedule.gate import Gate, Slot
 from bestarm_agent.schedule.ledger import Ledger
@@ -131,6 +133,21 @@ def test_a_timeout_counts_as_billed_in_full() -> None:
     scene = Scene([500.0, ANSWER])
     run_virtual(scene.call())
     assert scene.attempts.spend.usd_nanos == BOUND.usd_nanos + 50
+
+
+def test_a_failure_whose_cost_is_known_is_booked_at_that() -> None:
+    known = BilledError(failure(FailureKind.TIMEOUT), Spend(calls=3, tokens=7, usd_nanos=20))
+    scene = Scene([known])
+    with pytest.raises(ProviderError):
+        run_virtual(scene.call())
+    assert scene.attempts.spend == Spend(pulls=1, calls=3, tokens=7, usd_nanos=20)
+    assert scene.ledger.spent == scene.attempts.spend
+
+
+def test_an_answer_made_of_several_calls_counts_them_all() -> None:
+    scene = Scene([replace(ANSWER, calls=4)])
+    run_virtual(scene.call())
+    assert scene.attempts.spend.calls == 4
 
 
 def test_a_retry_that_the_budget_cannot_pay_is_not_sent() -> None:

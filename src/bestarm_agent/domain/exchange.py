@@ -65,6 +65,8 @@ class Request:
             position; None: no log probabilities. Set only where ``Capabilities.logprobs`` says so.
         attempt: number of the same request before this one, for replies that were of no use; it is
             not sent, and keeps the reply cache from returning the useless one again.
+        inputs: the example's fields, for programs that read more than the prompt. They are part of
+            the key of the reply cache only where ``Capabilities.by_inputs`` says so.
     """
 
     model: str
@@ -76,6 +78,7 @@ class Request:
     response_schema: Mapping[str, Json] | None = None
     top_logprobs: int | None = None
     attempt: int = 0
+    inputs: Mapping[str, Json] = field(default_factory=dict)
 
     def as_json(self) -> Json:
         """Return what identifies the reply: everything but who asks."""
@@ -109,6 +112,7 @@ class Reply:
         request_id: the provider's id of the call, or None.
         score: in [0, 1], where the record played back holds the score itself; else None.
         logprobs: the answer's tokens with their probabilities; empty unless they were asked for.
+        calls: requests sent to models for this one answer; more than 1 where a program makes them.
     """
 
     text: str
@@ -121,3 +125,4 @@ class Reply:
     request_id: str | None = None
     score: float | None = None
     logprobs: tuple[Position, ...] = ()
+    calls: int = 1

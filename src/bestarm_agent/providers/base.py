@@ -29,6 +29,9 @@ class Capabilities:
             it is False the field is never sent.
         logprobs: whether ``Request.top_logprobs`` is honoured. Where it is False the field is never
             sent and ``Reply.logprobs`` is empty.
+        by_inputs: whether the reply depends on ``Request.inputs`` besides the prompt, as with
+            programs; then they belong into the key of the reply cache.
+        counted: whether ``bound`` knows tokens and worker seconds.
     """
 
     params: frozenset[str]
@@ -41,6 +44,8 @@ class Capabilities:
     by_example: bool = False
     response_schema: bool = False
     logprobs: bool = False
+    by_inputs: bool = False
+    counted: bool = True
 
 
 class Provider(Protocol):
@@ -84,9 +89,10 @@ class Provider(Protocol):
         ...
 
     def bound(self, request: Request) -> Spend:
-        """Upper bound of what one attempt at ``request`` can cost; ``calls`` is 1, ``pulls`` 0.
+        """Upper bound of what one attempt at ``request`` can cost.
 
-        Dollars are 0 where ``capabilities(model).priced`` is False.
+        ``calls`` is 1, or more for a program that calls models; ``pulls`` is 0. Dollars are 0 where
+        ``capabilities(model).priced`` is False, tokens and worker seconds where ``counted`` is.
 
         Raises:
             ConfigError: the request cannot be sent as it is, for the model or for a parameter.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 
 _CANDIDATES_OWN = frozenset(
@@ -10,6 +13,7 @@ _CANDIDATES_OWN = frozenset(
         FailureKind.UNPARSABLE,
         FailureKind.TOO_LONG,
         FailureKind.CONTENT_FILTERED,
+        FailureKind.GAVE_UP,
     }
 )
 _TRANSIENT = frozenset(
@@ -32,6 +36,50 @@ _FATAL = frozenset(
         FailureKind.BAD_REQUEST,
     }
 )
+# The call may have been answered and billed although nothing came back.
+_MAY_BE_BILLED = frozenset(
+    {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.MALFORMED_REPLY}
+)
+
+
+class BilledError(ProviderError):
+    """A failed call that the provider knows the cost of, or an upper bound of it.
+
+    Attributes:
+        spend: what the call is booked with.
+    """
+
+    def __init__(self, error: ProviderError, spend: Spend) -> None:
+        super().__init__(
+            str(error),
+            kind=error.kind,
+            blame=error.blame,
+            transient=error.transient,
+            fatal=error.fatal,
+            retry_after=error.retry_after,
+        )
+        self.spend = spend
+
+
+def failed_spend(error: ProviderError, bound: Spend) -> Spend:
+    """What a failed attempt is booked with.
+
+    Args:
+        error: how it failed.
+        bound: what was set aside for it.
+
+    Example:
+        >>> bound = Spend(calls=1, tokens=500)
+        >>> failed_spend(failure(FailureKind.TIMEOUT, "no answer"), bound).tokens
+        500
+        >>> failed_spend(failure(FailureKind.RATE_LIMITED, "429"), bound).tokens
+        0
+    """
+    if isinstance(error, BilledError):
+        return replace(error.spend, pulls=bound.pulls)
+    if error.kind in _MAY_BE_BILLED:
+        return bound
+    return Spend(pulls=bound.pulls, calls=1)
 
 
 def failure(kind: FailureKind, message: str, *, retry_after: float | None = None) -> ProviderError:

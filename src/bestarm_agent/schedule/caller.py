@@ -15,13 +15,11 @@ from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.failures import failed_spend
 from bestarm_agent.schedule.clock import Clock
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.ledger import Ledger, Reservation
 from bestarm_agent.schedule.waits import WaitBoard
-
-# The call may have been answered and billed although nothing came back.
-_MAY_BE_BILLED = (FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.MALFORMED_REPLY)
 
 
 class BudgetEndedError(Exception):
@@ -130,8 +128,7 @@ class Caller:
             cost = replied_spend(reply, pulls=pulls)
         except ProviderError as error:
             attempts.failure = error.kind
-            if error.kind in _MAY_BE_BILLED:
-                cost = reservation.amount
+            cost = failed_spend(error, reservation.amount)
             raise
         except asyncio.CancelledError:
             cost = reservation.amount
@@ -185,7 +182,7 @@ def replied_spend(reply: Reply, *, pulls: int) -> Spend:
     """What one answered attempt cost."""
     return Spend(
         pulls=pulls,
-        calls=1,
+        calls=reply.calls,
         tokens=reply.usage.total,
         usd_nanos=reply.usd_nanos or 0,
         gpu_seconds=reply.gpu_seconds,

@@ -30,6 +30,7 @@ _CANDIDATES_OWN = {
     FailureKind.UNPARSABLE,
     FailureKind.TOO_LONG,
     FailureKind.CONTENT_FILTERED,
+    FailureKind.GAVE_UP,
 }
 
 
@@ -66,7 +67,7 @@ async def _answer_apart(provider: Provider, requests: Sequence[Request]) -> list
 
 def _spend(reply: Reply) -> Spend:
     return Spend(
-        calls=1,
+        calls=reply.calls,
         tokens=reply.usage.total,
         usd_nanos=reply.usd_nanos or 0,
         gpu_seconds=reply.gpu_seconds,
@@ -136,7 +137,8 @@ class ProviderSuite:
         replies = self._with(case, both)
         for request, reply in zip([*case.requests] * 2, replies, strict=True):
             bound, spent = provider.bound(request), _spend(reply)
-            assert (bound.calls, bound.pulls) == (1, 0)
+            assert bound.calls >= 1
+            assert bound.pulls == 0
             assert spent.capped(bound) == spent, f"{request}: {spent} is above {bound}"
             priced = provider.capabilities(request.model).priced
             assert (reply.usd_nanos is not None) >= priced
@@ -181,7 +183,8 @@ class ProviderSuite:
         for request in case.failing:
             with suppress(ConfigError):
                 bound = provider.bound(request)
-                assert (bound.calls, bound.pulls) == (1, 0)
+                assert bound.calls >= 1
+                assert bound.pulls == 0
 
     def test_a_failure_leaves_the_others_alone(self, case: ProviderCase) -> None:
         """Good requests in flight beside bad ones are answered."""
