@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -13,12 +13,15 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Started
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply, Request
-from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.evaluation import Evaluator
 from bestarm_agent.journal import Journal, examples_added
+from bestarm_agent.judges.base import Calls, JudgeCall, JudgeModel
+from bestarm_agent.judging import Panel, Seat
 from bestarm_agent.prompts.rendering import compile_prompt
 from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.replies import Replies
 from bestarm_agent.roster import Entry, Line, Roster
 from bestarm_agent.runner import End, Rules, Runner
 from bestarm_agent.schedule.caller import Caller, RetryPolicy
@@ -109,17 +112,40 @@ class OwnScore:
     name = "own"
     digest = "own"
     needs_reference = False
+    models: tuple[JudgeModel, ...] = ()
 
-    def bound(self, example: Example) -> Spend:
-        return Spend()
+    def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
+        return ()
 
-    async def score(self, example: Example, reply: Reply) -> Score:
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         assert reply.score is not None
         return Score(reply.score)
 
 
+class AskingJudge:
+    """Asks a model what each reply is worth: its answer is the score."""
+
+    name = "asking"
+    digest = "asking"
+    needs_reference = False
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self.models: tuple[JudgeModel, ...] = (JudgeModel(actor.name, "judge-model"),)
+
+    def _call(self, example: Example, text: str) -> JudgeCall:
+        return JudgeCall(self.models[0], Request("judge-model", text=text, example=example.id))
+
+    def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
+        return (self._call(example, "longest"),)
+
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
+        said = await calls.ask(self._call(example, f"{example.id}: {reply.text}"))
+        return Score(float(said.text), votes=(Vote("judge-model", float(said.text), said.text),))
+
+
 class Scene:
-    """A run of some models, each on its provider."""
+    """A run of some models, each on its provider; scored by a model if there is a ``judge``."""
 
     def __init__(
         self,
@@ -133,6 +159,8 @@ class Scene:
         policy: RetryPolicy | None = None,
         selector: str = "ucb-e",
         store: MemoryStore | None = None,
+        judge: Actor | None = None,
+        use_cache: bool = True,
     ) -> None:
         self.models = models
         self.examples = [Example(f"e{j}", {"question": f"q{j}"}) for j in range(n_examples)]
@@ -143,21 +171,33 @@ class Scene:
         self.provider_in_flight = provider_in_flight
         self.selector = selector
         self.store = store or MemoryStore()
+        self.judge = judge
+        self.use_cache = use_cache
         self.board = WaitBoard()
         self.runner: Runner
 
-    def entries(self, ledger: Ledger) -> list[Entry]:
+    def lines(self, ledger: Ledger) -> dict[str, Line]:
+        actors = [*self.models.values(), *([self.judge] if self.judge else [])]
         lines: dict[str, Line] = {}
-        for actor in self.models.values():
+        for actor in actors:
             caller = Caller(actor, ledger, self.policy, LoopClock(), self.board)
             lines.setdefault(actor.name, Line(actor, caller, Gate(self.provider_in_flight)))
+        return lines
+
+    def panel(self, lines: Mapping[str, Line]) -> Panel:
+        if self.judge is None:
+            return Panel(OwnScore(), {})
+        judge = AskingJudge(self.judge)
+        return Panel(judge, {judge.models[0].key: Seat(lines[self.judge.name], "judge")})
+
+    def entries(self, lines: Mapping[str, Line], judging: Spend) -> list[Entry]:
         return [
             Entry(
                 Candidate(actor.name, model, PROMPT, label=model),
                 compile_prompt(PROMPT),
                 lines[actor.name],
                 actor.name,
-                actor.bound_spend,
+                actor.bound_spend + judging,
             )
             for model, actor in self.models.items()
         ]
@@ -165,7 +205,9 @@ class Scene:
     async def open(self) -> Runner:
         journal = Journal(await self.store.create("scene"), RunState())
         ledger = Ledger(self.budget)
-        entries = self.entries(ledger)
+        lines = self.lines(ledger)
+        panel = self.panel(lines)
+        entries = self.entries(lines, panel.bound(self.examples[0]))
         journal.record(Started("scene", LoopClock().utc(), "0", {}, "."))
         journal.record(examples_added(self.examples))
         journal.record(CandidatesAdded(tuple(entry.candidate for entry in entries)))
@@ -178,7 +220,9 @@ class Scene:
             selector=make_selector(self.selector, problem),
             roster=roster,
             examples=self.examples,
-            evaluator=Evaluator(self.store, OwnScore(), ledger, use_cache=True),
+            evaluator=Evaluator(
+                Replies(self.store, ledger, use_cache=self.use_cache), panel, ledger
+            ),
             ledger=ledger,
             clock=LoopClock(),
             rules=self.rules,

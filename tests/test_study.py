@@ -198,6 +198,29 @@ def test_a_changed_dataset_is_not_resumed(tmp_path: Path) -> None:
         asyncio.run(resumed())
 
 
+def test_a_changed_judge_is_not_resumed(tmp_path: Path) -> None:
+    folder = tmp_path / "judges"
+    folder.mkdir()
+    entry = folder / "mine.yaml"
+    entry.write_text("adapter: exact\noptions: {lines: all}\n")
+    path = write_study(tmp_path, changes={"scorer": "mine", "dataset": "answers.jsonl"})
+    rows = [{"id": f"e{j}", "question": f"q{j}", "target": "1"} for j in range(40)]
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = json.loads(path.read_text())
+    config["dataset"] = {"path": "answers.jsonl", "target": "target"}
+    path.write_text(json.dumps(config))
+    run_all(path, Budget(pulls=5))
+
+    async def resume() -> Standing:
+        async with Study.resume(options=Options(store=store_of(path))) as study:
+            return await study.run(Budget(pulls=5))
+
+    assert asyncio.run(resume()).told == 10
+    entry.write_text("adapter: exact\noptions: {lines: last}\n")
+    with pytest.raises(ConfigError, match=r"judge `mine` is no longer what it was.*begin a new"):
+        asyncio.run(resume())
+
+
 def test_a_stored_run_stands_as_it_did(tmp_path: Path) -> None:
     path = write_study(tmp_path)
     live = run_all(path, Budget(pulls=90))

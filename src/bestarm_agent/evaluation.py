@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.exchange import Reply, Request
+from bestarm_agent.domain.exchange import Request
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import JudgeError, ProviderError
-from bestarm_agent.judges.base import Judge
+from bestarm_agent.judging import Hearing, JudgeOutOfOrderError, Panel
+from bestarm_agent.replies import Errand, Obtained, Replies
 from bestarm_agent.roster import Entry
-from bestarm_agent.schedule.caller import Attempts, BudgetEndedError, replied_spend
+from bestarm_agent.schedule.caller import Attempts, BudgetEndedError
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.ledger import Ledger
-from bestarm_agent.store.base import RunStore
+from bestarm_agent.schedule.purse import Purse
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class Job:
         request: the rendered prompt.
         slot: its place in the gates.
         attempts: what is set aside for the next attempt, and what was spent so far.
+        purse: what is set aside for judging, and what that has cost so far.
         inherited: whether an earlier process sent it and ended before the outcome was logged.
+        resent: whether this or an earlier process sent it before.
     """
 
     seq: int
@@ -38,7 +41,14 @@ class Job:
     request: Request
     slot: Slot
     attempts: Attempts
+    purse: Purse
     inherited: bool = False
+    resent: bool = False
+
+    @property
+    def spend(self) -> Spend:
+        """What the pair has cost so far, judging included."""
+        return self.attempts.spend + self.purse.spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,102 +56,108 @@ class Deferred:
     """A pair that stays pending: it can be evaluated once something has been put right.
 
     Attributes:
-        spend: what it has cost so far, booked already.
+        spend: what calling the candidate has cost so far, booked already.
+        judge_spend: what judging has cost so far, booked already.
         error: the fatal error in the way; None if the budget ended.
+        judge: whether the error is the judge's.
     """
 
-    spend: Spend
-    error: ProviderError | None
+    spend: Spend = field(default_factory=Spend)
+    judge_spend: Spend = field(default_factory=Spend)
+    error: ProviderError | None = None
+    judge: bool = False
 
 
-def reply_key(entry: Entry, request: Request) -> str:
-    """Key of a reply in the cache: whoever asks, the same request to the same model is one key."""
-    provider = entry.line.provider
-    able = provider.capabilities(request.model)
-    asked_for: list[Json] = [request.example] if able.by_example else []
-    if able.by_inputs:
-        asked_for.append(dict(request.inputs))
-    return digest([provider.name, entry.fingerprint, request.as_json(), asked_for], length=32)
+def deferred(job: Job, error: ProviderError | None = None, *, judge: bool = False) -> Deferred:
+    """Put a pair off, with what it has cost so far."""
+    return Deferred(job.attempts.spend, job.purse.spent, error, judge)
 
 
 class Evaluator:
     """Turns jobs into outcomes; no expected failure raises, cancellation always does.
 
     Args:
-        store: holds the reply cache.
-        judge: scores replies.
-        ledger: what a job costs is booked here.
-        use_cache: whether replies bought by other pairs or runs may be used.
+        replies: the reply cache, and the way to the providers.
+        panel: scores replies.
+        ledger: what is set aside for a job is given back here.
     """
 
-    def __init__(self, store: RunStore, judge: Judge, ledger: Ledger, *, use_cache: bool) -> None:
-        self._store = store
-        self._judge = judge
+    def __init__(self, replies: Replies, panel: Panel, ledger: Ledger) -> None:
+        self.panel = panel
+        self._replies = replies
         self._ledger = ledger
-        self._use_cache = use_cache
 
-    async def evaluate(self, job: Job) -> Outcome | Deferred:
-        """Evaluate one pair and give its place in the gates up."""
+    async def evaluate(self, job: Job, answered: Callable[[], None]) -> Outcome | Deferred:
+        """Evaluate one pair and give its place in the gates up.
+
+        Args:
+            job: the pair.
+            answered: called when a judge's model takes over, and the place at the candidate's
+                provider is free again.
+        """
         try:
-            key = reply_key(job.entry, job.request)
-            look_up = self._use_cache or job.inherited
-            found = await self._store.get_reply(key) if look_up else None
-            if found is not None:
-                spend = self._take(job, found)
-                return await self._judged(job, found, key, spend, cached=not job.inherited)
-            return await self._bought(job, key)
+            obtained = await self._replies.obtain(_errand(job))
+            if self.panel.judge.models:
+                job.slot.keep_last()
+                answered()
+            return await self._judged(job, obtained)
+        except BudgetEndedError:
+            return deferred(job)
+        except JudgeOutOfOrderError as out_of_order:
+            return deferred(job, out_of_order.error, judge=True)
+        except ProviderError as error:
+            if error.fatal:
+                return deferred(job, error)
+            return Failed(error.kind, error.blame, str(error), job.spend)
         finally:
             job.slot.leave()
+            job.purse.close()
             if job.attempts.reservation is not None:  # cancelled before the first attempt
                 self._ledger.release(job.attempts.reservation)
 
-    async def _bought(self, job: Job, key: str) -> Outcome | Deferred:
-        attempts = job.attempts
-        if job.inherited:
-            attempts.spend += self._lost_attempt(attempts)
+    async def _judged(self, job: Job, obtained: Obtained) -> Outcome:
+        reply, key = obtained.reply, obtained.key
+        hearing = Hearing(
+            self.panel,
+            self._replies,
+            job.purse,
+            job.entry.candidate.label,
+            inherited=job.inherited and obtained.found,
+            own=job.resent,
+        )
         try:
-            reply = await job.entry.line.caller.call(job.request, job.slot, attempts)
-        except BudgetEndedError:
-            return Deferred(attempts.spend, None)
-        except ProviderError as error:
-            if error.fatal:
-                return Deferred(attempts.spend, error)
-            return Failed(error.kind, error.blame, str(error), attempts.spend)
-        await self._store.put_reply(key, reply)  # paid for: nothing comes before this
-        return await self._judged(job, reply, key, attempts.spend, cached=False)
-
-    async def _judged(
-        self, job: Job, reply: Reply, key: str, spend: Spend, *, cached: bool
-    ) -> Outcome:
-        try:
-            score = await self._judge.score(job.example, reply)
+            score = await hearing.score(job.example, reply)
         except JudgeError as error:
-            return Failed(error.kind, error.blame, str(error), spend, reply.seconds, key)
+            return Failed(
+                error.kind,
+                error.blame,
+                str(error),
+                job.spend,
+                reply.seconds,
+                key,
+                judge_spend=job.purse.spent,
+            )
         return Scored(
             value=score.value,
             answer=score.answer,
             usage=reply.usage,
-            spend=spend + score.spend,
+            spend=job.spend,
             seconds=reply.seconds,
             reply_key=key,
-            cached=cached,
+            cached=obtained.found and not job.inherited,
+            judge_spend=job.purse.spent,
+            votes=score.votes,
         )
 
-    def _take(self, job: Job, reply: Reply) -> Spend:
-        """Book a reply from the cache: free, unless an earlier process of this run bought it."""
-        attempts = job.attempts
-        reservation, attempts.reservation = attempts.reservation, None
-        if reservation is not None:
-            pulls = reservation.amount.pulls
-            cost = replied_spend(reply, pulls=pulls) if job.inherited else Spend(pulls=pulls)
-            self._ledger.settle(reservation, cost)
-            attempts.spend += cost
-        return attempts.spend
 
-    def _lost_attempt(self, attempts: Attempts) -> Spend:
-        """Book a call that a crash cut off: it may have been billed, so its bound counts."""
-        if attempts.reservation is None:
-            return Spend()
-        lost = replace(attempts.reservation.amount, pulls=0)
-        self._ledger.charge(lost)
-        return lost
+def _errand(job: Job) -> Errand:
+    entry = job.entry
+    return Errand(
+        entry.line,
+        entry.fingerprint,
+        job.request,
+        job.slot,
+        job.attempts,
+        inherited=job.inherited,
+        own=job.inherited or job.resent,
+    )

@@ -34,12 +34,21 @@ class Fleet:
             self._by_model[provider, model] = self._provider(provider, options)
         self._connect()
 
-    def of(self, provider: str, model: str) -> Provider:
+    def of(self, provider: str, model: str, options: Mapping[str, Json] | None = None) -> Provider:
         """The provider of a model; one that the configuration does not name has its defaults.
+
+        Args:
+            provider: its name.
+            model: the model's name.
+            options: provider options that differ from those in the configuration.
 
         Raises:
             ConfigError: there is no such provider.
         """
+        if options:
+            found = self._provider(provider, options)
+            self._connect()
+            return found
         if (provider, model) not in self._by_model:
             self._by_model[provider, model] = self._provider(provider, {})
             self._connect()

@@ -19,6 +19,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.history import is_score_file, keep, load_history
 from bestarm_agent.journal import examples_added
+from bestarm_agent.judges.base import Judge
 from bestarm_agent.schedule.clock import Clock, SystemClock
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunStore
@@ -50,13 +51,14 @@ def recorded_parts(
     """Rebuild the parts of a stored run, and check that its dataset is what it was.
 
     Raises:
-        ConfigError: the dataset, a prompt, a provider or a variable is not what it was.
+        ConfigError: the dataset, the judge, a prompt, a provider or a variable is not what it was.
     """
     if state.started is None:
         raise StoreError("the run's log is empty; begin a new run")
     loaded = _recorded(state.started, options)
     parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
     _check_examples(parts.examples, state)
+    _check_judge(parts.judge, state.started)
     return parts
 
 
@@ -69,6 +71,7 @@ def first_events(parts: Parts, base: str, clock: Clock, lesson: str | None = Non
         config=parts.study.record(),
         base=base,
         lesson=lesson,
+        judge=parts.judge.digest,
     )
     return [
         started,
@@ -177,6 +180,17 @@ def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> No
             )
         ids[candidate.id] = candidate.label
         labels.add(candidate.label)
+
+
+def _check_judge(judge: Judge, started: Started) -> None:
+    """Scores of two judges never mix in one estimate."""
+    if started.judge not in (None, judge.digest):
+        raise ConfigError(
+            f"judge `{judge.name}` is no longer what it was when the run began (digest "
+            f"{judge.digest}, was {started.judge}), and scores of two judges do not mix; restore "
+            f"its catalogue entry and template, or begin a new run (the candidates' replies are "
+            f"taken from the reply cache, so that only judging is paid for again)"
+        )
 
 
 def _check_examples(examples: Sequence[Example], state: RunState) -> None:

@@ -84,6 +84,7 @@ def ready_entries(parts: Parts) -> list[Entry]:
     workshop = Workshop(
         parts.fleet,
         parts.examples,
+        parts.judge,
         Ledger(parts.budget),
         policy=RetryPolicy(),
         clock=SystemClock(),

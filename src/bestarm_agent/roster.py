@@ -48,7 +48,8 @@ class Entry:
         prompt: its compiled prompt.
         line: its provider.
         fingerprint: what decides its replies besides the request.
-        bound: highest cost of one attempt met so far; starts with the longest example's.
+        bound: highest cost of one attempt met so far, judging included; starts with the longest
+            example's.
         broken: why it can no longer be asked, or None.
     """
 
@@ -149,6 +150,12 @@ class Roster:
             same_model = error.kind is not FailureKind.BAD_REQUEST and other.model == entry.model
             if other is entry or same_model or other.line.broken:
                 other.broken = other.broken or reason
+        self._refresh()
+
+    def close(self, reason: str) -> None:
+        """Stop asking anything: no reply could be scored."""
+        for entry in self.entries:
+            entry.broken = entry.broken or reason
         self._refresh()
 
     def broken(self) -> dict[str, str]:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -23,12 +23,13 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Outcome
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.evaluation import Deferred, Evaluator, Job
+from bestarm_agent.evaluation import Deferred, Evaluator, Job, deferred
 from bestarm_agent.journal import Journal, cost_of, examples_added, judged, move_budget
 from bestarm_agent.roster import Entry, Roster
 from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.clock import Clock
 from bestarm_agent.schedule.ledger import Ledger, Reservation
+from bestarm_agent.schedule.purse import Purse
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import Ask, BoolArray, State, Tell
 
@@ -101,7 +102,7 @@ class Runner:
         self._finished: deque[tuple[Job, Outcome | Deferred | Exception]] = deque()
         self._wake = asyncio.Event()
         self._active = 0
-        self._deferred: dict[int, Spend] = {}
+        self._deferred: dict[int, Deferred] = {}
         self._void = 0
         self._began = clock.now()
         self._stop_asked = False
@@ -247,18 +248,34 @@ class Runner:
 
     def _job(self, seq: int, candidate: int, example: int, *, inherited: bool) -> Job | None:
         entry, case = self.roster.entries[candidate], self._examples[example]
-        prior = self._deferred.pop(seq, Spend())
+        prior = self._deferred.pop(seq, Deferred())
         request = entry.request(case)
-        reservation = self._reserve(entry, entry.line.provider.bound(request), prior)
-        if reservation is None:
+        call = entry.line.provider.bound(request) + Spend(pulls=0 if prior.spend.pulls else 1)
+        reserved = self._reserve(entry, call, self._evaluator.panel.bound(case))
+        if reserved is None:
             self._deferred[seq] = prior
             return None
-        slot = self.roster.slot(entry)
-        return Job(seq, entry, case, request, slot, Attempts(reservation, prior), inherited)
+        return Job(
+            seq=seq,
+            entry=entry,
+            example=case,
+            request=request,
+            slot=self.roster.slot(entry),
+            attempts=Attempts(reserved[0], prior.spend),
+            purse=Purse(self.ledger, reserved[1], prior.judge_spend),
+            inherited=inherited,
+            resent=prior != Deferred(),
+        )
 
-    def _reserve(self, entry: Entry, bound: Spend, prior: Spend) -> Reservation | None:
-        self.roster.raise_bound(entry, bound)
-        return self.ledger.reserve(bound + Spend(pulls=0 if prior.pulls else 1))
+    def _reserve(
+        self, entry: Entry, call: Spend, judging: Spend
+    ) -> tuple[Reservation, Reservation] | None:
+        """Set a pair's cost aside, the candidate's call and its judging: both or none."""
+        self.roster.raise_bound(entry, replace(call + judging, pulls=0))
+        if not self.ledger.affords(call + judging):
+            return None
+        first, second = self.ledger.reserve(call), self.ledger.reserve(judging)
+        return None if first is None or second is None else (first, second)
 
     def _send_pending(self, tasks: asyncio.TaskGroup) -> None:
         """Send again what an earlier sitting left without an outcome, under the same numbers.
@@ -278,9 +295,9 @@ class Runner:
     async def _work(self, job: Job) -> None:
         result: Outcome | Deferred | Exception
         try:
-            result = await self._evaluator.evaluate(job)
+            result = await self._evaluator.evaluate(job, self._wake.set)
         except asyncio.CancelledError:
-            self._deferred[job.seq] = job.attempts.spend  # booked; it stays pending
+            self._deferred[job.seq] = deferred(job)  # booked; it stays pending
             raise
         except Exception as error:  # raised again by the loop, which must not wait for it forever
             result = error
@@ -301,10 +318,12 @@ class Runner:
         if tells:
             self.selector.tell(tells)
 
-    def _defer(self, job: Job, deferred: Deferred) -> None:
-        self._deferred[job.seq] = deferred.spend
-        if deferred.error is not None:
-            self.roster.withdraw(job.entry, deferred.error)
+    def _defer(self, job: Job, put_off: Deferred) -> None:
+        self._deferred[job.seq] = put_off
+        if put_off.error is not None and put_off.judge:
+            self.roster.close(f"the judge cannot be called: {put_off.error}")
+        elif put_off.error is not None:
+            self.roster.withdraw(job.entry, put_off.error)
 
     def _book(self, job: Job, outcome: Outcome) -> Tell:
         state, score = judged(outcome, self._rules.failed_score)

@@ -30,6 +30,7 @@ from bestarm_agent.opening import (
     store_of,
 )
 from bestarm_agent.plan import ready_entries
+from bestarm_agent.replies import Replies
 from bestarm_agent.roster import Entry, Roster
 from bestarm_agent.runner import Rules, Runner
 from bestarm_agent.schedule.caller import RetryPolicy
@@ -97,6 +98,7 @@ class Study:
         self._workshop = Workshop(
             parts.fleet,
             parts.examples,
+            parts.judge,
             self._ledger,
             policy=RetryPolicy(limits.max_attempts, limits.timeout_seconds),
             clock=options.clock,
@@ -276,13 +278,13 @@ class Study:
         parts, limits = self.parts, self.parts.config.limits
         roster = Roster(limits.in_flight)
         roster.add([self._workshop.entry(c) for c in self._journal.state.candidates])
-        use_cache = self._options.use_cache
+        replies = Replies(store, self._ledger, use_cache=self._options.use_cache)
         return Runner(
             journal=self._journal,
             selector=selector,
             roster=roster,
             examples=parts.examples,
-            evaluator=Evaluator(store, parts.judge, self._ledger, use_cache=use_cache),
+            evaluator=Evaluator(replies, self._workshop.panel, self._ledger),
             ledger=self._ledger,
             clock=self._options.clock,
             rules=Rules(limits.failed_score, limits.max_failed_share),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.fleet import Fleet
+from bestarm_agent.judges.base import Judge, JudgeModel
+from bestarm_agent.judging import Panel, Seat
 from bestarm_agent.prompts.checking import check_prompt
 from bestarm_agent.prompts.rendering import CompiledPrompt, compile_prompt
 from bestarm_agent.providers.base import Provider
@@ -25,6 +28,7 @@ class Workshop:
     Args:
         fleet: the providers.
         examples: the dataset; prompts are checked against it, not empty.
+        judge: scores replies.
         ledger: where calls are booked.
         policy: how often calls are repeated.
         clock: tells the time.
@@ -35,6 +39,7 @@ class Workshop:
         self,
         fleet: Fleet,
         examples: Sequence[Example],
+        judge: Judge,
         ledger: Ledger,
         *,
         policy: RetryPolicy,
@@ -44,13 +49,14 @@ class Workshop:
         self._fleet = fleet
         self._examples = examples
         self._longest = max(examples, key=_length)
+        self._judge = judge
         self._ledger = ledger
         self._policy = policy
         self._clock = clock
         self._board = board
         self._lines: dict[int, Line] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
-        self._fingerprints: dict[tuple[str, str], str] = {}
+        self._fingerprints: dict[tuple[int, str], str] = {}
 
     def entry(self, candidate: Candidate) -> Entry:
         """Make a candidate ready.
@@ -60,37 +66,53 @@ class Workshop:
                 or dollars are capped and its price is not known.
         """
         provider = self._fleet.of(candidate.provider, candidate.model)
-        fingerprint = self._checked(provider, candidate)
+        fingerprint = self._checked(provider, candidate.model)
         prompt = self._compiled(candidate.prompt)
         request = request_of(candidate, prompt, self._longest)
         line = self._line(provider, candidate.model)
-        return Entry(candidate, prompt, line, fingerprint, provider.bound(request))
+        bound = provider.bound(request) + self.panel.bound(self._longest)
+        return Entry(candidate, prompt, line, fingerprint, bound)
 
-    def _checked(self, provider: Provider, candidate: Candidate) -> str:
-        key = (candidate.provider, candidate.model)
+    @cached_property
+    def panel(self) -> Panel:
+        """The judge, made ready.
+
+        Raises:
+            ConfigError: one of its models cannot be used, or dollars are capped and its price is
+                not known.
+        """
+        return Panel(self._judge, {model.key: self._seat(model) for model in self._judge.models})
+
+    def _seat(self, model: JudgeModel) -> Seat:
+        provider = self._fleet.of(model.provider, model.name, model.options)
+        fingerprint = self._checked(provider, model.name)
+        return Seat(self._line(provider, model.name), fingerprint)
+
+    def _checked(self, provider: Provider, model: str) -> str:
+        key = (id(provider), model)
         if key not in self._fingerprints:
-            provider.check(candidate.model)
-            self._check_price(provider, candidate)
-            self._check_counts(provider, candidate)
-            self._fingerprints[key] = provider.fingerprint(candidate.model)
+            provider.check(model)
+            self._check_price(provider, model)
+            self._check_counts(provider, model)
+            self._fingerprints[key] = provider.fingerprint(model)
         return self._fingerprints[key]
 
-    def _check_price(self, provider: Provider, candidate: Candidate) -> None:
+    def _check_price(self, provider: Provider, model: str) -> None:
         capped = self._ledger.budget.usd_nanos is not None
-        if capped and not provider.capabilities(candidate.model).priced:
+        if capped and not provider.capabilities(model).priced:
             raise ConfigError(
-                f"budget.usd is set, but the price of {candidate.provider}/{candidate.model} is "
+                f"budget.usd is set, but the price of {provider.name}/{model} is "
                 f"not known, and an unknown price is not $0; give it a price in the model's "
                 f"options, or cap calls or tokens instead"
             )
 
-    def _check_counts(self, provider: Provider, candidate: Candidate) -> None:
+    def _check_counts(self, provider: Provider, model: str) -> None:
         budget = self._ledger.budget
         capped = budget.tokens is not None or budget.gpu_seconds is not None
-        if capped and not provider.capabilities(candidate.model).counted:
+        if capped and not provider.capabilities(model).counted:
             raise ConfigError(
                 f"budget.tokens or budget.gpu_minutes is set, but nothing bounds what a call to "
-                f"{candidate.provider}/{candidate.model} takes of them; give the model the options "
+                f"{provider.name}/{model} takes of them; give the model the options "
                 f"`max_tokens` and `max_gpu_seconds`, or cap calls instead"
             )
 

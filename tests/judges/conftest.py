@@ -9,13 +9,13 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
-from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.base import Judge, NoCalls
 from bestarm_agent.judges.registry import create_judge
 
 
 def score_at_once(judge: Judge, example: Example, reply: Reply) -> Score:
     """Run ``score`` to its end without an event loop: a rule never waits for anything."""
-    coroutine = judge.score(example, reply)
+    coroutine = judge.score(example, reply, NoCalls())
     try:
         coroutine.send(None)
     except StopIteration as done:

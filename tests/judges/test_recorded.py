@@ -8,7 +8,6 @@ from bestarm_agent.catalog import Catalog
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import create_judge
@@ -23,7 +22,7 @@ def test_the_recorded_score_passes_through(
 ) -> None:
     judge = create_judge("recorded", {}, Catalog())
     assert score_now(judge, Example("e1", {}), Reply("", finish, score=score)).value == score
-    assert judge.bound(Example("e1", {})) == Spend()
+    assert not judge.longest_calls(Example("e1", {}))
     assert not judge.needs_reference
 
 

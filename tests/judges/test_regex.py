@@ -9,6 +9,7 @@ from bestarm_agent.catalog import Catalog
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
+from bestarm_agent.judges.base import NoCalls
 from bestarm_agent.judges.registry import check_examples, create_judge
 
 Judged = Callable[..., float | str]
@@ -69,7 +70,7 @@ def test_a_catastrophic_pattern_is_given_up_and_blamed_on_the_judge(which: str) 
     judge = create_judge("regex", options, Catalog())  # type: ignore[arg-type]
     reply = Reply("a" * 60 + "!")
     with pytest.raises(JudgeError) as caught:
-        asyncio.run(judge.score(Example("e1", {}), reply))
+        asyncio.run(judge.score(Example("e1", {}), reply, NoCalls()))
     assert caught.value.kind is FailureKind.JUDGE_FAILED
     assert caught.value.blame is Blame.JUDGE
     assert "took more than 0.01 s on a reply of 61 characters" in str(caught.value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +12,8 @@ from bestarm_agent.catalog import Catalog
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
-from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
 from bestarm_agent.judges.registry import check_examples, create_judge
 
 Judged = Callable[..., float | str]
@@ -58,7 +57,7 @@ def test_any_text_is_scored_or_is_the_candidates_failure(
         assert outcome.value in (0.0, 1.0)
         assert outcome.answer is not None
         assert len(outcome.answer.encode()) <= 800
-        assert outcome.spend == Spend()
+        assert outcome.votes == ()
 
 
 @EVERY_RULE
@@ -123,7 +122,7 @@ def test_a_blank_reference_is_found_before_any_call(name: str) -> None:
 @EVERY_RULE
 def test_a_usable_reference_passes_the_check(name: str) -> None:
     check_examples(RULES[name], [EXAMPLE])
-    assert RULES[name].bound(EXAMPLE) == Spend()
+    assert not RULES[name].longest_calls(EXAMPLE)
 
 
 def test_numeric_references_must_be_numbers() -> None:
@@ -136,11 +135,12 @@ def test_judges_of_other_kinds_are_checked_for_missing_references() -> None:
         name = "other"
         digest = "d"
         needs_reference = True
+        models: tuple[JudgeModel, ...] = ()
 
-        def bound(self, example: Example) -> Spend:
-            return Spend()
+        def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
+            return ()
 
-        async def score(self, example: Example, reply: Reply) -> Score:
+        async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
             return Score(1.0)
 
     check_examples(Other(), [EXAMPLE])

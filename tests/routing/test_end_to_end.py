@@ -18,6 +18,7 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import Blame, JudgeError
+from bestarm_agent.judges.base import NoCalls
 from bestarm_agent.prompts.rendering import compile_prompt
 from bestarm_agent.roster import request_of
 from bestarm_agent.routing.records import Record
@@ -68,7 +69,7 @@ async def score(parts: Parts, candidate: Candidate, example: Example) -> float:
     request = request_of(candidate, compile_prompt(candidate.prompt), example)
     reply = await provider.generate(request)
     try:
-        return (await parts.judge.score(example, reply)).value
+        return (await parts.judge.score(example, reply, NoCalls())).value
     except JudgeError as error:
         if error.blame is not Blame.CANDIDATE:
             raise

@@ -75,3 +75,19 @@ def test_a_slot_leaves_every_gate_once() -> None:
     slot.leave()
     slot.leave()
     assert (one.inside, other.inside) == (0, 0)
+
+
+def test_a_slot_can_keep_its_last_place_or_begin_outside() -> None:
+    line, pairs = Gate(1), Gate(1)
+    slot = Slot(line, pairs)
+    slot.keep_last()
+    assert (line.inside, pairs.inside) == (0, 1)
+    slot.keep_last()
+    slot.leave()
+    assert (line.inside, pairs.inside) == (0, 0)
+    waiting = Slot.outside(line)
+    assert line.inside == 0
+    asyncio.run(waiting.reenter())
+    assert line.inside == 1
+    waiting.leave()
+    assert line.inside == 0

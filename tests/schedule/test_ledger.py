@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.ledger import Ledger, Reservation
+from bestarm_agent.schedule.purse import Purse
 
 
 def test_a_reservation_counts_against_the_cap_until_it_is_settled() -> None:
@@ -76,3 +78,33 @@ def test_an_overrun_is_booked_and_shown() -> None:
     ledger.settle(reservation, Spend(tokens=8))
     balance = ledger.balance()
     assert (balance.spent.tokens, balance.overrun.tokens) == (8, 3)
+
+
+def test_a_purse_pays_several_calls_and_gives_the_rest_back() -> None:
+    ledger = Ledger(Budget(usd_nanos=100))
+    reserved = ledger.reserve(Spend(usd_nanos=50))
+    assert reserved is not None
+    purse = Purse(ledger, reserved)
+    first, second = purse.draw(Spend(usd_nanos=30)), purse.draw(Spend(usd_nanos=60))
+    assert first is not None
+    assert second is not None, "20 of the purse and 40 of the budget"
+    assert ledger.balance().outstanding == Spend(usd_nanos=90)
+    assert purse.draw(Spend(usd_nanos=11)) is None
+    ledger.settle(first, Spend(usd_nanos=5))
+    purse.note(Attempts(second, Spend(usd_nanos=7)))
+    purse.close()
+    purse.close()
+    balance = ledger.balance()
+    assert balance.outstanding == Spend()
+    assert balance.reserved_ever == balance.settled + balance.refunded == Spend(usd_nanos=90)
+    assert balance.spent == Spend(usd_nanos=5)
+    assert purse.spent == Spend(usd_nanos=7)
+
+
+def test_a_reservation_is_parted_once() -> None:
+    ledger = Ledger(Budget())
+    purse = ledger.reserve(Spend(calls=2))
+    assert purse is not None
+    assert ledger.draw(purse, Spend(calls=1)) is not None
+    with pytest.raises(ValueError, match="settled or released before"):
+        ledger.draw(purse, Spend(calls=1))

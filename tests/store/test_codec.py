@@ -78,7 +78,7 @@ def test_the_format_is_what_stored_runs_hold() -> None:
     """A change here makes existing stores unreadable: it needs a migration."""
     expected = [
         '{"type":"started","name":"study","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0",'
-        '"config":{"selector":{"name":"ucb-e","seed":7}},"base":"..","lesson":null}',
+        '"config":{"selector":{"name":"ucb-e","seed":7}},"base":"..","lesson":null,"judge":"d1"}',
         '{"type":"candidates-added","candidates":[{"provider":"hf","model":"model-0","prompt":'
         '{"name":"plain","text":"{{ question }}=","messages":[]},"params":{"temperature":0.0},'
         '"label":"model 0"},{"provider":"hf","model":"model-1","prompt":{"name":"chat","text":null,'
@@ -92,10 +92,13 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '{"type":"told","seq":7,"outcome":{"type":"scored","value":1.0,"answer":"46","usage":'
         '{"input":9,"cached":4,"cache_write":0,"output":3,"reasoning":1},"spend":{"pulls":1,'
         '"calls":1,"tokens":12,"usd_nanos":1500,"gpu_seconds":0.125},"seconds":0.5,'
-        '"reply_key":"key-7","cached":false},"score":1.0}',
+        '"reply_key":"key-7","cached":false,"judge_spend":{"pulls":0,"calls":1,"tokens":5,'
+        '"usd_nanos":700,"gpu_seconds":0.0},"votes":[{"by":"openai/m","value":1.0,"said":"7",'
+        '"why":"right"}]},"score":1.0}',
         '{"type":"told","seq":8,"outcome":{"type":"failed","kind":"timeout","blame":"provider",'
         '"message":"no answer","spend":{"pulls":0,"calls":3,"tokens":0,"usd_nanos":0,'
-        '"gpu_seconds":0.0},"seconds":1.5,"reply_key":null},"score":null}',
+        '"gpu_seconds":0.0},"seconds":1.5,"reply_key":null,"judge_spend":{"pulls":0,"calls":0,'
+        '"tokens":0,"usd_nanos":0,"gpu_seconds":0.0}},"score":null}',
         '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds":2.5}',
         '{"type":"resumed","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',
     ]
@@ -198,6 +201,6 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
     stored = dataclasses_within(Event) | dataclasses_within(Reply)
     assert {cls.__name__ for cls in stored} == {
         *("Started", "CandidatesAdded", "ExamplesAdded", "Asked", "Told", "BudgetSet"),
-        *("Stopped", "Resumed", "Scored", "Failed", "Usage", "Spend", "Budget"),
+        *("Stopped", "Resumed", "Scored", "Vote", "Failed", "Usage", "Spend", "Budget"),
         *("Candidate", "PromptTemplate", "Message", "Reply", "Position", "Token"),
     }

@@ -26,6 +26,7 @@ class Started:
         config: the resolved configuration; keys and machine paths are not in it.
         base: directory that the configuration's paths start from, relative to the store's.
         lesson: name of what was learned from history, kept next to the store, or None.
+        judge: digest of the judge; None in runs of versions that did not record it.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Started:
     config: Json
     base: str
     lesson: str | None = None
+    judge: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,36 @@ from bestarm_agent.errors import Blame, FailureKind
 
 
 @dataclass(frozen=True, slots=True)
+class Vote:
+    """One judgement among those that a score is made of.
+
+    Attributes:
+        by: who judged, and what: the model, followed by the criterion or the order of the answers
+            where there are several.
+        value: in [0, 1].
+        said: the verdict in the judge's own words ("7", "partially-correct", "second").
+        why: its explanation, cut to a few hundred characters; "" if it gave none.
+    """
+
+    by: str
+    value: float
+    said: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """A judge's opinion of one reply.
 
     Attributes:
         value: in [0, 1].
         answer: what was read out of the reply and compared, or None.
-        spend: what judging cost.
+        votes: the judgements that it is made of; empty for a rule.
     """
 
     value: float
     answer: str | None = None
-    spend: Spend = field(default_factory=Spend)
+    votes: tuple[Vote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +54,8 @@ class Scored:
         seconds: wall-clock seconds of the successful call.
         reply_key: key of the reply in the reply cache.
         cached: whether the reply came from the cache.
+        judge_spend: what of ``spend`` judging cost.
+        votes: the judgements that the score is made of; empty for a rule.
     """
 
     value: float
@@ -45,6 +65,8 @@ class Scored:
     seconds: float
     reply_key: str
     cached: bool
+    judge_spend: Spend = field(default_factory=Spend)
+    votes: tuple[Vote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +80,7 @@ class Failed:
         spend: everything that was spent on the pair all the same.
         seconds: wall-clock seconds.
         reply_key: key of the stored reply, if one came back.
+        judge_spend: what of ``spend`` judging cost.
     """
 
     kind: FailureKind
@@ -66,6 +89,7 @@ class Failed:
     spend: Spend
     seconds: float = 0.0
     reply_key: str | None = None
+    judge_spend: Spend = field(default_factory=Spend)
 
 
 Outcome: TypeAlias = Scored | Failed

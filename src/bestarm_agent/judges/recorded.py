@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -10,7 +11,7 @@ from bestarm_agent.domain.digest import digest
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.judges.base import Calls, JudgeCall, JudgeModel
 from bestarm_agent.judges.rule import broken
 
 
@@ -30,17 +31,18 @@ class RecordedJudge:
 
     adapter: ClassVar[str] = "recorded"
     options_type: ClassVar[type[BaseModel]] = RecordedOptions
+    models: tuple[JudgeModel, ...] = ()
 
     def __init__(self, name: str, options: BaseModel) -> None:
         self.name = name
         self.needs_reference = False
         self.digest = digest({"adapter": self.adapter, "version": 1, "options": {}})
 
-    def bound(self, example: Example) -> Spend:
-        """Nothing: the score is there already."""
-        return Spend()
+    def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
+        """None: the score is there already."""
+        return ()
 
-    async def score(self, example: Example, reply: Reply) -> Score:
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Return the recorded score, in [0, 1].
 
         Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,11 +12,10 @@ from bestarm_agent.domain.digest import digest
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
+from bestarm_agent.judges.base import Calls, JudgeCall, JudgeModel
 from bestarm_agent.judges.text import Lines, chosen_lines, clipped, marker_pattern, shown
 
-_FREE = Spend()
 _DECLINED = {
     Finish.REFUSAL: (FailureKind.REFUSED, "the model refused to answer"),
     Finish.CONTENT_FILTER: (FailureKind.CONTENT_FILTERED, "a content filter cut the answer off"),
@@ -64,6 +64,7 @@ class RuleJudge(ABC, Generic[OptionsT, AnswerT]):
     adapter: ClassVar[str]
     version: ClassVar[int] = 1
     options_type: ClassVar[type[RuleOptions]]
+    models: tuple[JudgeModel, ...] = ()
 
     def __init__(self, name: str, options: OptionsT) -> None:
         self.name = name
@@ -78,9 +79,9 @@ class RuleJudge(ABC, Generic[OptionsT, AnswerT]):
         )
         self._after = None if options.after is None else marker_pattern(options.after)
 
-    def bound(self, example: Example) -> Spend:
-        """Nothing: a rule is free."""
-        return _FREE
+    def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
+        """None: a rule is free."""
+        return ()
 
     def check(self, example: Example) -> None:
         """Check, before any call is paid for, that replies to ``example`` can be scored.
@@ -102,7 +103,7 @@ class RuleJudge(ABC, Generic[OptionsT, AnswerT]):
                     f"{shown(reference)!r}: {problem}"
                 )
 
-    async def score(self, example: Example, reply: Reply) -> Score:
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply, 0 or 1.
 
         Raises:

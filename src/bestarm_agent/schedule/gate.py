@@ -69,6 +69,20 @@ class Slot:
             gate.enter()
             self._inside += 1
 
+    @classmethod
+    def outside(cls, *gates: Gate) -> Slot:
+        """A slot that has not entered yet: for calls that no free place was looked up for."""
+        slot = cls()
+        slot._gates = gates
+        return slot
+
+    def keep_last(self) -> None:
+        """Go out of every gate but the last: the call is over, and what follows from it goes on."""
+        while self._inside > 1:
+            self._inside -= 1
+            self._gates[0].leave()
+            self._gates = self._gates[1:]
+
     def leave(self) -> None:
         """Go out of every gate; does nothing if already out."""
         while self._inside:

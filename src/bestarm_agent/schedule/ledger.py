@@ -99,12 +99,34 @@ class Ledger:
         """Set ``upper`` aside, or return None if it does not fit."""
         if not self.affords(upper):
             return None
-        reservation = Reservation(self._next_id, upper)
-        self._next_id += 1
-        self._open[reservation.id] = upper
         self._outstanding += upper
         self._reserved_ever += upper
-        return reservation
+        return self._opened(upper)
+
+    def draw(self, purse: Reservation, upper: Spend) -> tuple[Reservation, Reservation] | None:
+        """Part a reservation in two: one of ``upper``, and one of what is then left of it.
+
+        What ``upper`` needs beyond the reservation is reserved in addition; None, and nothing
+        changes, if that does not fit.
+
+        Raises:
+            ValueError: the reservation was settled before.
+
+        Example:
+            >>> ledger = Ledger(Budget(calls=3))
+            >>> purse = ledger.reserve(Spend(calls=2))
+            >>> first, rest = ledger.draw(purse, Spend(calls=1))
+            >>> first.amount.calls, rest.amount.calls
+            (1, 1)
+        """
+        covered = upper.capped(purse.amount)
+        extra = upper - covered
+        if not self.affords(extra):
+            return None
+        self._close(purse)
+        self._outstanding += extra
+        self._reserved_ever += extra
+        return self._opened(upper), self._opened(purse.amount - covered)
 
     def settle(self, reservation: Reservation, actual: Spend) -> None:
         """Book what an attempt cost and give the rest of its reservation back.
@@ -112,8 +134,7 @@ class Ledger:
         Raises:
             ValueError: the reservation was settled before.
         """
-        if self._open.pop(reservation.id, None) is None:
-            raise ValueError(f"reservation {reservation.id} was settled or released before")
+        self._close(reservation)
         covered = actual.capped(reservation.amount)
         self._outstanding -= reservation.amount
         self._spent += actual
@@ -143,3 +164,13 @@ class Ledger:
             refunded=self._reserved_ever - self._settled - self._outstanding,
             overrun=self._overrun,
         )
+
+    def _opened(self, amount: Spend) -> Reservation:
+        reservation = Reservation(self._next_id, amount)
+        self._next_id += 1
+        self._open[reservation.id] = amount
+        return reservation
+
+    def _close(self, reservation: Reservation) -> None:
+        if self._open.pop(reservation.id, None) is None:
+            raise ValueError(f"reservation {reservation.id} was settled or released before")

@@ -15,7 +15,7 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.exchange import Finish, Reply
-from bestarm_agent.domain.outcome import Failed, Scored
+from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
 
@@ -24,7 +24,7 @@ AT = "2026-11-21T09:30:15.250000Z"
 
 def started(name: str = "study") -> Started:
     """A first event."""
-    return Started(name, AT, "0.1.0", {"selector": {"name": "ucb-e", "seed": 7}}, "..")
+    return Started(name, AT, "0.1.0", {"selector": {"name": "ucb-e", "seed": 7}}, "..", judge="d1")
 
 
 def asked(seq: int, candidate: int = 0, example: int | None = None) -> Asked:
@@ -33,10 +33,21 @@ def asked(seq: int, candidate: int = 0, example: int | None = None) -> Asked:
 
 
 def told(seq: int, score: float = 1.0) -> Told:
-    """A scored ask that cost one call, 12 tokens and 1,500 nano-dollars."""
+    """A scored ask that cost 12 tokens and 1,500 nano-dollars, judging included."""
     spend = Spend(pulls=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
     usage = Usage(input=9, cached=4, output=3, reasoning=1)
-    return Told(seq, Scored(score, "46", usage, spend, 0.5, f"key-{seq}", cached=False), score)
+    outcome = Scored(
+        score,
+        "46",
+        usage,
+        spend,
+        0.5,
+        f"key-{seq}",
+        cached=False,
+        judge_spend=Spend(calls=1, tokens=5, usd_nanos=700),
+        votes=(Vote("openai/m", 1.0, "7", "right"),),
+    )
+    return Told(seq, outcome, score)
 
 
 def failed(seq: int, *, score: float | None = None) -> Told:

@@ -1,0 +1,174 @@
+"""A judge at work: its models, what its calls can cost, and the calls themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.exchange import Reply, Request
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
+from bestarm_agent.judges.base import Judge, JudgeCall
+from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.replies import Errand, Replies
+from bestarm_agent.roster import Line
+from bestarm_agent.schedule.caller import Attempts
+from bestarm_agent.schedule.gate import Slot
+from bestarm_agent.schedule.purse import Purse
+
+
+class JudgeOutOfOrderError(Exception):
+    """No further call to a judge's model can succeed: the run cannot go on, but be resumed.
+
+    Attributes:
+        error: why.
+    """
+
+    def __init__(self, error: ProviderError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A judge's model, ready to be called.
+
+    Attributes:
+        line: its provider.
+        fingerprint: what decides its replies besides the request.
+    """
+
+    line: Line
+    fingerprint: str
+
+
+class Panel:
+    """A judge with all that it needs.
+
+    Args:
+        judge: scores replies.
+        seats: its models, by ``JudgeModel.key``.
+    """
+
+    def __init__(self, judge: Judge, seats: Mapping[str, Seat]) -> None:
+        self.judge = judge
+        self._seats = seats
+        self._bounds: dict[str, Spend] = {}
+
+    def bound(self, example: Example) -> Spend:
+        """What judging a reply to ``example`` can cost, each of its calls made once."""
+        if not self._seats:
+            return Spend()
+        if example.id not in self._bounds:
+            total = Spend()
+            for call in self.judge.longest_calls(example):
+                seat, request = self.prepared(call)
+                total += seat.line.provider.bound(request)
+            self._bounds[example.id] = total
+        return self._bounds[example.id]
+
+    def prepared(self, call: JudgeCall) -> tuple[Seat, Request]:
+        """The seat of a call's model, and the request without what the model does not offer."""
+        seat = self._seats[call.model.key]
+        return seat, fitted(call.request, seat.line.provider.capabilities(call.model.name))
+
+
+def fitted(request: Request, capabilities: Capabilities) -> Request:
+    """Leave out of a request what a model does not offer."""
+    return replace(
+        request,
+        params={k: v for k, v in request.params.items() if k in capabilities.params},
+        response_schema=request.response_schema if capabilities.response_schema else None,
+        top_logprobs=request.top_logprobs if capabilities.logprobs else None,
+    )
+
+
+class Hearing:
+    """One reply before a judge; makes the judge's calls.
+
+    Args:
+        panel: the judge.
+        replies: where its calls' answers come from.
+        purse: pays the calls.
+        candidate: label of the candidate whose reply it is.
+        inherited: whether an earlier process may have begun it, and ended before it was booked.
+        own: whether this run may have bought some of the answers already.
+
+    Example:
+        A judge outside a run, with a purse of its own::
+
+            purse = Purse(ledger, reservation)
+            hearing = Hearing(panel, replies, purse, "candidate 1")
+            score = await hearing.score(example, reply)
+    """
+
+    def __init__(
+        self,
+        panel: Panel,
+        replies: Replies,
+        purse: Purse,
+        candidate: str,
+        *,
+        inherited: bool = False,
+        own: bool = False,
+    ) -> None:
+        self._panel = panel
+        self._replies = replies
+        self._purse = purse
+        self._candidate = candidate
+        self._inherited = inherited
+        self._own = own
+
+    async def score(self, example: Example, reply: Reply) -> Score:
+        """Let the judge score a reply.
+
+        Raises:
+            JudgeError: it could not; says who is to blame.
+            JudgeOutOfOrderError: no further judgement can succeed.
+            BudgetEndedError: the next call does not fit into the budget.
+        """
+        return await self._panel.judge.score(example, reply, self)
+
+    async def ask(self, call: JudgeCall) -> Reply:
+        """Answer one of the judge's calls; ``purse.spent`` tells what it cost, also on an error."""
+        seat, request = self._panel.prepared(call)
+        request = replace(
+            request, candidate=self._candidate, example=f"{self._candidate}/{request.example}"
+        )
+        slot = Slot.outside(seat.line.gate)
+        attempts = Attempts(None)
+        try:
+            await slot.reenter()
+            attempts.reservation = self._purse.draw(seat.line.provider.bound(request))
+            obtained = await self._replies.obtain(
+                Errand(
+                    seat.line,
+                    seat.fingerprint,
+                    request,
+                    slot,
+                    attempts,
+                    inherited=self._inherited,
+                    own=self._own or self._inherited,
+                )
+            )
+        except ProviderError as error:
+            raise _failed(call, error) from error
+        finally:
+            slot.leave()
+            self._purse.note(attempts)
+        if not obtained.found:
+            self._inherited = False  # what comes after this call was not sent by an earlier process
+        return obtained.reply
+
+
+def _failed(call: JudgeCall, error: ProviderError) -> Exception:
+    if error.fatal:
+        return JudgeOutOfOrderError(error)
+    return JudgeError(
+        f"judge model {call.model} gave no answer: {error}",
+        kind=FailureKind.JUDGE_FAILED,
+        blame=Blame.JUDGE,
+        transient=error.transient,
+    )
