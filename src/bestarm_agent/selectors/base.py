@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from bestarm_agent.selectors.costs import expected_costs, pull_weights
 from bestarm_agent.selectors.intervals import AskOrderIntervals
 from bestarm_agent.selectors.paired_intervals import PairedIntervals
 from bestarm_agent.selectors.table import ScoreTable
@@ -72,6 +73,8 @@ class Selector(ABC):
         self._intervals = self._new_intervals()
         self._open = np.full(problem.n_candidates, True)
         self._separated: bool | None = None  # None: to be worked out again
+        self._prior_costs = None if problem.costs is None else np.array(problem.costs)
+        self._weights: FloatArray | None = None  # likewise
 
     def ask(
         self,
@@ -124,14 +127,25 @@ class Selector(ABC):
         for result in results:
             if self.table.tell(result):
                 self._separated = None
+                self._weights = None
                 self._intervals.advance(int(self.table.candidate[result.seq]))
                 self._told(result)
 
-    def add_candidates(self, count: int) -> None:
+    def add_candidates(self, count: int, costs: Sequence[float] | None = None) -> None:
         """Let ``count`` >= 0 new candidates join as the last rows.
 
         Intervals are joint over the candidates present; adding some starts a new statement.
+
+        Args:
+            count: how many join.
+            costs: (count,) expected cost of one pull of each, as in ``Problem.costs``; needed
+                exactly where that was given.
+
+        Raises:
+            ValueError: costs are missing, or given though the rule works per pull.
         """
+        if self._prior_costs is not None or costs is not None:
+            self._add_costs(count, costs)
         n_old = self.table.n_candidates
         self.table.add_candidates(count)
         new_ranks = self._ties.at(n_old).random(count)
@@ -227,6 +241,26 @@ class Selector(ABC):
             return Stop.EXHAUSTED
         return Stop.BUDGET if self._is_complete() else None
 
+    def expected_costs(self) -> FloatArray | None:
+        """(K,) expected cost of one more pull, by what pulls have cost; None if none were given."""
+        if self._prior_costs is None:
+            return None
+        return expected_costs(self._prior_costs, self.table)
+
+    @property
+    def weights(self) -> FloatArray:
+        """(K,) what a pull of each candidate counts where a rule spreads pulls; see ``costs``.
+
+        1 where the rule works per pull. Also 1 where candidates are compared on common examples:
+        then what one has seen more than the other says nothing about their difference, so that
+        all who are still compared are pulled alike, whatever they cost.
+        """
+        if self._weights is None:
+            costs = None if self.common_examples else self.expected_costs()
+            ones = np.ones(self.table.n_candidates)
+            self._weights = ones if costs is None or not len(costs) else pull_weights(costs)
+        return self._weights
+
     @abstractmethod
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         """Pick the next pair among the ``allowed`` (K,) candidates, each with an unseen example.
@@ -307,8 +341,23 @@ class Selector(ABC):
         kind = PairedIntervals if self.common_examples else AskOrderIntervals
         return kind(self.table, self._generations, confidence)
 
+    def _add_costs(self, count: int, costs: Sequence[float] | None) -> None:
+        if self._prior_costs is None or costs is None or len(costs) != count:
+            raise ValueError(
+                f"{count} candidates join with costs {costs}, and the rule works per "
+                f"{'pull' if self._prior_costs is None else 'unit of cost'}; give each its cost "
+                "exactly where Problem.costs was given"
+            )
+        self._prior_costs = np.concatenate([self._prior_costs, np.asarray(costs, dtype=float)])
+        self.problem = replace(
+            self.problem,
+            n_candidates=self.problem.n_candidates + count,
+            costs=(*(self.problem.costs or ()), *costs),
+        )
+
     def _regrow(self) -> None:
         self._intervals = self._new_intervals()
+        self._weights = None
         self._open = self.table.n_unseen > 0
         self._separated = None
         self._grown()

@@ -39,6 +39,8 @@ class Lucb(Selector):
     (width 0), and the next in line on its side is pulled in its place. A run stops by the
     intervals of ``estimates`` if it is told to stop at all, not by the bounds used here.
 
+    With costs, pulls are weighed by them, and only that one of h* and l* is pulled that has fewer.
+
     Args:
         problem: K, N, seed and the rest.
         top_k: how many candidates are wanted, >= 1.
@@ -75,7 +77,8 @@ class Lucb(Selector):
         elif len(fresh := np.flatnonzero(allowed & (self._pulls == 0))):
             candidate = int(fresh[rng.integers(len(fresh))])  # first, every candidate once
         else:
-            candidate = next(who for who in self._critical(allowed) if who is not None)
+            critical = [who for who in self._critical(allowed) if who is not None]
+            candidate = critical[0] if self.problem.costs is None else self._behind(critical)
         example, propensity = self.draw_unseen(candidate, rng)
         return Choice(Pair(candidate, example), propensity, "lucb")
 
@@ -90,19 +93,24 @@ class Lucb(Selector):
         challenger = int(outside[high.argmax()]) if len(outside) else None
         return weakest, challenger
 
+    def _behind(self, critical: list[int]) -> int:
+        """The one of the two with fewer pulls, weighed by cost."""
+        return min(critical, key=lambda who: float(self._pulls[who] * self.weights[who]))
+
     def _widths(self) -> FloatArray:
-        """beta(u, t) = sqrt(ln(k_1 n t^4 / delta) / (2 u)) in round t."""
+        """beta(u, t) = sqrt(ln(k_1 n t^4 / delta) / (2 u)) in round t, pulls weighed by cost."""
         level = log(_K1 * len(self._pulls) * (self._n_rounds + 1) ** 4 / self.delta)
-        widths = np.sqrt(level / 2 / np.maximum(self._pulls, 1))
+        widths = np.sqrt(level / 2 / np.maximum(self._pulls, 1) / self.weights)
         return np.where(self._open, widths, 0.0)
 
     def _asked(self, ask: Ask) -> None:
         candidate = ask.pair.candidate
         if candidate == self._partner:
             self._partner = None
-        elif self._pulls[candidate] > 0:  # the first pull of a round
-            weakest, challenger = self._critical(self._open)
-            self._partner = challenger if candidate == weakest else weakest
+        elif self._pulls[candidate] > 0:  # the first pull of a round; with costs the only one
+            if self.problem.costs is None:
+                weakest, challenger = self._critical(self._open)
+                self._partner = challenger if candidate == weakest else weakest
             self._n_rounds += 1
         self._update(candidate)
 

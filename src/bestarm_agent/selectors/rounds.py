@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import ceil
 from typing import ClassVar
 
 import numpy as np
@@ -127,6 +128,10 @@ class RoundSelector(Selector):
     ahead in this way. When candidates, examples or budget are added, the rest of the budget is
     scheduled anew over the active and the new candidates; what they were pulled before counts.
 
+    With costs, the budget is what ``problem.budget`` pulls cost at the mean of ``problem.costs``. A
+    round wants 1 / weight as many pulls of a dear candidate (of all the same on common examples),
+    and after each round the rest of the money is planned anew by what pulls have cost.
+
     Args:
         problem: K, N, seed and the rest; the budget is needed.
         common_examples: whether all candidates take their examples from one shared random order,
@@ -150,6 +155,7 @@ class RoundSelector(Selector):
         self._order = SharedOrder(self.table, problem.seed) if common_examples else None
         self._round_ties = KeyedRandom(problem.seed, "round-ties")
         self._n_closed = 0
+        self._reached = np.zeros(problem.n_candidates, dtype=np.int64)  # pulls decided upon
         self._field = Field(np.arange(problem.n_candidates))
         self._plan_rest()
 
@@ -178,11 +184,12 @@ class RoundSelector(Selector):
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         n_trials = self.table.n_trials
-        for field, target in self._outlook():
-            counts = np.where(allowed[field.active], n_trials[field.active], target)
-            fewest = counts.min(initial=target)
-            if fewest < target:
-                ties = field.active[counts == fewest]
+        for field, targets in self._outlook():
+            active = field.active
+            owed = allowed[active] & (n_trials[active] < targets[active])
+            if owed.any():
+                done = np.where(owed, n_trials[active] / self._shares[active], np.inf)
+                ties = active[done == done.min()]
                 candidate = int(ties[rng.integers(len(ties))])
                 example, propensity = self._draw(candidate, rng)
                 return Choice(Pair(candidate, example), propensity, self.name)
@@ -193,15 +200,15 @@ class RoundSelector(Selector):
             return self.draw_unseen(candidate, rng)
         return self._order.next_of(candidate), 1.0 / self.table.n_unseen_of(candidate)
 
-    def _outlook(self) -> Iterator[tuple[Field, int]]:
-        """The round under way, and those to follow if each ended on the scores told so far."""
+    def _outlook(self) -> Iterator[tuple[Field, IntArray]]:
+        """The round under way, and those to follow if each ended on what is told; (K,) targets."""
         field = self._field
         for level, stage in enumerate(range(self._stage, len(self._plan))):
             if level > 0:
                 field = self._field_ahead(level, field, stage - 1)
             if len(field.active) < 2:
                 return
-            yield field, self._target(stage)
+            yield field, self._wanted if level == 0 else self._targets(stage)
 
     def _field_ahead(self, level: int, field: Field, stage: int) -> Field:
         if len(self._ahead) < level:
@@ -210,9 +217,9 @@ class RoundSelector(Selector):
 
     def _told(self, tell: Tell) -> None:
         self._ahead.clear()
-        seq = tell.seq
-        if self._stage < len(self._plan) and self._is_wanted[self.table.candidate[seq]]:
-            self._n_owed -= int(self.table.position[seq] < self._target(self._stage))
+        candidate = int(self.table.candidate[tell.seq])
+        if self._stage < len(self._plan) and self._is_wanted[candidate]:
+            self._n_owed -= int(self.table.position[tell.seq] < self._wanted[candidate])
             self._close_rounds()
 
     def _grown(self) -> None:
@@ -220,25 +227,49 @@ class RoundSelector(Selector):
         new = np.arange(n_known, self.table.n_candidates)
         active = np.concatenate([self._field.active, new])
         self._field = Field(active, self._field.accepted, self._field.dropped)
+        self._reached = np.zeros(self.table.n_candidates, dtype=np.int64)
         self._budget = self.problem.budget or self._budget
         if self._order is not None:
             self._order.grow()
         self._plan_rest()
 
     def _is_complete(self) -> bool:
-        return self._stage >= len(self._plan) or self.table.n_asked >= self._budget
+        return self._stage >= len(self._plan) or self._left() <= 0
+
+    def _left(self) -> float:
+        """What is left of the budget: pulls, or money for so many pulls at the first mean cost."""
+        costs = self.expected_costs()
+        if costs is None or not self.problem.costs:
+            return self._budget - self.table.n_asked
+        pending = float(self.table.count(State.PENDING) @ costs)
+        total = self._budget * float(np.mean(self.problem.costs))
+        return total - float(self.table.spent.sum()) - pending
+
+    def _pulls_left(self, active: IntArray) -> int:
+        """How many pulls of the active candidates what is left pays for, in the planned shares."""
+        costs = self.expected_costs()
+        left = max(0.0, self._left())
+        if costs is None or not len(active):
+            return int(left)
+        return int(left / (costs[active] * self._shares[active]).mean())
 
     def _plan_rest(self) -> None:
         """Schedule what is left of the budget over the active candidates."""
         active, table = self._field.active, self.table
-        budget = max(0, self._budget - table.n_asked) + int(table.n_trials[active].sum())
         n_active = len(active)
+        self._shares = 1 / self.weights
+        most = table.n_examples
+        if n_active:
+            self._shares /= self._shares[active].max()
+            most = ceil(most / self._shares[active].min())
+        counted = int((table.n_trials[active] / self._shares[active]).sum())
+        budget = self._pulls_left(active) + counted
         self._plan = Schedule(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
         if n_active > 1:
             self._plan = fit_schedule(
                 lambda nominal: self._schedule(n_active, nominal),
                 n_active,
-                table.n_examples,
+                most,
                 budget,
             )
         self._stage = 0
@@ -251,15 +282,20 @@ class RoundSelector(Selector):
         self._is_wanted = np.zeros(self.table.n_candidates, dtype=bool)
         self._is_wanted[self._field.active] = True
         if self._stage < len(self._plan):
-            n_wanted = len(self._field.active) * self._target(self._stage)
-            self._n_owed = n_wanted - int(self._round_trials(self._stage).sum())
+            self._wanted = self._targets(self._stage)
+            n_wanted = int(self._wanted[self._field.active].sum())
+            self._n_owed = n_wanted - int(self._round_trials().sum())
 
     def _close_rounds(self) -> None:
         """End every round whose pulls are all told."""
         while self._stage < len(self._plan) and self._n_owed == 0:
+            self._reached = np.maximum(self._reached, self._wanted)
             self._field = self._closed(self._field, self._stage, self._round_means(), 0)
             self._n_closed += 1
             self._stage += 1
+            if self.problem.costs is not None and len(self._field.active) > 1:
+                self._plan_rest()  # by what pulls have cost, and by who is left to be paid for
+                return
             if len(self._field.active) < 2:  # nothing is left to decide
                 self._stage = len(self._plan)
             self._begin_round()
@@ -268,20 +304,24 @@ class RoundSelector(Selector):
         ties = self._round_ties.at(self._n_closed + ahead).random(self.table.n_candidates)
         return self._thin(field, means, int(self._plan.leaving[stage]), ties)
 
-    def _target(self, stage: int) -> int:
-        return min(int(self._plan.targets[stage]), self.table.n_examples)
+    def _targets(self, stage: int) -> IntArray:
+        """(K,) pulls that each candidate has in all when the round ends."""
+        planned = np.ceil(self._plan.targets[stage] * self._shares - 1e-9).astype(np.int64)
+        targets: IntArray = np.minimum(np.maximum(planned, self._reached), self.table.n_examples)
+        return targets
 
-    def _round_trials(self, stage: int) -> BoolArray:
+    def _round_trials(self) -> BoolArray:
         """(asked,) mask of the told pulls that a round's decision rests on."""
         table = self.table
-        within = (table.position < self._target(stage)) & self._is_wanted[table.candidate]
+        within = table.position < self._wanted[table.candidate]
+        within &= self._is_wanted[table.candidate]
         told: BoolArray = within & (table.state != _PENDING)
         return told
 
     def _round_means(self) -> FloatArray:
         """(K,) means over the pulls that the round rests on; -1 where there is no score."""
         table = self.table
-        scored = self._round_trials(self._stage) & (table.state != _VOID)
+        scored = self._round_trials() & (table.state != _VOID)
         who = table.candidate[scored]
         counts = np.bincount(who, minlength=table.n_candidates)
         totals = np.bincount(who, weights=table.score[scored], minlength=table.n_candidates)

@@ -34,9 +34,19 @@ class RowMean(Selector):
 
 
 def random_pair(selector: Selector, allowed: BoolArray, rng: np.random.Generator) -> Choice:
-    """Draw one of the unseen pairs of the ``allowed`` (K,) candidates uniformly."""
-    unseen = np.cumsum(np.where(allowed, selector.table.n_unseen, 0))
-    cell = rng.integers(unseen[-1])
-    candidate = int(np.searchsorted(unseen, cell, side="right"))
+    """Draw one of the unseen pairs of the ``allowed`` (K,) candidates uniformly.
+
+    With costs, candidate i's pairs come up 1 / weight_i times as often.
+    """
+    candidate = _random_row(selector, allowed, rng)
     example, propensity = selector.draw_unseen(candidate, rng)
     return Choice(Pair(candidate, example), propensity, "random")
+
+
+def _random_row(selector: Selector, allowed: BoolArray, rng: np.random.Generator) -> int:
+    n_unseen = np.where(allowed, selector.table.n_unseen, 0)
+    if selector.problem.costs is None:
+        cells = np.cumsum(n_unseen)
+        return int(np.searchsorted(cells, rng.integers(cells[-1]), side="right"))
+    shares = n_unseen / selector.weights
+    return int(rng.choice(len(shares), p=shares / shares.sum()))

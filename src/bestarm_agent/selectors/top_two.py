@@ -41,7 +41,8 @@ class TopTwo(Selector):
         problem: K, N, seed and the rest.
         posterior: "beta", Beta(1 + total, 1 + n - total), for scores that are mostly 0 or 1;
             "gaussian", with the pooled variance of the scores, for graded ones.
-        leader_share: probability of pulling the leader rather than its rival, in (0, 1).
+        leader_share: probability of pulling the leader rather than its rival, in (0, 1), where both
+            cost the same.
 
     Raises:
         ValueError: ``leader_share`` is out of range, or there is no such posterior.
@@ -72,12 +73,14 @@ class TopTwo(Selector):
         self._grown()
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        leads = rng.random() < self.leader_share
+        turn = rng.random()
         draw = self._draw_means(rng)
         leader = int(draw.argmax())
-        candidate = leader
-        if not (leads and allowed[leader]):
-            candidate, draw = self._rival(leader, rng)
+        candidate, leads = leader, turn < self.leader_share
+        if self.problem.costs is not None or not (leads and allowed[leader]):
+            rival, draw = self._rival(leader, rng)
+            leads = turn < self._share_of(leader, rival)
+            candidate = leader if leads and allowed[leader] else rival
         if not allowed[candidate]:
             candidate = leader
         if not allowed[candidate]:
@@ -94,6 +97,14 @@ class TopTwo(Selector):
         others = draw.copy()
         others[leader] = -np.inf
         return int(others.argmax()), draw
+
+    def _share_of(self, leader: int, rival: int) -> float:
+        """Probability of pulling the leader: with costs, shares go by 1 / weight of a pull."""
+        if self.problem.costs is None:
+            return self.leader_share
+        for_leader = self.leader_share / self.weights[leader]
+        for_rival = (1 - self.leader_share) / self.weights[rival]
+        return float(for_leader / (for_leader + for_rival))
 
     def _draw_means(self, rng: np.random.Generator) -> FloatArray:
         """(K,) a draw of every candidate's mean over all N examples."""

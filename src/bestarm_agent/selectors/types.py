@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -149,7 +150,9 @@ class Problem:
         confidence: joint level of the intervals, in (0, 1).
         budget: number of pairs that may be asked in all, if known. Fixed-budget rules need it.
         stop_when_separated: whether to stop asking once the best is separated from the rest.
-        costs: (K,) expected cost of one pull of each candidate, > 0, if known.
+        costs: (K,) expected cost of one pull of each candidate, > 0, before any was made, in the
+            unit of ``Tell.cost``; the rule then works per unit of cost, and ``budget`` stands for
+            what so many pulls cost at the mean of these. None: it works per pull.
         track_intervals: whether to compute intervals. Without them every interval is [0, 1] and a
             tell costs a fraction: for simulations that read point estimates only.
     """
@@ -175,3 +178,11 @@ class Problem:
             raise ValueError(f"budget must be at least 1 pull, got {self.budget}")
         if self.stop_when_separated and not self.track_intervals:
             raise ValueError("stop_when_separated needs intervals; set track_intervals=True")
+        if self.costs is not None:
+            self._check_costs(self.costs)
+
+    def _check_costs(self, costs: tuple[float, ...]) -> None:
+        if len(costs) != self.n_candidates:
+            raise ValueError(f"{self.n_candidates} candidates need as many costs, got {len(costs)}")
+        if not all(0 < cost < inf for cost in costs):
+            raise ValueError(f"costs must be finite and > 0, got {costs}")

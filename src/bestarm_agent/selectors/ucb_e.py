@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, Tell
+from bestarm_agent.selectors.types import Ask, BoolArray, Choice, FloatArray, Pair, Problem, Tell
 
 
 class UcbE(Selector):
@@ -54,14 +54,15 @@ class UcbE(Selector):
         super().__init__(problem)
         self.eta = eta
         self.batch = batch
-        self._index = np.full(problem.n_candidates, np.inf)
+        self._levels = np.zeros(problem.n_candidates)
+        self._widths = np.full(problem.n_candidates, np.inf)
         self._current, self._left = 0, 0  # the candidate of this batch, pulls left in it
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         if self._left and allowed[self._current]:
             candidate = self._current
         else:
-            index = np.where(allowed, self._index, -np.inf)
+            index = np.where(allowed, self._index(), -np.inf)
             ties = np.flatnonzero(index == index.max())
             candidate = int(ties[rng.integers(len(ties))] if len(ties) > 1 else ties[0])
         example, propensity = self.draw_unseen(candidate, rng)  # j_t uniform in [m] \ S_i
@@ -77,19 +78,28 @@ class UcbE(Selector):
         self._update(int(self.table.candidate[tell.seq]))
 
     def _grown(self) -> None:
-        self._index = np.full(self.table.n_candidates, np.inf)
+        self._levels = np.zeros(self.table.n_candidates)
+        self._widths = np.full(self.table.n_candidates, np.inf)
         for candidate in range(self.table.n_candidates):
             self._update(candidate)
 
+    def _index(self) -> FloatArray:
+        """(K,) B_i = mean_i + sqrt(eta / |S_i|) (Algorithm 1, line 5), pulls weighed by cost."""
+        widths = self._widths
+        if self.problem.costs is not None:
+            widths = widths / np.sqrt(self.weights)
+        index: FloatArray = self._levels + widths
+        return index
+
     def _update(self, candidate: int) -> None:
-        """Algorithm 1, line 5: B_i = mean_i + sqrt(eta / |S_i|)."""
         scored, total, pending, void = self.table.tally(candidate)
         asked = scored + pending + void
         if asked == 0:  # B_i = +inf
-            self._index[candidate] = np.inf
+            self._widths[candidate] = np.inf
             return
         mean = self._mean_of(candidate, total / scored) if scored else float(void == 0)
-        self._index[candidate] = mean + sqrt(self.eta / asked)
+        self._levels[candidate] = mean
+        self._widths[candidate] = sqrt(self.eta / asked)
 
     def _mean_of(self, candidate: int, seen: float) -> float:
         """The estimate behind the index, given the mean of the candidate's scores so far."""

@@ -104,11 +104,12 @@ class UcbELrfScoreOnly(LowRankSelector):
         return Choice(Pair(candidate, example), propensity, "ucb")
 
     def _index(self) -> FloatArray:
-        """(K,) B_i; infinite for candidates that were never pulled."""
+        """(K,) B_i, pulls weighed by cost; infinite for candidates that were never pulled."""
         table = self.table
         never_worked = (table.n_scored == 0) & (table.count(State.VOID) > 0)
         means = np.where(never_worked, 0.0, self._predicted_means())
-        return np.where(table.n_trials > 0, means + self._bonus(), np.inf)
+        bonus = self._bonus() / np.sqrt(self.weights)
+        return np.where(table.n_trials > 0, means + bonus, np.inf)
 
     def _bonus(self) -> FloatArray:
         """Algorithm 6, line 2: sqrt(eta / |S_i|)."""

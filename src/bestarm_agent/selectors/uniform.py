@@ -17,6 +17,8 @@ from bestarm_agent.selectors.types import BoolArray, Choice, Pair
 class Uniform(Selector):
     """The candidate with the fewest pulls is next (ties at random), on a random unseen example.
 
+    Pulls are weighed by cost, if costs are given: then n_i is proportional to 1 / sqrt(c_i).
+
     In flight: a pending pair is seen; nothing else changes, since no score is looked at.
 
     Example:
@@ -29,8 +31,8 @@ class Uniform(Selector):
     name: ClassVar[str] = "uniform"
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        n_unseen = np.where(allowed, self.table.n_unseen, -1)
-        fewest = np.flatnonzero(n_unseen == n_unseen.max())
+        counted = np.where(allowed, self.table.n_trials * self.weights, np.inf)
+        fewest = np.flatnonzero(counted == counted.min())
         candidate = int(fewest[rng.integers(len(fewest))])
         example, propensity = self.draw_unseen(candidate, rng)
         return Choice(Pair(candidate, example), propensity, "uniform")

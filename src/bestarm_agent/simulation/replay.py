@@ -71,6 +71,7 @@ def replay(
 ) -> Replay:
     """Run a rule in a world.
 
+    Budgets count pairs, so the rule works per pair, whatever pairs cost; ``spending`` counts money.
     An anytime rule runs once and is looked at whenever a budget's number of outcomes has been
     told. A rule that plans for its budget is told each one and run afresh for it.
 
@@ -101,7 +102,6 @@ def replay(
                 n_examples,
                 seed=seed,
                 budget=budget,
-                costs=world.costs,
                 track_intervals=track_intervals,
             )
         )

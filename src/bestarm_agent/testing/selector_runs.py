@@ -33,9 +33,14 @@ def replay(events: Iterable[Event], selector: Selector) -> Selector:
             case Tell():
                 selector.tell([event])
             case Growth(candidates, examples):
-                selector.add_candidates(candidates)
+                join(selector, candidates)
                 selector.add_examples(examples)
     return selector
+
+
+def join(selector: Selector, count: int) -> None:
+    """Let candidates join; with a cost of a tenth each where the rule works per unit of cost."""
+    selector.add_candidates(count, None if selector.problem.costs is None else [0.1] * count)
 
 
 @dataclass(slots=True)
@@ -121,7 +126,7 @@ class Run:
     def grow(self, candidates: int = 0, examples: int = 0) -> None:
         """Let candidates and examples join."""
         self.events.append(Growth(candidates, examples))
-        self.selector.add_candidates(candidates)
+        join(self.selector, candidates)
         self.selector.add_examples(examples)
 
     def go(self, n_asks: int | None = None) -> Run:
