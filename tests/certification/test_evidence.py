@@ -77,6 +77,26 @@ def test_equals_the_algorithm_word_for_word(grid: str) -> None:
     assert test.log_peak == pytest.approx(max(0.0, *expected), abs=1e-9)
 
 
+@pytest.mark.parametrize("betting", ["portfolio", "plug-in"])
+def test_many_at_once_equal_one_at_a_time(betting: str) -> None:
+    data = rounds(100, 0.1, flips=0.1, seed=9)
+    one_by_one, at_once = (RiskTest(Goal(0.12, 0.1), Method(betting=betting)) for _ in range(2))
+    path = []
+    for loss, guess, other in data:
+        one_by_one.push(loss, [guess], [other])
+        path.append(one_by_one.log_wealth)
+    table = np.array(data)
+    found: list[float] = []
+    for start, end in ((0, 5), (5, 70), (70, 100)):
+        part = table[start:end]
+        found += at_once.extend(part[:, 0], part[:, 1:2], part[:, 2:3]).tolist()
+    assert found == pytest.approx(path, abs=1e-9)
+    assert at_once.log_peak == pytest.approx(one_by_one.log_peak, abs=1e-9)
+    assert at_once.n == one_by_one.n
+    assert at_once.weights == pytest.approx(one_by_one.weights)
+    assert at_once.stakes() == pytest.approx(one_by_one.stakes())
+
+
 def test_the_whole_wealth_is_the_weighted_sum_of_the_factors() -> None:
     test = RiskTest(Goal(0.12, 0.1), Method(betting="plug-in", horizon=200))
     by_rounds = 0.0  # equation 11, round by round

@@ -18,13 +18,14 @@ References:
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
 from bestarm_agent.certification.priors import BetPrior, FloatArray, chebyshev_prior
 
-_FOLD_EVERY = 16  # rounds between logarithms: a factor is at least 1e-8, so products stay in range
+_FOLD_EVERY = 32  # rounds between logarithms: so long, products stay in the range of floats
 _CAP = 0.75  # c of equation 20
 _FIRST_MEAN, _FIRST_VARIANCE = 0.5, 0.25  # the guesses of equation 21
 
@@ -62,6 +63,19 @@ class Bets(Protocol):
         """
         ...
 
+    def extend(self, observations: FloatArray, fair: float, spans: FloatArray) -> FloatArray:
+        """Bet and settle many rounds of the same price: the same as pushing them, and faster.
+
+        Args:
+            observations: (n, S) what was observed.
+            fair: the price c.
+            spans: (S,) largest possible observation minus ``fair``, > 0.
+
+        Returns:
+            (n,) ``log_wealth`` after each round.
+        """
+        ...
+
 
 class UniversalPortfolio:
     """Every bet of a prior at once, each with its share of the money.
@@ -70,7 +84,7 @@ class UniversalPortfolio:
     multiply to the mean wealth of all constant bets (Cover), so no bet needs to be worked out to
     play it.
 
-    A round multiplies S x m products by their factors. Their logarithms are taken every 16th round
+    A round multiplies S x m products by their factors. Their logarithms are taken every 32nd round
     only, so nothing overflows and nothing is lost however long it goes on.
 
     Args:
@@ -96,6 +110,7 @@ class UniversalPortfolio:
         self._logs = np.zeros(shape)  # of every strategy's wealth at the last fold
         self._products = np.ones(shape)  # since then
         self._factors = np.empty(shape)
+        self._block = np.empty((_FOLD_EVERY, *shape))
         self._rounds = 0
         self._rescale()
 
@@ -123,13 +138,41 @@ class UniversalPortfolio:
         np.subtract(1.0, self._factors, out=self._factors)
         self._products *= self._factors
         self._rounds += 1
-        if self._rounds % _FOLD_EVERY == 0:
+        if self._rounds == _FOLD_EVERY:
             self._fold()
+
+    def extend(self, observations: FloatArray, fair: float, spans: FloatArray) -> FloatArray:
+        """Bet and settle many rounds of the same price; return the log wealth after each."""
+        payoffs = (observations - fair) / spans
+        path = np.empty(len(payoffs))
+        done = 0
+        while done < len(payoffs):
+            block = payoffs[done : done + _FOLD_EVERY - self._rounds]
+            path[done : done + len(block)] = self._extend(block)
+            done += len(block)
+        return path
+
+    def _extend(self, payoffs: FloatArray) -> FloatArray:
+        """Settle rounds of (n, S) payoffs up to the next fold."""
+        paths = self._block[: len(payoffs)]
+        np.multiply.outer(payoffs, -self._nodes, out=paths)
+        paths += 1.0
+        paths[0] *= self._products
+        for before, now in pairwise(paths):
+            now *= before
+        self._products[:] = paths[-1]
+        totals = paths.reshape(len(paths), -1) @ self._shared.ravel()
+        path: FloatArray = self._peak + np.log(totals)
+        self._rounds += len(payoffs)
+        if self._rounds == _FOLD_EVERY:
+            self._fold()
+        return path
 
     def _fold(self) -> None:
         with np.errstate(divide="ignore"):  # a bet of everything can be lost
             self._logs += np.log(self._products)
         self._products.fill(1.0)
+        self._rounds = 0
         self._rescale()
 
     def _rescale(self) -> None:
@@ -179,20 +222,31 @@ class PlugInBets:
 
     def stakes(self) -> FloatArray:
         """(S,) next bets, as shares of the largest, if the spans stay as in the last round."""
-        return self._shares(self._spans)
+        return self._shares(np.array(self._rounds + 1.0), self._squares, self._spans)
 
     def push(self, observations: FloatArray, fair: float, spans: FloatArray) -> None:
         """Bet and settle one round."""
-        payoffs = (observations - fair) / spans
-        self._log_wealths += np.log1p(-self._shares(spans) * payoffs)
-        self._spans = spans
-        self._rounds += 1
-        self._sums += observations
-        means = self._sums / (self._rounds + 1)  # mu-hat_j of equation 21
-        self._squares += (observations - means) ** 2
+        self.extend(observations[None], fair, spans)
 
-    def _shares(self, spans: FloatArray) -> FloatArray:
-        t = self._rounds + 1
-        rounds = self._horizon if self._horizon is not None else t * math.log1p(t)
-        variances = self._squares / t  # sigma-hat squared of equation 21
+    def extend(self, observations: FloatArray, fair: float, spans: FloatArray) -> FloatArray:
+        """Bet and settle many rounds of the same price; return the log wealth after each."""
+        t: FloatArray = self._rounds + np.arange(1.0, len(observations) + 1)[:, None]
+        sums = self._sums + np.cumsum(observations, axis=0)
+        errors = (observations - sums / (t + 1)) ** 2  # about mu-hat_j of equation 21
+        squares = self._squares + np.cumsum(errors, axis=0)
+        before = np.concatenate([self._squares[None], squares[:-1]])  # a bet knows the past only
+        gains = 1.0 - self._shares(t, before, spans) * (observations - fair) / spans
+        paths = self._log_wealths + np.cumsum(np.log(gains), axis=0)
+        self._rounds += len(observations)
+        self._sums, self._squares, self._log_wealths = sums[-1], squares[-1], paths[-1]
+        self._spans = spans
+        shared = paths + self._log_weights
+        peaks = shared.max(axis=1)
+        path: FloatArray = peaks + np.log(np.exp(shared - peaks[:, None]).sum(axis=1))
+        return path
+
+    def _shares(self, t: FloatArray, squares: FloatArray, spans: FloatArray) -> FloatArray:
+        """Bets of rounds t (from 1), given the sums of squared errors before them."""
+        rounds = self._horizon if self._horizon is not None else t * np.log1p(t)
+        variances = squares / t  # sigma-hat squared of equation 21
         return np.minimum(_CAP, spans * np.sqrt(self._effort / (rounds * variances)))

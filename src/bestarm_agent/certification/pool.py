@@ -130,6 +130,22 @@ class PoolTest(Evidence):
         self._note(place, p)
         return ask
 
+    def adopt(self, ask: LabelAsk, chances: FloatArray | None = None) -> None:
+        """Note an ask that was drawn elsewhere from the same pool, with the same chances.
+
+        Raises:
+            ValueError: its number is not the next one, its example was asked for before, or the
+                chances are not those it was drawn with.
+        """
+        p = self._propensities(chances)
+        place = int(np.searchsorted(self.left, ask.example))
+        known = place < len(self.left) and self.left[place] == ask.example
+        if ask.seq != self.n_asked or not known:
+            raise ValueError(f"{ask} is not the next ask of this pool")
+        if abs(p[place] - ask.propensity) > _SLACK:
+            raise ValueError(f"{ask} was drawn with other chances: {p[place]} here")
+        self._note(place, p)
+
     def tell(self, seq: int, loss: float | None) -> None:
         """Take a label, in any order; a second one for the same ask is ignored.
 
