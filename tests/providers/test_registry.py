@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.catalog import Catalog
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.registry import adapter_names, create_provider
+
+# what an adapter cannot do without
+NEEDED: dict[str, dict[str, Json]] = {"command": {"argv": ["true"]}, "replay": {"path": "r.jsonl"}}
 
 
 def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path) -> None:
@@ -34,9 +38,8 @@ def test_the_catalogue_declares_what_adapters_understand(name: str, tmp_path: Pa
     entry = Catalog().shipped("providers", name).data
     assert isinstance(entry["options"], dict)
     (tmp_path / "r.jsonl").write_text('{"candidate": "a", "example": "1", "text": ""}\n')
-    given = {"path": "r.jsonl"} if name == "replay" else {}
     provider = create_provider(
-        name, {**entry["options"], **given}, tmp_path, adapter=str(entry["adapter"])
+        name, {**entry["options"], **NEEDED.get(name, {})}, tmp_path, adapter=str(entry["adapter"])
     )
     assert provider.name == name
 
@@ -57,4 +60,4 @@ def test_building_a_provider_imports_no_sdk() -> None:
 @pytest.mark.parametrize("name", adapter_names())
 def test_every_adapter_can_be_imported(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"provider `{name}`: unknown option"):
-        create_provider(name, {"no_such_option": 1, "path": "x"}, tmp_path)
+        create_provider(name, {"no_such_option": 1, **NEEDED.get(name, {})}, tmp_path)

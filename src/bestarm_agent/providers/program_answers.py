@@ -14,7 +14,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
-from bestarm_agent.providers.failures import failure
+from bestarm_agent.providers.failures import BilledError, failure
 
 _Count = Annotated[int, Field(ge=0)]
 
@@ -59,6 +59,18 @@ class ProgramOptions(BaseModel):
     def is_counted(self) -> bool:
         """Whether tokens and worker seconds are bounded."""
         return self.max_tokens is not None and self.max_gpu_seconds is not None
+
+    def check(self, cost: Spend, program: str) -> None:
+        """Check that an answer kept what was declared.
+
+        Raises:
+            BilledError: BAD_REQUEST, fatal for the candidate: no budget could be kept otherwise.
+        """
+        broken = self.broken_bound(cost)
+        if broken is None:
+            return
+        message = f"{program} took more than it declared, so that no budget could be kept: {broken}"
+        raise BilledError(failure(FailureKind.BAD_REQUEST, f"{message}; raise the option"), cost)
 
     def broken_bound(self, spend: Spend) -> str | None:
         """The option that ``spend`` is above, and by what; None if all bounds hold."""

@@ -204,16 +204,7 @@ class PythonProvider:
 
     def _reply(self, answer: Answer, models: Models, program: Program, seconds: float) -> Reply:
         cost = answer.cost(models.metered)
-        broken = self._options.broken_bound(cost)
-        if broken is not None:
-            raise BilledError(
-                failure(
-                    FailureKind.BAD_REQUEST,
-                    f"program {program.name} took more than it declared, so that no budget could "
-                    f"be kept: {broken}; raise the option",
-                ),
-                cost,
-            )
+        self._options.check(cost, f"program {program.name}")
         error = answer.failed()
         if error is not None:
             raise BilledError(_own(error, program), cost)

@@ -13,6 +13,7 @@ from bestarm_agent.providers.base import Provider
 
 # adapter -> (module, factory)
 _ADAPTERS: Mapping[str, tuple[str, str]] = {
+    "command": ("bestarm_agent.providers.command", "create"),
     "hf": ("bestarm_agent.providers.hf", "create"),
     "python": ("bestarm_agent.providers.python", "create"),
     "replay": ("bestarm_agent.providers.replay", "create"),

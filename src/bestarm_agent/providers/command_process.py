@@ -1,0 +1,200 @@
+"""Running a program in a process group of its own, and ending all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+from asyncio.subprocess import SubprocessStreamProtocol
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bestarm_agent.errors import ConfigError
+
+# What a program needs to find itself, its language and its files; keys are not among them.
+PASSED_ON = (
+    *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"),
+    *("VIRTUAL_ENV", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+_TAIL_BYTES = 2000
+_CHUNK = 65_536
+_SHORTEST_SECRET = 6
+# Values after a name that ends like a secret's, and what begins as the vendors' keys do.
+_SECRET_LIKE = re.compile(
+    r"(?i)((?:api[_-]?key|token|secret|password|authorization)[\"']?\s*[:=]\s*[\"']?(?:bearer\s+)?"
+    r"|\bbearer\s+)\S+"
+    r"|\b(?:sk|pk|hf|ghp|xox[abp])[-_][\w-]{12,}"
+)
+
+
+def environment(passed: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a program: the few that all need, those named, and those given."""
+    names = (*PASSED_ON, *passed)
+    return {**{name: os.environ[name] for name in names if name in os.environ}, **given}
+
+
+def find_program(name: str, folder: Path, variables: Mapping[str, str]) -> str:
+    """The file of a program: a path relative to ``folder``, or a name looked up in ``PATH``.
+
+    Raises:
+        ConfigError: there is no such file, or it cannot be executed.
+    """
+    if "/" in name:
+        path = folder / name
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+        reason = "is not executable; run chmod +x" if path.is_file() else "does not exist"
+        raise ConfigError(f"the program {name} {reason}; correct the option `argv`")
+    found = shutil.which(name, path=variables.get("PATH"))
+    if found is None:
+        raise ConfigError(f"the program {name} is not in PATH; correct the option `argv`")
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Child:
+    """A program that runs in a process group of its own.
+
+    Attributes:
+        process: the group's leader; its ``wait`` also waits for the pipes, ``exited`` does not.
+        exited: set at the leader's end.
+        transport: owns the pipes.
+        stdin: what it reads.
+        stdout: what it writes.
+        stderr: what it complains about.
+    """
+
+    process: asyncio.subprocess.Process
+    exited: asyncio.Event
+    transport: asyncio.SubprocessTransport
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+
+    def kill(self) -> None:
+        """Kill it with all that it started; the group outlives its leader."""
+        with suppress(ProcessLookupError, PermissionError):  # PermissionError: all are dead already
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Kill it with all that it started, wait for its end, and close its pipes."""
+        self.kill()
+        await self.exited.wait()
+        self.transport.close()  # also where nobody has read them to their end
+
+
+class _Protocol(SubprocessStreamProtocol):
+    """Also says when the program ended, whoever still holds its pipes."""
+
+    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=limit, loop=loop)
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
+async def start(
+    argv: Sequence[str], folder: Path, variables: Mapping[str, str], *, most_line: int = _CHUNK
+) -> Child:
+    """Start a program in a session of its own, with pipes; never through a shell.
+
+    Args:
+        argv: the program's file and its arguments.
+        folder: its working directory.
+        variables: its whole environment.
+        most_line: bytes of output that may wait to be read.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    loop = asyncio.get_running_loop()
+    # as asyncio.create_subprocess_exec does it, but for the transport, which that keeps to itself
+    transport, protocol = await loop.subprocess_exec(
+        lambda: _Protocol(limit=most_line, loop=loop),
+        *argv,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=folder,
+        env=dict(variables),
+        start_new_session=True,
+    )
+    process = asyncio.subprocess.Process(transport, protocol, loop)
+    if process.stdin is None or process.stdout is None or process.stderr is None:
+        raise OSError("the program was started without pipes")
+    return Child(process, protocol.exited, transport, process.stdin, process.stdout, process.stderr)
+
+
+async def converse(child: Child, given: bytes, most: int) -> tuple[bytes | None, bytes]:
+    """Feed a program, and wait for its end.
+
+    What it started and left behind is killed when it ends: it would hold the pipes open.
+
+    Args:
+        child: the program.
+        given: what it reads.
+        most: bytes that it may write; it is killed when it writes more.
+
+    Returns:
+        What it wrote, None if that was too much, and the end of what it wrote to stderr.
+    """
+    tail = bytearray()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_feed(child.stdin, given))
+        group.create_task(read_tail(child.stderr, tail))
+        output = group.create_task(_read(child, most))
+        await child.exited.wait()
+        child.kill()
+    return output.result(), bytes(tail)
+
+
+async def _feed(stream: asyncio.StreamWriter, given: bytes) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # it need not read what it is given
+        stream.write(given)
+        await stream.drain()
+        stream.close()
+        await stream.wait_closed()
+
+
+async def read_tail(stream: asyncio.StreamReader, tail: bytearray) -> None:
+    """Read a stream to its end, and keep its last bytes in ``tail``."""
+    while chunk := await stream.read(_CHUNK):
+        tail += chunk
+        del tail[:-_TAIL_BYTES]
+
+
+async def _read(child: Child, most: int) -> bytes | None:
+    content = bytearray()
+    while chunk := await child.stdout.read(_CHUNK):
+        content += chunk
+        if len(content) > most:
+            child.kill()
+            return None
+    return bytes(content)
+
+
+def shown_tail(tail: bytes, variables: Mapping[str, str], hidden: Sequence[str]) -> str:
+    """The last line or two that a program wrote, with what looks like a secret cut out.
+
+    Args:
+        tail: what it wrote.
+        variables: its environment.
+        hidden: names of those variables whose values must not be shown.
+    """
+    text = tail.decode("utf-8", errors="replace")
+    for name in hidden:
+        value = variables.get(name, "")
+        if len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, "[redacted]")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " / ".join(_SECRET_LIKE.sub(_redact, line)[:300] for line in lines[-2:])
+
+
+def _redact(found: re.Match[str]) -> str:
+    return f"{found[1] or ''}[redacted]"
