@@ -51,7 +51,7 @@ def test_the_parameters_of_a_rule_are_known() -> None:
     ("name", "params", "message"),
     [
         ("ucbe", {}, "no selector 'ucbe'; did you mean `ucb-e`"),
-        ("zzz", {}, "no selector 'zzz'; there are `filled-subset`"),
+        ("zzz", {}, "no selector 'zzz'; there are `auto`, `filled-subset`"),
         ("sar", {"topk": 2}, "no parameter 'topk'; did you mean `top_k`"),
         ("sar", {"top_k": 2.0}, "'top_k' of selector 'sar' must be a whole number, got 2.0"),
         ("sequential-halving", {"common_examples": 1}, "must be true or false, got 1"),

@@ -41,7 +41,13 @@ class SharedOrder:
         new = self._random.at(n_known).random(n_new)
         self._ranks = np.concatenate([self._ranks, new])
         self._order: IntArray = np.argsort(self._ranks, kind="stable")
+        self._places: IntArray = np.argsort(self._order)
         self._at = [0] * self._table.n_candidates  # all before it are seen, per candidate
+
+    @property
+    def places(self) -> IntArray:
+        """(N,) place of every example in the order, from 0; a view, not to be written."""
+        return self._places
 
     def next_of(self, candidate: int) -> int:
         """Return the candidate's next example.

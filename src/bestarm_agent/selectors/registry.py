@@ -8,6 +8,7 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from bestarm_agent.errors import nearest
+from bestarm_agent.selectors.auto import Auto
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.filled_subset import FilledSubset
 from bestarm_agent.selectors.lrf import Lrf
@@ -30,6 +31,7 @@ from bestarm_agent.selectors.ucb_e_lrf import UcbELrf, UcbELrfScoreOnly
 from bestarm_agent.selectors.uniform import Uniform
 
 _RULES: tuple[type[Selector], ...] = (
+    Auto,
     UcbE,
     TopTwo,
     Racing,

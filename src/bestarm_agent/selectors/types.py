@@ -112,6 +112,8 @@ class Verdict:
         separated: whether ``best`` beats all others at ``confidence`` under ``guarantee``.
         confidence: level at which the verdict was drawn, in (0, 1).
         guarantee: what the level rests on.
+        probability: how probable the rule's model thinks it that ``best`` is the best, in [0, 1]:
+            a model's opinion, no guarantee; None where the rule has no model.
     """
 
     best: int
@@ -120,6 +122,7 @@ class Verdict:
     separated: bool
     confidence: float
     guarantee: Guarantee
+    probability: float | None = None
 
 
 class Stop(StrEnum):

@@ -1,0 +1,199 @@
+"""Paired top-two on a model of examples: the rule to use when there is no reason for another.
+
+All candidates take their examples from one random order, so they are compared on common ones, and
+a one-factor Gaussian posterior (``stats.one_factor``) says how sure every *difference* is. A pull
+goes to the leader or to somebody who may still overtake it, whichever has seen less (top-two
+sampling: Russo 2016; with the variance of the difference: Qin & You 2023). A quarter of the pulls
+keeps the candidate of rank r at 1 / r of the leader's examples, as Successive Rejects would
+(Audibert & Bubeck 2010), but drops nobody for good: where the model is wrong, this finds out.
+
+Only allocation and the answer rest on the model. A run is stopped by the betting intervals and the
+paired comparisons of ``PairedIntervals`` alone, which hold whatever the scores are like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.contest import Contest, chance_of_being_best
+from bestarm_agent.selectors.order import SharedOrder
+from bestarm_agent.selectors.types import (
+    Ask,
+    BoolArray,
+    Choice,
+    FloatArray,
+    Pair,
+    Problem,
+    State,
+    Tell,
+    Verdict,
+)
+from bestarm_agent.stats.keyed import KeyedRandom
+from bestarm_agent.stats.one_factor import OneFactor, Outlook
+from bestarm_agent.stats.prefixes import PrefixRows
+
+_DRAWS = 512  # of all means, for the probability that the best is the best
+_PENDING, _VOID = int(State.PENDING), int(State.VOID)
+_FIRST_SWEEPS, _SWEEPS = 8, 2
+_FEWEST_NEW, _SHARE_NEW = 4, 0.02  # scores between two fits: a number, a share of all
+_SHARE_ALL = 1.125  # growth of the scores between two fits of all candidates
+
+
+class Auto(Selector):
+    """Top-two sampling on common examples, with a rank floor.
+
+    Warm-up: the first ``warm_up`` examples of the order on every candidate, also on those that join
+    later. Then the model is fitted again whenever 2 % more scores are in (at least 4 more).
+
+    In flight: a pending pull counts as seen, at the score that the model expects, when choosing
+    what to ask; it moves no estimate. So concurrent asks spread out. Void pulls likewise. A
+    candidate that may not be asked leaves its turn to its opponent, then to whoever has the highest
+    estimate plus twice its standard deviation.
+
+    Args:
+        problem: K, N, seed and the rest.
+        top_k: size of the set to find, >= 1: leaders and challengers then stand on the two sides
+            of its border.
+        warm_up: common examples of every candidate before the model is used, >= 1.
+        floor: share in [0, 1] of the pulls that keep candidate of rank r at 1 / r.
+
+    Raises:
+        ValueError: a parameter is out of range.
+
+    Example:
+        >>> selector = Auto(Problem(n_candidates=3, n_examples=10))
+        >>> asks = selector.ask(3)
+        >>> len({ask.pair.example for ask in asks}), len({ask.pair.candidate for ask in asks})
+        (1, 3)
+    """
+
+    name: ClassVar[str] = "auto"
+    common_examples: bool = True
+
+    def __init__(
+        self, problem: Problem, *, top_k: int = 1, warm_up: int = 6, floor: float = 0.25
+    ) -> None:
+        if top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {top_k}")
+        if warm_up < 1:
+            raise ValueError(f"warm_up must be at least 1, got {warm_up}")
+        if not 0 <= floor <= 1:
+            raise ValueError(f"floor must be in [0, 1], got {floor}")
+        super().__init__(problem)
+        self.top_k = top_k
+        self.warm_up = warm_up
+        self.floor = floor
+        self._order = SharedOrder(self.table, problem.seed)
+        self._posterior = KeyedRandom(problem.seed, "posterior")
+        self._n_told = 0
+        self._contest: Contest | None = None  # None until the warm-up is told
+        self._latest: Outlook | None = None  # of the scores up to the `_answered_at`-th
+        self._answered_at, self._next_fit, self._next_fit_of_all = -1, 0, 0
+        self._begin()
+
+    def best(self) -> Verdict:
+        """Also say how probable the model thinks it that the best is the best."""
+        verdict = super().best()
+        outlook = self._answer()
+        if outlook is None:
+            return verdict
+        n = len(outlook.active)
+        draws = self._posterior.at(0).standard_normal((_DRAWS, n))
+        return replace(verdict, probability=chance_of_being_best(outlook, verdict.best, draws))
+
+    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        candidate, reason = self._pick(allowed, rng)
+        propensity = 1.0 / self.table.n_unseen_of(candidate)  # a random order: any may be next
+        return Choice(Pair(candidate, self._order.next_of(candidate)), propensity, reason)
+
+    def _pick(self, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
+        n_trials = self.table.n_trials
+        fewest = int(n_trials[allowed].min())
+        if self._contest is None or fewest < self.warm_up:
+            ties = np.flatnonzero(allowed & (n_trials == fewest))
+            return int(ties[rng.integers(len(ties))]), "warm-up"
+        if rng.random() < self.floor:
+            load = np.where(allowed, n_trials * self._contest.rank, np.inf)
+            return int(load.argmin()), "floor"
+        return self._contest.draw(allowed, n_trials, rng), "duel"
+
+    def _means(self) -> FloatArray:
+        """Posterior means; what is seen where the model was never fitted or a row is complete."""
+        table = self.table
+        n_scored, seen = table.n_scored, table.mean()
+        outlook = self._answer()
+        if outlook is None:  # one lucky score makes nobody the best
+            centre = float(table.total.sum()) / max(1, int(n_scored.sum()))
+            means = (table.total + centre) / (n_scored + 1)
+        else:
+            complete = n_scored + table.count(State.VOID) == table.n_examples
+            means = np.where(complete, seen, outlook.mean)
+        return np.where(n_scored > 0, means, np.nan)
+
+    def _answer(self) -> Outlook | None:
+        """What the model expects with all that is told so far."""
+        if self._contest is not None and self._answered_at != self._n_told:
+            self._answered_at = self._n_told
+            self._latest = self._model.peek()
+        return self._latest
+
+    def _stands_apart(self) -> bool:
+        """Look at the leader of the last fit first: asking the model anew takes longer."""
+        if self._contest is not None:
+            order = self._contest.order
+            for one in order[: self.top_k].tolist():
+                if self._rivals(one)[order[self.top_k :]].any():
+                    return False
+        return super()._stands_apart()
+
+    def _asked(self, ask: Ask) -> None:
+        candidate, place = ask.pair.candidate, int(self._order.places[ask.pair.example])
+        self._rows.open(candidate, place, self._model.expected(candidate, place))
+
+    def _told(self, tell: Tell) -> None:
+        self._n_told += 1
+        self._put(tell.seq)
+        if self._n_told >= self._next_fit:
+            self._fit()
+
+    def _put(self, seq: int) -> None:
+        table = self.table
+        if table.state[seq] not in (_PENDING, _VOID):
+            place = int(self._order.places[table.example[seq]])
+            self._rows.put(int(table.candidate[seq]), place, float(table.score[seq]))
+
+    def _fit(self) -> None:
+        everybody = self._n_told >= self._next_fit_of_all
+        sweeps = _FIRST_SWEEPS if self._contest is None else _SWEEPS
+        self._latest = self._model.fit(sweeps, everybody=everybody)
+        self._answered_at = self._n_told
+        self._contest = Contest.of(self._latest, self.top_k, self._tie_ranks)
+        self._next_fit = self._n_told + max(_FEWEST_NEW, int(_SHARE_NEW * self._n_told))
+        if everybody:
+            self._next_fit_of_all = int(_SHARE_ALL * self._n_told)
+
+    def _grown(self) -> None:
+        """Put all scores into the order anew: examples that join fall anywhere in it."""
+        began = self._contest is not None
+        self._order.grow()
+        self._begin()
+        if began:
+            self._fit()
+
+    def _begin(self) -> None:
+        table = self.table
+        self._rows = PrefixRows(table.n_candidates)
+        self._model = OneFactor(self._rows, table.n_examples)
+        places = self._order.places[table.example]
+        for seq in range(table.n_asked):
+            self._rows.open(int(table.candidate[seq]), int(places[seq]), 0.5)
+            self._put(seq)
+        self._contest = None
+        self._latest = None
+        self._answered_at = -1
+        self._next_fit = table.n_candidates * self.warm_up
+        self._next_fit_of_all = 0

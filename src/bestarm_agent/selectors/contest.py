@@ -1,0 +1,87 @@
+"""Who is compared with whom: leaders against those that may overtake them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray
+from bestarm_agent.stats.one_factor import Outlook
+
+_INFLATION = 1.25  # of posterior variances: the model is too sure of itself
+_SHARPNESS = 2  # power of the chance to overtake; else many poor rivals outweigh a good one
+_OPTIMISM = 2.0  # standard deviations
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contest:
+    """Pairs of a leader and a challenger, and how much each is worth a look.
+
+    Attributes:
+        order: (K,) candidates by falling posterior mean.
+        rank: (K,) place in that order from 1; leaders all have 1.
+        leaders: (L,) the candidates that would be named now.
+        challengers: (K - L,) the others.
+        weight: (L, K - L) the squared chance that the challenger is better than the leader.
+        optimistic: (K,) posterior means plus two standard deviations.
+    """
+
+    order: IntArray
+    rank: IntArray
+    leaders: IntArray
+    challengers: IntArray
+    weight: FloatArray
+    optimistic: FloatArray
+
+    @classmethod
+    def of(cls, outlook: Outlook, top_k: int, ties: FloatArray) -> Contest:
+        """Set up the contest for the ``top_k`` best; ``ties`` (K,) puts equals in order."""
+        order = np.lexsort((ties, -outlook.mean))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.maximum(1, np.arange(1, len(order) + 1) - top_k + 1)
+        leaders, challengers = order[:top_k], order[top_k:]
+        weight = np.empty((len(leaders), len(challengers)))
+        for at, leader in enumerate(leaders.tolist()):
+            behind = outlook.mean[leader] - outlook.mean[challengers]
+            variance = outlook.gap_variance(leader)[challengers]
+            weight[at] = ndtr(-behind / np.sqrt(_INFLATION * variance)) ** _SHARPNESS
+        return cls(order, rank, leaders, challengers, weight, outlook.mean + _OPTIMISM * outlook.sd)
+
+    def draw(self, allowed: BoolArray, n_seen: IntArray, rng: np.random.Generator) -> int:
+        """Draw a pair of which one at least is ``allowed`` (K,), and say who of it to pull.
+
+        Whoever has fewer of the ``n_seen`` (K,) examples is pulled, the leader if equal. If no pair
+        is worth a look, whoever is most promising.
+        """
+        leads, follows = allowed[self.leaders], allowed[self.challengers]
+        chances = np.cumsum(np.where(leads[:, None] | follows, self.weight, 0.0))
+        if not len(chances) or not chances[-1] > 0.0:
+            return int(np.where(allowed, self.optimistic, -np.inf).argmax())
+        at = int(np.searchsorted(chances, rng.random() * chances[-1], side="right"))
+        row, column = divmod(min(at, len(chances) - 1), len(self.challengers))
+        leader, challenger = int(self.leaders[row]), int(self.challengers[column])
+        if allowed[leader] and allowed[challenger]:
+            return leader if n_seen[leader] <= n_seen[challenger] else challenger
+        return leader if allowed[leader] else challenger
+
+
+def chance_of_being_best(outlook: Outlook, candidate: int, draws: FloatArray) -> float:
+    """Probability that a candidate's mean is the highest, as far as the model can tell.
+
+    Args:
+        outlook: what the model expects.
+        candidate: one of the jointly modelled ones; for any other the answer is 0.
+        draws: (D, >= n) standard normal numbers, n of them used per draw.
+
+    Returns:
+        A share of the D draws, in [0, 1]; the variances are inflated as in the contest.
+    """
+    at = np.flatnonzero(outlook.active == candidate)
+    if not len(at):
+        return 0.0
+    values, vectors = np.linalg.eigh(outlook.covariance)
+    root = vectors * np.sqrt(_INFLATION * np.maximum(values, 0.0))
+    means = outlook.mean[outlook.active] + draws[:, : len(outlook.active)] @ root.T
+    return float((means.argmax(axis=1) == at[0]).mean())

@@ -1,0 +1,88 @@
+"""Scores of many rows along one order of the examples, each row as far as it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+
+_ROOM = 16
+
+
+class PrefixRows:
+    """Rows that each hold a prefix of one shared order, with holes where nothing is known yet.
+
+    A hole (a pending or void cell, or one that was passed over) holds a guess, so that sums over a
+    prefix need not leave it out.
+
+    Attributes:
+        length: (K,) places each row has come to, holes included.
+        total: (K,) sums of the values, holes included.
+        squares: (K,) sums of their squares.
+
+    Example:
+        >>> rows = PrefixRows(2)
+        >>> rows.put(0, 1, 1.0, guess=0.5)
+        >>> rows.values(0)
+        array([0.5, 1. ])
+    """
+
+    def __init__(self, n_rows: int) -> None:
+        self._values: list[FloatArray] = []
+        self._holes: list[set[int]] = []
+        self.length: IntArray = np.zeros(0, dtype=np.int64)
+        self.total: FloatArray = np.zeros(0)
+        self.squares: FloatArray = np.zeros(0)
+        self.grow(n_rows)
+
+    def grow(self, n_rows: int) -> None:
+        """Make it ``n_rows`` rows; new ones are empty."""
+        n_new = n_rows - len(self._values)
+        self._values += [np.zeros(_ROOM) for _ in range(n_new)]
+        self._holes += [set() for _ in range(n_new)]
+        self.length = np.append(self.length, np.zeros(n_new, dtype=np.int64))
+        self.total = np.append(self.total, np.zeros(n_new))
+        self.squares = np.append(self.squares, np.zeros(n_new))
+
+    def open(self, row: int, place: int, guess: float = 0.0) -> None:
+        """Extend a row to ``place``; what is new there is holes that hold ``guess``."""
+        length = int(self.length[row])
+        if place < length:
+            return
+        if place >= len(self._values[row]):
+            longer = np.zeros(max(place + 1, 2 * len(self._values[row])))
+            longer[:length] = self._values[row][:length]
+            self._values[row] = longer
+        new = range(length, place + 1)
+        self._values[row][length : place + 1] = guess
+        self._holes[row].update(new)
+        self.length[row] = place + 1
+        self.total[row] += guess * len(new)
+        self.squares[row] += guess * guess * len(new)
+
+    def put(self, row: int, place: int, value: float, guess: float = 0.0) -> None:
+        """Set a value; if that extends the row, what is passed over holds ``guess``."""
+        self.open(row, place, guess)
+        old = float(self._values[row][place])
+        self._values[row][place] = value
+        self._holes[row].discard(place)
+        self.total[row] += value - old
+        self.squares[row] += value * value - old * old
+
+    def fill(self, row: int, guess: Callable[[IntArray], FloatArray]) -> None:
+        """Guess anew what a row's holes would hold, given their places."""
+        if not self._holes[row]:
+            return
+        places = np.array(sorted(self._holes[row]), dtype=np.int64)
+        self._values[row][places] = guess(places)
+        values = self.values(row)
+        self.total[row], self.squares[row] = values.sum(), values @ values
+
+    def values(self, row: int) -> FloatArray:
+        """The row's prefix; a view, not to be written."""
+        return self._values[row][: self.length[row]]

@@ -1,0 +1,181 @@
+"""Paired top-two on the one-factor model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bestarm_agent.selectors.auto import Auto
+from bestarm_agent.selectors.contest import Contest, chance_of_being_best
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Guarantee, Problem, State, Stop, Tell
+from bestarm_agent.stats.one_factor import Outlook
+from bestarm_agent.testing.selector_runs import Run, World
+from bestarm_agent.testing.selector_suite import SelectorSuite
+
+
+class TestAuto(SelectorSuite):
+    def make(self, problem: Problem) -> Auto:
+        return Auto(problem)
+
+
+class TestAutoForASet(SelectorSuite):
+    def make(self, problem: Problem) -> Auto:
+        return Auto(problem, top_k=2)
+
+
+def outlook_of(mean: list[float], sd: float = 0.1) -> Outlook:
+    n = len(mean)
+    return Outlook(np.array(mean), np.full(n, sd), np.arange(n), sd**2 * np.eye(n))
+
+
+class Fixed(np.random.Generator):
+    """Draws one number over and over."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.number = number
+
+    def random(self, *_: object, **__: object) -> Any:  # noqa: ANN401 - as its base class
+        return self.number
+
+
+def test_chances_to_overtake_by_hand() -> None:
+    contest = Contest.of(outlook_of([0.5, 0.7, 0.6]), 1, np.arange(3.0))
+    assert contest.order.tolist() == [1, 2, 0]
+    assert contest.rank.tolist() == [3, 1, 2]
+    # variance of a gap .02, inflated .025: z = .1 / .1581 and .2 / .1581
+    np.testing.assert_allclose(contest.weight, [[0.2635**2, 0.1030**2]], atol=1e-4)
+
+
+def test_of_a_pair_the_one_that_saw_less_is_pulled() -> None:
+    contest = Contest.of(outlook_of([0.5, 0.7, 0.6]), 1, np.arange(3.0))
+    everybody = np.full(3, True)
+    # weights .0694 and .0106: below .867 it is candidate 2
+    for number, seen, pulled in [
+        (0.5, [9, 9, 9], 1),
+        (0.5, [9, 10, 9], 2),
+        (0.9, [9, 10, 9], 0),
+        (0.9, [11, 10, 9], 1),
+    ]:
+        assert contest.draw(everybody, np.array(seen), Fixed(number)) == pulled
+    assert contest.draw(np.array([True, False, True]), np.array([9, 9, 9]), Fixed(0.5)) == 2
+    assert contest.draw(np.array([True, False, False]), np.array([9, 9, 9]), Fixed(0.5)) == 0
+
+
+def test_leaders_stand_against_those_outside_the_set() -> None:
+    contest = Contest.of(outlook_of([0.9, 0.7, 0.6, 0.1]), 2, np.arange(4.0))
+    assert contest.rank.tolist() == [1, 1, 2, 3]
+    assert contest.weight.shape == (2, 2)
+    assert contest.weight.argmax() == 2  # the second leader against the first challenger
+
+
+def test_probability_of_being_best_by_hand() -> None:
+    draws = np.random.default_rng(0).standard_normal((20_000, 2))
+    # the gap's standard deviation is .1 sqrt(2 * 1.25): P = Phi(.1 / .158) = .7365
+    found = chance_of_being_best(outlook_of([0.6, 0.5]), 0, draws)
+    assert found == pytest.approx(0.7365, abs=0.015)
+
+
+def test_all_candidates_see_the_same_examples_in_the_same_order() -> None:
+    run = Run(Auto(Problem(8, 60, seed=1)), World.bernoulli(np.linspace(0.2, 0.8, 8), 60, 1))
+    run.go(200)
+    rows = [[p.example for p in run.pairs if p.candidate == i] for i in range(8)]
+    longest = max(rows, key=len)
+    assert all(row == longest[: len(row)] for row in rows)
+    assert min(len(row) for row in rows) >= 6
+
+
+def test_pulls_go_to_those_that_may_be_best() -> None:
+    world = World.bernoulli([0.8, 0.75, *np.linspace(0.05, 0.4, 18)], 300, 2)
+    selector = Run(Auto(Problem(20, 300, seed=3)), world).go(900).selector
+    n = selector.table.n_trials
+    assert n[:2].sum() > 350
+    assert n.min() >= 6
+    verdict = selector.best()
+    assert verdict.probability is not None
+    assert 0.3 < verdict.probability <= 1.0
+
+
+def test_the_rank_floor_keeps_everybody_in_sight() -> None:
+    world = World.bernoulli([0.9, *np.linspace(0.1, 0.3, 9)], 400, 4)
+    with_floor = Run(Auto(Problem(10, 400), floor=1.0), world).go(600).selector
+    order = np.argsort(-with_floor.table.n_trials)
+    load = with_floor.table.n_trials[order] * np.arange(1, 11)
+    assert load.max() < 1.6 * load.min()
+
+
+def test_pending_pulls_move_no_estimate() -> None:
+    world = World.bernoulli(np.linspace(0.3, 0.7, 6), 80, 5)
+    run = Run(Auto(Problem(6, 80, seed=2)), world).go(150)
+    while run.waiting:
+        run.tell()
+    before = run.selector.estimates().mean
+    run.ask(40)
+    np.testing.assert_allclose(run.selector.estimates().mean, before)
+
+
+def test_many_pulls_at_once_spread_out() -> None:
+    world = World.bernoulli([0.7, 0.69, 0.68, 0.2, 0.2, 0.2], 300, 6)
+    run = Run(Auto(Problem(6, 300, seed=1)), world).go(120)
+    while run.waiting:
+        run.tell()
+    before = run.selector.table.n_trials.copy()
+    run.ask(60)
+    new = run.selector.table.n_trials - before
+    assert new.max() <= 30
+    assert (new[:3] > 5).all()
+
+
+def test_a_clear_winner_stops_the_run_on_paired_evidence() -> None:
+    world = World.bernoulli([0.9, 0.3, 0.25, 0.2], 400, 7)
+    selector = Auto(Problem(4, 400, stop_when_separated=True))
+    run = Run(selector, world).finish()
+    assert selector.stopped() is Stop.SEPARATED
+    assert selector.best().best == 0
+    assert selector.best().guarantee is Guarantee.ANYTIME_VALID
+    assert len(run.pairs) < 400
+
+
+def test_near_ties_stop_wrongly_in_few_runs_however_sure_the_model_is() -> None:
+    """Error at .95 on pairs of equals: 60 runs, at most 8 wrong (binomial at .05: 1e-3)."""
+    wrong = stopped = 0
+    for seed in range(60):
+        world = World.bernoulli([0.5, 0.5, 0.5], 60, 100 + seed)
+        selector = Auto(Problem(3, 60, seed=seed, stop_when_separated=True))
+        Run(selector, world).finish()
+        means = world.mean(3, 60)
+        stopped += selector.stopped() is Stop.SEPARATED
+        wrong += means[selector.best().best] < means.max() - 1e-9
+    assert wrong <= 8
+    assert stopped <= 60
+
+
+def test_examples_that_join_fall_anywhere_in_the_order() -> None:
+    world = World.bernoulli(np.linspace(0.2, 0.8, 5), 90, 8)
+    run = Run(Auto(Problem(5, 40, seed=5)), world).go(100)
+    run.grow(candidates=0, examples=50)
+    n_old = len(run.pairs)
+    run.go(60)
+    new = [pair.example for pair in run.pairs[n_old:]]
+    assert any(example >= 40 for example in new)
+    assert run.finish().selector.stopped() is Stop.EXHAUSTED
+    np.testing.assert_allclose(run.selector.estimates().mean, world.mean(5, 90))
+
+
+def test_a_candidate_without_any_score_is_last() -> None:
+    selector = Auto(Problem(3, 30))
+    for _ in range(40):
+        [ask] = selector.ask()
+        state = State.VOID if ask.pair.candidate == 1 else State.DONE
+        selector.tell([Tell(ask.seq, state, 0.5 * (state == State.DONE))])
+    assert selector.ranking()[-1] == 1
+    assert np.isnan(selector.estimates().mean[1])
+
+
+@pytest.mark.parametrize("wrong", [{"top_k": 0}, {"warm_up": 0}, {"floor": 1.5}])
+def test_a_parameter_out_of_range_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        make_selector("auto", Problem(3, 30), **wrong)
