@@ -102,6 +102,18 @@ def test_what_the_user_wrote_wrong_is_named(arguments: tuple[str, ...], message:
     assert message in str(error)
 
 
+def test_run_times_are_read_with_a_cutoff(tmp_path: Path) -> None:
+    np.savez(tmp_path / "times.npz", runtime=np.array([[0.5, 1.0]] * 30))
+    app = typer.Typer()
+    register(app)
+    arguments = [f"{tmp_path / 'times.npz'}:runtime", "--jobs", "1", "--budget", "1:1:1"]
+    arguments += ["--seeds", "1", "--transpose", "--cutoff", "2", "--json", "-"]
+    result = CliRunner().invoke(app, arguments)
+    found = json.loads(result.stdout)
+    assert found["matrix"]["shape"] == [2, 30]
+    assert found["matrix"]["h1"] == pytest.approx(1 / 0.25**2)
+
+
 @pytest.mark.parametrize("text", ["", "0.1", "0:0.1", "0.1:2", "0.1:0.2:0", "a:b", "0.1:0.2:3:4"])
 def test_budgets_that_cannot_be_read(text: str) -> None:
     with pytest.raises(ConfigError, match="--budget must be LO:HI"):

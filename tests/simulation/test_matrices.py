@@ -8,6 +8,7 @@ import pytest
 
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.matrices import ScoreMatrix, load_matrix, matrix_from_cells
+from bestarm_agent.simulation.reading import Reading
 from bestarm_agent.simulation.tabular import Cell
 from bestarm_agent.stats.ranking import hardness
 
@@ -86,6 +87,31 @@ def test_npz_of_several_tasks(tmp_path: Path) -> None:
     assert same(load_matrix(f"{file}:graded").scores, np.array([[0.5, 0.25], [0.0, 1.0]]))
     with pytest.raises(ConfigError, match=r"holds no matrix 'scores'; .* Matrices: sum, graded"):
         load_matrix(str(file))
+
+
+def test_npz_of_run_times_a_row_per_example(tmp_path: Path) -> None:
+    file = tmp_path / "times.npz"
+    np.savez(file, runtime=np.array([[0.5, 2.0], [1.0, np.nan], [4.0, 0.0]]), methods=["a", "b"])
+    matrix = load_matrix(f"{file}:runtime", reading=Reading(cutoff=2.0, transposed=True))
+    assert same(matrix.scores, np.array([[0.75, 0.5, 0.0], [0.0, np.nan, 1.0]]))
+    assert matrix.names == ("a", "b")
+    with pytest.raises(ConfigError, match=r"\[0, 1\], got 2 .* \(run times: say the cutoff\)"):
+        load_matrix(f"{file}:runtime")
+    np.savez(file, runtime=np.array([[-0.5, 1.0]]))
+    with pytest.raises(ConfigError, match=r"run times must be >= 0, got -0\.5"):
+        load_matrix(f"{file}:runtime", reading=Reading(cutoff=2.0))
+
+
+@pytest.mark.parametrize("cutoff", [0.0, -1.0, np.inf, np.nan])
+def test_cutoffs_are_checked(cutoff: float) -> None:
+    with pytest.raises(ConfigError, match="a cutoff must be > 0 and finite"):
+        Reading(cutoff=cutoff)
+
+
+def test_tables_and_runs_hold_scores(tmp_path: Path) -> None:
+    for location in (write(tmp_path / "m.csv", WIDE), "run-1"):
+        with pytest.raises(ConfigError, match=r"is no \.npz file"):
+            load_matrix(location, reading=Reading(transposed=True))
 
 
 WIDE = "model,q1,q2,q3,cost\na,0,0.25,1,2\nb,1,,0.5,3\n"
@@ -216,3 +242,12 @@ def test_real_matrices(location: str) -> None:
     assert matrix.scores.shape == shape
     assert matrix.means.max() == pytest.approx(best, abs=5e-5)
     assert hardness(matrix.means) == pytest.approx(h1, abs=0.5)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="needs the score matrices in ../shared/data")
+def test_real_run_times() -> None:
+    reading = Reading(cutoff=2.1, transposed=True)
+    matrix = load_matrix(str(DATA / "sat_swgcp_saps.npz:runtime"), reading=reading)
+    assert matrix.scores.shape == (20, 5000)
+    assert 2.1 * (1 - matrix.means[2]) == pytest.approx(0.0786, abs=5e-5)  # the lowest mean time
+    assert matrix.means.argmax() == 2

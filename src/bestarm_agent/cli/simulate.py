@@ -16,6 +16,7 @@ from bestarm_agent.cli.simulate_options import (
     BatchOption,
     BudgetOption,
     CostsOption,
+    CutoffOption,
     EpsOption,
     FailuresOption,
     InFlightOption,
@@ -27,6 +28,7 @@ from bestarm_agent.cli.simulate_options import (
     SeedsOption,
     SelectorsOption,
     TopKOption,
+    TransposeOption,
     conditions_of,
     parse_budget,
     processes,
@@ -43,6 +45,7 @@ from bestarm_agent.simulation.contenders import parse_contenders
 from bestarm_agent.simulation.curves import GAPS, Curve, Truth, summarise
 from bestarm_agent.simulation.figures import check_figure_path, draw_study
 from bestarm_agent.simulation.matrices import RunLoader, ScoreMatrix, load_matrix
+from bestarm_agent.simulation.reading import Reading
 from bestarm_agent.simulation.study import Plan, budget_shares, run_study
 from bestarm_agent.simulation.study import Progress as Report
 
@@ -70,6 +73,8 @@ def register(app: typer.Typer, *, open_run: RunLoader | None = None) -> None:
         costs: CostsOption = "matrix",
         top_k: TopKOption = 1,
         eps: EpsOption = None,
+        cutoff: CutoffOption = None,
+        transpose: TransposeOption = False,
         json_path: JsonOption = None,
         plot: PlotOption = None,
         jobs: JobsOption = None,
@@ -80,7 +85,8 @@ def register(app: typer.Typer, *, open_run: RunLoader | None = None) -> None:
         conditions = conditions_of(in_flight, batch, latency, failures)
         shares = budget_shares(*parse_budget(budget))
         plan = Plan(shares, seeds, conditions=conditions, top_k=top_k)
-        known = with_costs(load_matrix(matrix, open_run=open_run), costs)
+        reading = Reading(cutoff, transposed=transpose)
+        known = with_costs(load_matrix(matrix, open_run=open_run, reading=reading), costs)
         truth = Truth.of(known, top_k=top_k, gaps=sorted({*GAPS, *(eps or ())}))
         curves = _study(truth, selectors, plan, processes(jobs))
         if plot is not None:

@@ -20,6 +20,13 @@ DEFAULT_POINTS = 20
 MatrixArgument: TypeAlias = Annotated[
     str, typer.Argument(help="FILE.npz or FILE.npz:NAME, FILE.csv, FILE.parquet, or a run.")
 ]
+CutoffOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(help="FILE.npz holds run times: score = 1 - min(time, CUTOFF) / CUTOFF."),
+]
+TransposeOption: TypeAlias = Annotated[
+    bool, typer.Option("--transpose", help="FILE.npz holds a row per example.")
+]
 SelectorsOption: TypeAlias = Annotated[
     str, typer.Option(help="Rules separated by commas, each perhaps with [OPTION=VALUE,...].")
 ]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.simulation.reading import Reading
 from bestarm_agent.simulation.tabular import Cell, read_table
 
 Scores: TypeAlias = NDArray[np.float32]
@@ -61,6 +62,7 @@ class ScoreMatrix:
             raise ValueError(
                 f"scores must be in [0, 1], got {self.scores[i, j]:g} in row {i}, column {j}"
                 f" ({outside.sum()} such values); rescale them so that higher is better"
+                " (run times: say the cutoff)"
             )
 
     def _check_rows(self) -> None:
@@ -82,13 +84,17 @@ class ScoreMatrix:
 RunLoader: TypeAlias = Callable[[str], ScoreMatrix]
 
 
-def load_matrix(location: str, *, open_run: RunLoader | None = None) -> ScoreMatrix:
+def load_matrix(
+    location: str, *, open_run: RunLoader | None = None, reading: Reading | None = None
+) -> ScoreMatrix:
     """Read a score matrix.
 
     Args:
         location: ``FILE.npz``, ``FILE.npz:NAME`` (one of several matrices in a file), ``FILE.csv``,
             ``FILE.parquet``, or else the name of an earlier run, which ``open_run`` resolves.
         open_run: reads an earlier run from its store; None where no store is at hand.
+        reading: what the numbers of a ``.npz`` file are; None where they are scores, a row per
+            candidate. Tables and runs hold scores and name their candidates.
 
     Returns:
         The matrix.
@@ -98,7 +104,10 @@ def load_matrix(location: str, *, open_run: RunLoader | None = None) -> ScoreMat
     """
     path, _, name = location.partition(".npz:")
     if name or location.endswith(".npz"):
-        return _read_npz(Path(f"{path}.npz" if name else location), name or "scores", location)
+        file = Path(f"{path}.npz" if name else location)
+        return _read_npz(file, name or "scores", location, reading or Reading())
+    if reading not in (None, Reading()):
+        raise ConfigError(f"{location!r} is no .npz file: it holds scores and names its candidates")
     if location.endswith((".csv", ".parquet")):
         return matrix_from_cells(read_table(_existing(Path(location))), location)
     if open_run is None:
@@ -120,9 +129,9 @@ def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
     return _checked(source, *_from_cells(cells, source))
 
 
-def _read_npz(path: Path, name: str, source: str) -> ScoreMatrix:
+def _read_npz(path: Path, name: str, source: str, reading: Reading) -> ScoreMatrix:
     with np.load(_existing(path), allow_pickle=False) as arrays:
-        scores = _find_scores(arrays, name, source)
+        scores = reading.scores(_find_scores(arrays, name, source))
         names = _row_labels(arrays, name, len(scores))
         costs = _row_costs(arrays, name, len(scores))
     return _checked(source, scores, names, costs)
