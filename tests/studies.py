@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,18 @@ def write_study(
     n_candidates: int = 6,
     n_examples: int = 40,
     latency_seconds: float = 0.0,
+    usd: Sequence[float] = (),
     changes: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a study over recorded scores into a folder; return the path of its file."""
+    """Write a study over recorded scores into a folder; return the path of its file.
+
+    A call to candidate i costs ``usd[i]`` dollars; a thousandth where that is left out.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     scores = recorded_scores(n_candidates, n_examples)
+    prices = [*usd, *[0.001] * (n_candidates - len(usd))]
     records = [
-        {"candidate": f"c{i}", "example": f"e{j}", "score": scores[i][j], "usd": 0.001}
+        {"candidate": f"c{i}", "example": f"e{j}", "score": scores[i][j], "usd": prices[i]}
         for i in range(n_candidates)
         for j in range(n_examples)
     ]

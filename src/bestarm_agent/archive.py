@@ -16,7 +16,6 @@ from bestarm_agent.errors import StoreError
 from bestarm_agent.history import recall
 from bestarm_agent.journal import initial_size, replay
 from bestarm_agent.report.page import FailureLine, Sitting, render_report
-from bestarm_agent.selectors.types import Problem
 from bestarm_agent.standing import Moment, Standing, picture
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunInfo
@@ -121,9 +120,9 @@ def standing_of(
     """Work out where a stored run stands, from its log alone."""
     if state.started is None:
         raise StoreError(f"run {run_id} has an empty log; begin a new run")
-    size = initial_size(events)
-    problem = Problem(size.n_candidates, size.n_examples, budget=size.pulls)
-    selector = build_selector(_selector_spec(state.started.config), problem, lesson)
+    chosen = _selector_spec(state.started.config)
+    problem = initial_size(events).problem(per_dollar=chosen.per == "dollar")
+    selector = build_selector(chosen, problem, lesson)
     replay(events, selector)
     return picture(
         state,

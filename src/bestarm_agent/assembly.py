@@ -95,8 +95,11 @@ def check_selector(config: StudyConfig, budget: Budget, size: tuple[int, int]) -
         ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls.
     """
     _check_history(config.selector)
+    pulls = budget.pulls
+    if pulls is None and config.selector.per == "dollar" and budget.usd_nanos is not None:
+        pulls = size[0] * size[1]  # as many as the dollars will turn out to pay for
     try:
-        build_selector(config.selector, Problem(size[0], size[1], budget=budget.pulls))
+        build_selector(config.selector, Problem(size[0], size[1], budget=pulls))
     except ValueError as error:
         raise ConfigError(f"selector: {error}") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bestarm_agent.domain.events import (
     Asked,
@@ -15,12 +15,15 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
-from bestarm_agent.domain.spend import Spend, usd
+from bestarm_agent.domain.spend import Budget, Spend, usd
 from bestarm_agent.errors import Blame
+from bestarm_agent.roster import Entry
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.types import Ask, Pair, State, Tell
+from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
 from bestarm_agent.store.base import RunLog
 from bestarm_agent.store.fold import RunState
+
+_MOST_SPREAD = 1e4  # of costs, as selectors see them
 
 
 class Journal:
@@ -65,9 +68,18 @@ def judged(outcome: Outcome, failed_score: float) -> tuple[State, float | None]:
     return State.VOID, None
 
 
+def candidates_added(entries: Sequence[Entry]) -> CandidatesAdded:
+    """Record candidates with what a call to each can cost, and by which price."""
+    return CandidatesAdded(
+        candidates=tuple(entry.candidate for entry in entries),
+        costs=tuple(entry.usd for entry in entries),
+        prices=tuple(entry.price_source for entry in entries),
+    )
+
+
 def cost_of(spend: Spend) -> float:
-    """What a pull cost, as one number: dollars where there are any, else worker seconds."""
-    return usd(spend.usd_nanos) or spend.gpu_seconds
+    """What a pull cost as selectors are told it, in dollars."""
+    return usd(spend.usd_nanos)
 
 
 def tell_of(told: Told) -> Tell:
@@ -86,28 +98,68 @@ class Size:
     Attributes:
         n_candidates: K.
         n_examples: N.
-        pulls: cap on the pairs, or None.
+        budget: the caps.
+        costs: (K,) most dollars that a call can cost; None where unknown, or as a whole.
     """
 
     n_candidates: int
     n_examples: int
-    pulls: int | None
+    budget: Budget = field(default_factory=Budget)
+    costs: tuple[float | None, ...] | None = None
+
+    @property
+    def pulls(self) -> int | None:
+        """Cap on the pairs, or None."""
+        return self.budget.pulls
+
+    def problem(self, *, per_dollar: bool) -> Problem:
+        """What a selector is told at the start, but for what the rule's own settings say."""
+        costs = known_costs(self.costs or ()) if per_dollar else None
+        pulls = planned_pulls(self.budget, costs)
+        return Problem(self.n_candidates, self.n_examples, budget=pulls, costs=costs)
 
 
 def initial_size(events: Iterable[Event]) -> Size:
     """How large the problem was when the first pair was asked."""
-    n_candidates, n_examples, pulls = 0, 0, None
+    n_candidates, n_examples, budget = 0, 0, Budget()
+    costs: list[float | None] = []
     for event in events:
         match event:
             case CandidatesAdded():
                 n_candidates += len(event.candidates)
+                costs += event.costs
             case ExamplesAdded():
                 n_examples += len(event.ids)
             case BudgetSet():
-                pulls = event.budget.pulls
+                budget = event.budget
             case Asked():
                 break
-    return Size(n_candidates, n_examples, pulls)
+    return Size(n_candidates, n_examples, budget, tuple(costs))
+
+
+def known_costs(costs: Sequence[float | None], dearest: float = 0.0) -> tuple[float, ...] | None:
+    """What a pull of each candidate is expected to cost before any was made, > 0.
+
+    A free one counts as a ten-thousandth of the dearest. None where a price is not known, or
+    nothing costs anything.
+
+    Args:
+        costs: most dollars that a call of each can cost, >= 0; None where unknown.
+        dearest: of other candidates.
+    """
+    known = [cost for cost in costs if cost is not None]
+    least = max([dearest, *known], default=0.0) / _MOST_SPREAD
+    if len(known) < len(costs) or not least > 0:
+        return None
+    return tuple(max(cost, least) for cost in known)
+
+
+def planned_pulls(budget: Budget, costs: tuple[float, ...] | None) -> int | None:
+    """How many pairs a rule may plan for: the cap, or what the dollars pay for on average."""
+    if not costs or budget.usd_nanos is None:
+        return budget.pulls
+    paid = max(1, int(usd(budget.usd_nanos) * len(costs) / sum(costs)))
+    return paid if budget.pulls is None else min(paid, budget.pulls)
 
 
 class Replayer:
@@ -115,7 +167,7 @@ class Replayer:
 
     def __init__(self, selector: Selector) -> None:
         self._selector = selector
-        self._pulls = selector.problem.budget
+        self._budget = Budget()
         self._started = False
 
     def feed(self, event: Event) -> None:
@@ -129,11 +181,13 @@ class Replayer:
             case Told():
                 selector.tell([tell_of(event)])
             case CandidatesAdded() if self._started:
-                selector.add_candidates(len(event.candidates))
+                join(selector, len(event.candidates), event.costs)
             case ExamplesAdded() if self._started:
                 selector.add_examples(len(event.ids))
-            case BudgetSet() if self._started:
-                self._pulls = move_budget(selector, self._pulls, event.budget.pulls)
+            case BudgetSet():
+                if self._started:
+                    move_budget(selector, self._budget, event.budget)
+                self._budget = event.budget
             case _:
                 return
 
@@ -145,9 +199,20 @@ def replay(events: Iterable[Event], selector: Selector) -> None:
         replayer.feed(event)
 
 
-def move_budget(selector: Selector, old: int | None, new: int | None) -> int | None:
-    """Tell a rule that plans for a number of pulls that there are more; return the new number."""
+def join(selector: Selector, count: int, costs: Sequence[float | None]) -> None:
+    """Let candidates join a selector, with their costs if it works per dollar.
+
+    Raises:
+        ValueError: it does, and a cost is not known.
+    """
+    known = selector.problem.costs
+    selector.add_candidates(count, known and known_costs(costs, max(known)))
+
+
+def move_budget(selector: Selector, old: Budget, new: Budget) -> None:
+    """Tell a rule that plans for a number of pulls that there are more."""
+    costs = selector.problem.costs
+    before, after = planned_pulls(old, costs), planned_pulls(new, costs)
     plans = selector.problem.budget is not None
-    if plans and old is not None and new is not None and new > old:
-        selector.add_budget(new - old)
-    return new
+    if plans and before is not None and after is not None and after > before:
+        selector.add_budget(after - before)

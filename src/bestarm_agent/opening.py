@@ -14,12 +14,13 @@ from bestarm_agent.catalog import Catalog
 from bestarm_agent.config.loading import LoadedStudy, load_study, study_from
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Event, Started
+from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.history import is_score_file, keep, load_history
-from bestarm_agent.journal import examples_added
+from bestarm_agent.journal import candidates_added, examples_added
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.roster import Entry
 from bestarm_agent.schedule.clock import Clock, SystemClock
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunStore
@@ -62,8 +63,10 @@ def recorded_parts(
     return parts
 
 
-def first_events(parts: Parts, base: str, clock: Clock, lesson: str | None = None) -> list[Event]:
-    """What the log of a new run begins with."""
+def first_events(
+    parts: Parts, entries: Sequence[Entry], base: str, clock: Clock, lesson: str | None = None
+) -> list[Event]:
+    """What the log of a new run begins with; ``entries`` are its candidates, made ready."""
     started = Started(
         name=parts.config.name,
         at=clock.utc(),
@@ -76,7 +79,7 @@ def first_events(parts: Parts, base: str, clock: Clock, lesson: str | None = Non
     return [
         started,
         examples_added(parts.examples),
-        CandidatesAdded(parts.candidates),
+        candidates_added(entries),
         BudgetSet(parts.budget),
     ]
 

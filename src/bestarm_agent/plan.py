@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bestarm_agent.assembly import Parts
+from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.roster import Entry
 from bestarm_agent.schedule.caller import RetryPolicy
 from bestarm_agent.schedule.clock import SystemClock
@@ -90,7 +92,28 @@ def ready_entries(parts: Parts) -> list[Entry]:
         clock=SystemClock(),
         board=WaitBoard(),
     )
-    return [workshop.entry(candidate) for candidate in parts.candidates]
+    entries = [workshop.entry(candidate) for candidate in parts.candidates]
+    check_prices(parts.config, entries)
+    return entries
+
+
+def check_prices(config: StudyConfig, entries: Sequence[Entry]) -> None:
+    """Check that what is to be decided by dollars can be.
+
+    Raises:
+        ConfigError: a price that is needed is not known, or nothing costs anything.
+    """
+    if config.selector.per != "dollar":
+        return
+    key = "selector.per is `dollar`"
+    for entry in entries:
+        if entry.usd is None:
+            raise ConfigError(
+                f"{key}, but the price of {entry.model} is not known, and an unknown price is not "
+                f"$0; give it a price in the model's options"
+            )
+    if not any(entry.usd for entry in entries):
+        raise ConfigError(f"{key}, but no candidate costs anything; leave it at `call`")
 
 
 def _summed(entries: Sequence[Entry], *, largest: bool) -> Spend:

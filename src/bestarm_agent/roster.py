@@ -50,6 +50,9 @@ class Entry:
         fingerprint: what decides its replies besides the request.
         bound: highest cost of one attempt met so far, judging included; starts with the longest
             example's.
+        usd: the most dollars that a call to it can cost, judging left aside, for the longest
+            example; None if its price is not known.
+        price_source: where its price comes from, for people, or None.
         broken: why it can no longer be asked, or None.
     """
 
@@ -58,6 +61,8 @@ class Entry:
     line: Line
     fingerprint: str
     bound: Spend
+    usd: float | None = None
+    price_source: str | None = None
     broken: str | None = None
 
     def request(self, example: Example) -> Request:

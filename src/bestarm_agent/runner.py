@@ -15,7 +15,6 @@ from bestarm_agent._version import __version__
 from bestarm_agent.domain.events import (
     Asked,
     BudgetSet,
-    CandidatesAdded,
     Resumed,
     Stopped,
     Told,
@@ -24,7 +23,15 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Outcome
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.evaluation import Deferred, Evaluator, Job, deferred
-from bestarm_agent.journal import Journal, cost_of, examples_added, judged, move_budget
+from bestarm_agent.journal import (
+    Journal,
+    candidates_added,
+    cost_of,
+    examples_added,
+    join,
+    judged,
+    move_budget,
+)
 from bestarm_agent.roster import Entry, Roster
 from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.clock import Clock
@@ -131,9 +138,10 @@ class Runner:
 
     def add_candidates(self, entries: Sequence[Entry]) -> None:
         """Let candidates join as the next rows, also while running."""
-        self._journal.record(CandidatesAdded(tuple(entry.candidate for entry in entries)))
+        joined = candidates_added(entries)
+        join(self.selector, len(entries), joined.costs)
+        self._journal.record(joined)
         self.roster.add(entries)
-        self.selector.add_candidates(len(entries))
         self._wake.set()
 
     def add_examples(self, examples: Sequence[Example]) -> None:
@@ -146,7 +154,7 @@ class Runner:
     def set_budget(self, budget: Budget) -> None:
         """Replace the caps, also while running."""
         self._journal.record(BudgetSet(budget))
-        move_budget(self.selector, self.ledger.budget.pulls, budget.pulls)
+        move_budget(self.selector, self.ledger.budget, budget)
         self.ledger.budget = budget
         self._wake.set()
 

@@ -29,7 +29,7 @@ from bestarm_agent.opening import (
     relative,
     store_of,
 )
-from bestarm_agent.plan import ready_entries
+from bestarm_agent.plan import check_prices, ready_entries
 from bestarm_agent.replies import Replies
 from bestarm_agent.roster import Entry, Roster
 from bestarm_agent.runner import Rules, Runner
@@ -37,7 +37,6 @@ from bestarm_agent.schedule.caller import RetryPolicy
 from bestarm_agent.schedule.ledger import Balance, Ledger
 from bestarm_agent.schedule.waits import WaitBoard
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.types import Problem
 from bestarm_agent.standing import Moment, Standing, picture
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunLog, RunStore
@@ -136,13 +135,13 @@ class Study:
         options = options or Options()
         loaded = loaded_study(source, overrides or {})
         parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
-        ready_entries(parts)  # nothing is written for a study that cannot run
+        entries = ready_entries(parts)  # nothing is written for a study that cannot run
         where = store_of(loaded, options)
         async with await SqlStore.connect(where) as store:
             learned = await learn_from_history(parts, store, where)
             log = await store.create(parts.config.name)
             base = relative(loaded.base_dir, where)
-            events = first_events(parts, base, options.clock, lesson=learned.name)
+            events = first_events(parts, entries, base, options.clock, lesson=learned.name)
             for event in events:
                 log.append(event)
             await log.flush()
@@ -218,6 +217,7 @@ class Study:
         candidates = [self._candidate(spec) for spec in specs]
         check_new(candidates, self._journal.state.candidates)
         entries = [self._workshop.entry(candidate) for candidate in candidates]
+        check_prices(self.parts.config, entries)
         self._check_started(entries)
         self._runner.add_candidates(entries)
         if self._runner.selector.table.n_asked == 0:  # then a rebuilt one begins with them too
@@ -267,12 +267,14 @@ class Study:
         return explicit_candidate(self.parts.config, spec, self.parts.prompts)
 
     def _selector(self, size: Size) -> Selector:
-        problem = Problem(size.n_candidates, size.n_examples, budget=size.pulls)
-        return build_selector(self.parts.config.selector, problem, self._lesson)
+        chosen = self.parts.config.selector
+        problem = size.problem(per_dollar=chosen.per == "dollar")
+        return build_selector(chosen, problem, self._lesson)
 
     def _size(self) -> Size:
         state = self._journal.state
-        return Size(len(state.candidates), len(state.example_ids), state.budget.pulls)
+        costs = tuple(state.costs)
+        return Size(len(state.candidates), len(state.example_ids), state.budget, costs)
 
     def _make_runner(self, selector: Selector, store: RunStore) -> Runner:
         parts, limits = self.parts, self.parts.config.limits

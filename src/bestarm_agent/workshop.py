@@ -7,6 +7,7 @@ from functools import cached_property
 
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.spend import usd
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.fleet import Fleet
 from bestarm_agent.judges.base import Judge, JudgeModel
@@ -70,8 +71,17 @@ class Workshop:
         prompt = self._compiled(candidate.prompt)
         request = request_of(candidate, prompt, self._longest)
         line = self._line(provider, candidate.model)
-        bound = provider.bound(request) + self.panel.bound(self._longest)
-        return Entry(candidate, prompt, line, fingerprint, bound)
+        call = provider.bound(request)
+        able = provider.capabilities(candidate.model)
+        return Entry(
+            candidate,
+            prompt,
+            line,
+            fingerprint,
+            bound=call + self.panel.bound(self._longest),
+            usd=usd(call.usd_nanos) if able.priced else None,
+            price_source=able.price_source,
+        )
 
     @cached_property
     def panel(self) -> Panel:

@@ -83,7 +83,7 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '{"name":"plain","text":"{{ question }}=","messages":[]},"params":{"temperature":0.0},'
         '"label":"model 0"},{"provider":"hf","model":"model-1","prompt":{"name":"chat","text":null,'
         '"messages":[{"role":"user","content":"{{ question }}"}]},"params":{"temperature":0.1},'
-        '"label":"model 1"}]}',
+        '"label":"model 1"}],"costs":[0.25,null],"prices":["study",null]}',
         '{"type":"examples-added","ids":["example-0"],"digests":["0000000000000000"]}',
         '{"type":"budget-set","budget":{"usd_nanos":5,"pulls":null,"calls":null,"tokens":null,'
         '"gpu_seconds":null,"seconds":60.5}}',

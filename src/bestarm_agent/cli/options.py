@@ -70,6 +70,9 @@ HistoryOption = Annotated[
     list[str] | None,
     typer.Option("--history", help="Earlier run or score file to learn from; may be repeated."),
 ]
+PerOption = Annotated[
+    str | None, typer.Option("--per", help="Make the most of calls, or of dollars: call, dollar.")
+]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of all random choices.")]
 ConfidenceOption = Annotated[
     float | None, typer.Option("--confidence", help="Stop once the best is this certain.")

@@ -25,6 +25,7 @@ from bestarm_agent.cli.options import (
     MinutesOption,
     NoCacheOption,
     OutputOption,
+    PerOption,
     PullsOption,
     QuietOption,
     RunArgument,
@@ -64,6 +65,7 @@ def select(  # noqa: PLR0913 - one argument per option
     candidates: CandidatesOption,
     selector: SelectorOption = None,
     history: HistoryOption = None,
+    per: PerOption = None,
     seed: SeedOption = None,
     confidence: ConfidenceOption = None,
     budget_share: ShareOption = None,
@@ -85,6 +87,7 @@ def select(  # noqa: PLR0913 - one argument per option
     changes = overrides(
         selector__name=selector,
         selector__history=history,
+        selector__per=per,
         selector__seed=seed,
         selector__confidence=confidence,
         budget__share=budget_share,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import ROUND_FLOOR, Decimal
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue, Strict
 
@@ -90,6 +90,11 @@ class SelectorSpec(StudyModel):
     )
     seed: Annotated[int, Strict(), Field(ge=0)] = Field(
         0, description="Seed of all random choices, >= 0."
+    )
+    per: Literal["call", "dollar"] = Field(
+        "call",
+        description="What the rule makes the most of: calls, or dollars. Per dollar, dear "
+        "candidates are pulled less (docs/costs.md); needs known prices.",
     )
     confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] | None = Field(
         None,

@@ -40,9 +40,18 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class CandidatesAdded:
-    """Candidates joined as the next rows, in this order."""
+    """Candidates joined as the next rows, in this order.
+
+    Attributes:
+        candidates: what joined.
+        costs: of each, the most dollars that a call can cost, judging left aside, as known when it
+            joined; None where no price is known. Empty in logs of versions that did not record it.
+        prices: of each, where its price comes from, for people; None where no price is known.
+    """
 
     candidates: tuple[Candidate, ...]
+    costs: tuple[float | None, ...] = ()
+    prices: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

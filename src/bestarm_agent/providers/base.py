@@ -21,6 +21,8 @@ class Capabilities:
         completion: whether it takes a plain prompt.
         seed: whether a seed makes one call reproducible by itself.
         priced: whether ``bound`` knows dollars.
+        price_source: where the price comes from, for people ("study", "genai-prices 0.2.3 ..."),
+            or None.
         in_flight: calls that the provider can usefully hold at once.
         queued: whether calls may wait in a local queue, so that no time-out applies to them.
         by_example: whether the reply depends on the example's id besides the request's content, as
@@ -39,6 +41,7 @@ class Capabilities:
     completion: bool = True
     seed: bool = False
     priced: bool = True
+    price_source: str | None = None
     in_flight: int = 64
     queued: bool = False
     by_example: bool = False

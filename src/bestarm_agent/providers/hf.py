@@ -154,6 +154,7 @@ class HfProvider:
             chat=folder is None or folder.has_chat_template,
             seed=True,
             priced=True,
+            price_source="usd_per_gpu_hour" if self._options.usd_per_gpu_hour else "free",
             in_flight=2 * self._options.max_batch,
             queued=True,
         )

@@ -99,6 +99,7 @@ class ReplayProvider:
             params=frozenset(),
             seed=True,
             priced=self._recording.priced(model),
+            price_source="recording" if self._recording.priced(model) else None,
             in_flight=1024,
             by_example=True,
         )

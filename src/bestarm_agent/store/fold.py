@@ -56,6 +56,8 @@ class RunState:
         n_events: number of events taken in.
         started: how the run began; None before the first event.
         candidates: the K candidates, by row.
+        costs: (K,) most dollars that a call to each can cost, or None where that is not known.
+        prices: (K,) where each one's price comes from, or None.
         example_ids: ids of the N examples, by column.
         example_digests: digests of the N examples' contents, by column.
         asks: every ask, by its number.
@@ -73,6 +75,8 @@ class RunState:
     n_events: int = 0
     started: Started | None = None
     candidates: list[Candidate] = field(default_factory=list)
+    costs: list[float | None] = field(default_factory=list)
+    prices: list[str | None] = field(default_factory=list)
     example_ids: list[str] = field(default_factory=list)
     example_digests: list[str] = field(default_factory=list)
     asks: list[Asked] = field(default_factory=list)
@@ -165,7 +169,10 @@ class RunState:
                 self._stop(event)
 
     def _add_candidates(self, event: CandidatesAdded) -> None:
+        nothing = (None,) * len(event.candidates)
         self.candidates += event.candidates
+        self.costs += event.costs or nothing
+        self.prices += event.prices or nothing
         self.spend_of += [Spend() for _ in event.candidates]
         self.seconds_of += [0.0 for _ in event.candidates]
         self.failures_of += [Counter() for _ in event.candidates]

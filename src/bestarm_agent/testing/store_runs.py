@@ -70,7 +70,9 @@ def grid(n_candidates: int = 2, n_examples: int = 1000) -> list[Event]:
     )
     ids = tuple(f"example-{j}" for j in range(n_examples))
     digests = tuple(f"{j:016x}" for j in range(n_examples))
-    return [CandidatesAdded(candidates), ExamplesAdded(ids, digests)]
+    costs = tuple((0.25, None)[i % 2] for i in range(n_candidates))
+    prices = tuple(("study", None)[i % 2] for i in range(n_candidates))
+    return [CandidatesAdded(candidates, costs, prices), ExamplesAdded(ids, digests)]
 
 
 def small_run(name: str = "study") -> list[Event]:
