@@ -17,6 +17,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.fleet import Fleet
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge
+from bestarm_agent.judging import left_out
 from bestarm_agent.materials import read_examples, read_prompts
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.registry import make_selector, selector_names, selector_params
@@ -73,6 +74,7 @@ def assemble(
     check_examples(judge, found)
     prompts = read_prompts(config.prompts, base_dir, catalog)
     fleet = Fleet(config, base_dir, catalog)
+    notices = left_out(judge, found, fleet.able) if judge.models else []
     expansion = expand(config, prompts, fleet.params, study.places)
     parts = Parts(
         study=study,
@@ -82,7 +84,7 @@ def assemble(
         fleet=fleet,
         judge=judge,
         budget=config.budget.caps(len(expansion.candidates) * len(found)),
-        notices=expansion.notices,
+        notices=(*expansion.notices, *notices),
     )
     check_selector(config, parts.budget, (len(parts.candidates), len(found)))
     return parts

@@ -8,7 +8,8 @@ from pathlib import Path
 from bestarm_agent.catalog import Catalog
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.domain.digest import Json, canonical
-from bestarm_agent.providers.base import Provider
+from bestarm_agent.judges.base import JudgeModel
+from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.entry import ProviderEntry
 from bestarm_agent.providers.program_task import CallsModels
 from bestarm_agent.providers.registry import create_provider
@@ -62,6 +63,11 @@ class Fleet:
     def params(self, provider: str, model: str) -> frozenset[str]:
         """Names of the sampling parameters that a model honours."""
         return self.of(provider, model).capabilities(model).params
+
+    def able(self, model: JudgeModel) -> Capabilities:
+        """What a judge's model can do."""
+        provider = self.of(model.provider, model.name, model.options)
+        return provider.capabilities(model.name)
 
     def in_flight(self, provider: Provider, model: str) -> int:
         """Calls that may be under way at a provider at once."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
-from bestarm_agent.judges.base import Judge, JudgeCall
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
+from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.replies import Errand, Replies
 from bestarm_agent.roster import Line
 from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.purse import Purse
+
+Able: TypeAlias = Callable[[JudgeModel], Capabilities]
 
 
 class JudgeOutOfOrderError(Exception):
@@ -83,6 +86,42 @@ def fitted(request: Request, capabilities: Capabilities) -> Request:
         response_schema=request.response_schema if capabilities.response_schema else None,
         top_logprobs=request.top_logprobs if capabilities.logprobs else None,
     )
+
+
+def left_out(judge: Judge, examples: Sequence[Example], able: Able) -> list[str]:
+    """What a judge's models do not offer and will not be sent, one sentence for each model.
+
+    Args:
+        judge: the judge.
+        examples: the dataset, not empty.
+        able: tells what a model can do.
+
+    Raises:
+        ConfigError: the judge cannot do without it.
+    """
+    notices: dict[str, str] = {}
+    for call in judge.longest_calls(examples[0]):
+        able_to = able(call.model)
+        _check_offers(judge, call, able_to)
+        missing = sorted(call.request.params.keys() - able_to.params)
+        if missing and not able_to.by_example:  # records played back depend on no parameter
+            notices[call.model.key] = (
+                f"judge model {call.model} does not take {', '.join(missing)}: not sent"
+            )
+    return list(notices.values())
+
+
+def _check_offers(judge: Judge, call: JudgeCall, able_to: Capabilities) -> None:
+    if not able_to.chat:
+        raise ConfigError(
+            f"judge `{judge.name}` needs a model that takes chat messages, and {call.model} does "
+            f"not; choose another model"
+        )
+    if call.request.top_logprobs is not None and not able_to.logprobs:
+        raise ConfigError(
+            f"judge `{judge.name}` weighs by log probabilities, which {call.model} does not give; "
+            f"set `logprobs: false`, or choose another model"
+        )
 
 
 class Hearing:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.catalog import Catalog
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Score
@@ -15,7 +16,8 @@ from bestarm_agent.judges.registry import _ADAPTERS, create_judge
 
 ScoreNow = Callable[[Judge, Example, Reply], Score]
 
-REQUIRED = {"regex": {"pattern"}}
+ASKING = ("criteria", "pairwise", "reference-graded", "rubric")
+REQUIRED = {"regex": {"pattern"}, "ensemble": {"members"}}
 
 
 @pytest.fixture
@@ -37,7 +39,8 @@ def test_the_catalogue_declares_every_option_of_every_adapter(name: str) -> None
     declared = entry.data["options"]
     assert isinstance(declared, dict)
     fields = set(_ADAPTERS[name].options_type.model_fields)
-    assert set(declared) == fields - REQUIRED.get(name, set())
+    asks_a_model = {"model"} if "model" in fields else set()
+    assert set(declared) == fields - REQUIRED.get(name, set()) - asks_a_model
 
 
 def test_every_shipped_judge_has_an_adapter() -> None:
@@ -78,17 +81,26 @@ def test_the_digest_covers_adapter_and_options_but_not_the_name(study: Path) -> 
 def test_digests_stay_the_same_between_versions() -> None:
     """Scores of two digests never mix, so an unintended change would orphan stored scores."""
     catalog = Catalog()
-    needed = {"regex": {"pattern": "a"}}
+    needed: dict[str, dict[str, Json]] = {
+        "regex": {"pattern": "a"},
+        "ensemble": {"members": [{"name": "exact"}, {"name": "numeric"}]},
+        **{name: {"model": "openai/m"} for name in ASKING},
+    }
     assert {
         name: create_judge(name, needed.get(name, {}), catalog).digest
         for name in catalog.names("judges")
     } == {
         "contains": "535259201e0a15f2",
+        "criteria": "353c566ebd7e891a",
+        "ensemble": "611430e34f284526",
         "exact": "1da32dc83fc99cde",
         "multiple-choice": "0523a4ddd42e7e2c",
         "numeric": "f55749bb37a7635f",
+        "pairwise": "3934613bf94e399d",
         "recorded": "44dabc172ba30efd",
+        "reference-graded": "cdb512ce4b216cda",
         "regex": "95bef0dc9d116733",
+        "rubric": "73a5def4b52c3e3c",
     }
 
 

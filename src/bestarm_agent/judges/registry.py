@@ -12,16 +12,23 @@ from bestarm_agent.config.documents import KeyPath, parse_options, shown_path
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.judges.asking import AskingJudge
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.contains import ContainsJudge
+from bestarm_agent.judges.criteria import CriteriaJudge
+from bestarm_agent.judges.ensemble import EnsembleJudge, EnsembleOptions
 from bestarm_agent.judges.exact import ExactJudge
+from bestarm_agent.judges.grading import ReferenceGradedJudge, RubricJudge
 from bestarm_agent.judges.multiple_choice import MultipleChoiceJudge
 from bestarm_agent.judges.numeric import NumericJudge
+from bestarm_agent.judges.pairwise import PairwiseJudge
 from bestarm_agent.judges.recorded import RecordedJudge
 from bestarm_agent.judges.regex import RegexJudge
 from bestarm_agent.judges.rule import RuleJudge
 
-Adapter: TypeAlias = type[RuleJudge[Any, Any]] | type[RecordedJudge]
+Adapter: TypeAlias = (
+    type[RuleJudge[Any, Any]] | type[RecordedJudge] | type[AskingJudge[Any]] | type[EnsembleJudge]
+)
 
 _ADAPTERS: Mapping[str, Adapter] = {
     adapter.adapter: adapter
@@ -32,6 +39,11 @@ _ADAPTERS: Mapping[str, Adapter] = {
         RegexJudge,
         MultipleChoiceJudge,
         RecordedJudge,
+        RubricJudge,
+        ReferenceGradedJudge,
+        CriteriaJudge,
+        PairwiseJudge,
+        EnsembleJudge,
     )
 }
 
@@ -78,13 +90,13 @@ def create_judge(name: str, options: Mapping[str, Json], catalog: Catalog) -> Ju
     shipped = catalog.shipped("judges", declared.adapter)
     merged = {**shipped.parse(JudgeEntry).options, **declared.options, **options}
     is_own = entry.path != shipped.path
-    parsed = parse_options(
-        adapter.options_type,
-        merged,
-        subject=f"judge `{name}`" + (f" ({shown_path(entry.path)})" if is_own else ""),
-        lines=_option_lines(entry, options) if is_own else None,
-    )
-    return adapter(name, parsed)
+    subject = f"judge `{name}`" + (f" ({shown_path(entry.path)})" if is_own else "")
+    lines = _option_lines(entry, options) if is_own else None
+    if issubclass(adapter, EnsembleJudge):
+        ensemble = parse_options(EnsembleOptions, merged, subject=subject, lines=lines)
+        members = [create_judge(one.name, one.options, catalog) for one in ensemble.members]
+        return EnsembleJudge(name, ensemble, members)
+    return adapter(name, parse_options(adapter.options_type, merged, subject=subject, lines=lines))
 
 
 def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
@@ -94,7 +106,10 @@ def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
         ConfigError: one of them lacks a usable reference answer; names it.
     """
     for example in examples:
-        if isinstance(judge, RuleJudge):
+        if isinstance(judge, EnsembleJudge):
+            for member in judge.members:
+                check_examples(member, [example])
+        elif isinstance(judge, RuleJudge | AskingJudge):
             judge.check(example)
         elif judge.needs_reference and example.reference is None:
             raise ConfigError(

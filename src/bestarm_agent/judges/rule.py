@@ -91,11 +91,7 @@ class RuleJudge(ABC, Generic[OptionsT, AnswerT]):
         """
         if not self.needs_reference:
             return
-        if not references(example):
-            raise ConfigError(
-                f"example `{example.id}` has no reference answer, which judge `{self.name}` "
-                "needs; set the dataset's target field, or choose another judge"
-            )
+        check_reference(example, self.name)
         for reference in references(example):
             if problem := self._problem(reference, example):
                 raise ConfigError(
@@ -110,9 +106,7 @@ class RuleJudge(ABC, Generic[OptionsT, AnswerT]):
             JudgeError: blame CANDIDATE if the reply was refused or holds no answer; blame JUDGE if
                 the example cannot be scored by this rule.
         """
-        if declined := _DECLINED.get(reply.finish):
-            kind, message = declined
-            raise JudgeError(message, kind=kind, blame=Blame.CANDIDATE)
+        refuse_declined(reply)
         if self.needs_reference and example.reference is None:
             raise broken(f"example `{example.id}` has no reference answer for judge `{self.name}`")
         answer = self._extract(self._narrowed(reply.text), example)
@@ -148,6 +142,22 @@ class RuleJudge(ABC, Generic[OptionsT, AnswerT]):
         if self.options.after_required:
             raise unparsable(f"no {self.options.after!r}", text)
         return text
+
+
+def check_reference(example: Example, judge: str) -> None:
+    """Check that an example has a reference answer; raises ConfigError."""
+    if not references(example):
+        raise ConfigError(
+            f"example `{example.id}` has no reference answer, which judge `{judge}` "
+            "needs; set the dataset's target field, or choose another judge"
+        )
+
+
+def refuse_declined(reply: Reply) -> None:
+    """Call a refused or filtered reply the candidate's failure; raises JudgeError."""
+    if declined := _DECLINED.get(reply.finish):
+        kind, message = declined
+        raise JudgeError(message, kind=kind, blame=Blame.CANDIDATE)
 
 
 def references(example: Example) -> tuple[str, ...]:
