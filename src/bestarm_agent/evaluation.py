@@ -112,6 +112,8 @@ class Evaluator:
         finally:
             job.slot.leave()
             job.purse.close()
+            if job.attempts.permit is not None:
+                job.entry.lane.limiter.refund(job.attempts.permit)
             if job.attempts.reservation is not None:  # cancelled before the first attempt
                 self._ledger.release(job.attempts.reservation)
 

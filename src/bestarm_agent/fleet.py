@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.rates import rate_limits
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.judges.base import JudgeModel
@@ -13,6 +14,7 @@ from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.entry import ProviderEntry
 from bestarm_agent.providers.program_task import CallsModels
 from bestarm_agent.providers.registry import create_provider
+from bestarm_agent.schedule.lane import LaneRules
 
 
 class Fleet:
@@ -22,6 +24,9 @@ class Fleet:
         config: names providers, models and their options.
         base_dir: folder that relative paths start from.
         catalog: holds what is known of each provider.
+
+    Raises:
+        ConfigError: there is no provider of a name that the configuration uses.
     """
 
     def __init__(self, config: StudyConfig, base_dir: Path, catalog: Catalog) -> None:
@@ -31,6 +36,8 @@ class Fleet:
         self._by_options: dict[str, Provider] = {}
         self._by_model: dict[tuple[str, str], Provider] = {}
         self._unconnected: list[Provider] = []
+        for name in {*config.limits.providers, *(m.split("/")[0] for m in config.limits.models)}:
+            catalog.get("providers", name)  # a limit of a misspelt provider would not be kept
         for (provider, model), options in config.model_options().items():
             self._by_model[provider, model] = self._provider(provider, options)
         self._connect()
@@ -70,15 +77,43 @@ class Fleet:
         return provider.capabilities(model.name)
 
     def in_flight(self, provider: Provider, model: str) -> int:
-        """Calls that may be under way at a provider at once."""
-        limits = self._config.limits.providers.get(provider.name)
-        if limits is not None and limits.in_flight is not None:
-            return limits.in_flight
-        entry = self._catalog.get("providers", provider.name).parse(ProviderEntry)
-        return entry.in_flight or provider.capabilities(model).in_flight
+        """Calls that may be under way at a provider at once; where unknown, as many as at all."""
+        given = self._given_in_flight(provider.name)
+        if given is not None:
+            return given
+        capabilities = provider.capabilities(model)
+        return capabilities.in_flight if capabilities.queued else self._config.limits.in_flight
+
+    def rules(self, provider: Provider, model: str) -> LaneRules:
+        """How calls to a model are held back."""
+        limits = self._config.limits
+        of_model = limits.models.get(f"{provider.name}/{model}")
+        entry = self._entry(provider.name)
+        queued = provider.capabilities(model).queued
+        given = self._given_in_flight(provider.name) is not None
+        return LaneRules(
+            rate_limits([of_model, limits.providers.get(provider.name)], entry.limits),
+            adaptive=None if queued or given else limits.in_flight,
+        )
+
+    def shared(self, provider: Provider) -> bool:
+        """Whether all models of an account share its rate limits."""
+        own = self._config.limits.providers.get(provider.name)
+        if own is not None and own.shared is not None:
+            return own.shared
+        return bool(self._entry(provider.name).limits.shared)
+
+    def _given_in_flight(self, name: str) -> int | None:
+        own = self._config.limits.providers.get(name)
+        if own is not None and own.in_flight is not None:
+            return own.in_flight
+        return self._entry(name).in_flight
+
+    def _entry(self, name: str) -> ProviderEntry:
+        return self._catalog.get("providers", name).parse(ProviderEntry)
 
     def _provider(self, name: str, options: Mapping[str, Json]) -> Provider:
-        entry = self._catalog.get("providers", name).parse(ProviderEntry)
+        entry = self._entry(name)
         merged = {**entry.options, **self._config.providers.get(name, {}), **options}
         key = canonical([name, merged])
         if key not in self._by_options:

@@ -176,7 +176,7 @@ class Hearing:
         request = replace(
             request, candidate=self._candidate, example=f"{self._candidate}/{request.example}"
         )
-        slot = Slot.outside(seat.line.gate)
+        slot = Slot.outside(*seat.line.gates(request.model))
         attempts = Attempts(None)
         try:
             await slot.reenter()

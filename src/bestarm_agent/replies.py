@@ -99,6 +99,9 @@ class Replies:
     def _take(self, errand: Errand, reply: Reply) -> None:
         """Book a reply from the cache: free, unless an earlier process of this run bought it."""
         attempts = errand.attempts
+        permit, attempts.permit = attempts.permit, None
+        if permit is not None:
+            errand.line.caller.lane(errand.request.model).limiter.refund(permit)
         reservation, attempts.reservation = attempts.reservation, None
         pulls = reservation.amount.pulls if reservation is not None else 0
         cost = replied_spend(reply, pulls=pulls) if errand.inherited else Spend(pulls=pulls)

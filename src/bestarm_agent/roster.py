@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,12 +15,11 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.prompts.rendering import CompiledPrompt
 from bestarm_agent.providers.base import Provider
-from bestarm_agent.schedule.caller import Caller
+from bestarm_agent.schedule.caller import WHOLE_PROVIDER, Caller
 from bestarm_agent.schedule.gate import Gate, Slot
+from bestarm_agent.schedule.lane import Lane
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.selectors.types import BoolArray
-
-_WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
 
 
 @dataclass(slots=True)
@@ -37,6 +37,10 @@ class Line:
     caller: Caller
     gate: Gate
     broken: str | None = None
+
+    def gates(self, model: str) -> tuple[Gate, ...]:
+        """The gates that every call to a model passes."""
+        return (self.gate, *self.caller.lane(model).gates)
 
 
 @dataclass(slots=True)
@@ -74,6 +78,11 @@ class Entry:
         """Provider and model, as users write it."""
         return f"{self.candidate.provider}/{self.candidate.model}"
 
+    @property
+    def lane(self) -> Lane:
+        """The way to its model, shared with all that call it."""
+        return self.line.caller.lane(self.candidate.model)
+
 
 def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -> Request:
     """Render a candidate's prompt for one example."""
@@ -99,36 +108,49 @@ class Roster:
     def __init__(self, in_flight: int) -> None:
         self.entries: list[Entry] = []
         self.gate = Gate(in_flight)
-        self._lines: list[Line] = []
-        self._line_of = np.empty(0, dtype=np.intp)
+        self._doors: list[tuple[Line, Lane]] = []
+        self._door_of = np.empty(0, dtype=np.intp)
         self._usable = np.empty(0, dtype=np.bool_)
         self._dearest = Spend()
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Let candidates join as the next rows."""
+        numbers = {id(lane): i for i, (_, lane) in enumerate(self._doors)}
         for entry in entries:
-            if entry.line not in self._lines:
-                self._lines.append(entry.line)
+            if id(entry.lane) not in numbers:
+                numbers[id(entry.lane)] = len(self._doors)
+                self._doors.append((entry.line, entry.lane))
             self._dearest = _highest(self._dearest, entry.bound)
         self.entries.extend(entries)
-        self._line_of = np.array([self._lines.index(e.line) for e in self.entries], dtype=np.intp)
+        self._door_of = np.array([numbers[id(e.lane)] for e in self.entries], dtype=np.intp)
         self._refresh()
 
     def slot(self, entry: Entry) -> Slot:
         """Take a place for one call of a candidate."""
-        return Slot(entry.line.gate, self.gate)
+        return Slot(*entry.line.gates(entry.candidate.model), self.gate)
 
     def room(self) -> int:
-        """How many pairs may be asked at once without overfilling any gate."""
-        free = [line.gate.free for line in self._lines if line.gate.free and line.broken is None]
-        return min(self.gate.free, *free) if free else 0
+        """How many pairs may be asked at once, whichever candidates they go to."""
+        free = [room for room in map(_room, self._doors) if room]
+        return int(min(self.gate.free, *free)) if free else 0
 
     def available(self) -> BoolArray | None:
         """(K,) candidates that can be called now; None if all can."""
-        is_open = np.array([line.gate.free > 0 for line in self._lines], dtype=np.bool_)
+        is_open = np.array([_room(door) > 0 for door in self._doors], dtype=np.bool_)
         if is_open.all() and self._usable.all():
             return None
-        return self._usable & is_open[self._line_of]
+        return self._usable & is_open[self._door_of]
+
+    def opens_in(self) -> float:
+        """Seconds until a rate limit lets more candidates be called; infinite if none does."""
+        if not self.gate.free:
+            return math.inf
+        waits = (
+            lane.opens_in
+            for line, lane in self._doors
+            if line.broken is None and line.gate.free and not lane.room
+        )
+        return min(waits, default=math.inf)
 
     def affordable(self, ledger: Ledger) -> BoolArray | None:
         """(K,) candidates whose next pull the budget can pay; None if it can pay any."""
@@ -149,7 +171,7 @@ class Roster:
     def withdraw(self, entry: Entry, error: ProviderError) -> None:
         """Stop asking what a fatal error makes pointless: a provider, a model or a candidate."""
         reason = str(error)
-        if error.kind in _WHOLE_PROVIDER:
+        if error.kind in WHOLE_PROVIDER:
             entry.line.broken = entry.line.broken or reason
         for other in self.entries:
             same_model = error.kind is not FailureKind.BAD_REQUEST and other.model == entry.model
@@ -169,6 +191,11 @@ class Roster:
 
     def _refresh(self) -> None:
         self._usable = np.array([e.broken is None for e in self.entries], dtype=np.bool_)
+
+
+def _room(door: tuple[Line, Lane]) -> float:
+    line, lane = door
+    return min(line.gate.free, lane.room) if line.broken is None else 0
 
 
 def _highest(one: Spend, other: Spend) -> Spend:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import Ask, BoolArray, State, Tell
 
 _ENOUGH_TO_JUDGE_FAILURES = 20
+_SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 
 
 class End(StrEnum):
@@ -207,11 +209,27 @@ class Runner:
                 await self._journal.flush()  # an ask is durable before a byte leaves
                 for job in jobs:
                     self._send(tasks, job)
-            elif not self._active and not self._finished:
+            elif not self._active and not self._finished and (end or not self._throttled()):
                 return end or self._reason_of_silence()
             if not self._finished:
-                self._wake.clear()
-                await self._wake.wait()
+                await self._sleep(math.inf if end else self.roster.opens_in())
+
+    def _throttled(self) -> bool:
+        """Whether the selector asks for nothing only because a rate limit is in the way."""
+        return self.roster.opens_in() < math.inf and self.selector.stopped() is None
+
+    async def _sleep(self, at_most: float) -> None:
+        """Wait until something happens, or a rate limit lets more be asked."""
+        self._wake.clear()
+        if at_most == math.inf:
+            await self._wake.wait()
+            return
+        seconds = max(at_most, _SHORTEST_SLEEP)
+        alarm = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            alarm.cancel()
 
     def _reason_to_end(self) -> End | None:
         """Why nothing more may be asked, though the selector may want to."""
@@ -258,18 +276,20 @@ class Runner:
         entry, case = self.roster.entries[candidate], self._examples[example]
         prior = self._deferred.pop(seq, Deferred())
         request = entry.request(case)
-        call = entry.line.provider.bound(request) + Spend(pulls=0 if prior.spend.pulls else 1)
+        bound = entry.line.provider.bound(request)
+        call = bound + Spend(pulls=0 if prior.spend.pulls else 1)
         reserved = self._reserve(entry, call, self._evaluator.panel.bound(case))
         if reserved is None:
             self._deferred[seq] = prior
             return None
+        slot = self.roster.slot(entry)
         return Job(
             seq=seq,
             entry=entry,
             example=case,
             request=request,
-            slot=self.roster.slot(entry),
-            attempts=Attempts(reserved[0], prior.spend),
+            slot=slot,
+            attempts=Attempts(reserved[0], prior.spend, entry.lane.take(request, bound)),
             purse=Purse(self.ledger, reserved[1], prior.judge_spend),
             inherited=inherited,
             resent=prior != Deferred(),

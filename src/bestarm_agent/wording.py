@@ -68,7 +68,8 @@ def _against(used: str, cap: str | int | None) -> str:
 def waits_line(standing: Standing) -> str:
     """Why calls wait, the soonest to go on first."""
     return "; ".join(
-        f"{wait.count} x {safe(wait.provider)} {safe(wait.reason)}, {wait.seconds:.0f} s"
+        (f"{wait.count} x " if wait.count else "")
+        + f"{safe(wait.provider)} {safe(wait.reason)}, {wait.seconds:.0f} s"
         for wait in standing.waits
     )
 

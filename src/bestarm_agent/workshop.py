@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example
@@ -135,7 +135,15 @@ class Workshop:
 
     def _line(self, provider: Provider, model: str) -> Line:
         if id(provider) not in self._lines:
-            caller = Caller(provider, self._ledger, self._policy, self._clock, self._board)
+            caller = Caller(
+                provider,
+                self._ledger,
+                self._policy,
+                self._clock,
+                self._board,
+                rules=partial(self._fleet.rules, provider),
+                shared=self._fleet.shared(provider),
+            )
             gate = Gate(self._fleet.in_flight(provider, model))
             self._lines[id(provider)] = Line(provider, caller, gate)
         return self._lines[id(provider)]

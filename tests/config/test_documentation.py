@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from bestarm_agent.config.data import DatasetSpec, HuggingFaceSpec, ScorerSpec
 from bestarm_agent.config.entries import CandidateSpec, MessageSpec, ModelSpec, PromptSpec
 from bestarm_agent.config.loading import load_study
+from bestarm_agent.config.rates import RateSpec
 from bestarm_agent.config.running import BudgetSpec, LimitsSpec, ProviderLimits, SelectorSpec
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.config.settings import Settings
@@ -29,6 +30,7 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Selector", SelectorSpec),
     ("Limits", LimitsSpec),
     ("Limits", ProviderLimits),
+    ("Limits", RateSpec),
 ]
 
 

@@ -137,8 +137,16 @@ APPENDED = [
     ("bugdet: {usd: 3}", "line 7: unknown key `bugdet`; did you mean `budget`?"),
     ("limits: {in_flite: 3}", "unknown key `limits.in_flite`; did you mean `in_flight`?"),
     (
-        "limits:\n  providers:\n    openai: {rpm: 3}",
-        "line 9: unknown key `limits.providers.openai.rpm`; there are `in_flight`",
+        "limits:\n  providers:\n    openai: {rpn: 3}",
+        "line 9: unknown key `limits.providers.openai.rpn`; did you mean `rpm`",
+    ),
+    (
+        "limits:\n  models:\n    o9: {rpm: 3}",
+        "line 9: `limits.models.o9` must be `provider/model`, such as hf/models/tiny-llama",
+    ),
+    (
+        "limits:\n  providers:\n    openai: {tpm: 0}",
+        "line 9: `limits.providers.openai.tpm` must be at least 1, got 0",
     ),
     ("budget: {usd: 0}", "line 7: `budget.usd` must be greater than 0, got 0; leave it out"),
     ("budget:\n  calls: -4", "line 8: `budget.calls` must be at least 1, got -4"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from decimal import ROUND_FLOOR, Decimal
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, JsonValue, Strict
+from pydantic import Field, JsonValue, Strict, field_validator
 
 from bestarm_agent.config.base import StudyModel
+from bestarm_agent.config.entries import check_model_name
+from bestarm_agent.config.rates import ProviderRateSpec, RateSpec
 from bestarm_agent.config.values import (
     Count,
     Dollars,
@@ -113,10 +115,14 @@ class SelectorSpec(StudyModel):
         return _DEFAULT_LEVEL if self.confidence is None else self.confidence
 
 
-class ProviderLimits(StudyModel):
+class ProviderLimits(ProviderRateSpec):
     """Limits of one provider; without a value, what the provider itself says."""
 
-    in_flight: Count | None = Field(None, description="Calls in flight at once.")
+    in_flight: Count | None = Field(
+        None,
+        description="Calls in flight at once. Left out, providers over the network are given as "
+        "many as they turn out to take.",
+    )
 
 
 class LimitsSpec(StudyModel):
@@ -138,3 +144,14 @@ class LimitsSpec(StudyModel):
     providers: dict[str, ProviderLimits] = Field(
         default_factory=dict, description="Limits by name of provider."
     )
+    models: dict[str, RateSpec] = Field(
+        default_factory=dict,
+        description="Limits by `provider/model`; they come before those of the provider.",
+    )
+
+    @field_validator("models")
+    @classmethod
+    def _check_models(cls, models: dict[str, RateSpec]) -> dict[str, RateSpec]:
+        for name in models:
+            check_model_name(name, name)
+        return models

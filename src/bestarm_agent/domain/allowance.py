@@ -1,8 +1,9 @@
-"""What a provider says is left of its rate limits."""
+"""Rate limits: what may be sent in a minute, and what a provider says is left of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -30,3 +31,20 @@ class Allowance:
     limit: float | None = None
     remaining: float | None = None
     reset_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """What may be sent to one model of one account.
+
+    Attributes:
+        per_minute: amounts > 0 that may be used in any minute, as the user says; what is left out
+            is learned from the provider's answers.
+        assumed: amounts that hold until the provider says others.
+        reserve_maximum: whether a call counts with the most tokens that it may generate, as some
+            providers count it, instead of with those that it is expected to generate.
+    """
+
+    per_minute: Mapping[Resource, float] = field(default_factory=dict)
+    assumed: Mapping[Resource, float] = field(default_factory=dict)
+    reserve_maximum: bool = False

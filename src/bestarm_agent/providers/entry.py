@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from bestarm_agent.config.rates import ProviderRateSpec
+
 
 class ProviderEntry(BaseModel):
     """A file of a ``providers/`` folder.
@@ -13,6 +15,7 @@ class ProviderEntry(BaseModel):
         adapter: how it is spoken to.
         description: one sentence for people.
         in_flight: calls under way at once; None leaves it to the provider.
+        limits: rate limits of each model, where neither the study nor the provider says others.
         options: options of the adapter; a study's own come before them.
     """
 
@@ -22,4 +25,5 @@ class ProviderEntry(BaseModel):
     adapter: str
     description: str = ""
     in_flight: int | None = Field(None, ge=1)
+    limits: ProviderRateSpec = Field(default_factory=ProviderRateSpec)
     options: dict[str, JsonValue] = Field(default_factory=dict)

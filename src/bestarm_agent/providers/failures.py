@@ -61,6 +61,11 @@ class BilledError(ProviderError):
         self.spend = spend
 
 
+def may_be_billed(error: ProviderError) -> bool:
+    """Whether a failed call may have cost anything but the request."""
+    return isinstance(error, BilledError) or error.kind in _MAY_BE_BILLED
+
+
 def failed_spend(error: ProviderError, bound: Spend) -> Spend:
     """What a failed attempt is booked with.
 

@@ -1,4 +1,4 @@
-"""One request, sent until it is answered: time-outs, retries and what every attempt costs.
+"""One request, sent until it is answered: rate limits, time-outs, retries, what attempts cost.
 
 This is the only retry layer: the SDKs' own are switched off, else failures multiply unseen.
 """
@@ -6,9 +6,10 @@ This is the only retry layer: the SDKs' own are switched off, else failures mult
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 from tenacity.wait import wait_exponential_jitter
 
 from bestarm_agent.domain.exchange import Reply, Request
@@ -18,8 +19,14 @@ from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import failed_spend
 from bestarm_agent.schedule.clock import Clock
 from bestarm_agent.schedule.gate import Slot
+from bestarm_agent.schedule.lane import Lane, LaneRules
 from bestarm_agent.schedule.ledger import Ledger, Reservation
+from bestarm_agent.schedule.limiter import Permit
 from bestarm_agent.schedule.waits import WaitBoard
+
+# What makes every further call to the provider, or to the model, pointless.
+WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
+_WHOLE_MODEL = (FailureKind.MODEL_NOT_FOUND, FailureKind.RATE_LIMITED)
 
 
 class BudgetEndedError(Exception):
@@ -31,16 +38,18 @@ class RetryPolicy:
     """How often and how patiently a call is repeated.
 
     Attributes:
-        max_attempts: attempts in all, >= 1.
+        max_attempts: attempts in all, >= 1; those that a rate limit refused are not counted.
         timeout_seconds: time-out of one attempt, > 0.
         first_wait_seconds: wait after the first failure; doubles from there, jittered.
-        max_wait_seconds: longest wait; a provider that asks for more has failed.
+        max_wait_seconds: longest wait; a model whose provider asks for more is given up.
+        max_elapsed_seconds: no attempt begins later than this after the first one.
     """
 
     max_attempts: int = 5
     timeout_seconds: float = 120.0
     first_wait_seconds: float = 0.5
     max_wait_seconds: float = 60.0
+    max_elapsed_seconds: float = 900.0
 
 
 @dataclass(slots=True)
@@ -50,12 +59,28 @@ class Attempts:
     Attributes:
         reservation: set aside for the next attempt, or None if that is still to be done.
         spend: what the attempts so far have cost.
+        permit: the rate limiter's leave for the next attempt, or None likewise.
         failure: what the last one ended with, or None.
+        counted: how many failed, refused ones left out.
+        began: when the first one was sent, in the clock's seconds, or None.
     """
 
     reservation: Reservation | None
     spend: Spend = field(default_factory=Spend)
+    permit: Permit | None = None
     failure: FailureKind | None = None
+    counted: int = 0
+    began: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """One request on its way."""
+
+    request: Request
+    slot: Slot
+    attempts: Attempts
+    lane: Lane
 
 
 class Caller:
@@ -67,6 +92,8 @@ class Caller:
         policy: how often to repeat.
         clock: tells the time and sleeps.
         board: is told why a call waits.
+        rules: how calls to a model are held back, by name of the model.
+        shared: whether all models of the account share what ``rules`` says.
     """
 
     def __init__(
@@ -76,8 +103,15 @@ class Caller:
         policy: RetryPolicy,
         clock: Clock,
         board: WaitBoard,
+        *,
+        rules: Callable[[str], LaneRules] = lambda _model: LaneRules(),
+        shared: bool = False,
     ) -> None:
         self.provider = provider
+        self._rules = rules
+        self._shared = shared
+        self._lanes: dict[str, Lane] = {}
+        self._halted: ProviderError | None = None
         self._ledger = ledger
         self._policy = policy
         self._clock = clock
@@ -88,63 +122,116 @@ class Caller:
             jitter=policy.first_wait_seconds,
         )
 
+    def lane(self, model: str) -> Lane:
+        """The way to a model."""
+        name = "" if self._shared else model
+        if name not in self._lanes:
+            lane = Lane(self.provider, name, self._rules(model), self._clock)
+            if self._halted is not None:
+                lane.halt(self._halted)
+            self._board.watch(lane.waits)
+            self._lanes[name] = lane
+        return self._lanes[name]
+
     async def call(self, request: Request, slot: Slot, attempts: Attempts) -> Reply:
         """Return the answer to ``request``.
 
         Args:
             request: what to send.
-            slot: the call's place, given up while it backs off.
-            attempts: holds the first attempt's reservation; its ``spend`` tells, also after an
-                error, what was spent.
+            slot: the call's place, given up while it backs off or waits for the rate limit.
+            attempts: holds the first attempt's reservation, and its permit if it has one; its
+                ``spend`` tells, also after an error, what was spent.
 
         Raises:
             ProviderError: it failed for good, or too often.
             BudgetEndedError: the next attempt does not fit into the budget.
         """
+        sending = _Sending(request, slot, attempts, self.lane(request.model))
 
         async def pause(seconds: float) -> None:
-            await self._pause(seconds, slot, attempts)
+            await self._pause(seconds, sending)
 
         retrying = AsyncRetrying(
-            stop=stop_after_attempt(self._policy.max_attempts),
+            stop=lambda _state: self._exhausted(attempts),
             wait=self._wait,
             retry=retry_if_exception(self._worth_repeating),
             sleep=pause,
             reraise=True,
         )
-        return await retrying(self._attempt, request, attempts)
+        return await retrying(self._attempt, sending)
 
-    async def _attempt(self, request: Request, attempts: Attempts) -> Reply:
-        reservation = attempts.reservation
-        attempts.reservation = None
+    async def _attempt(self, sending: _Sending) -> Reply:
+        request, attempts, lane = sending.request, sending.attempts, sending.lane
+        permit = await self._permit(sending)
+        reservation = self._reservation(sending)
         if reservation is None:
-            reservation = self._ledger.reserve(self.provider.bound(request))
-            if reservation is None:
-                raise BudgetEndedError
+            lane.limiter.refund(permit)
+            raise BudgetEndedError
         pulls = reservation.amount.pulls
         cost = Spend(pulls=pulls, calls=1)
+        attempts.began = self._clock.now() if attempts.began is None else attempts.began
+        lane.send(permit)
         try:
             reply = await self._generate(request)
             cost = replied_spend(reply, pulls=pulls)
+            lane.answered(permit, request, reply, first=attempts.failure is None)
         except ProviderError as error:
-            attempts.failure = error.kind
             cost = failed_spend(error, reservation.amount)
+            self._book_failure(error, sending, permit)
             raise
         except asyncio.CancelledError:
             cost = reservation.amount
+            lane.cut_off(permit)
             raise
         finally:
             self._ledger.settle(reservation, cost)
             attempts.spend += cost
         return reply
 
+    async def _permit(self, sending: _Sending) -> Permit:
+        """The leave for the next attempt; the call's place is given up while it waits in line."""
+        request, slot, lane = sending.request, sending.slot, sending.lane
+        permit, sending.attempts.permit = sending.attempts.permit, None
+        if permit is None:
+            bound = self.provider.bound(request)
+            permit = lane.take(request, bound)
+            if permit is None:
+                slot.leave()
+                permit = await lane.acquire(request, bound)
+        try:
+            await slot.reenter()
+            lane.check()
+        except BaseException:
+            lane.limiter.refund(permit)
+            raise
+        return permit
+
+    def _reservation(self, sending: _Sending) -> Reservation | None:
+        attempts = sending.attempts
+        reservation, attempts.reservation = attempts.reservation, None
+        return reservation or self._ledger.reserve(self.provider.bound(sending.request))
+
+    def _book_failure(self, error: ProviderError, sending: _Sending, permit: Permit) -> None:
+        sending.attempts.failure = error.kind
+        if error.kind is FailureKind.RATE_LIMITED:
+            sending.lane.refused(permit, sending.request, error, self._policy.max_wait_seconds)
+        else:
+            sending.attempts.counted += 1
+            sending.lane.failed(permit, sending.request, error)
+        if error.fatal and error.kind in WHOLE_PROVIDER:
+            self._halted = error
+            for lane in self._lanes.values():
+                lane.halt(error)
+        elif error.fatal and error.kind in _WHOLE_MODEL:
+            sending.lane.halt(error)
+
     async def _generate(self, request: Request) -> Reply:
         queued = self.provider.capabilities(request.model).queued
         try:
             async with asyncio.timeout(None if queued else self._policy.timeout_seconds):
                 return await self.provider.generate(request)
-        except ProviderError:
-            raise
+        except ProviderError as error:
+            raise self._within_patience(error, request) from error
         except TimeoutError as error:
             raise ProviderError(
                 f"{self.provider.name}/{request.model} did not answer within "
@@ -159,6 +246,27 @@ class Caller:
                 blame=Blame.HARNESS,
             ) from error
 
+    def _within_patience(self, error: ProviderError, request: Request) -> ProviderError:
+        """The error, made fatal if a rate limit lasts too long to be waited for."""
+        most = self._policy.max_wait_seconds
+        if error.kind is not FailureKind.RATE_LIMITED or (error.retry_after or 0.0) <= most:
+            return error
+        return ProviderError(
+            f"{self.provider.name}/{request.model} is rate limited for another "
+            f"{error.retry_after:.0f} s, and a run waits {most:.0f} s at most; `bestarm-agent "
+            f"resume` goes on with it when that is over ({error})",
+            kind=FailureKind.RATE_LIMITED,
+            fatal=True,
+            retry_after=error.retry_after,
+        )
+
+    def _exhausted(self, attempts: Attempts) -> bool:
+        elapsed = self._clock.now() - (attempts.began or 0.0)
+        return (
+            attempts.counted >= self._policy.max_attempts
+            or elapsed >= self._policy.max_elapsed_seconds
+        )
+
     def _worth_repeating(self, error: BaseException) -> bool:
         if not isinstance(error, ProviderError) or not error.transient:
             return False
@@ -166,16 +274,21 @@ class Caller:
 
     def _wait(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
-        asked = error.retry_after if isinstance(error, ProviderError) else None
-        return max(asked or 0.0, self._backoff(state))
+        if not isinstance(error, ProviderError):
+            return 0.0
+        if error.kind is FailureKind.RATE_LIMITED:
+            return 0.0  # it waits in the limiter's line, with everybody else
+        return max(error.retry_after or 0.0, self._backoff(state))
 
-    async def _pause(self, seconds: float, slot: Slot, attempts: Attempts) -> None:
-        slot.leave()
+    async def _pause(self, seconds: float, sending: _Sending) -> None:
+        sending.slot.leave()
+        if sending.attempts.failure is FailureKind.RATE_LIMITED:
+            return
         until = self._clock.now() + seconds
-        reason = f"backing off after: {attempts.failure}"
+        reason = f"backing off after: {sending.attempts.failure}"
         with self._board.waiting(self.provider.name, reason, until):
-            await self._clock.sleep(seconds)
-            await slot.reenter()
+            await sending.lane.sleep(seconds)
+            await sending.slot.reenter()
 
 
 def replied_spend(reply: Reply, *, pulls: int) -> Spend:

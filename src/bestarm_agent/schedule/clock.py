@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -38,3 +39,19 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Let ``seconds`` >= 0 pass."""
         await asyncio.sleep(seconds)
+
+
+async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event) -> None:
+    """Let ``seconds`` pass, which may be infinite, or less if ``event`` is set meanwhile."""
+    if seconds == math.inf:
+        await event.wait()
+        return
+    waits = {
+        asyncio.ensure_future(clock.sleep(seconds)),
+        asyncio.ensure_future(event.wait()),
+    }
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -20,8 +20,7 @@ class Gate:
     """
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"in_flight must be at least 1, got {capacity}")
+        _check(capacity)
         self.capacity = capacity
         self.inside = 0
         self._returning: deque[asyncio.Future[None]] = deque()
@@ -43,7 +42,7 @@ class Gate:
         turn = asyncio.get_running_loop().create_future()
         self._returning.append(turn)
         try:
-            await turn  # whoever leaves hands its place over, so `inside` stays right
+            await turn  # whoever sets it has counted this one as inside
         except asyncio.CancelledError:
             if not turn.cancelled():  # the place had been handed over already
                 self.leave()
@@ -51,12 +50,30 @@ class Gate:
 
     def leave(self) -> None:
         """Go out, and let the longest-waiting one in."""
-        while self._returning:
+        self.inside -= 1
+        self._let_in()
+
+    def resize(self, capacity: int) -> None:
+        """Change the capacity; whoever is inside beyond a smaller one stays until they leave.
+
+        Raises:
+            ValueError: ``capacity`` < 1.
+        """
+        _check(capacity)
+        self.capacity = capacity
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._returning and self.inside < self.capacity:
             turn = self._returning.popleft()
             if not turn.done():
                 turn.set_result(None)
-                return
-        self.inside -= 1
+                self.inside += 1
+
+
+def _check(capacity: int) -> None:
+    if capacity < 1:
+        raise ValueError(f"in_flight must be at least 1, got {capacity}")
 
 
 class Slot:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Calls of one provider that wait for the same reason.
+    """Calls of one provider or model that wait for the same reason.
 
     Attributes:
-        provider: the provider's name.
-        reason: "backing off after rate-limited", ...
-        count: how many calls wait.
+        provider: the provider's name, or "provider/model".
+        reason: "backing off after: overloaded", "rate limited until 12:03:10", ...
+        count: how many calls wait; 0 if calls are held back before they are even asked for.
         seconds: until the first of them goes on, >= 0.
     """
 
@@ -30,6 +30,11 @@ class WaitBoard:
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[str, str, float]] = {}
         self._next_id = 0
+        self._watched: list[Callable[[], Wait | None]] = []
+
+    def watch(self, source: Callable[[], Wait | None]) -> None:
+        """Ask ``source`` too whenever somebody wants to know."""
+        self._watched.append(source)
 
     @contextmanager
     def waiting(self, provider: str, reason: str, until: float) -> Iterator[None]:
@@ -47,8 +52,9 @@ class WaitBoard:
         groups: dict[tuple[str, str], list[float]] = {}
         for provider, reason, until in self._waiting.values():
             groups.setdefault((provider, reason), []).append(until)
-        waits = (
+        waits = [
             Wait(provider, reason, len(untils), max(0.0, min(untils) - now))
             for (provider, reason), untils in groups.items()
-        )
+        ]
+        waits += [wait for source in self._watched if (wait := source()) is not None]
         return tuple(sorted(waits, key=lambda wait: wait.seconds))

@@ -1,0 +1,188 @@
+"""One resource of a rate limit: what may be used in a minute, spread evenly over it.
+
+Providers count in different ways: a bucket that refills continuously, a minute that slides, a
+minute that starts by the provider's clock. A client that uses the allowance up at once and waits
+for the next minute sends everything in one herd, and one whose bucket holds a whole minute is
+turned away by the second kind. A quota keeps two rules, which together satisfy all three:
+
+1. In any 60 s plus ``SLACK`` at most the minute's allowance is used: a window that slides.
+2. Use is even: a bucket that holds ``BURST`` of the allowance and refills continuously.
+
+Rule 1 alone implies the other two kinds of servers: a fixed minute is one of the sliding ones, and
+what a refilling bucket of the same size lets through includes everything that rule 1 does. A server
+that also enforces the allowance by the second sees at most the burst too much, after a lull.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+MINUTE = 60.0
+# A call is counted when it arrives, not when it is sent; arrivals of one minute may have been sent
+# within this much more than a minute.
+SLACK = 0.6
+BURST = 0.01
+_TINY = 1e-6
+
+
+class Hold:
+    """An amount set aside in one quota for one call."""
+
+    __slots__ = ("_in_window", "_quota", "_since", "amount", "at", "sent")
+
+    def __init__(self, quota: Quota, amount: float, since: float) -> None:
+        self._quota = quota
+        self._since = since
+        self._in_window = False
+        self.amount = amount
+        self.at = 0.0
+        self.sent = False
+
+    def send(self, now: float) -> None:
+        """The call leaves: from now on its amount counts in the window."""
+        self.sent = self._in_window = True
+        self.at = now
+        self._quota.enter_window(self)
+
+    def settle(self, used: float) -> None:
+        """Replace what was set aside by what was used; the difference goes back, or is owed."""
+        self._quota.correct(used - self.amount, counted=self._in_window)
+        self._since += used - self.amount
+        self.amount = used
+
+    def refund(self) -> None:
+        """Give everything back: nothing was sent."""
+        self._quota.release(self)
+        self.amount = 0.0
+
+    def leave_window(self) -> None:
+        """The call was sent more than a minute ago."""
+        self._in_window = False
+
+    @property
+    def reserved_since(self) -> float:
+        """What was set aside for later calls, net of what went back."""
+        return self._quota.reserved - self._since
+
+
+class Quota:
+    """What may be used of one resource in a minute.
+
+    Args:
+        per_minute: the allowance, > 0.
+        now: the clock's seconds.
+
+    Example:
+        >>> quota = Quota(per_minute=6060, now=0.0)
+        >>> hold = quota.reserve(60.0)        # the burst of 1 % and a little
+        >>> quota.wait(10.0, now=0.0)         # 60.6 - 60 are left, 100 come in a second
+        0.094
+    """
+
+    def __init__(self, per_minute: float, now: float) -> None:
+        self.reserved = 0.0
+        self._unsent = 0.0
+        self._window: deque[Hold] = deque()
+        self._used = 0.0
+        self._at = now
+        self._level = math.inf
+        self.resize(per_minute)
+
+    def resize(self, per_minute: float) -> None:
+        """Change the allowance."""
+        self.per_minute = per_minute
+        self._rate = per_minute / (MINUTE + SLACK)
+        self._burst = max(1.0, BURST * per_minute)
+        self._level = min(self._level, self._burst)
+
+    def level(self, now: float) -> float:
+        """What is in the bucket; below 0 after a call that needed more than it holds."""
+        self._refill(now)
+        return self._level
+
+    def used(self, now: float) -> float:
+        """What was used in the last minute, as far as it is known."""
+        self._slide(now)
+        return self._used
+
+    def wait(self, need: float, now: float) -> float:
+        """Seconds until ``need`` may be set aside; 0 if it may be now, infinite if none can say.
+
+        A need above the bucket's size waits for a full bucket, one above the allowance for an empty
+        window; nothing is too large to be sent at all.
+        """
+        self._refill(now)
+        self._slide(now)
+        missing = min(need, self._burst) - self._level
+        for_bucket = missing / self._rate if missing > _TINY else 0.0
+        return round(max(for_bucket, self._wait_for_window(need, now)), 6)
+
+    def room(self, need: float, now: float) -> float:
+        """How many times ``need`` > 0 can be set aside now, >= 0."""
+        if self.wait(need, now) > 0:
+            return 0
+        by_bucket = (self._level - min(need, self._burst) + _TINY) // need
+        by_window = (self.per_minute - self._used - self._unsent - need + _TINY) // need
+        return 1 + max(0.0, min(by_bucket, by_window))
+
+    def reserve(self, need: float) -> Hold:
+        """Set ``need`` aside; the caller has looked at ``wait``."""
+        need = min(need, self.per_minute)
+        hold = Hold(self, need, self.reserved + need)
+        self._level -= need
+        self._unsent += need
+        self.reserved += need
+        return hold
+
+    def lower(self, remaining: float, since: Hold, now: float) -> None:
+        """Believe a server's word on what is left, where it is less than the books say.
+
+        The word may be as old as the call that it answers, so what was set aside for later calls is
+        taken off, less what has come back since.
+        """
+        uncounted = since.reserved_since - self._rate * (now - since.at)
+        self._refill(now)
+        self._level = min(self._level, remaining - max(0.0, uncounted))
+
+    def enter_window(self, hold: Hold) -> None:
+        """Count a call that leaves now."""
+        self._unsent -= hold.amount
+        self._used += hold.amount
+        self._window.append(hold)
+
+    def correct(self, difference: float, *, counted: bool) -> None:
+        """Book how much more was used than was set aside, in the window too if it ``counted``."""
+        self._level = min(self._burst, self._level - difference)
+        self.reserved += difference
+        if counted:
+            self._used += difference
+
+    def release(self, hold: Hold) -> None:
+        """Take back what was set aside for a call that was not sent."""
+        self._unsent -= hold.amount
+        self._level = min(self._burst, self._level + hold.amount)
+        self.reserved -= hold.amount
+
+    def _refill(self, now: float) -> None:
+        gained = self._rate * (now - self._at)
+        self._level = min(self._burst, self._level + gained)
+        self._at = now
+
+    def _slide(self, now: float) -> None:
+        while self._window and self._window[0].at <= now - MINUTE - SLACK:
+            oldest = self._window.popleft()
+            oldest.leave_window()
+            self._used -= oldest.amount
+        if not self._window:
+            self._used = 0.0  # no crumbs of rounding
+
+    def _wait_for_window(self, need: float, now: float) -> float:
+        over = self._used + self._unsent + min(need, self.per_minute) - self.per_minute
+        if over <= _TINY:
+            return 0.0
+        for hold in self._window:
+            over -= hold.amount
+            if over <= _TINY:
+                return hold.at + MINUTE + SLACK - now
+        return math.inf  # what is set aside must be sent, or given back, before anything else
