@@ -150,10 +150,10 @@ class Limiter:
             permit: its permit.
             used: what it used; None: nobody knows, so all that was set aside stays used.
         """
-        self._close(permit)
+        now = self._close(permit)
         if used is not None:
             for name, hold in permit.holds.items():
-                hold.settle(used[name])
+                hold.settle(used[name], now)
         if permit.era == self._era:
             self._doubtful = False
             self._pauses = 0
@@ -163,9 +163,9 @@ class Limiter:
         """Nothing was sent: everything goes back. Does nothing if the permit is closed already."""
         if permit.closed:
             return
-        self._close(permit)
+        now = self._close(permit)
         for hold in permit.holds.values():
-            hold.refund()
+            hold.refund(now)
         self._poke()
 
     def refuse(self, permit: Permit, retry_after: float | None, *, at_most: float) -> None:
@@ -179,10 +179,10 @@ class Limiter:
             retry_after: seconds that the provider asks for, or None.
             at_most: longest pause in seconds.
         """
-        self._close(permit)
+        now = self._close(permit)
         for name, hold in permit.holds.items():
             if name is not Resource.REQUESTS:
-                hold.settle(0.0)
+                hold.settle(0.0, now)
         news = permit.era == self._era
         if news:
             self._era += 1
@@ -191,7 +191,7 @@ class Limiter:
         if news or retry_after is not None:
             own = min(_FIRST_PAUSE * 2 ** (self._pauses - 1), _LONGEST_PAUSE)
             seconds = min(own if retry_after is None else retry_after, at_most)
-            self._paused_until = max(self._paused_until, self._clock.now() + seconds)
+            self._paused_until = max(self._paused_until, now + seconds)
         self._poke()
 
     def observe(self, permit: Permit, allowances: Sequence[Allowance]) -> None:
@@ -238,12 +238,14 @@ class Limiter:
             permit.probe = True
         return permit
 
-    def _close(self, permit: Permit) -> None:
+    def _close(self, permit: Permit) -> float:
+        """Close a permit; return the time."""
         if permit.closed:
             raise ValueError("this permit was settled or refunded before")
         permit.closed = True
         if permit is self._probe:
             self._probe = None
+        return self._clock.now()
 
     def _poke(self) -> None:
         if self._queue:

@@ -27,38 +27,42 @@ _TINY = 1e-6
 
 
 class Hold:
-    """An amount set aside in one quota for one call."""
+    """An amount set aside in one quota for one call.
 
-    __slots__ = ("_in_window", "_quota", "_since", "amount", "at", "sent")
+    Attributes:
+        amount: how much; what was used, once that is known.
+        at: when the call was sent.
+        sent: whether it was sent.
+        in_window: whether that was within the last minute.
+    """
+
+    __slots__ = ("_quota", "_since", "amount", "at", "in_window", "sent")
 
     def __init__(self, quota: Quota, amount: float, since: float) -> None:
         self._quota = quota
         self._since = since
-        self._in_window = False
         self.amount = amount
         self.at = 0.0
         self.sent = False
+        self.in_window = False
 
     def send(self, now: float) -> None:
         """The call leaves: from now on its amount counts in the window."""
-        self.sent = self._in_window = True
+        self.sent = self.in_window = True
         self.at = now
         self._quota.enter_window(self)
 
-    def settle(self, used: float) -> None:
+    def settle(self, used: float, now: float) -> None:
         """Replace what was set aside by what was used; the difference goes back, or is owed."""
-        self._quota.correct(used - self.amount, counted=self._in_window)
-        self._since += used - self.amount
+        difference = used - self.amount
+        self._quota.correct(self, difference, now)
+        self._since += difference
         self.amount = used
 
-    def refund(self) -> None:
+    def refund(self, now: float) -> None:
         """Give everything back: nothing was sent."""
-        self._quota.release(self)
+        self._quota.release(self, now)
         self.amount = 0.0
-
-    def leave_window(self) -> None:
-        """The call was sent more than a minute ago."""
-        self._in_window = False
 
     @property
     def reserved_since(self) -> float:
@@ -151,15 +155,18 @@ class Quota:
         self._used += hold.amount
         self._window.append(hold)
 
-    def correct(self, difference: float, *, counted: bool) -> None:
-        """Book how much more was used than was set aside, in the window too if it ``counted``."""
+    def correct(self, hold: Hold, difference: float, now: float) -> None:
+        """Book how much more a call used than was set aside for it."""
+        self._refill(now)
+        self._slide(now)
         self._level = min(self._burst, self._level - difference)
         self.reserved += difference
-        if counted:
+        if hold.in_window:
             self._used += difference
 
-    def release(self, hold: Hold) -> None:
+    def release(self, hold: Hold, now: float) -> None:
         """Take back what was set aside for a call that was not sent."""
+        self._refill(now)
         self._unsent -= hold.amount
         self._level = min(self._burst, self._level + hold.amount)
         self.reserved -= hold.amount
@@ -172,7 +179,7 @@ class Quota:
     def _slide(self, now: float) -> None:
         while self._window and self._window[0].at <= now - MINUTE - SLACK:
             oldest = self._window.popleft()
-            oldest.leave_window()
+            oldest.in_window = False
             self._used -= oldest.amount
         if not self._window:
             self._used = 0.0  # no crumbs of rounding
