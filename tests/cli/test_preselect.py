@@ -149,3 +149,17 @@ def test_a_router_that_is_not_there_is_named(
     done = invoke(capsys, "preselect", "choose", "-r", "nobody", "hello", folder=trained)
     assert done.code == 2
     assert "there is no router 'nobody' in this store" in done.err
+
+
+def test_candidates_are_added_to_a_router(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trained / "more.json").write_text('[{"name": "critic", "usd": 0.002}]')
+    done = invoke(capsys, "preselect", "add", "painter", "-c", "more.json", folder=trained)
+    assert (done.code, done.out) == (0, "router default, version 2: 5 candidates\n")
+    chosen = invoke(capsys, "preselect", "choose", "-k", "5", "a poem", folder=trained)
+    assert set(chosen.out.split()) == {"poet", "sums", "other", "painter", "critic"}
+    twice = invoke(capsys, "preselect", "add", "painter", folder=trained)
+    assert (twice.code, "two candidates are called 'painter'" in twice.err) == (2, True)
+    nobody = invoke(capsys, "preselect", "add", folder=trained)
+    assert (nobody.code, "name the candidates that join" in nobody.err) == (2, True)

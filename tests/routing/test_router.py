@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
+from bestarm_agent.routing.learner import quality_by_place
 from bestarm_agent.routing.records import Record
 from bestarm_agent.routing.router import Router
-from bestarm_agent.routing.settings import RoutedCandidate, RouterSettings
+from bestarm_agent.routing.settings import Arms, RoutedCandidate, RouterSettings
 from bestarm_agent.routing.snapshot import Snapshot, dump, load
 from bestarm_agent.store.memory import MemoryStore
 from bestarm_agent.store.sql import SqlStore
@@ -121,6 +122,83 @@ def test_what_says_nothing_is_not_learnt() -> None:
     run(main)
 
 
+def test_dollars_weigh_against_winners() -> None:
+    """The poet wins two times of three, and costs more than that is worth."""
+
+    async def main(cost_weight: float) -> list[str]:
+        priced = [RoutedCandidate("poet", 0.01), RoutedCandidate("sums", 0.001)]
+        settings = RouterSettings(cost_weight=cost_weight, collect=5)
+        async with Router.open("r", MemoryStore(), priced, settings) as router:
+            for i in range(90):
+                winner = "sums" if i % 3 == 0 else "poet"
+                router.learn(Record(poem(i), ("poet", "sums"), ranking=(winner,)))
+            return router.choose(poem(99), 1)
+
+    assert asyncio.run(main(0.0)) == ["poet"]
+    assert asyncio.run(main(100.0)) == ["sums"]  # .009 dollars outweigh a lead of a third
+
+
+def test_a_ranking_as_qualities() -> None:
+    shown = ("a", "b", "c", "d")
+    assert quality_by_place(Record("x", shown, ranking=("c",))) == {"a": 0, "b": 0, "c": 1, "d": 0}
+    whole = quality_by_place(Record("x", shown, ranking=("d", "b", "a", "c")))
+    assert whole == pytest.approx({"d": 1, "b": 2 / 3, "a": 1 / 3, "c": 0})
+    assert quality_by_place(Record("x", ("a", "b"), ranking=("b", "a"))) == {"a": 0, "b": 1}
+
+
+LATE = [RoutedCandidate("late", 0.002, family="new")]
+
+
+@pytest.mark.parametrize("arms", ["own", "shared", "both"])
+@pytest.mark.parametrize("rule", ["linucb", "cppl", "max-theta", "mm"])
+@pytest.mark.parametrize("n_before", [4, 60])
+def test_candidates_join_and_change_nothing_for_the_others(
+    rule: str, arms: Arms, n_before: int
+) -> None:
+    """Before features are made (after 10 records), and later."""
+
+    async def main() -> None:
+        settings = RouterSettings(rule=rule, arms=arms, collect=10, n_components=3)
+        store = MemoryStore()
+        async with (
+            Router.open("as it was", store, NAMES, settings) as one,
+            Router.open("joined", store, NAMES, settings) as other,
+        ):
+            for i in range(n_before):
+                one.learn(record(i))
+                other.learn(record(i))
+            other.add_candidates(LATE)
+            for i in range(n_before, 80):  # who was there goes on alike
+                one.learn(record(i))
+                other.learn(record(i))
+            there = [candidate.name for candidate in NAMES]
+            for i in range(20):
+                assert one.choose(poem(i), 3) == other.choose(poem(i), 3, among=there)
+        async with Router.open("joined", store) as again:
+            assert [candidate.name for candidate in again.candidates] == [*there, "late"]
+            assert again.choose(poem(1), 4) == other.choose(poem(1), 4)
+
+    run(main)
+
+
+def test_one_that_joins_is_tried_and_learnt() -> None:
+    async def main() -> None:
+        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+            for i in range(100):
+                router.learn(record(i))
+            router.add_candidates(LATE)
+            assert "late" in router.choose(poem(7), 2)  # nothing is known of it: worth a try
+            for i in range(0, 200, 2):  # it is the better poet
+                found = {"poet": 0.6, "late": 1.0}
+                router.learn(Record(poem(i), ("poet", "late"), scores=found))
+            assert router.choose(poem(999), 1) == ["late"]
+            assert router.choose("add 55 and 58", 1) == ["sums"]
+            with pytest.raises(ConfigError, match="two candidates are called 'late'"):
+                router.add_candidates(LATE)
+
+    run(main)
+
+
 def test_dollars_weigh_against_scores() -> None:
     """Both are right; the poet costs ten times as much."""
 
@@ -134,8 +212,6 @@ def test_dollars_weigh_against_scores() -> None:
             assert router.choose(poem(99), 1) == ["sums"]
             billed = Record("x", ("poet", "sums"), scores=found, usd={"poet": 0.0, "sums": 0.5})
             assert router.learn(billed)
-            with pytest.raises(ConfigError, match="give `scores`"):
-                router.learn(Record("x", ("poet", "sums"), ranking=("poet",)))
         with pytest.raises(ConfigError, match="price of 'other' is not known"):
             Router("r", NAMES, settings)
 

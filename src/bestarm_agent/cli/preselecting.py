@@ -62,6 +62,7 @@ def register(app: typer.Typer) -> None:
     )
     group.command()(train)
     group.command()(choose)
+    group.command()(add)
     group.command()(simulate)
     app.add_typer(group, name="preselect")
 
@@ -117,6 +118,32 @@ def choose(
     asked = _prompts() if prompt is None else iter([{"prompt": prompt}])
     lines = as_json or prompt is None
     asyncio.run(_choose(router, default_store(store), asked, k, lines))
+
+
+def add(
+    names: Annotated[list[str] | None, typer.Argument(help="Names of the candidates.")] = None,
+    candidates: Annotated[
+        Path | None,
+        typer.Option("--candidates", "-c", help="JSON: names, or name, usd, size, family."),
+    ] = None,
+    router: RouterOption = "default",
+    store: StoreOption = None,
+) -> None:
+    """Let candidates join a router; what it has learnt about the others stays."""
+    joining = tuple(RoutedCandidate(name) for name in names or ())
+    joining += () if candidates is None else _read_candidates(candidates)
+    if not joining:
+        raise ConfigError("name the candidates that join, or give them by --candidates FILE")
+    version, count = asyncio.run(_add(router, default_store(store), joining))
+    typer.echo(f"router {safe(router)}, version {version}: {count} candidates")
+
+
+async def _add(
+    name: str, where: str | Path, joining: tuple[RoutedCandidate, ...]
+) -> tuple[int, int]:
+    async with Router.open(name, where) as router:
+        router.add_candidates(joining)
+        return await router.save(), len(router.candidates)
 
 
 async def _train(job: Training, where: str | Path) -> dict[str, Any]:

@@ -97,11 +97,31 @@ class Preselector(ABC):
             ValueError: the state is another rule's or another problem's.
         """
         present = self._arrays()
-        missing = {"counts", *present} - set(state)
-        if missing:
-            raise ValueError(f"the state of {self.name} lacks {', '.join(sorted(missing))}")
+        self._check_complete(state)
         self.n_chosen, self.n_learnt = (int(count) for count in state["counts"])
         self._restore({key: np.array(state[key]) for key in present})
+
+    def take_over(self, state: Arrays, places: IntArray) -> None:
+        """Go on from a state of the same rule for fewer arms; nothing is known of the new ones.
+
+        Args:
+            state: what ``state`` gave out there. Its arms are the first of this problem's.
+            places: (d',) which of this problem's features each of the state's is.
+
+        Raises:
+            ValueError: the state is another rule's.
+        """
+        self._check_complete(state)
+        fresh = {key: array.copy() for key, array in self._arrays().items()}
+        self.restore({**state, **self._merged(fresh, state, places)})
+
+    def _merged(
+        self, fresh: dict[str, NDArray[Any]], state: Arrays, places: IntArray
+    ) -> dict[str, NDArray[Any]]:
+        """Put a smaller state's arrays, which are over features, into fresh ones."""
+        for key, array in fresh.items():
+            array[np.ix_(*[places] * array.ndim)] = state[key]
+        return fresh
 
     @abstractmethod
     def _index(self, contexts: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -118,6 +138,11 @@ class Preselector(ABC):
     @abstractmethod
     def _restore(self, arrays: Arrays) -> None:
         """Take over what ``_arrays`` gave out."""
+
+    def _check_complete(self, state: Arrays) -> None:
+        missing = {"counts", *self._arrays()} - set(state)
+        if missing:
+            raise ValueError(f"the state of {self.name} lacks {', '.join(sorted(missing))}")
 
     def _check_contexts(self, contexts: FloatArray) -> None:
         expected = (self.problem.n_arms, self.problem.n_features)

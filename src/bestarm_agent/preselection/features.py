@@ -109,7 +109,11 @@ class FeatureFilter:
 
 
 def arm_features(
-    numbers: FloatArray, families: tuple[str, ...], *, identity: bool = True
+    numbers: FloatArray,
+    families: tuple[str, ...],
+    *,
+    identity: bool = True,
+    n_first: int | None = None,
 ) -> FloatArray:
     """(n, q) features of arms from what is known of them.
 
@@ -119,23 +123,29 @@ def arm_features(
         families: n family names, "" where unknown; one 0/1 feature per family of two arms or more.
         identity: whether each arm also has a 0/1 feature of its own, so that it can differ from
             all others in whatever way; else a constant stands in.
+        n_first: scale and families are those of the first so many arms, so that arms which join
+            later leave their features as they are; features of their own come last. None: of all.
 
     Example:
         >>> arm_features(np.array([[1.0], [3.0]]), ("a", "a")).tolist()
         [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0]]
     """
     n = len(families)
+    first = n if n_first is None else n_first
     own = np.eye(n) if identity else np.ones((n, 1))
-    shared = sorted({name for name in families if name and families.count(name) > 1})
+    founders = families[:first]
+    shared = sorted({name for name in founders if name and founders.count(name) > 1})
     member = np.array([[float(name == other) for other in shared] for name in families])
-    return np.hstack([own, _scaled(numbers.reshape(n, -1)), member.reshape(n, -1)])
+    known = [_scaled(numbers.reshape(n, -1), first), member.reshape(n, -1)]
+    return np.hstack([own[:, :first], *known, own[:, first:]])
 
 
-def _scaled(numbers: FloatArray) -> FloatArray:
-    """Each column on [0, 1]; columns without two different values are left out."""
+def _scaled(numbers: FloatArray, n_first: int) -> FloatArray:
+    """Each column, the first rows on [0, 1]; columns that do not differ there are left out."""
     columns = []
     for column in numbers.T:
-        known = column[np.isfinite(column)]
+        first = column[:n_first]
+        known = first[np.isfinite(first)]
         if len(known) and np.ptp(known) > 0:
             filled = np.where(np.isfinite(column), column, known.mean())
             columns.append((filled - known.min()) / np.ptp(known))

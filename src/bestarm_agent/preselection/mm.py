@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.preselection.base import Arrays, Preselector
-from bestarm_agent.preselection.types import Feedback, FloatArray, PreselectionProblem
+from bestarm_agent.preselection.types import (
+    Feedback,
+    FloatArray,
+    IntArray,
+    PreselectionProblem,
+)
 
 
 class Mm(Preselector):
@@ -88,3 +93,13 @@ class Mm(Preselector):
         self.utilities, self._wins = arrays["utilities"], arrays["wins"]
         self._sets, self._counts = arrays["sets"].astype(np.float64), arrays["set_counts"]
         self._row = {row.tobytes(): i for i, row in enumerate(arrays["sets"])}
+
+    def _merged(
+        self, fresh: dict[str, NDArray[Any]], state: Arrays, places: IntArray
+    ) -> dict[str, NDArray[Any]]:
+        """Arrays are over arms here; the new ones have met nobody."""
+        n = len(state["utilities"])
+        sets = np.zeros((len(state["sets"]), self.problem.n_arms), dtype=np.uint8)
+        sets[:, :n] = state["sets"]
+        fresh["utilities"][:n], fresh["wins"][:n] = state["utilities"], state["wins"]
+        return {**fresh, "sets": sets, "set_counts": np.array(state["set_counts"])}

@@ -29,13 +29,19 @@ class Learner:
     Args:
         candidates: what the rows are.
         settings: how to learn.
+        n_first: how many of the candidates there were at first; None: all.
     """
 
-    def __init__(self, candidates: Sequence[RoutedCandidate], settings: RouterSettings) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[RoutedCandidate],
+        settings: RouterSettings,
+        n_first: int | None = None,
+    ) -> None:
         self._settings = settings
         self._row = {candidate.name: row for row, candidate in enumerate(candidates)}
         self._usd = {candidate.name: candidate.usd for candidate in candidates}
-        self._arms = candidate_features(candidates, settings)
+        self._arms = candidate_features(candidates, settings, n_first)
         self._encoder = PromptEncoder(settings)
         self._rule: Preselector | None = None
         self._early = KeyedRandom(settings.seed, "early choice")
@@ -93,6 +99,19 @@ class Learner:
         self._rule = self._new_rule()
         self._rule.restore(rule)
 
+    def take_over(self, other: Learner) -> None:
+        """Go on from what another learned about the first of these candidates."""
+        state = other.state()
+        if state is None:
+            return
+        rule, encoder = state
+        self._encoder.restore(encoder)
+        self._rule = self._new_rule()
+        width, before = self._arms.shape[1], other._arms.shape[1]  # columns keep their places
+        prompt_features = np.arange(self._encoder.n_features)
+        places = (prompt_features[:, None] * width + np.arange(before)).ravel()
+        self._rule.take_over(rule, places)
+
     def _new_rule(self) -> Preselector:
         settings = self._settings
         width = self._encoder.n_features * self._arms.shape[1]
@@ -104,15 +123,30 @@ class Learner:
 
     def _feedback(self, record: Record) -> Feedback | None:
         contexts = self._contexts((record.prompt, record.features))
-        if record.scores:
+        if record.scores or self._settings.cost_weight:
             rows = [self._row[name] for name in record.shown]
-            utility = np.array([self._utility(record, name) for name in record.shown])
+            quality = record.scores or quality_by_place(record)
+            utility = np.array(
+                [self._utility(record, name, quality[name]) for name in record.shown]
+            )
             return score_feedback(contexts, rows, utility, self._ties.at(self.n_learnt))
         rest = [name for name in record.shown if name not in record.ranking]
         order = np.array([self._row[name] for name in (*record.ranking, *rest)], dtype=np.intp)
         return Feedback(contexts, order, len(record.ranking))
 
-    def _utility(self, record: Record, name: str) -> float:
-        """Score minus what the call's dollars weigh."""
+    def _utility(self, record: Record, name: str, quality: float) -> float:
+        """Quality minus what the call's dollars weigh."""
         usd = record.usd.get(name, self._usd[name])
-        return record.scores[name] - self._settings.cost_weight * (usd or 0.0)
+        return quality - self._settings.cost_weight * (usd or 0.0)
+
+
+def quality_by_place(record: Record) -> dict[str, float]:
+    """What a ranking says as numbers in [0, 1]: 1 for the first, 0 for the last and the unranked.
+
+    Example:
+        >>> quality_by_place(Record("x", ("a", "b", "c"), ranking=("c", "a")))
+        {'a': 0.5, 'b': 0.0, 'c': 1.0}
+    """
+    steps = min(len(record.ranking), len(record.shown) - 1)
+    place = {name: j for j, name in enumerate(record.ranking)}
+    return {name: 1.0 - place.get(name, steps) / steps for name in record.shown}

@@ -56,7 +56,11 @@ class Router:
     """
 
     def __init__(
-        self, name: str, candidates: Sequence[RoutedCandidate], settings: RouterSettings
+        self,
+        name: str,
+        candidates: Sequence[RoutedCandidate],
+        settings: RouterSettings,
+        n_first: int | None = None,
     ) -> None:
         check_candidates(candidates, settings)
         self.name = name
@@ -64,8 +68,9 @@ class Router:
         self.settings = settings
         self.version = 0
         self._store: RunStore | None = None
+        self._n_first = len(candidates) if n_first is None else n_first
         self._row = {candidate.name: i for i, candidate in enumerate(candidates)}
-        self._learner = Learner(candidates, settings)
+        self._learner = Learner(candidates, settings, self._n_first)
         self._waiting: list[Record] = []
         self._changed = False
 
@@ -136,7 +141,8 @@ class Router:
     def _from_snapshot(cls, name: str, snapshot: Snapshot) -> Router:
         facts = snapshot.facts
         settings = RouterSettings(**facts["settings"])
-        router = cls(name, parse_candidates(facts["candidates"]), settings)
+        candidates = parse_candidates(facts["candidates"])
+        router = cls(name, candidates, settings, facts.get("n_first", len(candidates)))
         router._waiting = [parse_record(row, f"router {name!r}") for row in facts["waiting"]]
         if snapshot.encoder is not None and snapshot.rule is not None:
             router._learner.restore(snapshot.rule, snapshot.encoder)
@@ -198,8 +204,7 @@ class Router:
             say nothing about who is better.
 
         Raises:
-            ConfigError: it names an unknown candidate, lacks features, or lacks scores that
-                ``cost_weight`` could be set against.
+            ConfigError: it names an unknown candidate, or lacks features.
         """
         self._check(record)
         if len(record.shown) < 2 or not (record.scores or record.ranking):
@@ -233,6 +238,24 @@ class Router:
         for record in waiting:
             self._learner.learn(record)
 
+    def add_candidates(self, candidates: Sequence[RoutedCandidate]) -> None:
+        """Let candidates join; what was learnt about the others stays.
+
+        Nothing is known of a new one but what its price, size and family share with the others, so
+        rules that explore run it often at first. ``cppl``, ``max-theta`` and ``epsilon-greedy``
+        take ever smaller steps and learn about a late one slowly.
+
+        Raises:
+            ConfigError: a name is there already, or a price is missing that ``cost_weight`` needs.
+        """
+        grown = (*self.candidates, *candidates)
+        check_candidates(grown, self.settings)
+        learner = Learner(grown, self.settings, self._n_first)
+        learner.take_over(self._learner)
+        self.candidates, self._learner = grown, learner
+        self._row = {candidate.name: i for i, candidate in enumerate(grown)}
+        self._changed = True
+
     async def save(self) -> int:
         """Store what was learnt since the last time, durably; return the version.
 
@@ -250,16 +273,12 @@ class Router:
     def _snapshot(self) -> Snapshot:
         waiting = [record.as_json() for record in self._waiting]
         facts: dict[str, Any] = {**as_json(self.settings, self.candidates), "waiting": waiting}
+        facts["n_first"] = self._n_first
         return Snapshot(facts, *(self._learner.state() or ()))
 
     def _check(self, record: Record) -> None:
         self._learner.check((record.prompt, record.features))
         self._mask(record.shown)
-        if self.settings.cost_weight and record.ranking:
-            raise ConfigError(
-                "cost_weight weighs scores against dollars, and a winner or a ranking has none: "
-                "give `scores`, or let whoever ranks look at the cost"
-            )
 
     def _mask(self, names: Iterable[str]) -> BoolArray:
         mask = np.zeros(len(self.candidates), dtype=np.bool_)

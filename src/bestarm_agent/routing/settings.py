@@ -61,6 +61,8 @@ class RouterSettings:
             price, size and family alone, "both" learns both.
         collect: prompts after which features are made; until then choices are random.
         cost_weight: quality that one dollar outweighs: utility is score - cost_weight * dollars.
+            Where only a winner or a ranking is known, the winner's quality is 1, that of the last
+            0, and of those between evenly spaced by place.
         seed: of all random choices.
     """
 
@@ -148,16 +150,23 @@ def check_candidates(candidates: Sequence[RoutedCandidate], settings: RouterSett
 
 
 def candidate_features(
-    candidates: Sequence[RoutedCandidate], settings: RouterSettings
+    candidates: Sequence[RoutedCandidate], settings: RouterSettings, n_first: int | None = None
 ) -> FloatArray:
-    """(n, q) features of the candidates, from what is known of them."""
+    """(n, q) features of the candidates, from what is known of them.
+
+    Args:
+        candidates: all of them.
+        settings: say how candidates share what is learnt.
+        n_first: how many the router was made with; those that joined later change none of their
+            features. None: all.
+    """
     families = tuple(candidate.family for candidate in candidates)
     own = settings.arms != "shared"
     if settings.arms == "own":
         return arm_features(np.zeros((len(families), 0)), ("",) * len(families))
     # prices and sizes span orders of magnitude: their logarithms are compared
     numbers = np.array([[_log(c.usd), _log(c.size)] for c in candidates])
-    return arm_features(numbers, families, identity=own)
+    return arm_features(numbers, families, identity=own, n_first=n_first)
 
 
 def parse_candidates(rows: Any) -> tuple[RoutedCandidate, ...]:  # noqa: ANN401 - outside text

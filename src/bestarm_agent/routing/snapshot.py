@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.errors import StoreError, StoreVersionError
 
-FORMAT = 1
+FORMAT = 2  # 1 had no candidates that joined later; it is read too
 
 Arrays = Mapping[str, NDArray[Any]]
 
