@@ -10,10 +10,10 @@ from bestarm_agent.config.rates import rate_limits
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.judges.base import JudgeModel
-from bestarm_agent.providers.base import Capabilities, Provider
-from bestarm_agent.providers.entry import ProviderEntry
+from bestarm_agent.providers.base import Capabilities, KnowsModels, Provider
+from bestarm_agent.providers.entry import ProviderEntry, divided, layered
 from bestarm_agent.providers.program_task import CallsModels
-from bestarm_agent.providers.registry import create_provider
+from bestarm_agent.providers.registry import create_provider, takes_facts
 from bestarm_agent.schedule.lane import LaneRules
 
 
@@ -35,11 +35,12 @@ class Fleet:
         self._catalog = catalog
         self._by_options: dict[str, Provider] = {}
         self._by_model: dict[tuple[str, str], Provider] = {}
+        self._declared: dict[tuple[int, str], Mapping[str, Json]] = {}
         self._unconnected: list[Provider] = []
         for name in {*config.limits.providers, *(m.split("/")[0] for m in config.limits.models)}:
             catalog.get("providers", name)  # a limit of a misspelt provider would not be kept
         for (provider, model), options in config.model_options().items():
-            self._by_model[provider, model] = self._provider(provider, options)
+            self._by_model[provider, model] = self._provider(provider, model, options)
         self._connect()
 
     def of(self, provider: str, model: str, options: Mapping[str, Json] | None = None) -> Provider:
@@ -54,11 +55,11 @@ class Fleet:
             ConfigError: there is no such provider.
         """
         if options:
-            found = self._provider(provider, options)
+            found = self._provider(provider, model, options)
             self._connect()
             return found
         if (provider, model) not in self._by_model:
-            self._by_model[provider, model] = self._provider(provider, {})
+            self._by_model[provider, model] = self._provider(provider, model, {})
             self._connect()
         return self._by_model[provider, model]
 
@@ -112,14 +113,32 @@ class Fleet:
     def _entry(self, name: str) -> ProviderEntry:
         return self._catalog.get("providers", name).parse(ProviderEntry)
 
-    def _provider(self, name: str, options: Mapping[str, Json]) -> Provider:
+    def _provider(self, name: str, model: str, options: Mapping[str, Json]) -> Provider:
+        """The provider of these options; what they say of the model alone is left to it."""
         entry = self._entry(name)
-        merged = {**entry.options, **self._config.providers.get(name, {}), **options}
-        key = canonical([name, merged])
+        study = self._config.providers.get(name, {})
+        if not takes_facts(entry.adapter):
+            return self._made(name, entry.adapter, {**entry.options, **study, **options})
+        facts, shared = divided(options)
+        merged = {**entry.options, **study, **shared, "models": layered(entry, study)}
+        provider = self._made(name, entry.adapter, merged)
+        declared = self._declared.setdefault((id(provider), model), facts)
+        if declared != facts:  # one model in two ways: as a candidate and as a judge, say
+            provider = self._made(name, entry.adapter, merged, apart=facts)
+        if facts and isinstance(provider, KnowsModels):
+            provider.declare(model, facts)
+        return provider
+
+    def _made(
+        self,
+        name: str,
+        adapter: str,
+        options: Mapping[str, Json],
+        apart: Mapping[str, Json] | None = None,
+    ) -> Provider:
+        key = canonical([name, options, apart])
         if key not in self._by_options:
-            self._by_options[key] = create_provider(
-                name, merged, self._base_dir, adapter=entry.adapter
-            )
+            self._by_options[key] = create_provider(name, options, self._base_dir, adapter=adapter)
             self._unconnected.append(self._by_options[key])
         return self._by_options[key]
 

@@ -26,3 +26,4 @@ from tests.fake_api.limits import Rates as Rates
 from tests.fake_api.server import FakeApi as FakeApi
 from tests.fake_api.server import FakeModel as FakeModel
 from tests.fake_api.server import Received as Received
+from tests.fake_api.threads import in_thread as in_thread

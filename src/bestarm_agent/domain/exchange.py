@@ -125,4 +125,7 @@ class Reply:
     request_id: str | None = None
     score: float | None = None
     logprobs: tuple[Position, ...] = ()
+    sent: Mapping[str, Json] = field(default_factory=dict)
+    service_tier: str | None = None
+    notices: tuple[str, ...] = ()
     calls: int = 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from bestarm_agent.domain.allowance import Allowance
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Spend
 
@@ -115,4 +117,13 @@ class Provider(Protocol):
         Raises:
             ProviderError: the call failed. Cancellation is never swallowed.
         """
+        ...
+
+
+@runtime_checkable
+class KnowsModels(Protocol):
+    """A provider that is told facts about single models, beside its own options."""
+
+    def declare(self, model: str, facts: Mapping[str, Json]) -> None:
+        """Take what a study says of one model; raises ConfigError."""
         ...

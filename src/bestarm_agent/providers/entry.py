@@ -2,9 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal, Self
+
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from bestarm_agent.config.rates import ProviderRateSpec
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.providers.prices import PriceOverride
+
+
+class ModelFacts(BaseModel):
+    """What is known of one model behind an API; None leaves it to the layer below.
+
+    Attributes:
+        params: names of all sampling parameters that it takes.
+        without: names of those that it lacks, of all that its API knows.
+        context: tokens that prompt and answer may have together.
+        price: its price, where the table knows none or a wrong one.
+        logprobs: whether it tells the probabilities of its tokens.
+        response_schema: whether answers are made to follow a JSON schema.
+        max_tokens_field: the name under which chat completions take the longest answer.
+        default_max_tokens: longest answer of requests that name none, >= 1: without it a call's
+            cost had no bound. Reasoning counts.
+        text: how plain prompts are sent: as one message of the user, or for completion.
+        api: the API of OpenAI that chat messages are sent to.
+        legacy_sampling: whether temperature, top_p and top_k are sent, under the API version of
+            Anthropic that still takes them.
+        extra_body: further fields of the request, sent as they are.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    params: tuple[str, ...] | None = None
+    without: tuple[str, ...] | None = None
+    context: int | None = Field(None, ge=1)
+    price: PriceOverride | None = None
+    logprobs: bool | None = None
+    response_schema: bool | None = None
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None
+    default_max_tokens: int | None = Field(None, ge=1)
+    text: Literal["chat", "completions"] | None = None
+    api: Literal["chat", "responses"] | None = None
+    legacy_sampling: bool | None = None
+    extra_body: dict[str, JsonValue] | None = None
+
+    def under(self, other: ModelFacts) -> Self:
+        """Return these facts, with those of ``other`` in their place where it has any."""
+        own = {name: getattr(other, name) for name in ModelFacts.model_fields}
+        return self.model_copy(update={k: v for k, v in own.items() if v is not None})
+
+
+FACTS = frozenset(ModelFacts.model_fields)
+
+
+def divided(options: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return the facts about a model among a provider's options, and the other options."""
+    facts = {name: value for name, value in options.items() if name in FACTS}
+    return facts, {name: value for name, value in options.items() if name not in FACTS}
 
 
 class ProviderEntry(BaseModel):
@@ -17,6 +72,8 @@ class ProviderEntry(BaseModel):
         in_flight: calls under way at once; None leaves it to the provider.
         limits: rate limits of each model, where neither the study nor the provider says others.
         options: options of the adapter; a study's own come before them.
+        models: what is known of models, by patterns of their names (``claude-3-*``), the first that
+            matches; for adapters that take such facts.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -27,3 +84,20 @@ class ProviderEntry(BaseModel):
     in_flight: int | None = Field(None, ge=1)
     limits: ProviderRateSpec = Field(default_factory=ProviderRateSpec)
     options: dict[str, JsonValue] = Field(default_factory=dict)
+    models: dict[str, ModelFacts] = Field(default_factory=dict)
+
+
+def layered(entry: ProviderEntry, study: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the facts of a catalogue entry by pattern, with what a study says over them.
+
+    Args:
+        entry: the entry.
+        study: the study's options for the provider; its own patterns come first.
+    """
+    over, others = divided(study)
+    own = others.get("models")
+    known: dict[str, Json] = {
+        pattern: {**facts.model_dump(mode="json", exclude_none=True), **over}
+        for pattern, facts in entry.models.items()
+    }
+    return {**own, **known} if isinstance(own, Mapping) else known

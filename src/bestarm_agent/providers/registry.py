@@ -13,11 +13,15 @@ from bestarm_agent.providers.base import Provider
 
 # adapter -> (module, factory)
 _ADAPTERS: Mapping[str, tuple[str, str]] = {
+    "anthropic": ("bestarm_agent.providers.anthropic", "create"),
     "command": ("bestarm_agent.providers.command", "create"),
     "hf": ("bestarm_agent.providers.hf", "create"),
+    "openai": ("bestarm_agent.providers.openai", "create"),
     "python": ("bestarm_agent.providers.python", "create"),
     "replay": ("bestarm_agent.providers.replay", "create"),
 }
+# adapters whose providers are told facts about single models (``base.KnowsModels``)
+_TAKE_FACTS = frozenset({"anthropic", "openai"})
 
 
 class Factory(Protocol):
@@ -31,6 +35,11 @@ class Factory(Protocol):
 def adapter_names() -> tuple[str, ...]:
     """Names of all adapters."""
     return tuple(_ADAPTERS)
+
+
+def takes_facts(adapter: str) -> bool:
+    """Whether an adapter's options may hold facts about single models."""
+    return adapter in _TAKE_FACTS
 
 
 def create_provider(
