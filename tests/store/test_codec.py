@@ -47,10 +47,9 @@ st.register_type_strategy(float, finite)
 st.register_type_strategy(
     PromptTemplate, st.builds(PromptTemplate, name=st.text(), text=st.text(), messages=st.just(()))
 )
-st.register_type_strategy(
-    Candidate,
-    st.builds(Candidate, params=st.dictionaries(names, json_values, max_size=3)),
-)
+objects = st.dictionaries(names, json_values, max_size=3)
+st.register_type_strategy(Candidate, st.builds(Candidate, params=objects))
+REPLIES = st.builds(Reply, sent=objects)
 st.register_type_strategy(Started, st.builds(Started, config=json_values, base=st.just("..")))
 EVENTS = st.one_of([st.from_type(cls) for cls in get_args(Event)])
 
@@ -64,7 +63,7 @@ def test_every_event_comes_back_equal(event: Event) -> None:
 
 
 @settings(derandomize=True, deadline=None)
-@given(st.from_type(Reply))
+@given(REPLIES)
 def test_every_reply_comes_back_equal(value: Reply) -> None:
     assert load_reply(dump_reply(value)) == value
 
