@@ -107,7 +107,8 @@ def test_the_format_is_what_stored_runs_hold() -> None:
     assert dump_reply(reply()) == (
         '{"text":"46","finish":"length","usage":{"input":9,"cached":0,"cache_write":0,"output":3,'
         '"reasoning":0},"usd_nanos":1500,"seconds":0.5,"gpu_seconds":0.125,"model":"model-0-2026",'
-        '"request_id":"req-1","score":0.5,"logprobs":[],"calls":1}'
+        '"request_id":"req-1","score":0.5,"logprobs":[],"sent":{},'
+        '"service_tier":null,"notices":[],"calls":1}'
     )
     with_logprobs = Reply("m", logprobs=(Position(Token("m", -0.5), (Token("M", -1.0),)),))
     assert dump_reply(with_logprobs).endswith(
