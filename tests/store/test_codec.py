@@ -111,10 +111,10 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '"service_tier":null,"notices":[],"calls":1}'
     )
     with_logprobs = Reply("m", logprobs=(Position(Token("m", -0.5), (Token("M", -1.0),)),))
-    assert dump_reply(with_logprobs).endswith(
+    assert (
         '"logprobs":[{"chosen":{"text":"m","logprob":-0.5},'
-        '"alternatives":[{"text":"M","logprob":-1.0}]}],"calls":1}'
-    )
+        '"alternatives":[{"text":"M","logprob":-1.0}]}],'
+    ) in dump_reply(with_logprobs)
 
 
 def test_a_field_with_a_default_may_be_absent() -> None:
