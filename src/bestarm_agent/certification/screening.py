@@ -1,8 +1,8 @@
 """One candidate's test in both directions, with its history.
 
 Forward: "the risk is above the target" is to be refuted; then the candidate is certified. Backward:
-the same test of 1 - loss against 1 - target; when it is convinced, the risk is at least the target
-and more labels would be wasted. Stopping for that reason (or any other) never costs validity.
+the same test of 1 - loss against 1 - target; when it is convinced, the risk is above the target and
+more labels would be wasted. Stopping for that reason (or any other) never costs validity.
 """
 
 from __future__ import annotations
@@ -17,13 +17,20 @@ from bestarm_agent.certification.labelling import ResidualChances
 from bestarm_agent.certification.pool import LabelAsk, PoolTest
 from bestarm_agent.certification.priors import FloatArray
 
+_HAIR = 1.0 - 1e-6
+
 
 class Verdict(StrEnum):
     """What the labels so far say about one candidate."""
 
     CERTIFIED = "certified"  # the risk is at most the target
-    REFUTED = "refuted"  # it is at least the target, with the same error probability
+    REFUTED = "refuted"  # it is above the target, with the same error probability
     UNDECIDED = "undecided"
+
+
+def _above(goal: Goal) -> Goal:
+    """The goal of the backward test; by a hair stricter, since a risk of the target is good."""
+    return Goal((1.0 - goal.risk) * _HAIR, goal.delta)
 
 
 class Screen:
@@ -71,7 +78,7 @@ class DrawScreen(Screen):
 
     def __init__(self, goal: Goal, method: Method | None = None, n_autoevaluators: int = 1) -> None:
         self._forward = RiskTest(goal, method, n_autoevaluators)
-        self._backward = RiskTest(Goal(1.0 - goal.risk, goal.delta), method, n_autoevaluators)
+        self._backward = RiskTest(_above(goal), method, n_autoevaluators)
         super().__init__(self._forward, self._backward)
 
     @property
@@ -113,7 +120,7 @@ class PoolScreen(Screen):
         choose: bool = False,
     ) -> None:
         self._forward = PoolTest(goal, guesses, method)
-        self._backward = PoolTest(Goal(1.0 - goal.risk, goal.delta), 1.0 - guesses, method)
+        self._backward = PoolTest(_above(goal), 1.0 - guesses, method)
         super().__init__(self._forward, self._backward)
         self._chances = ResidualChances(guesses) if choose else None
         self._examples: list[int] = []
@@ -130,10 +137,23 @@ class PoolScreen(Screen):
 
     def ask(self, rng: np.random.Generator) -> LabelAsk:
         """Draw the next example to label; raises ValueError if none is left."""
-        chances = self._chances.of(self._forward.left) if self._chances else None
+        left = self._forward.left
+        chances = self._chances.of(left) if self._chances and len(left) else None
         ask = self._forward.ask(rng, chances)
         self._backward.adopt(ask, chances)
         self._examples.append(ask.example)
+        return ask
+
+    def take(self, example: int) -> LabelAsk:
+        """Label this example next: the next one of a uniformly random order of the pool.
+
+        Raises:
+            ValueError: it was asked for before.
+        """
+        ask = LabelAsk(len(self._examples), example, 1.0 / max(1, self.n_left))
+        self._forward.adopt(ask)
+        self._backward.adopt(ask)
+        self._examples.append(example)
         return ask
 
     def tell(self, seq: int, loss: float | None) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from bestarm_agent import __version__
-from bestarm_agent.cli import inspecting, preparing, preselecting, selecting, simulate
+from bestarm_agent.cli import certifying, inspecting, preparing, preselecting, selecting, simulate
 from bestarm_agent.cli.loading_runs import open_run
 from bestarm_agent.errors import BestarmError, ConfigError
 from bestarm_agent.wording import safe_lines
@@ -46,6 +46,7 @@ selecting.register(app)
 inspecting.register(app)
 simulate.register(app, open_run=open_run)
 preselecting.register(app)
+certifying.register(app)
 
 
 def main() -> None:

@@ -142,13 +142,16 @@ def plot_band(
     axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def finish(figure: Figure, labels: Sequence[str], path: Path) -> None:
+def finish(
+    figure: Figure, labels: Sequence[str], path: Path, *, columns: int | None = None
+) -> None:
     """Add the legend below all panels and write the file."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], **style_of(i), label=label) for i, label in enumerate(labels)]
-    columns = min(len(labels), max(2, int(figure.get_figwidth() / 1.4)))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
+    usual = min(len(labels), max(2, int(figure.get_figwidth() / 1.4)))
+    n_columns = usual if columns is None else columns
+    figure.legend(handles=handles, loc="outside lower center", ncols=n_columns, frameon=False)
     date = {"Date": None} if path.suffix == ".svg" else {}
     figure.savefig(path, dpi=200, metadata=date)
     if path.suffix == ".svg":

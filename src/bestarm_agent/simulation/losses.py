@@ -1,0 +1,138 @@
+"""Tables of losses to certify from: what they hold and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bestarm_agent.errors import ConfigError, nearest
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+_NAMES = ("candidates", "methods", "names")
+
+
+@dataclass(frozen=True, slots=True)
+class LossTable:
+    """Losses of K candidates on N examples, true ones where there is a label, guessed ones.
+
+    Attributes:
+        losses: (K, N) true losses in [0, 1]; NaN where an example has no label.
+        guesses: (A, K, N) what the autoevaluators take the losses for, in [0, 1].
+        names: K names for people.
+        columns: (K,) numbers to put the candidates in order by, such as "cost".
+        source: where it came from.
+    """
+
+    losses: FloatArray
+    guesses: FloatArray
+    names: tuple[str, ...]
+    columns: Mapping[str, FloatArray]
+    source: str
+
+    @property
+    def labelled(self) -> NDArray[np.intp]:
+        """Indices of the examples for which every candidate has a true loss."""
+        return np.flatnonzero(~np.isnan(self.losses).any(axis=0))
+
+    def order(self, by: str) -> list[int]:
+        """Candidates from the largest to the smallest value of a column; "given": as they come.
+
+        Raises:
+            ConfigError: there is no such column.
+        """
+        if by == "given":
+            return list(range(len(self.names)))
+        if by not in self.columns:
+            raise ConfigError(
+                f"{self.source} holds no array {by!r} of one number per candidate to order them "
+                f"by; {nearest(by, [*self.columns, 'given'])}"
+            )
+        return [int(i) for i in np.argsort(-self.columns[by], kind="stable")]
+
+
+def load_losses(
+    path: Path, *, losses: str = "losses", guesses: Sequence[str] | None = None
+) -> LossTable:
+    """Read a table of losses.
+
+    Args:
+        path: an ``.npz`` file.
+        losses: name of the (K, N) array of true losses.
+        guesses: names of (K, N) arrays of guessed losses; None: "guesses", if it is there, of shape
+            (K, N) or (A, K, N).
+
+    Raises:
+        ConfigError: the file or an array is missing, or its shape or values are wrong.
+    """
+    if not path.is_file():
+        raise ConfigError(f"there is no file {str(path)!r}; check the name")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"{path} is no .npz file of plain arrays: {error}") from error
+    table = _matrix(arrays, losses, path, labelled_only=True)
+    if guesses is None:
+        guesses = ["guesses"] if "guesses" in arrays else []
+    found = [_guess(arrays, name, path, table.shape) for name in guesses]
+    return LossTable(
+        losses=table,
+        guesses=np.concatenate(found) if found else np.zeros((0, *table.shape)),
+        names=_row_names(arrays, len(table)),
+        columns=_columns(arrays, table),
+        source=path.name,
+    )
+
+
+def _matrix(
+    arrays: Mapping[str, NDArray[np.generic]], name: str, path: Path, *, labelled_only: bool = False
+) -> FloatArray:
+    if name not in arrays:
+        shaped = [key for key, array in arrays.items() if array.ndim in (2, 3)]
+        raise ConfigError(f"{path} holds no array {name!r}; {nearest(name, shaped)}")
+    if arrays[name].dtype.kind not in "fiub":
+        raise ConfigError(f"{path}: {name!r} must hold numbers, got {arrays[name].dtype}")
+    matrix: FloatArray = np.asarray(arrays[name], dtype=np.float64)
+    wrong = (matrix < 0) | (matrix > 1) | (np.isnan(matrix) & (not labelled_only))
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ConfigError(
+            f"{path}: {name!r} must hold losses in [0, 1], 0 is best, got {matrix[at]:g} at {at}"
+        )
+    if labelled_only and (matrix.ndim != 2 or 0 in matrix.shape):
+        raise ConfigError(
+            f"{path}: {name!r} must be candidates x examples, both at least 1, got {matrix.shape}"
+        )
+    return matrix
+
+
+def _guess(
+    arrays: Mapping[str, NDArray[np.generic]], name: str, path: Path, shape: tuple[int, ...]
+) -> FloatArray:
+    matrix = _matrix(arrays, name, path)
+    if matrix.shape[-2:] != shape or matrix.ndim not in (2, 3):
+        raise ConfigError(
+            f"{path}: {name!r} has shape {matrix.shape}, but the true losses have {shape}"
+        )
+    return matrix.reshape(-1, *shape)
+
+
+def _row_names(arrays: Mapping[str, NDArray[np.generic]], n_rows: int) -> tuple[str, ...]:
+    for key in _NAMES:
+        if key in arrays and arrays[key].shape == (n_rows,):
+            return tuple(str(name) for name in arrays[key])
+    return tuple(f"row {i}" for i in range(n_rows))
+
+
+def _columns(arrays: Mapping[str, NDArray[np.generic]], table: FloatArray) -> dict[str, FloatArray]:
+    return {
+        name: np.asarray(array, dtype=np.float64)
+        for name, array in arrays.items()
+        if array.shape == table.shape[:1] and array.dtype.kind in "fiu"
+    }
