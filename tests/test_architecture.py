@@ -23,6 +23,7 @@ ADAPTERS = DOMAIN | {
     "datasets",
     "features",
     "catalog",
+    "functions",
 }
 SCHEDULE = DOMAIN | {"providers"}
 APP = ADAPTERS | {"store", "schedule", "simulation", "app", "report", "_version"}
@@ -34,8 +35,10 @@ ALLOWED = {
     "domain": DOMAIN,
     "config": DOMAIN,
     "catalog": DOMAIN | {"config"},
-    "providers": DOMAIN | {"config"},
-    "judges": DOMAIN | {"config", "catalog", "prompts"},  # a judge that asks a model has a prompt
+    "functions": DOMAIN,
+    "providers": DOMAIN | {"config", "functions"},
+    "judges": DOMAIN
+    | {"config", "catalog", "functions", "prompts"},  # a judge that asks a model has a prompt
     "prompts": DOMAIN | {"config", "catalog"},
     "datasets": DOMAIN | {"config"},
     "features": ALGORITHMS,

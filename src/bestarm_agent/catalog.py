@@ -68,6 +68,9 @@ class Catalog:
             first; None if there is none.
         extra_dirs: further catalogue folders, searched next, in this order.
 
+    Attributes:
+        user_dir: folder of the study, or None.
+
     Raises:
         ConfigError: an extra folder does not exist or holds no kind of entry.
 
@@ -79,6 +82,7 @@ class Catalog:
     def __init__(self, user_dir: Path | None = None, extra_dirs: Sequence[Path] = ()) -> None:
         for folder in extra_dirs:
             _check_folder(folder)
+        self.user_dir = user_dir
         user_dirs = () if user_dir is None else (user_dir,)
         self._folders = (*user_dirs, *extra_dirs, _shipped_folder())
 

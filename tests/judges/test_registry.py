@@ -17,7 +17,7 @@ from bestarm_agent.judges.registry import _ADAPTERS, create_judge
 ScoreNow = Callable[[Judge, Example, Reply], Score]
 
 ASKING = ("criteria", "pairwise", "reference-graded", "rubric")
-REQUIRED = {"regex": {"pattern"}, "ensemble": {"members"}}
+REQUIRED = {"regex": {"pattern"}, "ensemble": {"members"}, "python": {"function"}}
 
 
 @pytest.fixture
@@ -83,24 +83,32 @@ def test_digests_stay_the_same_between_versions() -> None:
     catalog = Catalog()
     needed: dict[str, dict[str, Json]] = {
         "regex": {"pattern": "a"},
+        "json-schema": {"json_schema": {"type": "object"}},
         "ensemble": {"members": [{"name": "exact"}, {"name": "numeric"}]},
         **{name: {"model": "openai/m"} for name in ASKING},
     }
     assert {
         name: create_judge(name, needed.get(name, {}), catalog).digest
         for name in catalog.names("judges")
+        if name != "python"  # whose digest is that of the user's file
     } == {
+        "bleu": "88584eb63d96c4bf",
+        "chrf": "c78b20ce33db0168",
         "contains": "535259201e0a15f2",
         "criteria": "353c566ebd7e891a",
         "ensemble": "611430e34f284526",
         "exact": "1da32dc83fc99cde",
+        "json-schema": "e5674cc3bd6282b4",
         "multiple-choice": "0523a4ddd42e7e2c",
         "numeric": "f55749bb37a7635f",
         "pairwise": "3934613bf94e399d",
         "recorded": "44dabc172ba30efd",
         "reference-graded": "cdb512ce4b216cda",
         "regex": "95bef0dc9d116733",
+        "rouge": "7bbd2c06c51bc276",
         "rubric": "73a5def4b52c3e3c",
+        "squad-exact": "bf18733ddc17824c",
+        "token-f1": "88bcd86089a97e15",
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
@@ -12,6 +13,7 @@ from bestarm_agent.config.documents import KeyPath, parse_options, shown_path
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.functions import load_program
 from bestarm_agent.judges.asking import AskingJudge
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.contains import ContainsJudge
@@ -19,15 +21,28 @@ from bestarm_agent.judges.criteria import CriteriaJudge
 from bestarm_agent.judges.ensemble import EnsembleJudge, EnsembleOptions
 from bestarm_agent.judges.exact import ExactJudge
 from bestarm_agent.judges.grading import ReferenceGradedJudge, RubricJudge
+from bestarm_agent.judges.json_schema import JsonSchemaJudge
+from bestarm_agent.judges.metrics import (
+    BleuJudge,
+    ChrfJudge,
+    RougeJudge,
+    SquadExactJudge,
+    TokenF1Judge,
+)
 from bestarm_agent.judges.multiple_choice import MultipleChoiceJudge
 from bestarm_agent.judges.numeric import NumericJudge
 from bestarm_agent.judges.pairwise import PairwiseJudge
+from bestarm_agent.judges.python import PythonJudge, PythonOptions
 from bestarm_agent.judges.recorded import RecordedJudge
 from bestarm_agent.judges.regex import RegexJudge
 from bestarm_agent.judges.rule import RuleJudge
 
 Adapter: TypeAlias = (
-    type[RuleJudge[Any, Any]] | type[RecordedJudge] | type[AskingJudge[Any]] | type[EnsembleJudge]
+    type[RuleJudge[Any, Any]]
+    | type[RecordedJudge]
+    | type[AskingJudge[Any]]
+    | type[EnsembleJudge]
+    | type[PythonJudge]
 )
 
 _ADAPTERS: Mapping[str, Adapter] = {
@@ -39,6 +54,13 @@ _ADAPTERS: Mapping[str, Adapter] = {
         RegexJudge,
         MultipleChoiceJudge,
         RecordedJudge,
+        TokenF1Judge,
+        SquadExactJudge,
+        BleuJudge,
+        ChrfJudge,
+        RougeJudge,
+        JsonSchemaJudge,
+        PythonJudge,
         RubricJudge,
         ReferenceGradedJudge,
         CriteriaJudge,
@@ -96,6 +118,10 @@ def create_judge(name: str, options: Mapping[str, Json], catalog: Catalog) -> Ju
         ensemble = parse_options(EnsembleOptions, merged, subject=subject, lines=lines)
         members = [create_judge(one.name, one.options, catalog) for one in ensemble.members]
         return EnsembleJudge(name, ensemble, members)
+    if issubclass(adapter, PythonJudge):
+        python = parse_options(PythonOptions, merged, subject=subject, lines=lines)
+        program = load_program(python.function, catalog.user_dir or Path(), python.sources)
+        return PythonJudge(name, python, program)
     return adapter(name, parse_options(adapter.options_type, merged, subject=subject, lines=lines))
 
 
@@ -109,7 +135,7 @@ def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
         if isinstance(judge, EnsembleJudge):
             for member in judge.members:
                 check_examples(member, [example])
-        elif isinstance(judge, RuleJudge | AskingJudge):
+        elif isinstance(judge, RuleJudge | AskingJudge | PythonJudge):
             judge.check(example)
         elif judge.needs_reference and example.reference is None:
             raise ConfigError(

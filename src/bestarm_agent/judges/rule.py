@@ -46,7 +46,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class RuleJudge(ABC, Generic[OptionsT, AnswerT]):
-    """Scores a reply 1 or 0 by a rule; free of charge and without a call.
+    """Scores a reply by a rule; free of charge and without a call.
 
     A refused or filtered reply, and one that holds nothing to compare, is the candidate's failure.
     A reply cut off at the token limit is scored like any other.
@@ -100,7 +100,7 @@ class RuleJudge(ABC, Generic[OptionsT, AnswerT]):
                 )
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
-        """Score one reply, 0 or 1.
+        """Score one reply; most rules say 0 or 1.
 
         Raises:
             JudgeError: blame CANDIDATE if the reply was refused or holds no answer; blame JUDGE if
@@ -117,8 +117,8 @@ class RuleJudge(ABC, Generic[OptionsT, AnswerT]):
         """Read the answer out of the narrowed reply; raises ``unparsable`` if it holds none."""
 
     @abstractmethod
-    def _agrees(self, answer: AnswerT, example: Example) -> bool:
-        """Whether the answer is right."""
+    def _agrees(self, answer: AnswerT, example: Example) -> bool | float:
+        """Whether the answer is right, or how nearly, in [0, 1]."""
 
     def _said(self, answer: AnswerT) -> str:
         """Render the answer for people."""

@@ -18,12 +18,12 @@ from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
+from bestarm_agent.functions import files_digest, matching_files
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.command_calls import Command, OneShot, Workers
 from bestarm_agent.providers.command_process import environment, find_program
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.program_answers import Metered, ProgramOptions, read_answer
-from bestarm_agent.providers.program_loading import files_digest, matching_files
 
 
 class CommandOptions(ProgramOptions):

@@ -19,10 +19,10 @@ from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, ProviderError
+from bestarm_agent.functions import Program, load_program
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.program_answers import Answer, ProgramOptions, read_answer
-from bestarm_agent.providers.program_loading import Program, load_program
 from bestarm_agent.providers.program_task import Lookup, Models, Task, task_of
 from bestarm_agent.providers.program_threads import DaemonThreads
 

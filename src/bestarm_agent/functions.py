@@ -59,8 +59,7 @@ def load_program(name: str, base_dir: Path, sources: Iterable[str] = ()) -> Prog
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} names no Python function; write `module:function`, such as "
-            "python/chains.qa:answer"
+            f"{name!r} names no Python function; write `module:function`, such as chains.qa:answer"
         )
     module_name, _, attribute = name.partition(":")
     top = module_name.partition(".")[0]
