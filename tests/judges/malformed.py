@@ -357,6 +357,6 @@ def cases() -> Iterator[Case]:
                 for why in EXPLANATIONS:
                     made = kind(verdict, why)
                     reply = Reply(made) if isinstance(made, str) else made
-                    if reply not in seen:
-                        seen.add(reply)
+                    if (reply.text, reply.finish) not in seen:
+                        seen.add((reply.text, reply.finish))
                         yield Case(name, reply, verdict if is_readable else None)
