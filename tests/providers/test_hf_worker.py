@@ -11,8 +11,8 @@ from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf_params import Sampling
 from bestarm_agent.providers.hf_queue import Call
-from bestarm_agent.providers.hf_residency import Residency
 from bestarm_agent.providers.hf_worker import Generation, ModelWorker, Terms
+from bestarm_agent.providers.residency import Residency
 
 PATIENCE = 10.0
 
@@ -137,7 +137,8 @@ def test_a_small_batch_waits_while_it_grows() -> None:
 
 def test_worker_seconds_are_split_by_tokens() -> None:
     async def main() -> None:
-        worker = worker_of(Cardboard)  # the clock ticks: a batch takes one second
+        worker = worker_of(Cardboard)  # the clock ticks: loading and a batch take one second each
+        await outcomes(worker, ["x"])
         first, second, third = await outcomes(worker, ["a", "bcd", "long"])
         assert isinstance(first, Reply)
         assert isinstance(second, Reply)
@@ -147,6 +148,27 @@ def test_worker_seconds_are_split_by_tokens() -> None:
         assert second.seconds > second.gpu_seconds
         assert isinstance(third, ProviderError)
         assert third.kind is FailureKind.TOO_LONG
+        await worker.close()
+
+    run(main())
+
+
+def test_loading_is_charged_to_the_calls_that_wanted_it() -> None:
+    async def main() -> None:
+        worker = worker_of(Cardboard)
+        failed, first = await outcomes(worker, ["long", "a"])
+        assert isinstance(failed, ProviderError)
+        assert isinstance(first, Reply)
+        assert first.gpu_seconds == 2.0, "one second of loading, one of generating"
+        (second,) = await outcomes(worker, ["b"])
+        assert isinstance(second, Reply)
+        assert second.gpu_seconds == 1.0
+        assert (worker.load_seconds.value, worker.call_seconds.value) == (1.0, 2 / 3)
+        await worker.unload()
+        await outcomes(worker, ["bug"])
+        (third,) = await outcomes(worker, ["c"])
+        assert isinstance(third, Reply)
+        assert third.gpu_seconds == 2.0, "loaded again; a call that failed was charged nothing"
         await worker.close()
 
     run(main())

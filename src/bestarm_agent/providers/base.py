@@ -53,6 +53,42 @@ class Capabilities:
     counted: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a model takes of the memory that it shares with others.
+
+    Attributes:
+        holder: what has to be in memory: the model itself, or the base model of an adapter.
+        n_bytes: what that takes.
+        load_seconds: how long loading it takes, as measured; None: not loaded yet.
+        call_seconds: worker seconds of one call, as measured; None: not called yet.
+    """
+
+    holder: str
+    n_bytes: int
+    load_seconds: float | None = None
+    call_seconds: float | None = None
+
+
+@runtime_checkable
+class SharesMemory(Protocol):
+    """A provider that may have to unload one model before it can load another."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory for all loaded models."""
+        ...
+
+    @property
+    def loading_share(self) -> float | None:
+        """Share of the time, in (0, 1], that loading may take; None: models take no turns."""
+        ...
+
+    def footprint(self, model: str) -> Footprint:
+        """What ``model`` takes, and how long things have taken so far."""
+        ...
+
+
 class Provider(Protocol):
     """Answers requests.
 

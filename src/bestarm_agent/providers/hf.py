@@ -19,7 +19,7 @@ from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Spend, nanos
 from bestarm_agent.errors import ConfigError, FailureKind
-from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.base import Capabilities, Footprint
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf_engine import StaticBatchEngine
 from bestarm_agent.providers.hf_folder import ContentDigests, ModelFolder
@@ -33,8 +33,8 @@ from bestarm_agent.providers.hf_models import ModelShelf
 from bestarm_agent.providers.hf_params import Sampling, read_sampling
 from bestarm_agent.providers.hf_prompts import PromptBounds
 from bestarm_agent.providers.hf_queue import Call
-from bestarm_agent.providers.hf_residency import Residency, available_cores
 from bestarm_agent.providers.hf_worker import ModelWorker, Terms
+from bestarm_agent.providers.residency import Residency, available_cores
 
 _PARAMS = frozenset(Sampling.model_fields)
 _MOST_THREADS = 4  # small batches of small models gain nothing from more
@@ -54,6 +54,9 @@ class HfOptions(BaseModel):
             else as many as there are cores, up to 4.
         memory_gb: memory for the weights of loaded models, 1e9 bytes each; idle models are unloaded
             to make room. Default: 60 % of what is free at the start.
+        loading_share: share of the time that loading may take, in (0, 1], where the models do not
+            all fit: those in memory are asked until a swap pays (``schedule.turns``). None: models
+            are swapped whenever the selector asks for another.
         dtype: of the weights in memory, whatever they have on disk.
         usd_per_gpu_hour: price of an hour of a model's worker, in dollars. Default: free.
         max_gpu_seconds: most worker seconds of a batch; what is unfinished by then fails with
@@ -68,6 +71,7 @@ class HfOptions(BaseModel):
     gather_ms: float = Field(default=5.0, ge=0, le=1000)
     threads: int | None = Field(default=None, ge=1)
     memory_gb: float | None = Field(default=None, gt=0)
+    loading_share: float | None = Field(default=0.1, gt=0, le=1)
     dtype: Dtype = "float32"
     usd_per_gpu_hour: Decimal = Field(default=Decimal(0), ge=0)
     max_gpu_seconds: float = Field(default=600.0, gt=0, allow_inf_nan=False)
@@ -197,6 +201,26 @@ class HfProvider:
     def allowances(self, model: str) -> tuple[Allowance, ...]:
         """Nothing: no limits apply."""
         return ()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory for the weights of all loaded models."""
+        return self._models.memory_cap
+
+    @property
+    def loading_share(self) -> float | None:
+        """Share of the time that loading may take."""
+        return self._options.loading_share
+
+    def footprint(self, model: str) -> Footprint:
+        """What a model's weights take, and how long things have taken so far."""
+        worker, folder = self._workers.get(model), self._models.find(model)
+        return Footprint(
+            holder=model,
+            n_bytes=0 if folder is None else self._models.n_bytes(folder),
+            load_seconds=worker.load_seconds.value if worker else None,
+            call_seconds=worker.call_seconds.value if worker else None,
+        )
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request.

@@ -10,7 +10,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.hf_folder import ModelFolder
 from bestarm_agent.providers.hf_hub import locate
 from bestarm_agent.providers.hf_loading import Dtype
-from bestarm_agent.providers.hf_residency import available_bytes
+from bestarm_agent.providers.residency import available_bytes
 
 _BYTES_PER_NUMBER: Mapping[Dtype, int] = {"float32": 4, "bfloat16": 2}
 _SHARE_OF_FREE_MEMORY = 0.6

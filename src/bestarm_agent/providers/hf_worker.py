@@ -14,7 +14,7 @@ from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf_queue import BatchQueue, Call, Job
-from bestarm_agent.providers.hf_residency import Residency
+from bestarm_agent.providers.residency import Average, Residency
 
 _T = TypeVar("_T")
 
@@ -74,6 +74,10 @@ class Terms:
 class ModelWorker:
     """Runs one model in one thread of its own.
 
+    Attributes:
+        load_seconds: how long loading takes.
+        call_seconds: worker seconds of a call, those of its batch split over the batch.
+
     Args:
         model: its name.
         n_bytes: memory that its weights take.
@@ -100,6 +104,9 @@ class ModelWorker:
         self._thread: ThreadPoolExecutor | None = None
         self._draining: asyncio.Task[None] | None = None
         self._broken: str | None = None
+        self._uncharged = 0.0
+        self.load_seconds = Average()
+        self.call_seconds = Average()
 
     @property
     def is_loaded(self) -> bool:
@@ -132,19 +139,26 @@ class ModelWorker:
             ProviderError: MODEL_NOT_FOUND, fatal: it cannot be loaded.
         """
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"hf {self.model}")
+        start = self._terms.clock()
         try:
             self._engine = await self._in_thread(self._load)
         except Exception as error:
-            self.unload()
+            self._let_go()
             reason = " ".join(str(error).split()) or type(error).__name__
             self._broken = (
                 f"model {self.model} cannot be loaded: {reason}; correct its folder, or take the "
                 "model out of the study"
             )
             raise failure(FailureKind.MODEL_NOT_FOUND, self._broken) from error
+        seconds = self._terms.clock() - start
+        self.load_seconds.add(seconds)
+        self._uncharged += seconds
 
-    def unload(self) -> None:
+    async def unload(self) -> None:
         """Let the weights go, and the thread once it has nothing more to do."""
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._engine = None
         if self._thread is not None:
             self._thread.shutdown(wait=False)
@@ -160,7 +174,7 @@ class ModelWorker:
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.wait([self._draining])
-        self.unload()
+        self._let_go()
         if thread is not None:
             await asyncio.to_thread(thread.shutdown)
 
@@ -194,6 +208,7 @@ class ModelWorker:
         calls = [job.call for job in jobs]
         try:
             results, seconds = await self._in_thread(partial(self._timed, calls))
+            self.call_seconds.add(seconds / len(calls))
             self._settle(jobs, results, seconds)
         except asyncio.CancelledError:
             for job in jobs:
@@ -212,9 +227,12 @@ class ModelWorker:
     def _settle(
         self, jobs: list[Job], results: list[Generation | ProviderError], seconds: float
     ) -> None:
-        """Hand out the replies; worker seconds are split by tokens."""
+        """Hand out the replies; worker seconds, those of loading included, are split by tokens."""
         now = self._terms.clock()
         n_tokens = sum(_n_tokens(result) for result in results)
+        if n_tokens:
+            seconds += self._uncharged
+            self._uncharged = 0.0
         for job, result in zip(jobs, results, strict=True):
             if job.reply.done():
                 continue

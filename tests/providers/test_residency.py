@@ -10,7 +10,7 @@ import pytest
 
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf_residency import Residency, available_bytes, available_cores
+from bestarm_agent.providers.residency import Residency, available_bytes, available_cores
 
 
 class Fake:
@@ -31,7 +31,7 @@ class Fake:
         self._log.append(f"+{self.name}")
         self.is_loaded = True
 
-    def unload(self) -> None:
+    async def unload(self) -> None:
         self._log.append(f"-{self.name}")
         self.is_loaded = False
 

@@ -32,8 +32,8 @@ class Resident(Protocol):
         """Load the weights; raises ProviderError."""
         ...
 
-    def unload(self) -> None:
-        """Let the weights go."""
+    async def unload(self) -> None:
+        """Let the weights go; it is not loaded from the moment of asking."""
         ...
 
 
@@ -81,10 +81,29 @@ class Residency:
             idle = next((other for other in self._loaded if other.is_idle), None)
             if idle is not None:
                 self._loaded.remove(idle)
-                idle.unload()
+                await idle.unload()
                 continue
             self._someone_idle.clear()
             await self._someone_idle.wait()
+
+
+class Average:
+    """A running mean that forgets: each new value counts a third, the first one in full.
+
+    Example:
+        >>> average = Average()
+        >>> for seconds in (6.0, 3.0):
+        ...     average.add(seconds)
+        >>> average.value
+        5.0
+    """
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+
+    def add(self, value: float) -> None:
+        """Take a further value in."""
+        self.value = value if self.value is None else self.value + (value - self.value) / 3
 
 
 def available_cores() -> int:
