@@ -20,6 +20,7 @@ from bestarm_agent.schedule.gate import Gate, Slot
 from bestarm_agent.schedule.lane import Lane
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.selectors.types import BoolArray
+from bestarm_agent.sharing import Sharing
 
 
 @dataclass(slots=True)
@@ -112,6 +113,7 @@ class Roster:
         self._door_of = np.empty(0, dtype=np.intp)
         self._usable = np.empty(0, dtype=np.bool_)
         self._dearest = Spend()
+        self._sharing = Sharing()
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Let candidates join as the next rows."""
@@ -122,6 +124,7 @@ class Roster:
                 self._doors.append((entry.line, entry.lane))
             self._dearest = _highest(self._dearest, entry.bound)
         self.entries.extend(entries)
+        self._sharing.add([(e.line.provider, e.candidate.model, e.line.gate) for e in entries])
         self._door_of = np.array([numbers[id(e.lane)] for e in self.entries], dtype=np.intp)
         self._refresh()
 
@@ -135,7 +138,25 @@ class Roster:
         return int(min(self.gate.free, *free)) if free else 0
 
     def available(self) -> BoolArray | None:
-        """(K,) candidates that can be called now; None if all can."""
+        """(K,) candidates that can be called now, and whose turn it is; None if all can."""
+        return both(self._callable(), self._sharing.mask())
+
+    def turn_left(self) -> float:
+        """How many pairs may be asked before ``available`` is to be looked at again, >= 1."""
+        return self._sharing.left()
+
+    def note_asked(self, row: int) -> None:
+        """Note that a candidate was asked: turns are counted in asks."""
+        self._sharing.note(row)
+
+    def end_turn(self) -> bool:
+        """Let other models have their turn, where those in memory are idle and cannot be asked.
+
+        False if that changes nothing.
+        """
+        return self._sharing.end()
+
+    def _callable(self) -> BoolArray | None:
         is_open = np.array([_room(door) > 0 for door in self._doors], dtype=np.bool_)
         if is_open.all() and self._usable.all():
             return None
@@ -196,6 +217,13 @@ class Roster:
 def _room(door: tuple[Line, Lane]) -> float:
     line, lane = door
     return min(line.gate.free, lane.room) if line.broken is None else 0
+
+
+def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
+    """Rows that two masks leave; None leaves all."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
 
 
 def _highest(one: Spend, other: Spend) -> Spend:

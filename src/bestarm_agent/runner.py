@@ -33,7 +33,7 @@ from bestarm_agent.journal import (
     judged,
     move_budget,
 )
-from bestarm_agent.roster import Entry, Roster
+from bestarm_agent.roster import Entry, Roster, both
 from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.clock import Clock
 from bestarm_agent.schedule.ledger import Ledger, Reservation
@@ -259,8 +259,11 @@ class Runner:
             available = self.roster.available()
             affordable = self.roster.affordable(self.ledger)
             n = room if affordable is not None else self.roster.payable(self.ledger, room)
-            asks = self.selector.ask(max(1, n), available=available, affordable=affordable)
+            n = max(1, int(min(n, self.roster.turn_left())))
+            asks = self.selector.ask(n, available=available, affordable=affordable)
             if not asks:
+                if self.roster.end_turn():
+                    continue
                 break
             excluded = _excluded(available, affordable)
             jobs.extend(job for ask in asks if (job := self._note(ask, excluded)) is not None)
@@ -270,6 +273,7 @@ class Runner:
         """Log an ask and set its cost aside; None if it turns out not to be affordable."""
         i, j = ask.pair
         self._journal.record(Asked(ask.seq, i, j, ask.propensity, ask.reason, excluded))
+        self.roster.note_asked(i)
         return self._job(ask.seq, i, j, inherited=False)
 
     def _job(self, seq: int, candidate: int, example: int, *, inherited: bool) -> Job | None:
@@ -376,7 +380,5 @@ class Runner:
 
 def _excluded(available: BoolArray | None, affordable: BoolArray | None) -> tuple[int, ...]:
     """Rows that could not be asked."""
-    masks = [mask for mask in (available, affordable) if mask is not None]
-    if not masks:
-        return ()
-    return tuple(int(i) for i in np.flatnonzero(~np.logical_and.reduce(masks)))
+    left = both(available, affordable)
+    return () if left is None else tuple(int(i) for i in np.flatnonzero(~left))

@@ -72,7 +72,7 @@ class Sharing:
         False if there are none: then there is nothing to wait for but what is in flight.
         """
         idle = [key for key in self._turns if self._gates[key].inside == 0]
-        return any([self._turns[key].end() for key in idle])
+        return any(self._turns[key].end() for key in idle)
 
     def _turns_of(self, provider: Provider, gate: Gate) -> Turns | None:
         key = id(provider)
