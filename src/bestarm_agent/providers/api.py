@@ -244,12 +244,11 @@ class ApiProvider:
     ) -> Reply:
         bound = self._tokens(known, request)
         usage = believed(answer.usage, bound, known.facts)
-        price = known.price
         return Reply(
             text=answer.text,
             finish=answer.finish,
             usage=usage,
-            usd_nanos=None if price is None else price.cost(usage, tier=answer.tier),
+            usd_nanos=self._cost(known, request, answer, usage),
             seconds=seconds,
             model=answer.model,
             request_id=response.headers.get("x-request-id") or response.headers.get("request-id"),
@@ -258,6 +257,13 @@ class ApiProvider:
             service_tier=answer.tier,
             notices=notices(request, answer, bound, usage),
         )
+
+    def _cost(self, known: _Model, request: Request, answer: Answer, usage: Usage) -> int | None:
+        if known.price is None:
+            return None
+        if usage != answer.usage:  # nobody knows: not what these tokens cost at least, but at most
+            return self._bound(known, request).usd_nanos
+        return known.price.cost(usage, tier=answer.tier)
 
     def _tokens(self, known: _Model, request: Request) -> Usage:
         """More tokens than a call can take."""

@@ -123,9 +123,29 @@ def sdk_failure(error: Exception, speaker: Speaker) -> ProviderError:
         response = getattr(error, "response", None)
         headers = getattr(response, "headers", {})
         return status_failure(status, getattr(error, "body", None), headers, speaker)
+    causes = _causes(error)
     kind = by_class or FailureKind.INTERNAL
-    cause = f" ({_cause(error)})" if error.__cause__ is not None else ""
-    return failure(kind, f"{speaker.name}: {_clean(f'{error}{cause}', speaker.secrets)}")
+    if kind is FailureKind.TIMEOUT and _is_disconnection(causes):
+        kind = FailureKind.CONNECTION
+    words = "Connection error." if kind is FailureKind.CONNECTION else str(error)
+    cause = f" ({type(causes[-1]).__name__}: {causes[-1]})" if causes else ""
+    return failure(kind, f"{speaker.name}: {_clean(f'{words}{cause}', speaker.secrets)}")
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """What an error goes back to, the first cause last."""
+    causes = []
+    cause = error.__cause__
+    while cause is not None:
+        causes.append(cause)
+        cause = cause.__cause__
+    return causes
+
+
+def _is_disconnection(causes: Iterable[BaseException]) -> bool:
+    """Whether no time was exceeded: OpenAI's transport reports refused connections as time-outs."""
+    names = {cls.__name__ for cause in causes for cls in type(cause).__mro__}
+    return "ClientConnectionError" in names and "TimeoutError" not in names
 
 
 def status_failure(
@@ -200,7 +220,3 @@ def _clean(words: str, secrets: Iterable[str]) -> str:
             words = words.replace(secret, "[redacted]")
     words = _LIKE_A_KEY.sub("[redacted]", " ".join(words.split()))
     return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 1]}…"
-
-
-def _cause(error: Exception) -> str:
-    return type(error.__cause__).__name__
