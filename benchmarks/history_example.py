@@ -131,12 +131,14 @@ def main() -> None:
     ranked = np.argsort(-truth.means)[:3]
     print("best:", ", ".join(f"{truth.names[i]} {truth.means[i]:.3f}" for i in ranked))
     ways = {
-        "`ucb-e`, batch 8, no history": Way("ucb-e", {"batch": BATCH}),
-        "`ucb-e`, one at a time, no history": Way("ucb-e", {}),
+        "`ucb-e`, one at a time": Way("ucb-e", {}),
+        "`ucb-e`, batch 8": Way("ucb-e", {"batch": BATCH}),
     }
     for name, history in lessons.items():
         print(f"{name}: {history.describe()}")
-        ways[f"`pulse`, batch 8, history: {name}"] = Way("pulse", {"batch": BATCH}, history.lesson)
+        if history.lesson.foresight.is_useful:  # else it is the rule without history
+            for title, batch in (("batch 8", BATCH), ("one at a time", 1)):
+                ways[f"`pulse`, {title}, {name}"] = Way("pulse", {"batch": batch}, history.lesson)
     print(table(truth, ways, options.seeds))
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from bestarm_agent.cli.options import JsonOption, StoreOption, default_store
+from bestarm_agent.cli.preselecting_serving import run
 from bestarm_agent.cli.preselecting_tables import simulate
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.errors import ConfigError
@@ -63,6 +64,7 @@ def register(app: typer.Typer) -> None:
     group.command()(train)
     group.command()(choose)
     group.command()(add)
+    group.command()(run)
     group.command()(simulate)
     app.add_typer(group, name="preselect")
 

@@ -1,0 +1,245 @@
+"""Prompts answered end to end: the router chooses, the candidates answer, the judge says who won.
+
+Calls are made as in a run: under the study's budget, gates and rate limits, with its retries, and
+every reply is stored before anything else happens to it. There is no log: what lasts is the reply
+cache and what the router has learnt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bestarm_agent.assembly import Parts, assemble
+from bestarm_agent.config.loading import LoadedStudy
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Failed, Outcome, Scored
+from bestarm_agent.domain.spend import Spend, usd
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.evaluation import Deferred, Evaluator, Job
+from bestarm_agent.journal import judged
+from bestarm_agent.opening import Options, catalog_of, loaded_study, store_of
+from bestarm_agent.replies import Replies
+from bestarm_agent.roster import Entry, Roster
+from bestarm_agent.routing.entries import Entries, text_of
+from bestarm_agent.routing.records import Record
+from bestarm_agent.routing.router import Router
+from bestarm_agent.routing.settings import RouterSettings
+from bestarm_agent.schedule.caller import Attempts
+from bestarm_agent.schedule.gate import Slot
+from bestarm_agent.schedule.purse import Purse
+from bestarm_agent.store.base import RunStore
+from bestarm_agent.store.sql import SqlStore
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one candidate made of a prompt.
+
+    Attributes:
+        candidate: its label.
+        score: the judge's, in [0, 1]; the floor score where the candidate failed; None where it
+            could not be measured, or was not called because the budget ended.
+        answer: what the judge read out of the reply, or None.
+        usd: dollars that it cost, judging included.
+        problem: why there is no reply or no score, or None.
+    """
+
+    candidate: str
+    score: float | None
+    answer: str | None
+    usd: float
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What became of one prompt.
+
+    Attributes:
+        example: the prompt.
+        answers: of the candidates chosen, in the order of choice.
+        learnt: whether the router learned from it.
+    """
+
+    example: Example
+    answers: tuple[Answer, ...]
+    learnt: bool
+
+    @property
+    def winner(self) -> Answer | None:
+        """The answer of the highest score; the one chosen first among equals, None without any."""
+        scored = [answer for answer in self.answers if answer.score is not None]
+        return max(scored, key=lambda answer: answer.score or 0.0, default=None)
+
+
+class Service:
+    """Answers prompts by the candidates that a router chooses. Made by ``Service.open``.
+
+    Attributes:
+        router: chooses, and learns from every prompt that two or more candidates answered.
+        parts: the study that says what the candidates are, how they are judged and what may be
+            spent.
+    """
+
+    def __init__(
+        self, parts: Parts, store: RunStore, router: Router, entries: Entries, options: Options
+    ) -> None:
+        self.parts = parts
+        self.router = router
+        self._entries = entries
+        self._ledger = entries.ledger
+        self._roster = Roster(parts.config.limits.in_flight)
+        self._roster.add(list(entries.by_name.values()))
+        replies = Replies(store, self._ledger, use_cache=options.use_cache)
+        self._evaluator = Evaluator(replies, entries.workshop.panel, self._ledger)
+        self._clock = options.clock
+        self._began = options.clock.now()
+        self._count = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        source: str | Path | Mapping[str, Json] | LoadedStudy,
+        *,
+        router: str = "default",
+        settings: RouterSettings | None = None,
+        overrides: Mapping[str, Json] | None = None,
+        examples: Sequence[Example] | None = None,
+        options: Options | None = None,
+    ) -> AsyncIterator[Service]:
+        """Open a study's candidates behind a router; what is learnt is saved at the end.
+
+        Args:
+            source: path of a study file, or what one holds, or a study that is loaded already.
+            router: name of the router in the study's store; made if it is not there, of the
+                study's candidates.
+            settings: how a new router learns.
+            overrides: values that replace the source's, by dotted key.
+            examples: the prompts, if they are not to be read from the study's dataset.
+            options: how to open it.
+
+        Raises:
+            ConfigError: the configuration is wrong, or the router knows other candidates.
+            StoreError: the store cannot be used.
+        """
+        options = options or Options()
+        loaded = loaded_study(source, overrides or {})
+        parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
+        entries = Entries(parts, options)
+        async with AsyncExitStack() as stack:
+            connecting = await SqlStore.connect(store_of(loaded, options))
+            store = await stack.enter_async_context(connecting)
+            there = await Router.exists(router, store)
+            candidates = () if there else entries.routed()
+            opening = Router.open(router, store, candidates, None if there else settings)
+            opened = await stack.enter_async_context(opening)
+            entries.check_known(opened)
+            for provider in parts.fleet.providers:
+                await stack.enter_async_context(provider)
+            yield cls(parts, store, opened, entries, options)
+
+    @property
+    def spent(self) -> Spend:
+        """What was spent so far."""
+        return self._ledger.spent
+
+    async def serve(self, example: Example, k: int) -> Served | None:
+        """Let the k candidates that the router chooses answer a prompt, and learn who was best.
+
+        Fewer answer where the budget cannot pay k.
+
+        Args:
+            example: the prompt; its reference, if the judge needs one.
+            k: candidates to run, >= 1. The router learns only where two or more were measured.
+
+        Returns:
+            The answers, or None if the budget cannot pay a single one.
+
+        Raises:
+            ConfigError: k is more than there are candidates.
+            StoreError: a reply could not be stored.
+        """
+        text, able = text_of(example), self._able()
+        if not able:
+            return None
+        most = len(self._entries.by_name)
+        if not 1 <= k <= most:
+            raise ConfigError(f"k must be in 1..{most}, the study's candidates, got {k}")
+        chosen = self.router.choose(text, min(k, len(able)), features=example.features, among=able)
+        jobs = {name: self._job(self._entries.by_name[name], example) for name in chosen}
+        async with asyncio.TaskGroup() as group:
+            tasks = {n: group.create_task(self._evaluate(job)) for n, job in jobs.items() if job}
+        answers = tuple(self._answer(n, tasks[n].result()) for n in chosen if n in tasks)
+        return Served(example, answers, self._learn(text, example, answers)) if answers else None
+
+    def _able(self) -> list[str]:
+        """Candidates that the budget can pay and that can be called; none once time is over."""
+        pull, cap = Spend(pulls=1), self._ledger.budget.seconds
+        if cap is not None and self._clock.now() - self._began >= cap:
+            return []
+        return [
+            name
+            for name, entry in self._entries.by_name.items()
+            if entry.broken is None and self._ledger.affords(entry.bound + pull)
+        ]
+
+    def _job(self, entry: Entry, example: Example) -> Job | None:
+        """Set the cost of one answer aside; None if it does not fit beside the others."""
+        request = entry.request(example)
+        call = entry.line.provider.bound(request) + Spend(pulls=1)
+        judging = self._evaluator.panel.bound(example)
+        if not self._ledger.affords(call + judging):
+            return None
+        self._count += 1
+        return Job(
+            seq=self._count - 1,
+            entry=entry,
+            example=example,
+            request=request,
+            slot=Slot.outside(*entry.line.gates(entry.candidate.model), self._roster.gate),
+            attempts=Attempts(self._ledger.reserve(call)),
+            purse=Purse(self._ledger, self._ledger.reserve(judging)),
+        )
+
+    async def _evaluate(self, job: Job) -> Outcome | Deferred:
+        await job.slot.reenter()
+        result = await self._evaluator.evaluate(job, _nothing)
+        if isinstance(result, Deferred) and result.error is not None:
+            if result.judge:
+                self._roster.close(f"the judge cannot be called: {result.error}")
+            else:
+                self._roster.withdraw(job.entry, result.error)
+        return result
+
+    def _answer(self, name: str, result: Outcome | Deferred) -> Answer:
+        if isinstance(result, Deferred):
+            cost = usd((result.spend + result.judge_spend).usd_nanos)
+            return Answer(name, None, None, cost, str(result.error or "the budget ended"))
+        _, score = judged(result, self.parts.config.limits.failed_score)
+        read = result.answer if isinstance(result, Scored) else None
+        problem = result.message if isinstance(result, Failed) else None
+        return Answer(name, score, read, usd(result.spend.usd_nanos), problem)
+
+    def _learn(self, text: str, example: Example, answers: Sequence[Answer]) -> bool:
+        scores = {a.candidate: a.score for a in answers if a.score is not None}
+        if not scores:
+            return False
+        spent = {answer.candidate: answer.usd for answer in answers if answer.candidate in scores}
+        known = {
+            name: cost
+            for name, cost in spent.items()
+            if self._entries.by_name[name].usd is not None
+        }
+        return self.router.learn(
+            Record(text, tuple(scores), scores=scores, usd=known, features=example.features)
+        )
+
+
+def _nothing() -> None:
+    """The service does not wait for a free place at a provider."""
