@@ -50,8 +50,9 @@ class AskingOptions(BaseModel):
         params: further sampling parameters.
         votes: how often each reply is judged, >= 1; the score is the mean.
         attempts: how many replies may be asked for until one can be read, >= 1.
+        judge_empty: whether an empty answer is judged; else it is the candidate's failure.
         max_answer_chars: of a longer answer only its beginning and end are shown.
-        fields: input fields of the example that are shown as the task; None shows all.
+        fields: input fields of the example that are shown as the task; None shows all but ``id``.
         system: Jinja text of the system message; "" for none.
         template: Jinja text of the prompt.
     """
@@ -66,6 +67,7 @@ class AskingOptions(BaseModel):
     params: Params
     votes: int = Field(ge=1, le=100)
     attempts: int = Field(ge=1, le=20)
+    judge_empty: bool
     max_answer_chars: int = Field(ge=100, le=1_000_000)
     fields: tuple[str, ...] | None = Field(min_length=1)
     system: str
@@ -123,7 +125,7 @@ OptionsT = TypeVar("OptionsT", bound=AskingOptions)
 class AskingJudge(ABC, Generic[OptionsT]):
     """Asks a model about every reply; several votes, and orders of answers, count the same.
 
-    A reply that was refused, filtered or is blank is the candidate's failure and not judged. A
+    A reply that was refused or filtered is the candidate's failure and not judged. A
     verdict that cannot be read is asked for again; if none can be read the judge has failed.
 
     Args:
@@ -193,7 +195,7 @@ class AskingJudge(ABC, Generic[OptionsT]):
                 verdict could be got or read.
         """
         refuse_declined(reply)
-        if not reply.text.strip():
+        if not reply.text.strip() and not self.options.judge_empty:
             raise JudgeError("an empty reply", kind=FailureKind.UNPARSABLE, blame=Blame.CANDIDATE)
         opinions = await together(
             [self._answer(q, calls) for q in self._all_questions(example, reply.text)]
@@ -265,7 +267,7 @@ class AskingJudge(ABC, Generic[OptionsT]):
         return JudgeCall(self.model, request)
 
     def _task(self, example: Example) -> str:
-        names = self.options.fields or tuple(example.inputs)
+        names = self.options.fields or [name for name in example.inputs if name != "id"]
         shown = {name: example.inputs[name] for name in names}
         if len(shown) == 1:
             return str(next(iter(shown.values())))
@@ -319,6 +321,8 @@ def schema_of(properties: Mapping[str, Json], *, title: str = "verdict") -> dict
     }
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _listed(texts: Sequence[str]) -> str | None:
     """Several acceptable references, one under the other."""
+    if not texts:
+        return None
     return texts[0] if len(texts) == 1 else "\n".join(f"- {text}" for text in texts)

@@ -45,11 +45,11 @@ def shortened(text: str, most: int) -> str:
     return f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
 
 
-def quoted(texts: Mapping[str, str], key: Json) -> dict[str, str]:
+def quoted(texts: Mapping[str, str | None], key: Json) -> dict[str, str]:
     """Enclose texts in marks that none of them contains.
 
     Args:
-        texts: what to enclose, by the name that its mark carries; empty ones stay empty.
+        texts: what to enclose, by the name that its mark carries; None becomes "".
         key: what else the marks depend on, such as the judge.
 
     Example:
@@ -58,10 +58,13 @@ def quoted(texts: Mapping[str, str], key: Json) -> dict[str, str]:
         46
         <<<end of answer d17785b86b732506>>>
     """
-    clean = {name: _without_special_tokens(visible(text)) for name, text in texts.items()}
+    clean = {
+        name: None if text is None else _without_special_tokens(visible(text))
+        for name, text in texts.items()
+    }
     mark = digest([key, clean])
     return {
-        name: f"<<<{name} {mark}>>>\n{text}\n<<<end of {name} {mark}>>>" if text else ""
+        name: "" if text is None else f"<<<{name} {mark}>>>\n{text}\n<<<end of {name} {mark}>>>"
         for name, text in clean.items()
     }
 
