@@ -1,0 +1,186 @@
+"""What working per dollar saves: dollars until the best candidate is found, on real matrices.
+
+    python benchmarks/reproduce_cost.py --data ../shared/data --out docs/reproduction/cost.md
+
+Writes the table into the marked place of the report. Finished rows are kept under ``--work``, so an
+interrupted command goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bestarm_agent.simulation.contenders import parse_contenders
+from bestarm_agent.simulation.matrices import ScoreMatrix, load_matrix
+from bestarm_agent.simulation.spending import replay_spending
+from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.stats.keyed import KeyedRandom
+from bestarm_agent.stats.ranking import isotonic_crossing
+from reproduce import fill_report
+from reproduce_study import Bench, markdown, percent, say
+
+Array: TypeAlias = NDArray[np.float64]
+
+SPREAD = 100.0  # the dearest candidate's price over the cheapest one's
+TARGET = 0.95
+RESAMPLES = 400
+RULES = ("ucb-e", "top-two", "lucb", "successive-rejects", "sysrs")
+UNRELATED, DEARER_IS_BETTER, REAL = "unrelated to quality", "dearer is better", "real"
+NOISE = 0.35  # of a price's rank beside the quality's, so that rank correlation is about 0.65
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A matrix with prices.
+
+    Attributes:
+        title: what the report calls the matrix.
+        location: file, or file and task.
+        prices: how they are drawn, anew for every seed, or REAL.
+        levels: smallest and largest amount to spend, as shares of what the whole grid costs.
+        seeds: number of seeds.
+    """
+
+    title: str
+    location: str
+    prices: str
+    levels: tuple[float, float]
+    seeds: int
+
+
+_MATRICES = (
+    ("LiveCodeBench", "livecodebench_gen_2024-04.npz", (0.005, 0.5), 60),
+    ("BFCL", "bfcl_2024-08-11.npz", (0.003, 0.25), 40),
+    ("AlpacaEval", "alpaca_eval2_2024-03-05_semisynthetic.npz", (0.002, 0.1), 60),
+    ("second letter", "rautoeval_prompting.npz:second_word_letter", (0.002, 0.1), 40),
+)
+SCENES = (
+    Scene("LLMRouter, 9 models", "router_llmrouter_9models.npz", REAL, (0.002, 0.6), 60),
+    *(
+        Scene(title, location, prices, levels, seeds)
+        for title, location, levels, seeds in _MATRICES
+        for prices in (UNRELATED, DEARER_IS_BETTER)
+    ),
+)
+
+
+def priced(matrix: ScoreMatrix, prices: str, seed: int) -> ScoreMatrix:
+    """The matrix with prices spread evenly over two decades, drawn for one seed."""
+    if prices == REAL:
+        return matrix
+    rng = KeyedRandom(seed, "prices").at(0)
+    k = len(matrix.names)
+    key = rng.random(k)
+    if prices == DEARER_IS_BETTER:
+        key = np.argsort(np.argsort(matrix.means)) / (k - 1) + NOISE * rng.standard_normal(k)
+    ranks = np.argsort(np.argsort(key)) / (k - 1)
+    return replace(matrix, costs=SPREAD ** (ranks - 1.0))
+
+
+def answers(matrix: ScoreMatrix, rule: str, scene: Scene, *, per_cost: bool) -> list[list[bool]]:
+    """(seeds, levels) whether the rule named a best candidate for that much money."""
+    [contender] = parse_contenders(rule)
+    best = matrix.means >= matrix.means.max() - 1e-12
+    found = []
+    for seed in range(scene.seeds):
+        world = World(priced(matrix, scene.prices, seed), seed, Conditions())
+        costs = world.costs or ()
+        whole = float(np.sum(costs)) * world.shape[1]
+        purchases = replay_spending(
+            contender.make,
+            world,
+            [share * whole for share in shares(scene, contender.name)],
+            seed=seed,
+            per_cost=per_cost,
+        )
+        found.append([bool(best[one.best]) for one in purchases])
+    return found
+
+
+def shares(scene: Scene, rule: str) -> list[float]:
+    """Amounts to spend; fewer for rules that run afresh for each."""
+    points = 12 if rule in ("successive-rejects", "sysrs") else 24
+    return [float(f"{share:.6g}") for share in np.geomspace(*scene.levels, points)]
+
+
+def row(bench: Bench, scene: Scene, rule: str) -> list[str]:
+    """One line of the table: both ways, and what the one saves."""
+    matrix = load_matrix(str(bench.data / scene.location))
+    right = {}
+    for per_cost in (False, True):
+        key = {
+            "part": "cost",
+            "matrix": scene.location,
+            "prices": scene.prices,
+            "rule": rule,
+            "per_cost": per_cost,
+            "seeds": scene.seeds,
+            "levels": list(scene.levels),
+        }
+        found = bench.recall(key)
+        if found is None:
+            started = time.perf_counter()
+            found = answers(matrix, rule, scene, per_cost=per_cost)
+            bench.keep(key, found)
+            say(f"{scene.title}, {scene.prices}, {rule}: {time.perf_counter() - started:.0f} s")
+        right[per_cost] = np.array(found, dtype=float)
+    levels = shares(scene, rule)
+    calls, dollars = (crossing(levels, right[way]) for way in (False, True))
+    return [
+        scene.title,
+        scene.prices,
+        f"`{rule}`",
+        percent(calls, 2),
+        percent(dollars, 2),
+        "" if calls is None or dollars is None else f"{calls / dollars:.2f}",
+        ratio_range(levels, right[False], right[True]),
+    ]
+
+
+def crossing(levels: Sequence[float], right: Array) -> float | None:
+    """Share of the grid's price from which the best is named in 95 % of the seeds."""
+    return isotonic_crossing(levels, right.mean(axis=0), TARGET)
+
+
+def ratio_range(levels: Sequence[float], calls: Array, dollars: Array) -> str:
+    """5 % and 95 % points of the ratio over resampled seeds; open where a level is not reached."""
+    draws = KeyedRandom(0, "bootstrap of cost")
+    ratios = []
+    for index in range(RESAMPLES):
+        picked = draws.at(index).integers(len(calls), size=len(calls))
+        one, other = crossing(levels, calls[picked]), crossing(levels, dollars[picked])
+        if one is not None and other is not None:
+            ratios.append(one / other)
+        elif one is not None or other is not None:
+            ratios.append(np.inf if one is None else 0.0)
+    if len(ratios) < RESAMPLES // 2:
+        return "n.r."
+    low, high = np.sort(ratios)[[len(ratios) // 20, -1 - len(ratios) // 20]]
+    return f"{low:.2f} to " + ("n.r." if np.isinf(high) else f"{high:.2f}")
+
+
+def main() -> None:
+    """Run what was not run before and put the table into the report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--out", type=Path, default=Path("docs/reproduction/cost.md"))
+    parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the seeds")
+    arguments = parser.parse_args()
+    bench = Bench(arguments.data, arguments.work, arguments.out.parent, 1, arguments.scale)
+    scenes = [replace(scene, seeds=bench.seeds(scene.seeds)) for scene in SCENES]
+    rows = [row(bench, scene, rule) for scene in scenes for rule in RULES]
+    headers = ("matrix", "prices", "rule", "per call", "per dollar", "ratio", "5 % to 95 %")
+    fill_report(arguments.out, {"cost": markdown(headers, rows)})
+
+
+if __name__ == "__main__":
+    main()
