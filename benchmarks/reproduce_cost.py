@@ -57,13 +57,12 @@ class Scene:
 
 
 _MATRICES = (
-    ("LiveCodeBench", "livecodebench_gen_2024-04.npz", (0.005, 0.5), 60),
-    ("BFCL", "bfcl_2024-08-11.npz", (0.003, 0.25), 40),
-    ("AlpacaEval", "alpaca_eval2_2024-03-05_semisynthetic.npz", (0.002, 0.1), 60),
-    ("second letter", "rautoeval_prompting.npz:second_word_letter", (0.002, 0.1), 40),
+    ("LiveCodeBench", "livecodebench_gen_2024-04.npz", (0.005, 0.4), 40),
+    ("AlpacaEval", "alpaca_eval2_2024-03-05_semisynthetic.npz", (0.002, 0.05), 30),
+    ("BFCL", "bfcl_2024-08-11.npz", (0.004, 0.12), 24),
 )
 SCENES = (
-    Scene("LLMRouter, 9 models", "router_llmrouter_9models.npz", REAL, (0.002, 0.6), 60),
+    Scene("LLMRouter, 9 models", "router_llmrouter_9models.npz", REAL, (0.002, 0.2), 40),
     *(
         Scene(title, location, prices, levels, seeds)
         for title, location, levels, seeds in _MATRICES
@@ -107,7 +106,7 @@ def answers(matrix: ScoreMatrix, rule: str, scene: Scene, *, per_cost: bool) -> 
 
 def shares(scene: Scene, rule: str) -> list[float]:
     """Amounts to spend; fewer for rules that run afresh for each."""
-    points = 12 if rule in ("successive-rejects", "sysrs") else 24
+    points = 10 if rule in ("successive-rejects", "sysrs") else 20
     return [float(f"{share:.6g}") for share in np.geomspace(*scene.levels, points)]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bestarm_agent.assembly import build_selector
+from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.config.running import SelectorSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event
@@ -15,6 +16,7 @@ from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.errors import StoreError
 from bestarm_agent.history import recall
 from bestarm_agent.journal import initial_size, replay
+from bestarm_agent.objectives import aim_of
 from bestarm_agent.report.page import FailureLine, Sitting, render_report
 from bestarm_agent.standing import Moment, Standing, picture
 from bestarm_agent.stats.foresight import Lesson
@@ -122,7 +124,8 @@ def standing_of(
         raise StoreError(f"run {run_id} has an empty log; begin a new run")
     chosen = _selector_spec(state.started.config)
     problem = initial_size(events).problem(per_dollar=chosen.per == "dollar")
-    selector = build_selector(chosen, problem, lesson)
+    objective = _objective_spec(state.started.config)
+    selector = build_selector(chosen, problem, lesson, objective)
     replay(events, selector)
     return picture(
         state,
@@ -131,14 +134,23 @@ def standing_of(
         budget=state.budget,
         spent=state.spend,
         moment=Moment(in_flight=0, waits=(), seconds=state.seconds, broken={}),
+        aim=aim_of(objective, chosen, selector, events),
     )
 
 
 def _selector_spec(config: Json) -> SelectorSpec:
     """The recorded selection rule; no variable or file of the study is needed to read a run."""
+    return SelectorSpec.model_validate(_section(config, "selector"))
+
+
+def _objective_spec(config: Json) -> ObjectiveSpec:
+    return ObjectiveSpec.model_validate(_section(config, "objective"))
+
+
+def _section(config: Json, key: str) -> Json:
     if not isinstance(config, Mapping):
         raise StoreError("the run's configuration is not a mapping; the log is damaged")
-    return SelectorSpec.model_validate(config.get("selector", {}))
+    return config.get(key, {})
 
 
 def report_of(state: RunState, standing: Standing) -> str:

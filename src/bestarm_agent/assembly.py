@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from bestarm_agent.catalog import Catalog
 from bestarm_agent.config.grid import expand
 from bestarm_agent.config.loading import LoadedStudy
+from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.config.running import SelectorSpec
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
@@ -116,14 +117,26 @@ def _check_history(chosen: SelectorSpec) -> None:
 
 
 def build_selector(
-    chosen: SelectorSpec, problem: Problem, lesson: Lesson | None = None
+    chosen: SelectorSpec,
+    problem: Problem,
+    lesson: Lesson | None = None,
+    objective: ObjectiveSpec | None = None,
 ) -> Selector:
-    """Make the configured selection rule; ``lesson`` is what it learned from history."""
+    """Make the configured selection rule.
+
+    Args:
+        chosen: the rule and its settings.
+        problem: what the rule is told, but for these settings.
+        lesson: what it learned from history.
+        objective: what is to be found; ``best`` if None. Where prices count, it is not for the rule
+            to say when that is found.
+    """
+    objective = objective or ObjectiveSpec()
     problem = replace(
         problem,
         seed=chosen.seed,
-        confidence=chosen.level,
-        stop_when_separated=chosen.stop_when_separated,
+        confidence=objective.level(chosen.level),
+        stop_when_separated=chosen.stop_when_separated and not objective.by_price,
     )
     learned = {} if lesson is None else {"history": lesson}
     return make_selector(chosen.name, problem, **chosen.params, **learned)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.exchange import Request
+from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import JudgeError, ProviderError
 from bestarm_agent.judging import Hearing, JudgeOutOfOrderError, Panel
 from bestarm_agent.replies import Errand, Obtained, Replies
 from bestarm_agent.roster import Entry
-from bestarm_agent.schedule.caller import Attempts, BudgetEndedError
+from bestarm_agent.schedule.caller import Attempts, BudgetEndedError, replied_spend
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.schedule.purse import Purse
@@ -108,7 +108,8 @@ class Evaluator:
         except ProviderError as error:
             if error.fatal:
                 return deferred(job, error)
-            return Failed(error.kind, error.blame, str(error), job.spend)
+            lost = replace(job.attempts.spend, pulls=0)
+            return Failed(error.kind, error.blame, str(error), job.spend, lost_spend=lost)
         finally:
             job.slot.leave()
             job.purse.close()
@@ -138,6 +139,8 @@ class Evaluator:
                 reply.seconds,
                 key,
                 judge_spend=job.purse.spent,
+                lost_spend=lost_spend(job, reply),
+                usd_nanos=reply.usd_nanos,
             )
         return Scored(
             value=score.value,
@@ -149,7 +152,15 @@ class Evaluator:
             cached=obtained.found and not job.inherited,
             judge_spend=job.purse.spent,
             votes=score.votes,
+            lost_spend=lost_spend(job, reply),
+            usd_nanos=reply.usd_nanos,
         )
+
+
+def lost_spend(job: Job, reply: Reply) -> Spend:
+    """What the candidate's call cost beyond the attempt that was answered."""
+    spend = job.attempts.spend
+    return spend - replied_spend(reply, pulls=spend.pulls).capped(spend)
 
 
 def _errand(job: Job) -> Errand:

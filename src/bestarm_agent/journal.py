@@ -9,6 +9,7 @@ from bestarm_agent.domain.events import (
     Asked,
     BudgetSet,
     CandidatesAdded,
+    CandidatesBarred,
     Event,
     ExamplesAdded,
     Told,
@@ -17,6 +18,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend, usd
 from bestarm_agent.errors import Blame
+from bestarm_agent.pricing import PriceBook
 from bestarm_agent.roster import Entry
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
@@ -33,13 +35,16 @@ class Journal:
         state: what the log says so far; read only for others.
     """
 
-    def __init__(self, log: RunLog, state: RunState) -> None:
+    def __init__(self, log: RunLog, state: RunState, prices: PriceBook | None = None) -> None:
         self._log = log
         self.state = state
+        self._prices = prices
 
     def record(self, event: Event) -> None:
         """Append an event; it is durable after the next ``flush``."""
         self.state.apply(event)
+        if self._prices is not None:
+            self._prices.take(event)
         self._log.append(event)
 
     async def flush(self) -> None:
@@ -182,6 +187,8 @@ class Replayer:
                 selector.tell([tell_of(event)])
             case CandidatesAdded() if self._started:
                 join(selector, len(event.candidates), event.costs)
+            case CandidatesBarred():
+                selector.bar(event.candidates)
             case ExamplesAdded() if self._started:
                 selector.add_examples(len(event.ids))
             case BudgetSet():

@@ -103,16 +103,17 @@ def check_prices(config: StudyConfig, entries: Sequence[Entry]) -> None:
     Raises:
         ConfigError: a price that is needed is not known, or nothing costs anything.
     """
-    if config.selector.per != "dollar":
+    per_dollar = config.selector.per == "dollar"
+    if not (per_dollar or config.objective.by_price):
         return
-    key = "selector.per is `dollar`"
+    key = "selector.per is `dollar`" if per_dollar else f"objective is `{config.objective.name}`"
     for entry in entries:
         if entry.usd is None:
             raise ConfigError(
                 f"{key}, but the price of {entry.model} is not known, and an unknown price is not "
                 f"$0; give it a price in the model's options"
             )
-    if not any(entry.usd for entry in entries):
+    if per_dollar and not any(entry.usd for entry in entries):
         raise ConfigError(f"{key}, but no candidate costs anything; leave it at `call`")
 
 

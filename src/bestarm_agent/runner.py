@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from bestarm_agent._version import __version__
 from bestarm_agent.domain.events import (
     Asked,
     BudgetSet,
+    CandidatesBarred,
     Resumed,
     Stopped,
     Told,
@@ -23,6 +23,7 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Outcome
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.endings import End as End
 from bestarm_agent.evaluation import Deferred, Evaluator, Job, deferred
 from bestarm_agent.journal import (
     Journal,
@@ -33,6 +34,7 @@ from bestarm_agent.journal import (
     judged,
     move_budget,
 )
+from bestarm_agent.objectives import Aim
 from bestarm_agent.roster import Entry, Roster, both
 from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.clock import Clock
@@ -45,29 +47,19 @@ _ENOUGH_TO_JUDGE_FAILURES = 20
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 
 
-class End(StrEnum):
-    """Why a sitting ended."""
-
-    SEPARATED = "separated"  # the best is established at the asked confidence
-    EXHAUSTED = "exhausted"  # every pair was evaluated
-    INDIFFERENT = "indifferent"  # what is left cannot matter
-    BUDGET = "budget"  # the budget cannot pay another pair
-    INTERRUPTED = "interrupted"  # somebody asked to stop
-    FAILURES = "failures"  # too many pairs could not be measured, or nothing can be called
-    ERROR = "error"  # an unexpected error
-
-
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a run treats failures.
+    """How a run treats failures, and what it aims at.
 
     Attributes:
         failed_score: score of a pair on which the candidate itself failed, in [0, 1].
         max_failed_share: share of void pairs, in [0, 1], above which the run stops.
+        aim: an objective that depends on prices; None: the best candidate.
     """
 
     failed_score: float = 0.0
     max_failed_share: float = 0.5
+    aim: Aim | None = None
 
 
 class Runner:
@@ -84,7 +76,7 @@ class Runner:
         evaluator: turns pairs into outcomes.
         ledger: the budget.
         clock: tells the time.
-        rules: how failures are treated.
+        rules: how failures are treated, and what is aimed at.
     """
 
     def __init__(
@@ -108,6 +100,7 @@ class Runner:
         self._evaluator = evaluator
         self._clock = clock
         self._rules = rules
+        self._aim = rules.aim
         self._finished: deque[tuple[Job, Outcome | Deferred | Exception]] = deque()
         self._wake = asyncio.Event()
         self._active = 0
@@ -203,6 +196,7 @@ class Runner:
     async def _loop(self, tasks: asyncio.TaskGroup) -> End:
         while True:
             self._book_finished()
+            self._review()
             end = self._reason_to_end()
             jobs = [] if end else self._ask()
             if jobs:
@@ -238,6 +232,8 @@ class Runner:
         deadline = self.ledger.budget.seconds
         if deadline is not None and self.seconds >= deadline:
             return End.BUDGET
+        if self._aim is not None and self._aim.is_reached:
+            return End.SEPARATED
         told = len(self._journal.state.told)
         if told >= _ENOUGH_TO_JUDGE_FAILURES and self._void > self._rules.max_failed_share * told:
             return End.FAILURES
@@ -256,7 +252,7 @@ class Runner:
         """Let the selector fill the free places with pairs that the budget can pay."""
         jobs: list[Job] = []
         while (room := self.roster.room()) > 0:
-            available = self.roster.available()
+            available = self._available()
             affordable = self.roster.affordable(self.ledger)
             n = room if affordable is not None else self.roster.payable(self.ledger, room)
             n = max(1, int(min(n, self.roster.turn_left())))
@@ -268,6 +264,17 @@ class Runner:
             excluded = _excluded(available, affordable)
             jobs.extend(job for ask in asks if (job := self._note(ask, excluded)) is not None)
         return jobs
+
+    def _available(self) -> BoolArray | None:
+        """(K,) candidates that can be called now and that it is worth asking; None if all."""
+        worth = None if self._aim is None else self._aim.worth
+        return both(self.roster.available(), worth)
+
+    def _review(self) -> None:
+        """Let candidates go that are shown to cost more than is allowed."""
+        while self._aim is not None and (gone := self._aim.review(self.selector)):
+            self._journal.record(CandidatesBarred(gone, "dearer than the objective allows"))
+            self.selector.bar(gone)
 
     def _note(self, ask: Ask, excluded: tuple[int, ...]) -> Job | None:
         """Log an ask and set its cost aside; None if it turns out not to be affordable."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
+from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.objectives import Aim
 from bestarm_agent.schedule.waits import Wait
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import Estimates, Guarantee, State
@@ -24,6 +26,26 @@ class Status(StrEnum):
     BEATEN = "beaten"  # shown to be worse, under the guarantee
     UNSEEN = "unseen"  # no score yet
     BROKEN = "broken"  # can no longer be called
+    BARRED = "too dear"  # shown to cost more than the objective allows
+
+
+_NOT_BEST = (Status.BEATEN, Status.BARRED)
+_CALLS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RowPrice:
+    """What 1,000 calls to a candidate cost, in dollars.
+
+    Attributes:
+        mean: by the calls seen, or None.
+        lower: lower end of its interval.
+        upper: upper end; infinite where nothing bounds it.
+    """
+
+    mean: float | None
+    lower: float
+    upper: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +65,9 @@ class Row:
         upper: upper end.
         spend: what it has cost.
         seconds: mean seconds of an answered call, 0 if there was none.
-        problem: why it is broken, or None.
+        problem: why it is broken or barred, or None.
+        price: what a call costs, where the objective depends on it.
+        price_source: where its price comes from, for people, or None.
     """
 
     index: int
@@ -59,6 +83,30 @@ class Row:
     spend: Spend
     seconds: float
     problem: str | None
+    price: RowPrice | None = None
+    price_source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is known about an objective that depends on prices.
+
+    Attributes:
+        spec: the objective.
+        answer: the candidate named, or None before any score is seen, or if none fits.
+        chosen: the candidates asked for, cheapest first: the Pareto set, or the answer alone.
+        established: whether that is shown at ``confidence``.
+        margin: the answer's mean is at most this much below the highest that counts, in [0, 1];
+            None where that is not said.
+        confidence: of the whole statement, in (0, 1).
+    """
+
+    spec: ObjectiveSpec
+    answer: Row | None
+    chosen: tuple[Row, ...]
+    established: bool
+    margin: float | None
+    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +132,7 @@ class Standing:
         budget: its caps.
         seconds: wall-clock seconds of all sittings.
         end: why the last sitting ended, or None while it runs.
+        finding: what is known about the objective; None if that is simply the best.
     """
 
     name: str
@@ -103,6 +152,17 @@ class Standing:
     budget: Budget
     seconds: float
     end: str | None
+    finding: Finding | None = None
+
+    @property
+    def established(self) -> bool:
+        """Whether what was asked for is shown at the stated confidence."""
+        return self.separated if self.finding is None else self.finding.established
+
+    @property
+    def winner(self) -> Row | None:
+        """The candidate that answers the objective; None before any score is seen."""
+        return self.best if self.finding is None else self.finding.answer
 
     @property
     def grid(self) -> int:
@@ -155,15 +215,26 @@ def picture(
     budget: Budget,
     spent: Spend,
     moment: Moment,
+    aim: Aim | None = None,
 ) -> Standing:
-    """Draw the standing from the folded log and the selector that was fed the same log."""
+    """Draw the standing from the folded log and the selector that was fed the same log.
+
+    Args:
+        state: the folded log.
+        selector: was fed the same log.
+        run_id: the run's id.
+        budget: its caps.
+        spent: what it has spent.
+        moment: what only a live run knows.
+        aim: its objective, if that depends on prices.
+    """
     estimates = selector.estimates()
-    rows = _rows(state, selector, estimates, moment.broken)
+    rows = _rows(state, selector, estimates, moment.broken, _prices(aim))
     return Standing(
         name=state.name,
         run_id=run_id,
         rows=rows,
-        separated=len(rows) > 0 and all(row.status is Status.BEATEN for row in rows[1:]),
+        separated=len(rows) > 0 and all(row.status in _NOT_BEST for row in rows[1:]),
         margin=_margin(selector, estimates.guarantee),
         confidence=estimates.confidence,
         guarantee=estimates.guarantee,
@@ -177,6 +248,31 @@ def picture(
         budget=budget,
         seconds=moment.seconds,
         end=state.end,
+        finding=None if aim is None or not rows else _finding(aim, selector, rows),
+    )
+
+
+def _prices(aim: Aim | None) -> Sequence[RowPrice] | None:
+    if aim is None:
+        return None
+    prices = aim.book.prices()
+    columns = (_CALLS * prices.mean, _CALLS * prices.lower, _CALLS * prices.upper)
+    return [
+        RowPrice(None if np.isnan(mean) else mean, lower, upper)
+        for mean, lower, upper in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+
+
+def _finding(aim: Aim, selector: Selector, rows: Sequence[Row]) -> Finding:
+    ruling = aim.ruling(selector)
+    by_index = {row.index: row for row in rows}
+    return Finding(
+        spec=aim.spec,
+        answer=None if ruling.answer is None else by_index[ruling.answer],
+        chosen=tuple(by_index[i] for i in ruling.chosen),
+        established=ruling.established,
+        margin=ruling.margin,
+        confidence=aim.confidence,
     )
 
 
@@ -187,19 +283,26 @@ def _margin(selector: Selector, guarantee: Guarantee) -> float | None:
 
 
 def _rows(
-    state: RunState, selector: Selector, estimates: Estimates, broken: Mapping[str, str]
+    state: RunState,
+    selector: Selector,
+    estimates: Estimates,
+    broken: Mapping[str, str],
+    prices: Sequence[RowPrice] | None,
 ) -> tuple[Row, ...]:
     if not state.candidates:
         return ()
     verdict = selector.best()
     tied = frozenset(verdict.tied)
     failed = selector.table.count(State.FAILED)
+    out = {state.candidates[i].label: why for i, why in state.barred.items()}
     order = [verdict.best] + [i for i in selector.ranking() if i != verdict.best]
     return tuple(
         Row(
             index=i,
             candidate=state.candidates[i],
-            status=_status(i, verdict.best, tied, estimates, broken.get(state.candidates[i].label)),
+            status=Status.BARRED
+            if i in state.barred
+            else _status(i, verdict.best, tied, estimates, broken.get(state.candidates[i].label)),
             n=int(estimates.n[i]),
             pending=int(estimates.pending[i]),
             void=int(estimates.void[i]),
@@ -209,7 +312,9 @@ def _rows(
             upper=float(estimates.upper[i]),
             spend=state.spend_of[i],
             seconds=state.seconds_of[i] / max(1, int(estimates.n[i])),
-            problem=broken.get(state.candidates[i].label),
+            problem={**out, **broken}.get(state.candidates[i].label),
+            price=None if prices is None else prices[i],
+            price_source=state.prices[i],
         )
         for i in order
     )

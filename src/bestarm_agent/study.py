@@ -18,6 +18,7 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.evaluation import Evaluator
 from bestarm_agent.journal import Journal, Size, initial_size, replay
+from bestarm_agent.objectives import aim_of
 from bestarm_agent.opening import (
     Options,
     catalog_of,
@@ -90,7 +91,11 @@ class Study:
         self._options = options
         self._where = store_of(parts.study, options)
         self._board = WaitBoard()
-        self._journal = Journal(log, fold(events))
+        selector = self._selector(initial_size(events))
+        replay(events, selector)
+        self._aim = aim_of(parts.config.objective, parts.config.selector, selector, events)
+        prices = None if self._aim is None else self._aim.book
+        self._journal = Journal(log, fold(events), prices)
         state = self._journal.state
         self._ledger = Ledger(state.budget, state.spend)
         limits = parts.config.limits
@@ -103,8 +108,6 @@ class Study:
             clock=options.clock,
             board=self._board,
         )
-        selector = self._selector(initial_size(events))
-        replay(events, selector)
         self._runner = self._make_runner(selector, store)
         self._providers = AsyncExitStack()
         self._started: set[int] = set()
@@ -196,6 +199,7 @@ class Study:
             state = self._journal.state
             caps = self._ledger.budget.with_room(self._ledger.spent, state.seconds, budget)
             self._runner.set_budget(caps)
+            self._begin_anew_if_nothing_was_asked()
         await self._start_providers()
         await self._runner.run()
         return self.standing()
@@ -220,8 +224,7 @@ class Study:
         check_prices(self.parts.config, entries)
         self._check_started(entries)
         self._runner.add_candidates(entries)
-        if self._runner.selector.table.n_asked == 0:  # then a rebuilt one begins with them too
-            self._runner.selector = self._selector(self._size())
+        self._begin_anew_if_nothing_was_asked()
         return candidates
 
     def standing(self) -> Standing:
@@ -240,6 +243,7 @@ class Study:
             budget=self._ledger.budget,
             spent=self._ledger.spent,
             moment=moment,
+            aim=self._aim,
         )
 
     @property
@@ -269,7 +273,12 @@ class Study:
     def _selector(self, size: Size) -> Selector:
         chosen = self.parts.config.selector
         problem = size.problem(per_dollar=chosen.per == "dollar")
-        return build_selector(chosen, problem, self._lesson)
+        return build_selector(chosen, problem, self._lesson, self.parts.config.objective)
+
+    def _begin_anew_if_nothing_was_asked(self) -> None:
+        """A selector rebuilt from the log begins with all that was there at the first ask."""
+        if self._runner.selector.table.n_asked == 0:
+            self._runner.selector = self._selector(self._size())
 
     def _size(self) -> Size:
         state = self._journal.state
@@ -289,7 +298,7 @@ class Study:
             evaluator=Evaluator(replies, self._workshop.panel, self._ledger),
             ledger=self._ledger,
             clock=self._options.clock,
-            rules=Rules(limits.failed_score, limits.max_failed_share),
+            rules=Rules(limits.failed_score, limits.max_failed_share, self._aim),
         )
 
     @asynccontextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
 
-from bestarm_agent.domain.spend import usd
+from bestarm_agent.config.objective import Objective, ObjectiveSpec
+from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.selectors.types import Guarantee
-from bestarm_agent.standing import Row, Standing
+from bestarm_agent.standing import Finding, Row, RowPrice, Standing
 
 
 def safe(text: str) -> str:
@@ -76,7 +77,7 @@ def waits_line(standing: Standing) -> str:
 
 def verdict_line(standing: Standing) -> str:
     """Who leads, in a few words."""
-    best = standing.best
+    best = standing.winner
     if best is None or best.mean is None:
         return "no score yet"
     return f"leading: {safe(best.candidate.label)} {best.mean:.3f} {interval(best)}"
@@ -87,10 +88,56 @@ def how_sure(standing: Standing) -> str:
     level = f"{standing.confidence:.0%}"
     if standing.guarantee is Guarantee.HEURISTIC:
         return f"best guess; the intervals are {Guarantee.HEURISTIC}: no guarantee"
+    if standing.finding is not None:
+        return _how_sure_of(standing.finding, standing.guarantee)
     if standing.separated:
         word = "certain" if standing.guarantee is Guarantee.EXACT else f"{level} sure"
         return f"{word} that it is the best ({_meaning(standing.guarantee)})"
     return f"best guess: at {level} {_doubt(standing)} ({_meaning(standing.guarantee)})"
+
+
+def aim_line(spec: ObjectiveSpec) -> str:
+    """What an objective asks for.
+
+    Example:
+        >>> aim_line(ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.05))
+        'the cheapest within 0.05 of the best'
+    """
+    match spec.name:
+        case Objective.BEST_UNDER_USD:
+            return f"the best that costs at most ${spec.usd_per_1k_calls:g} per 1,000 calls"
+        case Objective.CHEAPEST:
+            return f"the cheapest within {spec.epsilon:g} of the best"
+        case Objective.PARETO:
+            return "those that none beats without being dearer"
+        case _:
+            return "the best"
+
+
+def price_text(price: RowPrice | None) -> str:
+    """Dollars for 1,000 calls, with their interval where one is known."""
+    if price is None or price.mean is None:
+        return "-"
+    mean = money(round(price.mean * NANOS_PER_USD))
+    if price.upper == inf:
+        return mean
+    ends = (money(round(end * NANOS_PER_USD)) for end in (price.lower, price.upper))
+    return f"{mean} [{', '.join(ends)}]"
+
+
+def _how_sure_of(finding: Finding, guarantee: Guarantee) -> str:
+    aim = aim_line(finding.spec)
+    if finding.established:
+        word = "certain" if guarantee is Guarantee.EXACT else f"{finding.confidence:.0%} sure"
+        are = "these are" if finding.spec.name is Objective.PARETO else "it is"
+        return f"{word} that {are} {aim} ({_meaning(guarantee)})"
+    within = ""
+    if finding.margin is not None and finding.margin < 1:
+        within = f"; it is within {ceil(1000 * finding.margin) / 1000:.3f} of the best that counts"
+    return (
+        f"best guess: that this is {aim} is not established at {finding.confidence:.0%}{within} "
+        f"({_meaning(guarantee)})"
+    )
 
 
 def _doubt(standing: Standing) -> str:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from bestarm_agent.config.data import DatasetSpec, HuggingFaceSpec, ScorerSpec
 from bestarm_agent.config.entries import CandidateSpec, MessageSpec, ModelSpec, PromptSpec
 from bestarm_agent.config.loading import load_study
+from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.config.rates import RateSpec
 from bestarm_agent.config.running import BudgetSpec, LimitsSpec, ProviderLimits, SelectorSpec
 from bestarm_agent.config.schema import StudyConfig
@@ -27,6 +28,7 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Dataset", HuggingFaceSpec),
     ("Scorer", ScorerSpec),
     ("Budget", BudgetSpec),
+    ("Objective", ObjectiveSpec),
     ("Selector", SelectorSpec),
     ("Limits", LimitsSpec),
     ("Limits", ProviderLimits),

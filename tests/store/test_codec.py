@@ -15,6 +15,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import (
     BudgetSet,
     CandidatesAdded,
+    CandidatesBarred,
     Event,
     Resumed,
     Started,
@@ -93,16 +94,25 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '"calls":1,"tokens":12,"usd_nanos":1500,"gpu_seconds":0.125},"seconds":0.5,'
         '"reply_key":"key-7","cached":false,"judge_spend":{"pulls":0,"calls":1,"tokens":5,'
         '"usd_nanos":700,"gpu_seconds":0.0},"votes":[{"by":"openai/m","value":1.0,"said":"7",'
-        '"why":"right"}]},"score":1.0}',
+        '"why":"right"}],"lost_spend":{"pulls":0,"calls":1,"tokens":0,"usd_nanos":200,'
+        '"gpu_seconds":0.0},"usd_nanos":600},"score":1.0}',
         '{"type":"told","seq":8,"outcome":{"type":"failed","kind":"timeout","blame":"provider",'
         '"message":"no answer","spend":{"pulls":0,"calls":3,"tokens":0,"usd_nanos":0,'
         '"gpu_seconds":0.0},"seconds":1.5,"reply_key":null,"judge_spend":{"pulls":0,"calls":0,'
-        '"tokens":0,"usd_nanos":0,"gpu_seconds":0.0}},"score":null}',
+        '"tokens":0,"usd_nanos":0,"gpu_seconds":0.0},"lost_spend":{"pulls":0,"calls":0,"tokens":0,'
+        '"usd_nanos":0,"gpu_seconds":0.0},"usd_nanos":null},"score":null}',
+        '{"type":"candidates-barred","candidates":[1],"reason":"too dear"}',
         '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds":2.5}',
         '{"type":"resumed","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',
     ]
     events = [started(), *grid(2, 1), BudgetSet(Budget(usd_nanos=5, seconds=60.5)), asked(7)]
-    events += [told(7), failed(8), Stopped(AT, "budget", 2.5), Resumed(AT, "0.1.0")]
+    events += [
+        told(7),
+        failed(8),
+        CandidatesBarred((1,), "too dear"),
+        Stopped(AT, "budget", 2.5),
+        Resumed(AT, "0.1.0"),
+    ]
     assert [dump_event(event) for event in events] == expected
     assert dump_reply(reply()) == (
         '{"text":"46","finish":"length","usage":{"input":9,"cached":0,"cache_write":0,"output":3,'
@@ -200,7 +210,15 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
     """Guards the strategies above: a class that joins the events is drawn too."""
     stored = dataclasses_within(Event) | dataclasses_within(Reply)
     assert {cls.__name__ for cls in stored} == {
-        *("Started", "CandidatesAdded", "ExamplesAdded", "Asked", "Told", "BudgetSet"),
+        *(
+            "Started",
+            "CandidatesAdded",
+            "CandidatesBarred",
+            "ExamplesAdded",
+            "Asked",
+            "Told",
+            "BudgetSet",
+        ),
         *("Stopped", "Resumed", "Scored", "Vote", "Failed", "Usage", "Spend", "Budget"),
         *("Candidate", "PromptTemplate", "Message", "Reply", "Position", "Token"),
     }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import (
+    CandidatesBarred,
     Event,
     ExamplesAdded,
     Resumed,
@@ -24,6 +25,7 @@ from bestarm_agent.testing.store_runs import AT, asked, failed, grid, small_run,
 def test_a_small_run_by_hand() -> None:
     state = fold(small_run())
     assert state.n_events == 15
+    assert (state.costs, state.prices) == ([0.25, None], ["study", None])
     assert state.started == started()
     assert [candidate.label for candidate in state.candidates] == ["model 0", "model 1"]
     assert (len(state.example_ids), state.example_ids[7]) == (1000, "example-7")
@@ -54,6 +56,13 @@ def test_an_empty_log_is_an_empty_state() -> None:
     state = fold([])
     assert (state.started, state.candidates, state.budget) == (None, [], Budget())
     assert (state.name, state.end) == ("", None)
+
+
+def test_who_is_barred_and_why() -> None:
+    state = fold([*small_run(), CandidatesBarred((1,), "too dear")])
+    assert state.barred == {1: "too dear"}
+    with pytest.raises(StoreError, match="candidate 2 is barred, and there is none"):
+        state.apply(CandidatesBarred((2,), "too dear"))
 
 
 def test_name_and_end() -> None:

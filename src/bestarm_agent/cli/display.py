@@ -14,6 +14,7 @@ from bestarm_agent.wording import (
     duration,
     interval,
     money,
+    price_text,
     safe,
     verdict_line,
     waits_line,
@@ -25,6 +26,7 @@ _STYLES = {
     Status.BEATEN: "dim",
     Status.UNSEEN: "dim italic",
     Status.BROKEN: "red",
+    Status.BARRED: "dim",
 }
 _LINES_AROUND_TABLE = 10
 
@@ -109,13 +111,19 @@ def _waiting(standing: Standing) -> str:
 
 def candidates_table(standing: Standing, max_rows: int) -> Table:
     """The best ``max_rows`` candidates as a table."""
+    by_price = standing.finding is not None
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("candidate", overflow="ellipsis", no_wrap=True, ratio=1, min_width=16)
     for name in ("pulls", "mean", f"{standing.confidence:.0%} interval", "cost", "tokens", "sec"):
         table.add_column(name, justify="right", no_wrap=True)
+    if by_price:
+        table.add_column("$ per 1k calls", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     for row in standing.rows[:max_rows]:
-        table.add_row(*_cells(row), style=_STYLES[row.status])
+        *cells, state = _cells(row)
+        priced = [price_text(row.price)] if by_price else []
+        mark = " *" if standing.finding is not None and row in standing.finding.chosen else ""
+        table.add_row(*cells, *priced, state + mark, style=_STYLES[row.status])
     return table
 
 

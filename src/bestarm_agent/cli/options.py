@@ -73,6 +73,21 @@ HistoryOption = Annotated[
 PerOption = Annotated[
     str | None, typer.Option("--per", help="Make the most of calls, or of dollars: call, dollar.")
 ]
+ObjectiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--objective",
+        help="What to find: best, best-under-usd, cheapest-within-epsilon, pareto.",
+    ),
+]
+EpsilonOption = Annotated[
+    float | None,
+    typer.Option("--epsilon", help="How far below the best is good enough, in (0, 1)."),
+]
+UsdPer1kOption = Annotated[
+    str | None,
+    typer.Option("--usd-per-1k-calls", help="Dollars that 1,000 calls of the winner may cost."),
+]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of all random choices.")]
 ConfidenceOption = Annotated[
     float | None, typer.Option("--confidence", help="Stop once the best is this certain.")

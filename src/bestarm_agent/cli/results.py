@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+from math import isinf
 from pathlib import Path
 
 import typer
 from rich.console import Console
 
 from bestarm_agent.cli.display import candidates_table
+from bestarm_agent.config.objective import Objective
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.standing import Row, Standing
-from bestarm_agent.wording import budget_line, duration, how_sure, interval, safe
+from bestarm_agent.standing import Finding, Row, Standing
+from bestarm_agent.wording import (
+    aim_line,
+    budget_line,
+    duration,
+    how_sure,
+    interval,
+    price_text,
+    safe,
+)
 
 _SHOWN_ROWS = 10
 _WIDTH_WITHOUT_TERMINAL = 140
@@ -43,8 +53,12 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
     best, second = standing.best, standing.runner_up
     if best is None:
         return [f"No score yet. Run {standing.run_id}, {budget_line(standing)}."]
-    lines = [f"Winner:    {_placed(best)}", f"How sure:  {how_sure(standing)}"]
-    if second is not None:
+    if standing.finding is not None:
+        lines = _finding_lines(standing.finding)
+    else:
+        lines = [f"Winner:    {_placed(best)}"]
+    lines.append(f"How sure:  {how_sure(standing)}")
+    if second is not None and standing.finding is None:
         lines.append(f"Runner-up: {_placed(second)}")
     lines.append(f"Spent:     {budget_line(standing)}, {duration(standing.seconds)}")
     lines.append(f"Run:       {standing.run_id}, ended: {standing.end or 'not yet'}")
@@ -55,9 +69,22 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
     return lines
 
 
+def _finding_lines(finding: Finding) -> list[str]:
+    lines = [f"Asked for: {aim_line(finding.spec)}"]
+    if finding.spec.name is Objective.PARETO:
+        lines += [f"Pareto:    {_placed(row)}" for row in finding.chosen]
+    elif finding.answer is None:
+        lines.append("Winner:    none of those seen so far")
+    else:
+        lines.append(f"Winner:    {_placed(finding.answer)}")
+    return lines
+
+
 def _placed(row: Row) -> str:
     mean = "-" if row.mean is None else f"{row.mean:.3f}"
-    return f"{safe(row.candidate.label)}, mean {mean}, interval {interval(row)}, {row.n} pulls"
+    price = "" if row.price is None else f", {price_text(row.price)} per 1,000 calls"
+    score = f"mean {mean}, interval {interval(row)}, {row.n} pulls"
+    return f"{safe(row.candidate.label)}, {score}{price}"
 
 
 def standing_json(standing: Standing, report: Path | None = None) -> dict[str, object]:
@@ -68,6 +95,9 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
         "name": standing.name,
         "ended": standing.end,
         "best": _row_json(standing.best),
+        "winner": _row_json(standing.winner),
+        "objective": _objective_json(standing.finding),
+        "established": standing.established,
         "runner_up": _row_json(standing.runner_up),
         "separated": standing.separated,
         "margin": standing.margin,
@@ -92,6 +122,26 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
     }
 
 
+def _objective_json(finding: Finding | None) -> dict[str, object]:
+    if finding is None:
+        return {"name": Objective.BEST.value}
+    return {
+        **finding.spec.model_dump(mode="json", exclude_none=True),
+        "answer": None if finding.answer is None else finding.answer.candidate.label,
+        "chosen": [row.candidate.label for row in finding.chosen],
+        "established": finding.established,
+        "margin": finding.margin,
+        "confidence": finding.confidence,
+    }
+
+
+def _price_json(row: Row) -> dict[str, object] | None:
+    if row.price is None:
+        return None
+    upper = None if isinf(row.price.upper) else row.price.upper
+    return {"mean": row.price.mean, "interval": [row.price.lower, upper]}
+
+
 def _row_json(row: Row | None) -> dict[str, object] | None:
     if row is None:
         return None
@@ -110,4 +160,6 @@ def _row_json(row: Row | None) -> dict[str, object] | None:
         "calls": row.spend.calls,
         "seconds_per_call": row.seconds,
         "problem": row.problem,
+        "price_per_1k_calls": _price_json(row),
+        "price_source": row.price_source,
     }

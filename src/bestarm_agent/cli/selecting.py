@@ -19,11 +19,13 @@ from bestarm_agent.cli.options import (
     ConfidenceOption,
     Display,
     DisplayOption,
+    EpsilonOption,
     HistoryOption,
     InFlightOption,
     JsonOption,
     MinutesOption,
     NoCacheOption,
+    ObjectiveOption,
     OutputOption,
     PerOption,
     PullsOption,
@@ -35,6 +37,7 @@ from bestarm_agent.cli.options import (
     StoreOption,
     TokensOption,
     UsdOption,
+    UsdPer1kOption,
     default_store,
     overrides,
     study_options,
@@ -66,6 +69,9 @@ def select(  # noqa: PLR0913 - one argument per option
     selector: SelectorOption = None,
     history: HistoryOption = None,
     per: PerOption = None,
+    objective: ObjectiveOption = None,
+    epsilon: EpsilonOption = None,
+    usd_per_1k: UsdPer1kOption = None,
     seed: SeedOption = None,
     confidence: ConfidenceOption = None,
     budget_share: ShareOption = None,
@@ -88,6 +94,9 @@ def select(  # noqa: PLR0913 - one argument per option
         selector__name=selector,
         selector__history=history,
         selector__per=per,
+        objective__name=objective,
+        objective__epsilon=epsilon,
+        objective__usd_per_1k_calls=usd_per_1k,
         selector__seed=seed,
         selector__confidence=confidence,
         budget__share=budget_share,
@@ -196,7 +205,7 @@ def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
         return EXIT_FAILURES
     if standing.end == End.INTERRUPTED:
         return EXIT_INTERRUPTED
-    if confidence_asked and not standing.separated:
+    if confidence_asked and not standing.established:
         return EXIT_NO_GUARANTEE
     return EXIT_OK
 

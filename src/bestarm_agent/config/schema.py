@@ -15,6 +15,7 @@ from bestarm_agent.config.entries import (
     check_model_name,
     model_labels,
 )
+from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.config.running import BudgetSpec, LimitsSpec, SelectorSpec
 from bestarm_agent.config.values import Expandable, Grid, Name, Options, Params
 from bestarm_agent.errors import nearest
@@ -45,6 +46,9 @@ class StudyConfig(StudyModel):
     scorer: ScorerSpec = Field(description="How a reply is scored, or just the scorer's name.")
     budget: BudgetSpec = Field(
         default_factory=BudgetSpec, description="Hard caps; left out: the whole grid is run."
+    )
+    objective: ObjectiveSpec = Field(
+        default_factory=ObjectiveSpec, description="What is to be found, or just its name."
     )
     selector: SelectorSpec = Field(
         default_factory=SelectorSpec, description="The selection rule, or just its name."

@@ -55,6 +55,19 @@ class CandidatesAdded:
 
 
 @dataclass(frozen=True, slots=True)
+class CandidatesBarred:
+    """Candidates left the competition for good, for a reason that is not their scores.
+
+    Attributes:
+        candidates: row indices.
+        reason: why, for people.
+    """
+
+    candidates: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExamplesAdded:
     """Examples joined as the next columns, in this order.
 
@@ -141,5 +154,13 @@ class Resumed:
 
 
 Event: TypeAlias = (
-    Started | CandidatesAdded | ExamplesAdded | Asked | Told | BudgetSet | Stopped | Resumed
+    Started
+    | CandidatesAdded
+    | CandidatesBarred
+    | ExamplesAdded
+    | Asked
+    | Told
+    | BudgetSet
+    | Stopped
+    | Resumed
 )

@@ -56,6 +56,9 @@ class Scored:
         cached: whether the reply came from the cache.
         judge_spend: what of ``spend`` judging cost.
         votes: the judgements that the score is made of; empty for a rule.
+        lost_spend: what of ``spend`` went into attempts at the candidate's call that brought no
+            answer.
+        usd_nanos: price of the answered call in nano-dollars, cached or not; None if not known.
     """
 
     value: float
@@ -67,6 +70,8 @@ class Scored:
     cached: bool
     judge_spend: Spend = field(default_factory=Spend)
     votes: tuple[Vote, ...] = ()
+    lost_spend: Spend = field(default_factory=Spend)
+    usd_nanos: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,10 @@ class Failed:
         seconds: wall-clock seconds.
         reply_key: key of the stored reply, if one came back.
         judge_spend: what of ``spend`` judging cost.
+        lost_spend: what of ``spend`` went into attempts at the candidate's call that brought no
+            answer.
+        usd_nanos: price of the answered call in nano-dollars; None if there was none, or if it is
+            not known.
     """
 
     kind: FailureKind
@@ -90,6 +99,8 @@ class Failed:
     seconds: float = 0.0
     reply_key: str | None = None
     judge_spend: Spend = field(default_factory=Spend)
+    lost_spend: Spend = field(default_factory=Spend)
+    usd_nanos: int | None = None
 
 
 Outcome: TypeAlias = Scored | Failed

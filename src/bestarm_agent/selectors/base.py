@@ -55,6 +55,8 @@ class Selector(ABC):
         top_k: how many candidates are wanted; 1 unless the rule looks for a set.
         problem: what the selector was told at the start; ``budget`` may have grown.
         table: everything asked and told so far; read only for callers.
+        barred: (K,) candidates that are out of the competition for another reason than their
+            scores (``bar``): neither asked nor compared with others; read only for callers.
     """
 
     name: ClassVar[str]
@@ -72,6 +74,7 @@ class Selector(ABC):
         self._generations = [problem.n_examples]  # examples that joined together
         self._intervals = self._new_intervals()
         self._open = np.full(problem.n_candidates, True)
+        self.barred = np.full(problem.n_candidates, False)
         self._separated: bool | None = None  # None: to be worked out again
         self._prior_costs = None if problem.costs is None else np.array(problem.costs)
         self._weights: FloatArray | None = None  # likewise
@@ -173,6 +176,19 @@ class Selector(ABC):
         self.problem = replace(self.problem, budget=self.problem.budget + count)
         self._grown()
 
+    def bar(self, candidates: Sequence[int]) -> None:
+        """Take candidates out of the competition for good, for a reason that is not their scores.
+
+        What the run states is then about the others. Statements stay valid, since intervals are
+        joint over all candidates.
+        """
+        rows = [candidate for candidate in candidates if not self.barred[candidate]]
+        self.barred[rows] = True
+        self._open[rows] = False
+        self._separated = None
+        if rows:
+            self._left_race(rows)
+
     def estimates(self) -> Estimates:
         """Return point estimates and intervals of every candidate's mean over all N examples."""
         table = self.table
@@ -207,8 +223,12 @@ class Selector(ABC):
             guarantee=self._guarantee(),
         )
 
-    def margin(self) -> float:
-        """Bound how far the leading candidate is from the best one, at ``problem.confidence``.
+    def margin(self, candidate: int | None = None) -> float:
+        """Bound how far a candidate is from the best one, at ``problem.confidence``.
+
+        Args:
+            candidate: whose distance; the leading one's by default. What is said of any number of
+                candidates, at any times, holds together.
 
         Returns:
             The smallest distance in [0, 1] within which its mean is shown to be of the highest
@@ -217,17 +237,19 @@ class Selector(ABC):
         Raises:
             ValueError: there is no candidate.
         """
-        best = self.best().best
+        one = self.ranking()[0] if candidate is None and self.table.n_candidates else candidate
+        if one is None:
+            raise ValueError("there is no candidate to choose from; add one first")
         lower, upper = self._bounds()
-        return self._intervals.margin(best, self._rivals(best), upper - lower[best])
+        return self._intervals.margin(one, self._rivals(one), upper - lower[one])
 
     def ranking(self) -> list[int]:
-        """Candidates by falling estimate, those without one last, ties at random.
+        """Candidates by falling estimate, those without one last, ties at random; then the barred.
 
         Rules that drop candidates rank those they kept above those they dropped.
         """
         means = np.nan_to_num(self._means(), nan=-np.inf)
-        return [int(i) for i in np.lexsort((self._tie_ranks, -means))]
+        return [int(i) for i in np.lexsort((self._tie_ranks, -means, self.barred))]
 
     def top(self, count: int | None = None) -> tuple[int, ...]:
         """The ``count`` best candidates, best first; as many as the rule looks for by default."""
@@ -277,6 +299,9 @@ class Selector(ABC):
     def _grown(self) -> None:  # noqa: B027 - a hook
         """Take note of new rows, columns or budget; the table and the problem have them already."""
 
+    def _left_race(self, candidates: Sequence[int]) -> None:  # noqa: B027 - a hook
+        """Take note of candidates that were barred; ``barred`` has them already."""
+
     def _is_complete(self) -> bool:
         """Whether the rule has carried out its plan for the budget."""
         return False
@@ -300,7 +325,8 @@ class Selector(ABC):
         return self._intervals.lower, self._intervals.upper
 
     def _guarantee(self) -> Guarantee:
-        if int(self.table.n_scored.min(initial=self.table.n_examples)) == self.table.n_examples:
+        missing = (self.table.n_scored < self.table.n_examples) & ~self.barred
+        if not missing.any():
             return Guarantee.EXACT
         return Guarantee.ANYTIME_VALID if self.exogenous else Guarantee.HEURISTIC
 
@@ -311,7 +337,7 @@ class Selector(ABC):
     def _rivals(self, best: int) -> BoolArray:
         """(K,) mask of those whose interval reaches ``best``'s, and who are not beaten in pairs."""
         lower, upper = self._bounds()
-        reach: BoolArray = upper >= lower[best]
+        reach: BoolArray = (upper >= lower[best]) & ~self.barred
         reach[best] = False
         return reach & ~self._intervals.beaten_by(best, reach)
 
@@ -332,7 +358,8 @@ class Selector(ABC):
     def _register(self, ask: Ask) -> None:
         self.table.ask(ask)
         candidate = ask.pair.candidate
-        self._open[candidate] = self.table.n_unseen_of(candidate) > 0
+        if self.table.n_unseen_of(candidate) == 0:
+            self._open[candidate] = False
         self._asked(ask)
 
     def _new_intervals(self) -> AskOrderIntervals:
@@ -358,7 +385,9 @@ class Selector(ABC):
     def _regrow(self) -> None:
         self._intervals = self._new_intervals()
         self._weights = None
-        self._open = self.table.n_unseen > 0
+        n_new = self.table.n_candidates - len(self.barred)
+        self.barred = np.concatenate([self.barred, np.full(n_new, False)])
+        self._open = (self.table.n_unseen > 0) & ~self.barred
         self._separated = None
         self._grown()
 

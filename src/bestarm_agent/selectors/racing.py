@@ -10,6 +10,7 @@ and spends evenly on those that are close.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -62,6 +63,9 @@ class Racing(FilledSubset):
         return field
 
     def _told(self, tell: Tell) -> None:
+        self._in_race = None
+
+    def _left_race(self, candidates: Sequence[int]) -> None:
         self._in_race = None
 
     def _grown(self) -> None:

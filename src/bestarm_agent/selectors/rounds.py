@@ -7,7 +7,7 @@ and how a round ends while pulls are in flight. A rule adds its schedule and who
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
@@ -180,7 +180,8 @@ class RoundSelector(Selector):
         field = self._field
         accepted = sorted(field.accepted, key=place.__getitem__)
         active = sorted(field.active.tolist(), key=place.__getitem__)
-        return [*accepted, *active, *field.dropped[::-1]]
+        order = [*accepted, *active, *field.dropped[::-1]]
+        return sorted(order, key=lambda candidate: bool(self.barred[candidate]))
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         n_trials = self.table.n_trials
@@ -231,6 +232,13 @@ class RoundSelector(Selector):
         self._budget = self.problem.budget or self._budget
         if self._order is not None:
             self._order.grow()
+        self._plan_rest()
+
+    def _left_race(self, candidates: Sequence[int]) -> None:
+        field = self._field
+        kept = tuple(who for who in field.accepted if who not in candidates)
+        gone = [who for who in candidates if who in field.active or who in field.accepted]
+        self._field = Field(field.active, kept, field.dropped).drop(*gone)
         self._plan_rest()
 
     def _is_complete(self) -> bool:

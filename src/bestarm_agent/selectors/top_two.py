@@ -114,7 +114,9 @@ class TopTwo(Selector):
             weight = self._wins + self._losses
             spread = np.sqrt(self._pooled_variance() / (weight - 1))
             unseen = rng.normal(self._wins / weight, spread)
-        return self._seen_part + self._unseen_share * unseen
+        draws: FloatArray = self._seen_part + self._unseen_share * unseen
+        draws[self.barred] = -np.inf
+        return draws
 
     def _pooled_variance(self) -> float:
         """Variance of scores within candidates; a variance of 1/4 counts as one score."""

@@ -32,6 +32,7 @@ _Coder: TypeAlias = tuple[_Convert | None, _Convert | None]  # None: JSON as it 
 _TAGS: dict[str, type] = {
     "started": events.Started,
     "candidates-added": events.CandidatesAdded,
+    "candidates-barred": events.CandidatesBarred,
     "examples-added": events.ExamplesAdded,
     "asked": events.Asked,
     "told": events.Told,

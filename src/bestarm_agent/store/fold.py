@@ -11,6 +11,7 @@ from bestarm_agent.domain.events import (
     Asked,
     BudgetSet,
     CandidatesAdded,
+    CandidatesBarred,
     Event,
     ExamplesAdded,
     Resumed,
@@ -58,6 +59,7 @@ class RunState:
         candidates: the K candidates, by row.
         costs: (K,) most dollars that a call to each can cost, or None where that is not known.
         prices: (K,) where each one's price comes from, or None.
+        barred: by row, why a candidate left the competition.
         example_ids: ids of the N examples, by column.
         example_digests: digests of the N examples' contents, by column.
         asks: every ask, by its number.
@@ -77,6 +79,7 @@ class RunState:
     candidates: list[Candidate] = field(default_factory=list)
     costs: list[float | None] = field(default_factory=list)
     prices: list[str | None] = field(default_factory=list)
+    barred: dict[int, str] = field(default_factory=dict)
     example_ids: list[str] = field(default_factory=list)
     example_digests: list[str] = field(default_factory=list)
     asks: list[Asked] = field(default_factory=list)
@@ -159,6 +162,8 @@ class RunState:
                 self.sittings.append(Sitting(event.at, event.version))
             case CandidatesAdded():
                 self._add_candidates(event)
+            case CandidatesBarred():
+                self._bar(event)
             case ExamplesAdded():
                 self._add_examples(event)
             case BudgetSet():
@@ -176,6 +181,12 @@ class RunState:
         self.spend_of += [Spend() for _ in event.candidates]
         self.seconds_of += [0.0 for _ in event.candidates]
         self.failures_of += [Counter() for _ in event.candidates]
+
+    def _bar(self, event: CandidatesBarred) -> None:
+        for candidate in event.candidates:
+            if not 0 <= candidate < len(self.candidates):
+                raise self._impossible(f"candidate {candidate} is barred, and there is none")
+            self.barred[candidate] = event.reason
 
     def _add_examples(self, event: ExamplesAdded) -> None:
         if len(event.ids) != len(event.digests):

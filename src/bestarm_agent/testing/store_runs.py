@@ -33,7 +33,7 @@ def asked(seq: int, candidate: int = 0, example: int | None = None) -> Asked:
 
 
 def told(seq: int, score: float = 1.0) -> Told:
-    """A scored ask that cost 12 tokens and 1,500 nano-dollars, judging included."""
+    """A scored ask that cost 12 tokens and 1,500 nano-dollars, a time-out and judging included."""
     spend = Spend(pulls=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
     usage = Usage(input=9, cached=4, output=3, reasoning=1)
     outcome = Scored(
@@ -46,6 +46,8 @@ def told(seq: int, score: float = 1.0) -> Told:
         cached=False,
         judge_spend=Spend(calls=1, tokens=5, usd_nanos=700),
         votes=(Vote("openai/m", 1.0, "7", "right"),),
+        lost_spend=Spend(calls=1, usd_nanos=200),
+        usd_nanos=600,
     )
     return Told(seq, outcome, score)
 
@@ -76,7 +78,7 @@ def grid(n_candidates: int = 2, n_examples: int = 1000) -> list[Event]:
 
 
 def small_run(name: str = "study") -> list[Event]:
-    """A run of two sittings with every kind of event; one ask stays without an outcome."""
+    """A run of two sittings with most kinds of event; one ask stays without an outcome."""
     return [
         started(name),
         *grid(),
