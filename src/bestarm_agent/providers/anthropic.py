@@ -8,14 +8,14 @@ from typing import Any
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.providers.anthropic_wire import LEGACY_MESSAGES, MESSAGES
-from bestarm_agent.providers.api import ApiProvider, Response, parse_api_options
+from bestarm_agent.providers.api import ApiProvider, parse_api_options
+from bestarm_agent.providers.api_connection import Response
 from bestarm_agent.providers.api_options import Endpoint
 from bestarm_agent.providers.api_wire import Wire
 from bestarm_agent.providers.entry import ModelFacts
 
 # The last version of the API that takes temperature, top_p and top_k.
 _LEGACY_HEADERS = {"anthropic-version": "2023-06-01"}
-_NAMED = ("model", "messages", "max_tokens")
 
 
 class AnthropicConnection:
@@ -37,10 +37,11 @@ class AnthropicConnection:
 
     async def send(self, wire: Wire, body: dict[str, Json]) -> Response:
         """Send one request; raises AnthropicError."""
-        named = {name: body[name] for name in _NAMED}
-        rest = {name: value for name, value in body.items() if name not in _NAMED}
+        # `extra_body` goes as it is and comes before the arguments, which `create` rewrites
         headers = _LEGACY_HEADERS if wire is LEGACY_MESSAGES else {}
-        raw = await self._create(**named, extra_body=rest, extra_headers=headers)
+        raw = await self._create(
+            model=body["model"], messages=[], max_tokens=0, extra_body=body, extra_headers=headers
+        )
         return Response(raw.headers, await raw.read())
 
     async def close(self) -> None:

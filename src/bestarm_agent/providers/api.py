@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from bestarm_agent.config.documents import parse_options
 from bestarm_agent.domain.allowance import Allowance
@@ -19,10 +19,11 @@ from bestarm_agent.providers.api_bounds import (
     most_output_tokens,
     most_prompt_tokens,
 )
+from bestarm_agent.providers.api_connection import Connection, Response, Vendor
 from bestarm_agent.providers.api_errors import Speaker, body_failure, sdk_failure
 from bestarm_agent.providers.api_headers import allowances
 from bestarm_agent.providers.api_notices import believed, notices
-from bestarm_agent.providers.api_options import ApiOptions, Endpoint, endpoint
+from bestarm_agent.providers.api_options import ApiOptions, endpoint
 from bestarm_agent.providers.api_reading import Answer, read_body
 from bestarm_agent.providers.api_wire import Wire, check_params
 from bestarm_agent.providers.base import Capabilities
@@ -40,60 +41,6 @@ _DECIDES_REPLIES = {
     "extra_body",
 }
 _PROTOCOL_VERSION = 1  # another number, other replies: old ones must not come from the cache
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """What came back over the wire.
-
-    Attributes:
-        headers: by name, in any case.
-        content: the body.
-    """
-
-    headers: Mapping[str, str]
-    content: bytes
-
-
-class Connection(Protocol):
-    """An open client of one SDK."""
-
-    errors: type[Exception]
-    """The base class of what the SDK raises."""
-
-    async def send(self, wire: Wire, body: dict[str, Json]) -> Response:
-        """Send one request; raises one of ``errors`` if no good response comes."""
-        ...
-
-    async def close(self) -> None:
-        """Close all connections."""
-        ...
-
-
-class Vendor(Protocol):
-    """What an SDK and its protocols are called, and how to open a client.
-
-    Attributes:
-        name: the vendor in the price table.
-        url: its address.
-        url_variable: the environment variable that may hold another.
-        key_variable: the environment variable that holds the key.
-        logprobs: whether models tell the probabilities of their tokens, unless said otherwise.
-    """
-
-    name: str
-    url: str
-    url_variable: str
-    key_variable: str
-    logprobs: bool
-
-    def wire(self, facts: ModelFacts, *, chat: bool) -> Wire:
-        """The protocol in which a model is given chat messages, or a plain prompt."""
-        ...
-
-    def connect(self, endpoint: Endpoint) -> Connection:
-        """Open a client."""
-        ...
 
 
 class ApiProvider:
@@ -160,15 +107,7 @@ class ApiProvider:
 
     def capabilities(self, model: str) -> Capabilities:
         """What the model can do, by the options and the catalogue."""
-        known = self._model(model)
-        facts = known.facts
-        return Capabilities(
-            params=known.chat.taken(facts) | known.plain.taken(facts),
-            priced=known.price is not None,
-            in_flight=_IN_FLIGHT,
-            response_schema=facts.response_schema is not False,
-            logprobs=self._vendor.logprobs if facts.logprobs is None else facts.logprobs,
-        )
+        return self._model(model).capabilities
 
     def fingerprint(self, model: str) -> str:
         """Digest of the address, the model and all that is sent besides the request."""
@@ -206,9 +145,9 @@ class ApiProvider:
         return self._reply(known, request, wire.sent(body), answer, seconds, response)
 
     def _encoded(self, known: _Model, request: Request) -> tuple[Wire, dict[str, Json]]:
-        wire = known.wire(request)
+        wire = known.wires[request.text is None]
         facts = known.facts
-        check_params(request, wire.taken(facts), f"{self.name}/{request.model}")
+        check_params(request, known.taken[wire], f"{self.name}/{request.model}")
         body = wire.encode(request, facts, most_output_tokens(request, facts))
         return wire, {"model": request.model, **body, **(facts.extra_body or {})}
 
@@ -289,12 +228,17 @@ class ApiProvider:
     def _model(self, model: str) -> _Model:
         if model not in self._models:
             facts = self._options.facts(model, self._declared.get(model))
-            self._models[model] = _Model(
-                facts=facts,
-                chat=self._vendor.wire(facts, chat=True),
-                plain=self._vendor.wire(facts, chat=False),
-                price=self._price(model, facts),
+            wires = {chat: self._vendor.wire(facts, chat=chat) for chat in (True, False)}
+            taken = {wire: wire.taken(facts) for wire in wires.values()}
+            price = self._price(model, facts)
+            able = Capabilities(
+                params=frozenset().union(*taken.values()),
+                priced=price is not None,
+                in_flight=_IN_FLIGHT,
+                response_schema=facts.response_schema is not False,
+                logprobs=self._vendor.logprobs if facts.logprobs is None else facts.logprobs,
             )
+            self._models[model] = _Model(facts, able, wires, taken, price)
         return self._models[model]
 
     def _price(self, model: str, facts: ModelFacts) -> Price | None:
@@ -314,18 +258,17 @@ class _Model:
 
     Attributes:
         facts: what is declared.
-        chat: the protocol for chat messages.
-        plain: the protocol for plain prompts.
+        capabilities: what it can do.
+        wires: the protocols for chat messages (True) and for plain prompts (False).
+        taken: the sampling parameters that it takes over each.
         price: what it costs, or None if that is not known.
     """
 
     facts: ModelFacts
-    chat: Wire
-    plain: Wire
+    capabilities: Capabilities
+    wires: Mapping[bool, Wire]
+    taken: Mapping[Wire, frozenset[str]]
     price: Price | None
-
-    def wire(self, request: Request) -> Wire:
-        return self.chat if request.text is None else self.plain
 
 
 def parse_api_options(name: str, options: Mapping[str, Json]) -> ApiOptions:

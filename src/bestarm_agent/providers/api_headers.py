@@ -31,7 +31,7 @@ def allowances(
     """Read rate-limit headers of OpenAI's and of Anthropic's form; what makes no sense is left out.
 
     Args:
-        headers: of the response, found by any case.
+        headers: of the response.
         ignore: resources that are not to be read.
 
     Example:
@@ -40,14 +40,18 @@ def allowances(
         ...     "x-ratelimit-remaining-requests": "499",
         ...     "x-ratelimit-reset-requests": "120ms",
         ...     "x-ratelimit-limit-tokens": "-1",
-        ... })
-        (Allowance(resource=<Resource.REQUESTS: 'requests'>, limit=500.0, remaining=499.0,
-        reset_seconds=0.12),)
+        ... })[0].remaining
+        499.0
     """
-    return tuple(_allowances(headers, frozenset(ignore)))
+    told = {name.lower(): text for name, text in headers.items() if "ratelimit" in name.lower()}
+    if not told:
+        return ()
+    return tuple(_allowances(told, _now(headers), frozenset(ignore)))
 
 
-def _allowances(headers: Mapping[str, str], ignore: frozenset[Resource]) -> Iterator[Allowance]:
+def _allowances(
+    headers: Mapping[str, str], now: datetime, ignore: frozenset[Resource]
+) -> Iterator[Allowance]:
     for resource in Resource:
         if resource in ignore:
             continue
@@ -58,7 +62,7 @@ def _allowances(headers: Mapping[str, str], ignore: frozenset[Resource]) -> Iter
         ) or _allowance(
             resource,
             lambda what, r=resource: headers.get(f"anthropic-ratelimit-{r}-{what}"),  # type: ignore[misc]
-            lambda text: _until(text, headers),
+            lambda text: _until(text, now),
         )
         if found is not None:
             yield found
@@ -119,7 +123,7 @@ def should_retry(headers: Mapping[str, str]) -> bool | None:
     return {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower())
 
 
-def _until(text: str, headers: Mapping[str, str]) -> float | None:
+def _until(text: str, now: datetime) -> float | None:
     """Seconds until a moment as RFC 3339 writes it."""
     try:
         moment = datetime.fromisoformat(text.strip())
@@ -127,7 +131,7 @@ def _until(text: str, headers: Mapping[str, str]) -> float | None:
         return None
     if moment.tzinfo is None:
         return None
-    return _sane(max(0.0, (moment - _now(headers)).total_seconds()))
+    return _sane(max(0.0, (moment - now).total_seconds()))
 
 
 def _now(headers: Mapping[str, str]) -> datetime:

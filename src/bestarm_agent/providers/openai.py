@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.providers.api import ApiProvider, Response, parse_api_options
+from bestarm_agent.providers.api import ApiProvider, parse_api_options
+from bestarm_agent.providers.api_connection import Response
 from bestarm_agent.providers.api_options import Endpoint
 from bestarm_agent.providers.api_wire import Wire
 from bestarm_agent.providers.entry import ModelFacts
 from bestarm_agent.providers.openai_wires import CHAT, COMPLETIONS, RESPONSES
+
+_IN_BODY = ""  # stands for what `create` insists on and `extra_body` holds
 
 
 class OpenAIConnection:
@@ -38,9 +41,10 @@ class OpenAIConnection:
 
     async def send(self, wire: Wire, body: dict[str, Json]) -> Response:
         """Send one request; raises OpenAIError."""
-        # the prompt is what `create` insists on; all else goes as it is
-        named = {name: body[name] for name in wire.prompt_fields}
-        raw = await self._create[wire](**named, extra_body=wire.sent(body))
+        # `extra_body` goes as it is and comes before the arguments, which `create` rewrites by
+        # their types: that takes 0.3 ms for a message, and changes nothing
+        named = dict.fromkeys(wire.prompt_fields, _IN_BODY)
+        raw = await self._create[wire](**named, extra_body=body)
         response = raw.http_response
         return Response(response.headers, response.content)
 
