@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
+from select import select
+from subprocess import PIPE, Popen
 
 import numpy as np
 import pytest
@@ -96,3 +100,21 @@ def test_studies_check_jobs_and_set_size() -> None:
         run_study(bernoulli(), parse_contenders("ucb-e"), Plan((0.1,), 1), jobs=0)
     with pytest.raises(ValueError, match="top_k must be at most 5 candidates, got 6"):
         run_study(bernoulli(), parse_contenders("ucb-e"), Plan((0.1,), 1, top_k=6))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="waits for processes that are not its children")
+def test_workers_end_with_a_parent_that_is_killed() -> None:
+    script = Path(__file__).with_name("killed_study.py")
+    parent = Popen([sys.executable, str(script)], stdin=PIPE, stdout=PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdin is not None
+    workers = [os.pidfd_open(int(pid)) for pid in parent.stdout.readline().split()]
+    parent.kill()
+    parent.wait()
+    assert len(workers) == 2
+    for worker in workers:
+        ended, _, _ = select([worker], [], [], 20)  # readable once the process has ended
+        os.close(worker)
+        assert ended
+    parent.stdout.close()
+    parent.stdin.close()

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import TypeAlias
 
 import numpy as np
@@ -187,7 +189,8 @@ def _pool(jobs: int) -> Iterator[Executor]:
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        context = get_context("spawn")
+        with ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent) as pool:
             yield pool
     finally:
         for name, value in before.items():
@@ -195,3 +198,15 @@ def _pool(jobs: int) -> Iterator[Executor]:
                 os.environ.pop(name)
             else:
                 os.environ[name] = value
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent does: one that is killed tells nobody to stop."""
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
+
+
+def _watch(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)  # the main thread may be deep in a replay, or wait for a task that never comes

@@ -1,0 +1,30 @@
+"""A study in two worker processes; says which they are once one of them has done something."""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing import active_children
+
+import numpy as np
+
+from bestarm_agent.simulation.contenders import parse_contenders
+from bestarm_agent.simulation.matrices import ScoreMatrix
+from bestarm_agent.simulation.study import Plan, run_study
+
+
+def main() -> None:
+    scores = np.random.default_rng(0).random((40, 500), dtype=np.float32)
+    matrix = ScoreMatrix(scores, tuple(f"row {i}" for i in range(40)))
+
+    def tell(done: int, total: int) -> None:
+        if done == 1:
+            pids = (str(process.pid) for process in active_children())
+            sys.stdout.write(" ".join(pids) + "\n")
+            sys.stdout.flush()
+            sys.stdin.read()  # until it is killed
+
+    run_study(matrix, parse_contenders("ucb-e"), Plan((1.0,), seeds=200), jobs=2, progress=tell)
+
+
+if __name__ == "__main__":
+    main()
