@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.events import Asked, Event, Told
+from bestarm_agent.domain.events import Asked, Event, Stopped, Told
 from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.journal import initial_size
 from bestarm_agent.opening import STORE_FILE
 from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.stats.keyed import KeyedRandom
+from bestarm_agent.store.fold import fold
 from bestarm_agent.store.sql import SqlStore
 from bestarm_agent.testing.rederiving import unexplained_asks
 from tests.studies import write_study
@@ -132,6 +133,9 @@ def test_twenty_kills_lose_nothing(tmp_path: Path, in_flight: int) -> None:
     assert set(tells.values()) == {1}, "and told once"
     assert len(asked(events)) == len(set(asked(events))) == PULLS
     assert len(replies) == PULLS, "a reply for every pair, none bought under another key"
+    state, stops = fold(events), [event for event in events if isinstance(event, Stopped)]
+    assert len(state.sittings) > len(stops) == 1
+    assert state.seconds > stops[0].seconds, "the time of killed sittings counts"
     size = initial_size(events)
     fresh = make_selector("ucb-e", Problem(size.n_candidates, size.n_examples, budget=size.pulls))
     assert unexplained_asks(events, fresh) == [], "every ask follows from the log before it"

@@ -7,9 +7,12 @@ import re
 
 import pytest
 
+from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.exchange import Reply, Request
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.journal import replay
 from bestarm_agent.runner import End, Rules
 from bestarm_agent.schedule.caller import RetryPolicy
 from bestarm_agent.selectors.types import State
@@ -125,6 +128,26 @@ def test_the_minutes_end_the_run() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=1, budget=Budget(seconds=5.5))
     assert scene.run() is End.BUDGET
     assert len(scene.runner.state.told) == 6, "the one in flight at the deadline is booked"
+
+
+def test_the_minutes_of_a_killed_sitting_count() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=1, budget=Budget(seconds=5.5))
+
+    async def play() -> End:
+        runner = await scene.open()
+        outcome = Scored(0.5, None, Usage(), Spend(), 1.0, "key", cached=False)
+        lost: list[Event] = [Asked(0, 0, 0, None, "ucb"), Told(0, outcome, 0.5, elapsed=3.0)]
+        for event in lost:
+            runner._journal.record(event)
+        replay(lost, runner.selector)
+        assert runner.seconds == 3.0
+        return await runner.run()
+
+    assert run_virtual(play()) is End.BUDGET
+    state = scene.runner.state
+    assert len(state.told) == 1 + 3, "three seconds were gone"
+    assert [sitting.stopped is None for sitting in state.sittings] == [True, False]
+    assert state.seconds == 6.0
 
 
 def test_a_deadline_is_noticed_while_everything_waits() -> None:

@@ -133,7 +133,7 @@ def standing_of(
         run_id=run_id,
         budget=state.budget,
         spent=state.spend,
-        moment=Moment(in_flight=0, waits=(), seconds=state.seconds, broken={}),
+        moment=Moment(in_flight=0, waits=(), seconds=state.seconds + state.elapsed, broken={}),
         aim=aim_of(objective, chosen, selector, events),
     )
 

@@ -123,8 +123,8 @@ class Runner:
     @property
     def seconds(self) -> float:
         """Wall-clock seconds of this and earlier sittings."""
-        sitting = self._clock.now() - self._began if self._running else 0.0
-        return self._journal.state.seconds + sitting
+        state = self._journal.state
+        return state.seconds + (self._sitting() if self._running else state.elapsed)
 
     def stop(self) -> None:
         """Ask for no more pairs; ``run`` returns once those in flight are booked."""
@@ -170,8 +170,7 @@ class Runner:
             raise
         finally:
             self._running = False
-            seconds = self._clock.now() - self._began
-            self._journal.record(Stopped(self._clock.utc(), end.value, seconds))
+            self._journal.record(Stopped(self._clock.utc(), end.value, self._sitting()))
             await self._journal.flush()
         return end
 
@@ -181,8 +180,11 @@ class Runner:
         self._stop_asked = False
         self._active = 0
         self._finished.clear()
-        if self._journal.state.end is not None:
+        if self._journal.state.end is not None or self._journal.state.asks:  # stopped, or killed
             self._journal.record(Resumed(self._clock.utc(), __version__))
+
+    def _sitting(self) -> float:
+        return self._clock.now() - self._began
 
     async def _run_tasks(self) -> End:
         try:
@@ -367,7 +369,7 @@ class Runner:
     def _book(self, job: Job, outcome: Outcome) -> Tell:
         state, score = judged(outcome, self._rules.failed_score)
         self._void += state is State.VOID
-        self._journal.record(Told(job.seq, outcome, score))
+        self._journal.record(Told(job.seq, outcome, score, self._sitting()))
         return Tell(job.seq, state, score or 0.0, cost_of(outcome.spend))
 
     @contextmanager

@@ -196,8 +196,7 @@ class Study:
             StoreError: the store could not be written.
         """
         if budget is not None:
-            state = self._journal.state
-            caps = self._ledger.budget.with_room(self._ledger.spent, state.seconds, budget)
+            caps = self._ledger.budget.with_room(self._ledger.spent, self._runner.seconds, budget)
             self._runner.set_budget(caps)
             self._begin_anew_if_nothing_was_asked()
         await self._start_providers()

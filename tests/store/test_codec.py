@@ -95,12 +95,12 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '"reply_key":"key-7","cached":false,"judge_spend":{"pulls":0,"calls":1,"tokens":5,'
         '"usd_nanos":700,"gpu_seconds":0.0},"votes":[{"by":"openai/m","value":1.0,"said":"7",'
         '"why":"right"}],"lost_spend":{"pulls":0,"calls":1,"tokens":0,"usd_nanos":200,'
-        '"gpu_seconds":0.0},"usd_nanos":600},"score":1.0}',
+        '"gpu_seconds":0.0},"usd_nanos":600},"score":1.0,"elapsed":0.0}',
         '{"type":"told","seq":8,"outcome":{"type":"failed","kind":"timeout","blame":"provider",'
         '"message":"no answer","spend":{"pulls":0,"calls":3,"tokens":0,"usd_nanos":0,'
         '"gpu_seconds":0.0},"seconds":1.5,"reply_key":null,"judge_spend":{"pulls":0,"calls":0,'
         '"tokens":0,"usd_nanos":0,"gpu_seconds":0.0},"lost_spend":{"pulls":0,"calls":0,"tokens":0,'
-        '"usd_nanos":0,"gpu_seconds":0.0},"usd_nanos":null},"score":null}',
+        '"usd_nanos":0,"gpu_seconds":0.0},"usd_nanos":null},"score":null,"elapsed":0.0}',
         '{"type":"candidates-barred","candidates":[1],"reason":"too dear"}',
         '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds":2.5}',
         '{"type":"resumed","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',

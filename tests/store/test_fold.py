@@ -84,6 +84,18 @@ def test_a_killed_sitting_stays_open() -> None:
     assert state.seconds == 0.0
 
 
+def test_the_time_of_a_killed_sitting_counts_up_to_its_last_outcome() -> None:
+    late = [replace(told(seq, 0.5), elapsed=after) for seq, after in ((0, 7.0), (1, 6.5))]
+    killed = [started(), *grid(), asked(0), asked(1), *late]
+    state = fold(killed)
+    assert (state.seconds, state.elapsed) == (0.0, 7.0)
+    resumed = [*killed, Resumed(AT, "0.2.0")]
+    state = fold(resumed)
+    assert (state.seconds, state.elapsed) == (7.0, 0.0)
+    state = fold([*resumed, Stopped(AT, "budget", 2.5), Resumed(AT, "0.2.0")])
+    assert (state.seconds, state.elapsed) == (9.5, 0.0)
+
+
 def test_the_states_of_cells() -> None:
     outcomes = [None, told(0), failed(0, score=0.0), failed(0)]
     expected = [State.PENDING, State.DONE, State.FAILED, State.VOID]

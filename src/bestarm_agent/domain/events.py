@@ -110,11 +110,13 @@ class Told:
         seq: the ask's number.
         outcome: what became of it.
         score: what the selector was told, in [0, 1]; None if the pair is void.
+        elapsed: wall-clock seconds of the sitting so far: what a killed one leaves of its time.
     """
 
     seq: int
     outcome: Outcome
     score: float | None
+    elapsed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,8 @@ class RunState:
         seconds_of: (K,) seconds that each candidate's answered calls took, summed.
         failures_of: (K,) number of failures of each candidate, by kind.
         sittings: the stretches of work, in order.
-        seconds: wall-clock seconds of the sittings that ended in good order.
+        seconds: wall-clock seconds of the sittings that are over.
+        elapsed: seconds of the one that is not, at its last outcome: it lasts, or was killed.
     """
 
     n_events: int = 0
@@ -92,6 +93,7 @@ class RunState:
     failures_of: list[Counter[FailureKind]] = field(default_factory=list)
     sittings: list[Sitting] = field(default_factory=list)
     seconds: float = 0.0
+    elapsed: float = 0.0
     _pairs: set[tuple[int, int]] = field(default_factory=set)
 
     def apply(self, event: Event) -> None:
@@ -152,6 +154,7 @@ class RunState:
         self.spend += outcome.spend
         self.spend_of[ask.candidate] += outcome.spend
         self.seconds_of[ask.candidate] += outcome.seconds
+        self.elapsed = max(self.elapsed, told.elapsed)
         if isinstance(outcome, Failed):
             self.failures_of[ask.candidate][outcome.kind] += 1
 
@@ -170,6 +173,7 @@ class RunState:
                 self.budgets.append(event.budget)
             case Resumed():
                 self.sittings.append(Sitting(event.at, event.version))
+                self._close_books(self.elapsed)  # 0 unless the sitting before was killed
             case Stopped():
                 self._stop(event)
 
@@ -199,7 +203,11 @@ class RunState:
         if self.sittings[-1].stopped is not None:
             raise self._impossible("the run stops, and nothing was going on")
         self.sittings[-1] = replace(self.sittings[-1], stopped=event)
-        self.seconds += event.seconds
+        self._close_books(event.seconds)
+
+    def _close_books(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.elapsed = 0.0
 
     def _has_cell(self, candidate: int, example: int) -> bool:
         return 0 <= candidate < len(self.candidates) and 0 <= example < len(self.example_ids)
