@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from bestarm_agent.providers.command import CommandProvider, create
 from bestarm_agent.providers.command_process import shown_tail
 from bestarm_agent.providers.failures import BilledError
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
+from tests.processes import dies
 
 PROGRAM = r"""
 import json, os, signal, subprocess, sys, time
@@ -107,20 +107,6 @@ def failed(provider: CommandProvider, request: Request) -> BilledError:
         answered(provider, request)
     assert isinstance(caught.value, BilledError)
     return caught.value
-
-
-def dies(pid: int) -> bool:
-    """Whether a process is gone, or a zombie nobody has buried, within seconds: killing is no
-    more than asking the system for it.
-    """
-    for _ in range(500):
-        try:
-            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        threading.Event().wait(0.01)
-    return False
 
 
 class TestConformance(ProviderSuite):
@@ -272,13 +258,26 @@ def test_keys_do_not_leak(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_looks_like_a_secret_is_cut_out(written: str, shown: str) -> None:
-    assert shown_tail(written.encode(), {}, ()) == shown
+    assert shown_tail(written.encode(), {}) == shown
 
 
 def test_nothing_goes_through_a_shell(base: Path) -> None:
     options: Mapping[str, Json] = {"argv": ["echo", '"$HOME; rm -rf /"']}
     (reply,) = answered(create("command", options, base), ask("x"))
     assert reply.text == "$HOME; rm -rf /"
+
+
+def test_a_study_may_be_named_by_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    script = folder / "answer.sh"
+    script.write_text("#!/bin/sh\necho '\"here\"'\n")
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    provider = create("command", {"argv": ["./answer.sh"]}, Path("study"))
+    assert answered(provider, ask("x"))[0].text == "here"
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,20 @@ def test_a_busy_model_stays_and_the_new_one_waits() -> None:
     assert log == ["+a", "-a", "+b", "+c"]
 
 
+def test_one_that_ended_by_itself_is_loaded_again_in_its_own_room() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        (a,) = fakes(log, 10)
+        residency = Residency(10, 1)
+        for _ in range(3):
+            await residency.admit(a)
+            a.is_loaded = False
+
+    asyncio.run(main())
+    assert log == ["+a"] * 3
+
+
 def test_a_model_that_cannot_be_loaded_takes_no_room() -> None:
     log: list[str] = []
 

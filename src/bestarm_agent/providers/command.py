@@ -21,7 +21,7 @@ from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.functions import files_digest, matching_files
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.command_calls import Command, OneShot, Workers
-from bestarm_agent.providers.command_process import environment, find_program
+from bestarm_agent.providers.command_process import environment, find_program, hidden_texts
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.program_answers import Metered, ProgramOptions, read_answer
 
@@ -99,7 +99,7 @@ class CommandProvider:
             argv=self._options.argv,
             folder=self._base_dir,
             variables=self._variables,
-            hidden=(*self._options.pass_env, *self._options.env),
+            hidden=hidden_texts(self._options.pass_env, self._options.env, self._base_dir),
             most_output_bytes=self._options.most_output_bytes,
         )
         self._runner = Workers(command) if self._options.worker else OneShot(command)

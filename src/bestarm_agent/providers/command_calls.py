@@ -31,14 +31,14 @@ class Command:
         argv: the program and its arguments.
         folder: its working directory.
         variables: its whole environment.
-        hidden: names of variables whose values are never shown.
+        hidden: texts that are never shown, with what stands in their place.
         most_output_bytes: longest output of one answer.
     """
 
     argv: Sequence[str]
     folder: Path
     variables: Mapping[str, str]
-    hidden: Sequence[str]
+    hidden: Mapping[str, str]
     most_output_bytes: int
 
     async def start(self) -> Child:
@@ -68,7 +68,7 @@ class Command:
     def ended(self, code: int, tail: bytes) -> ProviderError:
         """The error of a program that ended without an answer."""
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        said = shown_tail(tail, self.variables, self.hidden)
+        said = shown_tail(tail, self.hidden)
         retried = code < 0 or code == _TRY_AGAIN_LATER
         return failure(
             FailureKind.SERVER if retried else FailureKind.INTERNAL,

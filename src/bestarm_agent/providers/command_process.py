@@ -23,6 +23,7 @@ PASSED_ON = (
 _TAIL_BYTES = 2000
 _CHUNK = 65_536
 _SHORTEST_SECRET = 6
+_SECRET_NAME = re.compile(r"(?:key|token|secret|password)$", re.IGNORECASE)
 # Values after a name that ends like a secret's, and what begins as the vendors' keys do.
 _SECRET_LIKE = re.compile(
     r"(?i)((?:api[_-]?key|token|secret|password|authorization)[\"']?\s*[:=]\s*[\"']?(?:bearer\s+)?"
@@ -46,7 +47,7 @@ def find_program(name: str, folder: Path, variables: Mapping[str, str]) -> str:
     if "/" in name:
         path = folder / name
         if path.is_file() and os.access(path, os.X_OK):
-            return str(path)
+            return str(path.absolute())  # it runs in another folder than ours
         reason = "is not executable; run chmod +x" if path.is_file() else "does not exist"
         raise ConfigError(f"the program {name} {reason}; correct the option `argv`")
     found = shutil.which(name, path=variables.get("PATH"))
@@ -179,21 +180,35 @@ async def _read(child: Child, most: int) -> bytes | None:
     return bytes(content)
 
 
-def shown_tail(tail: bytes, variables: Mapping[str, str], hidden: Sequence[str]) -> str:
-    """The last line or two that a program wrote, with what looks like a secret cut out.
+def hidden_texts(
+    passed: Sequence[str], given: Mapping[str, str], folder: Path
+) -> Mapping[str, str]:
+    """What must not be shown of a program's output, with what stands in its place.
+
+    Args:
+        passed: names of variables that were passed on by name.
+        given: variables that were set; those named like secrets count.
+        folder: the study's: paths of this machine are nobody's.
+    """
+    secrets = [os.environ.get(name, "") for name in passed]
+    secrets += [text for name, text in given.items() if _SECRET_NAME.search(name)]
+    hidden = {text: "[redacted]" for text in secrets if len(text) >= _SHORTEST_SECRET}
+    return {**hidden, str(folder.resolve()): ".", str(Path.home()): "~"}
+
+
+def shown_tail(tail: bytes, hidden: Mapping[str, str], n_lines: int = 2) -> str:
+    """The last lines that a program wrote, with what looks like a secret cut out.
 
     Args:
         tail: what it wrote.
-        variables: its environment.
-        hidden: names of those variables whose values must not be shown.
+        hidden: further texts that must not be shown, with what stands in their place.
+        n_lines: how many lines to show, >= 1.
     """
     text = tail.decode("utf-8", errors="replace")
-    for name in hidden:
-        value = variables.get(name, "")
-        if len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, "[redacted]")
+    for secret, shown in hidden.items():
+        text = text.replace(secret, shown)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " / ".join(_SECRET_LIKE.sub(_redact, line)[:300] for line in lines[-2:])
+    return " / ".join(_SECRET_LIKE.sub(_redact, line)[:300] for line in lines[-n_lines:])
 
 
 def _redact(found: re.Match[str]) -> str:

@@ -203,6 +203,11 @@ class HfProvider:
         return ()
 
     @property
+    def n_loads(self) -> int:
+        """How often models were loaded; without swaps, once each."""
+        return sum(worker.n_loads for worker in self._workers.values())
+
+    @property
     def memory_bytes(self) -> int:
         """Memory for the weights of all loaded models."""
         return self._models.memory_cap

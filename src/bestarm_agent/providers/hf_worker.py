@@ -75,6 +75,7 @@ class ModelWorker:
     """Runs one model in one thread of its own.
 
     Attributes:
+        n_loads: how often it was loaded.
         load_seconds: how long loading takes.
         call_seconds: worker seconds of a call, those of its batch split over the batch.
 
@@ -105,6 +106,7 @@ class ModelWorker:
         self._draining: asyncio.Task[None] | None = None
         self._broken: str | None = None
         self._uncharged = 0.0
+        self.n_loads = 0
         self.load_seconds = Average()
         self.call_seconds = Average()
 
@@ -151,6 +153,7 @@ class ModelWorker:
             )
             raise failure(FailureKind.MODEL_NOT_FOUND, self._broken) from error
         seconds = self._terms.clock() - start
+        self.n_loads += 1
         self.load_seconds.add(seconds)
         self._uncharged += seconds
 

@@ -19,9 +19,10 @@ _ADAPTERS: Mapping[str, tuple[str, str]] = {
     "openai": ("bestarm_agent.providers.openai", "create"),
     "python": ("bestarm_agent.providers.python", "create"),
     "replay": ("bestarm_agent.providers.replay", "create"),
+    "vllm": ("bestarm_agent.providers.vllm", "create"),
 }
 # adapters whose providers are told facts about single models (``base.KnowsModels``)
-_TAKE_FACTS = frozenset({"anthropic", "openai"})
+_TAKE_FACTS = frozenset({"anthropic", "openai", "vllm"})
 
 
 class Factory(Protocol):

@@ -64,12 +64,12 @@ class Residency:
         Raises:
             ProviderError: it cannot be loaded.
         """
-        if not resident.is_loaded:
+        if resident in self._loaded:
+            self._loaded.remove(resident)
+        if not resident.is_loaded:  # also one that was, and ended by itself
             async with self._loading:
                 await self._make_room(resident.n_bytes)
                 await resident.load()
-            self._loaded.append(resident)
-        self._loaded.remove(resident)
         self._loaded.append(resident)
 
     def notice_idle(self) -> None:

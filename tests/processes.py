@@ -1,0 +1,24 @@
+"""Looking after processes that others started."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+_PATIENCE_SECONDS = 10.0
+_STEP_SECONDS = 0.01
+
+
+def dies(pid: int) -> bool:
+    """Whether a process ends, or is a zombie that nobody has buried, within seconds.
+
+    Killing is no more than asking the system for it, and nothing tells when it is done.
+    """
+    for _ in range(int(_PATIENCE_SECONDS / _STEP_SECONDS)):
+        try:
+            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        threading.Event().wait(_STEP_SECONDS)
+    return False
