@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.journal import initial_size
 from bestarm_agent.opening import STORE_FILE, Options
+from bestarm_agent.providers.replay import ReplayProvider
 from bestarm_agent.selectors.types import Guarantee, Problem
 from bestarm_agent.standing import Standing, Status
 from bestarm_agent.store.sql import SqlStore
@@ -273,6 +275,30 @@ def test_a_second_run_learns_from_the_first_and_is_resumed(tmp_path: Path) -> No
     assert asyncio.run(second()).asked == 200
     shown = asyncio.run(Archive(store_of(path)).record("latest")).standing
     assert shown.asked == 200
+
+
+@pytest.mark.parametrize("way", ["open", "resume"])
+def test_the_event_loop_goes_on_while_weights_are_digested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    path = write_study(tmp_path)
+    run_all(path, Budget(pulls=10))
+    loop_goes_on = threading.Event()
+    digested = ReplayProvider.fingerprint
+
+    def slow(self: ReplayProvider, model: str) -> str:
+        assert loop_goes_on.wait(20), "the event loop waits for a digest"
+        return digested(self, model)
+
+    async def scene() -> None:
+        asyncio.get_running_loop().call_later(0.01, loop_goes_on.set)
+        options = Options(store=store_of(path))
+        opening = Study.open(path) if way == "open" else Study.resume(options=options)
+        async with opening as study:
+            assert study.standing().grid == 240
+
+    monkeypatch.setattr(ReplayProvider, "fingerprint", slow)
+    asyncio.run(scene())
 
 
 def test_history_is_refused_by_rules_that_do_not_learn(tmp_path: Path) -> None:

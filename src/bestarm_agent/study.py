@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -138,7 +139,7 @@ class Study:
         options = options or Options()
         loaded = loaded_study(source, overrides or {})
         parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
-        entries = ready_entries(parts)  # nothing is written for a study that cannot run
+        entries = await _ready(parts)  # nothing is written for a study that cannot run
         where = store_of(loaded, options)
         async with await SqlStore.connect(where) as store:
             learned = await learn_from_history(parts, store, where)
@@ -180,6 +181,7 @@ class Study:
             state = fold(events)
             parts = recorded_parts(state, options, examples=examples)
             lesson = recorded_lesson(state, where)
+            await _ready(parts)
             async with cls(parts, store, log, events, options, lesson=lesson)._live() as study:
                 yield study
 
@@ -323,3 +325,8 @@ class Study:
                     f"{entry.model} needs a provider that was not started with this run; add "
                     f"candidate {entry.candidate.label!r} while no run() is under way"
                 )
+
+
+async def _ready(parts: Parts) -> list[Entry]:
+    """Check every candidate beside the event loop: digests of large weights take a while."""
+    return await asyncio.to_thread(ready_entries, parts)

@@ -131,7 +131,7 @@ class Service:
         options = options or Options()
         loaded = loaded_study(source, overrides or {})
         parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
-        entries = Entries(parts, options)
+        entries = await asyncio.to_thread(Entries, parts, options)  # digests weights
         async with AsyncExitStack() as stack:
             connecting = await SqlStore.connect(store_of(loaded, options))
             store = await stack.enter_async_context(connecting)
