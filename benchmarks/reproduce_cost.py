@@ -57,9 +57,10 @@ class Scene:
 
 
 _MATRICES = (
-    ("LiveCodeBench", "livecodebench_gen_2024-04.npz", (0.005, 0.4), 40),
-    ("AlpacaEval", "alpaca_eval2_2024-03-05_semisynthetic.npz", (0.002, 0.05), 30),
-    ("BFCL", "bfcl_2024-08-11.npz", (0.004, 0.12), 24),
+    ("LiveCodeBench", "livecodebench_gen_2024-04.npz", (0.01, 0.4), 30),
+    ("rhymes", "rautoeval_prompting.npz:rhymes", (0.001, 0.02), 24),
+    ("AlpacaEval", "alpaca_eval2_2024-03-05_semisynthetic.npz", (0.002, 0.05), 24),
+    ("BFCL", "bfcl_2024-08-11.npz", (0.004, 0.1), 16),
 )
 SCENES = (
     Scene("LLMRouter, 9 models", "router_llmrouter_9models.npz", REAL, (0.002, 0.2), 40),
@@ -106,7 +107,7 @@ def answers(matrix: ScoreMatrix, rule: str, scene: Scene, *, per_cost: bool) -> 
 
 def shares(scene: Scene, rule: str) -> list[float]:
     """Amounts to spend; fewer for rules that run afresh for each."""
-    points = 10 if rule in ("successive-rejects", "sysrs") else 20
+    points = 8 if rule in ("successive-rejects", "sysrs") else 20
     return [float(f"{share:.6g}") for share in np.geomspace(*scene.levels, points)]
 
 
@@ -122,7 +123,7 @@ def row(bench: Bench, scene: Scene, rule: str) -> list[str]:
             "rule": rule,
             "per_cost": per_cost,
             "seeds": scene.seeds,
-            "levels": list(scene.levels),
+            "levels": shares(scene, rule),
         }
         found = bench.recall(key)
         if found is None:

@@ -170,7 +170,8 @@ class Runner:
             raise
         finally:
             self._running = False
-            self._journal.record(Stopped(self._clock.utc(), end.value, self._sitting()))
+            books = self.ledger.close()
+            self._journal.record(Stopped(self._clock.utc(), end.value, self._sitting(), books))
             await self._journal.flush()
         return end
 
@@ -246,7 +247,7 @@ class Runner:
         if (stop := self.selector.stopped()) is not None:
             return End(stop.value)
         affordable = self.roster.affordable(self.ledger)
-        if self._deferred or (affordable is not None and not affordable.any()):
+        if self._deferred or (affordable is not None and not affordable.all()):
             return End.FAILURES if self.roster.broken() else End.BUDGET
         return End.FAILURES if self.roster.broken() else End.INDIFFERENT
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
+from bestarm_agent.accounts import Line, accounts
 from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.objectives import Aim
 from bestarm_agent.schedule.waits import Wait
 from bestarm_agent.selectors.base import Selector
@@ -63,7 +64,7 @@ class Row:
         mean: estimate of its mean over all examples, in [0, 1], or None.
         lower: lower end of its interval.
         upper: upper end.
-        spend: what it has cost.
+        spend: what it has cost, judging and lost attempts included.
         seconds: mean seconds of an answered call, 0 if there was none.
         problem: why it is broken or barred, or None.
         price: what a call costs, where the objective depends on it.
@@ -133,6 +134,8 @@ class Standing:
         seconds: wall-clock seconds of all sittings.
         end: why the last sitting ended, or None while it runs.
         finding: what is known about the objective; None if that is simply the best.
+        accounts: where ``spent`` went.
+        books: where what was set aside went, over the sittings that ended in good order.
     """
 
     name: str
@@ -153,6 +156,8 @@ class Standing:
     seconds: float
     end: str | None
     finding: Finding | None = None
+    accounts: tuple[Line, ...] = ()
+    books: Books = field(default_factory=Books)
 
     @property
     def established(self) -> bool:
@@ -249,6 +254,8 @@ def picture(
         seconds=moment.seconds,
         end=state.end,
         finding=None if aim is None or not rows else _finding(aim, selector, rows),
+        accounts=accounts(state, spent),
+        books=state.books,
     )
 
 

@@ -22,7 +22,7 @@ from bestarm_agent.domain.events import (
     Stopped,
 )
 from bestarm_agent.domain.exchange import Position, Reply, Token
-from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_event, load_reply
 from bestarm_agent.store.redact import is_secret_name
@@ -52,6 +52,8 @@ objects = st.dictionaries(names, json_values, max_size=3)
 st.register_type_strategy(Candidate, st.builds(Candidate, params=objects))
 REPLIES = st.builds(Reply, sent=objects)
 st.register_type_strategy(Started, st.builds(Started, config=json_values, base=st.just("..")))
+NONE = '{"pulls":0,"calls":0,"tokens":0,"usd_nanos":0,"gpu_seconds":0.0}'
+NINE = NONE.replace('"calls":0', '"calls":9')
 EVENTS = st.one_of([st.from_type(cls) for cls in get_args(Event)])
 
 
@@ -102,15 +104,18 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '"tokens":0,"usd_nanos":0,"gpu_seconds":0.0},"lost_spend":{"pulls":0,"calls":0,"tokens":0,'
         '"usd_nanos":0,"gpu_seconds":0.0},"usd_nanos":null},"score":null,"elapsed":0.0}',
         '{"type":"candidates-barred","candidates":[1],"reason":"too dear"}',
-        '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds":2.5}',
+        '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds":2.5,'
+        f'"books":{{"reserved":{NINE},"settled":{NONE},"refunded":{NINE},"overrun":{NONE},'
+        f'"charged":{NONE}}}}}',
         '{"type":"resumed","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',
     ]
+    books = Books(reserved=Spend(calls=9), refunded=Spend(calls=9))
     events = [started(), *grid(2, 1), BudgetSet(Budget(usd_nanos=5, seconds=60.5)), asked(7)]
     events += [
         told(7),
         failed(8),
         CandidatesBarred((1,), "too dear"),
-        Stopped(AT, "budget", 2.5),
+        Stopped(AT, "budget", 2.5, books),
         Resumed(AT, "0.1.0"),
     ]
     assert [dump_event(event) for event in events] == expected
@@ -219,6 +224,6 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
             "Told",
             "BudgetSet",
         ),
-        *("Stopped", "Resumed", "Scored", "Vote", "Failed", "Usage", "Spend", "Budget"),
+        *("Stopped", "Resumed", "Scored", "Vote", "Failed", "Usage", "Spend", "Budget", "Books"),
         *("Candidate", "PromptTemplate", "Message", "Reply", "Position", "Token"),
     }

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bestarm_agent.cli.display import candidates_table
 from bestarm_agent.config.objective import Objective
-from bestarm_agent.domain.spend import usd
+from bestarm_agent.domain.spend import Books, Spend, usd
 from bestarm_agent.standing import Finding, Row, Standing
 from bestarm_agent.wording import (
     aim_line,
@@ -117,9 +117,26 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
             "worker_seconds": spent.gpu_seconds,
             "seconds": standing.seconds,
         },
+        "accounts": [{"what": line.what, **_spend_json(line.spend)} for line in standing.accounts],
+        "books": _books_json(standing.books),
         "report": None if report is None else str(report),
         "candidates": [_row_json(row) for row in standing.rows],
     }
+
+
+def _spend_json(spend: Spend) -> dict[str, object]:
+    return {
+        "pulls": spend.pulls,
+        "calls": spend.calls,
+        "tokens": spend.tokens,
+        "usd": usd(spend.usd_nanos),
+        "worker_seconds": spend.gpu_seconds,
+    }
+
+
+def _books_json(books: Books) -> dict[str, object]:
+    parts = ("reserved", "settled", "refunded", "overrun", "charged", "difference")
+    return {part: _spend_json(getattr(books, part)) for part in parts}
 
 
 def _objective_json(finding: Finding | None) -> dict[str, object]:

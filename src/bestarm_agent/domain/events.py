@@ -6,13 +6,13 @@ A run is ``Started``, gets its candidates, examples and budget, then any mix of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.outcome import Outcome
-from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.spend import Books, Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,14 @@ class Stopped:
         reason: "separated", "exhausted", "indifferent", "budget", "interrupted", "failures" or
             "error".
         seconds: wall-clock seconds of this sitting.
+        books: what was set aside and where it went; all nothing in logs of versions that did not
+            record it.
     """
 
     at: str
     reason: str
     seconds: float
+    books: Books = field(default_factory=Books)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Money is counted in integer nano-dollars, since sums of floats neither reconcile
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
 
 NANOS_PER_USD = 1_000_000_000
@@ -95,6 +95,53 @@ class Spend:
             min(self.usd_nanos, cap.usd_nanos),
             min(self.gpu_seconds, cap.gpu_seconds),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Where the money set aside in a sitting went: ``reserved`` = ``settled`` + ``refunded``.
+
+    Attributes:
+        reserved: everything that was set aside before calls.
+        settled: what those calls cost, as far as it was set aside.
+        refunded: what was given back.
+        overrun: what calls cost beyond what was set aside; 0 unless a provider's bound is wrong.
+        charged: what was booked of calls that an earlier, killed process had sent.
+    """
+
+    reserved: Spend = field(default_factory=Spend)
+    settled: Spend = field(default_factory=Spend)
+    refunded: Spend = field(default_factory=Spend)
+    overrun: Spend = field(default_factory=Spend)
+    charged: Spend = field(default_factory=Spend)
+
+    def __add__(self, other: Books) -> Books:
+        return Books(
+            self.reserved + other.reserved,
+            self.settled + other.settled,
+            self.refunded + other.refunded,
+            self.overrun + other.overrun,
+            self.charged + other.charged,
+        )
+
+    def __sub__(self, other: Books) -> Books:
+        return Books(
+            self.reserved - other.reserved,
+            self.settled - other.settled,
+            self.refunded - other.refunded,
+            self.overrun - other.overrun,
+            self.charged - other.charged,
+        )
+
+    @property
+    def difference(self) -> Spend:
+        """What of the reserved was neither settled nor refunded: nothing, once a sitting ended."""
+        return self.reserved - self.settled - self.refunded
+
+    @property
+    def spent(self) -> Spend:
+        """What the sitting spent."""
+        return self.settled + self.overrun + self.charged
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,7 @@ class ApiProvider:
             able = Capabilities(
                 params=frozenset().union(*taken.values()),
                 priced=price is not None,
+                price_source=None if price is None else price.source,
                 in_flight=_IN_FLIGHT,
                 response_schema=facts.response_schema is not False,
                 logprobs=self._vendor.logprobs if facts.logprobs is None else facts.logprobs,

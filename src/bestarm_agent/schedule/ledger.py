@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Books, Budget, Spend
 
 _CAPPED = tuple(field.name for field in fields(Spend))
 
@@ -37,6 +37,7 @@ class Balance:
         settled: what the reserved attempts turned out to cost, as far as it was reserved.
         refunded: what was reserved in excess.
         overrun: what attempts cost beyond their reservation; 0 unless a provider's bound is wrong.
+        charged: what was booked without a reservation: of calls that an earlier sitting sent.
     """
 
     spent: Spend
@@ -45,6 +46,12 @@ class Balance:
     settled: Spend
     refunded: Spend
     overrun: Spend
+    charged: Spend
+
+    @property
+    def books(self) -> Books:
+        """The same as it is recorded when a sitting ends."""
+        return Books(self.reserved_ever, self.settled, self.refunded, self.overrun, self.charged)
 
 
 class Ledger:
@@ -72,6 +79,9 @@ class Ledger:
         self._reserved_ever = Spend()
         self._settled = Spend()
         self._overrun = Spend()
+        self._charged = Spend()
+        self._refunded = Spend()
+        self._closed = Books()
         self._next_id = 0
 
     def affords(self, upper: Spend) -> bool:
@@ -139,6 +149,7 @@ class Ledger:
         self._outstanding -= reservation.amount
         self._spent += actual
         self._settled += covered
+        self._refunded += reservation.amount - covered
         self._overrun += actual - covered
 
     def release(self, reservation: Reservation) -> None:
@@ -148,11 +159,18 @@ class Ledger:
     def charge(self, amount: Spend) -> None:
         """Book an amount that was spent without a reservation, in an earlier sitting."""
         self._spent += amount
+        self._charged += amount
 
     @property
     def spent(self) -> Spend:
         """Spend of the whole run so far."""
         return self._spent
+
+    def close(self) -> Books:
+        """Return what was booked since this was last called: a sitting's books at its end."""
+        books = self.balance().books
+        since, self._closed = books - self._closed, books
+        return since
 
     def balance(self) -> Balance:
         """Return the state; it always reconciles to zero."""
@@ -161,8 +179,9 @@ class Ledger:
             outstanding=self._outstanding,
             reserved_ever=self._reserved_ever,
             settled=self._settled,
-            refunded=self._reserved_ever - self._settled - self._outstanding,
+            refunded=self._refunded,
             overrun=self._overrun,
+            charged=self._charged,
         )
 
     def _opened(self, amount: Spend) -> Reservation:

@@ -20,7 +20,7 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.outcome import Failed
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.errors import FailureKind, StoreError
 from bestarm_agent.selectors.types import State
 
@@ -68,6 +68,9 @@ class RunState:
         budgets: the caps that were set, in order; the last ones hold.
         spend: what all outcomes together cost.
         spend_of: (K,) what each candidate's outcomes cost.
+        judge_spend_of: (K,) what of that judging cost.
+        lost_spend_of: (K,) what of that went into attempts that brought no answer.
+        books: where what was set aside went, over all sittings that ended in good order.
         seconds_of: (K,) seconds that each candidate's answered calls took, summed.
         failures_of: (K,) number of failures of each candidate, by kind.
         sittings: the stretches of work, in order.
@@ -89,6 +92,9 @@ class RunState:
     budgets: list[Budget] = field(default_factory=list)
     spend: Spend = field(default_factory=Spend)
     spend_of: list[Spend] = field(default_factory=list)
+    judge_spend_of: list[Spend] = field(default_factory=list)
+    lost_spend_of: list[Spend] = field(default_factory=list)
+    books: Books = field(default_factory=Books)
     seconds_of: list[float] = field(default_factory=list)
     failures_of: list[Counter[FailureKind]] = field(default_factory=list)
     sittings: list[Sitting] = field(default_factory=list)
@@ -153,6 +159,8 @@ class RunState:
         del self.pending[told.seq]
         self.spend += outcome.spend
         self.spend_of[ask.candidate] += outcome.spend
+        self.judge_spend_of[ask.candidate] += outcome.judge_spend
+        self.lost_spend_of[ask.candidate] += outcome.lost_spend
         self.seconds_of[ask.candidate] += outcome.seconds
         self.elapsed = max(self.elapsed, told.elapsed)
         if isinstance(outcome, Failed):
@@ -173,7 +181,7 @@ class RunState:
                 self.budgets.append(event.budget)
             case Resumed():
                 self.sittings.append(Sitting(event.at, event.version))
-                self._close_books(self.elapsed)  # 0 unless the sitting before was killed
+                self._end_sitting(self.elapsed)  # 0 unless the sitting before was killed
             case Stopped():
                 self._stop(event)
 
@@ -182,7 +190,8 @@ class RunState:
         self.candidates += event.candidates
         self.costs += event.costs or nothing
         self.prices += event.prices or nothing
-        self.spend_of += [Spend() for _ in event.candidates]
+        for spends in (self.spend_of, self.judge_spend_of, self.lost_spend_of):
+            spends += [Spend() for _ in event.candidates]
         self.seconds_of += [0.0 for _ in event.candidates]
         self.failures_of += [Counter() for _ in event.candidates]
 
@@ -203,9 +212,10 @@ class RunState:
         if self.sittings[-1].stopped is not None:
             raise self._impossible("the run stops, and nothing was going on")
         self.sittings[-1] = replace(self.sittings[-1], stopped=event)
-        self._close_books(event.seconds)
+        self.books += event.books
+        self._end_sitting(event.seconds)
 
-    def _close_books(self, seconds: float) -> None:
+    def _end_sitting(self, seconds: float) -> None:
         self.seconds += seconds
         self.elapsed = 0.0
 
