@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bestarm_agent.assembly import build_selector
+from bestarm_agent.checking import JudgeCheck, moved
 from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.config.running import SelectorSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.errors import StoreError
+from bestarm_agent.gold import check_run, stored_labels
 from bestarm_agent.history import recall
 from bestarm_agent.journal import initial_size, replay
 from bestarm_agent.objectives import aim_of
-from bestarm_agent.report.page import FailureLine, Sitting, render_report
+from bestarm_agent.report.page import FailureLine, JudgeSection, Sitting, render_report
 from bestarm_agent.standing import Moment, Standing, picture
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunInfo
@@ -32,10 +34,12 @@ class Record:
     Attributes:
         state: its folded log.
         standing: where it stands.
+        check: how its judge fares on the study's gold scores, or None.
     """
 
     state: RunState
     standing: Standing
+    check: JudgeCheck | None = None
 
     def write_report(self, path: Path) -> None:
         """Write the HTML report.
@@ -43,7 +47,7 @@ class Record:
         Raises:
             StoreError: the file cannot be written.
         """
-        page = report_of(self.state, self.standing)
+        page = report_of(self.state, self.standing, self.check)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(page, encoding="utf-8")
@@ -86,9 +90,12 @@ class Archive:
         async with await SqlStore.connect(self._where, create=False) as store:
             run_id = (await store.find(run)).id
             events = await store.events_of(run_id)
-        state = fold(events)
-        lesson = recorded_lesson(state, self._where)
-        return Record(state, standing_of(state, events, run_id, lesson))
+            state = fold(events)
+            lesson = recorded_lesson(state, self._where)
+            standing = standing_of(state, events, run_id, lesson)
+            labels = stored_labels(state, self._where)
+            check = await check_run(store, state, labels, standing.confidence) if labels else None
+        return Record(state, standing, check)
 
     def report_path(self, run_id: str) -> Path:
         """Where a run's report belongs."""
@@ -153,7 +160,7 @@ def _section(config: Json, key: str) -> Json:
     return config.get(key, {})
 
 
-def report_of(state: RunState, standing: Standing) -> str:
+def report_of(state: RunState, standing: Standing, check: JudgeCheck | None = None) -> str:
     """Render a run's report as HTML."""
     return render_report(
         standing,
@@ -163,6 +170,7 @@ def report_of(state: RunState, standing: Standing) -> str:
             Sitting(s.at, s.version, s.stopped.reason if s.stopped else None)
             for s in state.sittings
         ],
+        judge=None if check is None else JudgeSection(check, moved(standing, check)),
     )
 
 

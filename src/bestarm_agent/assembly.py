@@ -11,6 +11,7 @@ from bestarm_agent.config.loading import LoadedStudy
 from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.config.running import SelectorSpec
 from bestarm_agent.config.schema import StudyConfig
+from bestarm_agent.datasets.labels import Label, load_labels
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget
@@ -37,6 +38,7 @@ class Parts:
         examples: what the candidates are tried on.
         fleet: the providers.
         judge: scores replies.
+        labels: gold scores of some answers.
         budget: the caps, a share of the grid turned into pulls.
         notices: what was done to the grid that the user should know.
     """
@@ -47,6 +49,7 @@ class Parts:
     examples: tuple[Example, ...]
     fleet: Fleet
     judge: Judge
+    labels: tuple[Label, ...]
     budget: Budget
     notices: tuple[str, ...]
 
@@ -84,6 +87,7 @@ def assemble(
         examples=found,
         fleet=fleet,
         judge=judge,
+        labels=load_labels(base_dir / config.labels) if config.labels else (),
         budget=config.budget.caps(len(expansion.candidates) * len(found)),
         notices=(*expansion.notices, *notices),
     )

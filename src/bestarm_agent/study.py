@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bestarm_agent.archive import Record, recorded_lesson, report_path
 from bestarm_agent.assembly import Parts, assemble, build_selector
+from bestarm_agent.checking import JudgeCheck
 from bestarm_agent.config.explicit import explicit_candidate
 from bestarm_agent.config.loading import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
@@ -18,6 +19,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.evaluation import Evaluator
+from bestarm_agent.gold import check_run
 from bestarm_agent.journal import Journal, Size, initial_size, replay
 from bestarm_agent.objectives import aim_of
 from bestarm_agent.opening import (
@@ -89,6 +91,8 @@ class Study:
         self.notices = (*parts.notices, *notices)
         self._lesson = lesson
         self.run_id = log.run_id
+        self._store = store
+        self._check: JudgeCheck | None = None
         self._options = options
         self._where = store_of(parts.study, options)
         self._board = WaitBoard()
@@ -203,7 +207,11 @@ class Study:
             self._begin_anew_if_nothing_was_asked()
         await self._start_providers()
         await self._runner.run()
-        return self.standing()
+        standing = self.standing()
+        if self.parts.labels:
+            state, labels = self._journal.state, self.parts.labels
+            self._check = await check_run(self._store, state, labels, standing.confidence)
+        return standing
 
     def stop(self) -> None:
         """Ask for no more pairs; ``run`` returns once those in flight are booked."""
@@ -259,7 +267,7 @@ class Study:
             StoreError: the file cannot be written.
         """
         target = path or report_path(self._where, self.run_id)
-        Record(self._journal.state, self.standing()).write_report(target)
+        Record(self._journal.state, self.standing(), self._check).write_report(target)
         return target
 
     def balance(self) -> Balance:

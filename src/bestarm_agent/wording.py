@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from math import ceil, inf
+from math import ceil, inf, isnan
 
 from bestarm_agent.config.objective import Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.standing import Finding, Row, RowPrice, Standing
+from bestarm_agent.stats.agreement import Measure
 
 
 def safe(text: str) -> str:
@@ -46,6 +47,17 @@ def duration(seconds: float) -> str:
 def interval(row: Row) -> str:
     """A candidate's interval."""
     return f"[{row.lower:.3f}, {row.upper:.3f}]"
+
+
+def measure(found: Measure) -> tuple[str, str]:
+    """An estimate and its interval; a dash where there is none.
+
+    Example:
+        >>> measure(Measure(0.25, 0.1, 0.4))
+        ('0.250', '[0.100, 0.400]')
+    """
+    value = "-" if isnan(found.value) else f"{found.value:.3f}"
+    return value, f"[{found.lower:.3f}, {found.upper:.3f}]"
 
 
 def budget_line(standing: Standing) -> str:

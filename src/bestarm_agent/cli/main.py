@@ -9,7 +9,15 @@ import typer
 from rich.console import Console
 
 from bestarm_agent import __version__
-from bestarm_agent.cli import certifying, inspecting, preparing, preselecting, selecting, simulate
+from bestarm_agent.cli import (
+    certifying,
+    inspecting,
+    judging,
+    preparing,
+    preselecting,
+    selecting,
+    simulate,
+)
 from bestarm_agent.cli.loading_runs import open_run
 from bestarm_agent.errors import BestarmError, ConfigError
 from bestarm_agent.wording import safe_lines
@@ -47,6 +55,7 @@ inspecting.register(app)
 simulate.register(app, open_run=open_run)
 preselecting.register(app)
 certifying.register(app)
+judging.register(app)
 
 
 def main() -> None:

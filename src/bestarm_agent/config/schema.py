@@ -44,6 +44,11 @@ class StudyConfig(StudyModel):
     )
     dataset: DatasetSpec = Field(description="The examples, or just the path of their file.")
     scorer: ScorerSpec = Field(description="How a reply is scored, or just the scorer's name.")
+    labels: Expandable | None = Field(
+        None,
+        description="File of gold scores that people gave to answers, relative to the study file; "
+        "the report holds the scorer against them. `${VARIABLE}` is expanded.",
+    )
     budget: BudgetSpec = Field(
         default_factory=BudgetSpec, description="Hard caps; left out: the whole grid is run."
     )

@@ -62,6 +62,19 @@ def load_examples(
         raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
 
 
+def load_rows(path: Path) -> Iterator[Row]:
+    """Read the rows of a file as they are; its suffix says how.
+
+    Raises:
+        ConfigError: the file is missing or malformed.
+    """
+    _check_file(path)
+    try:
+        yield from _rows(path, _format_of(path, "auto"), Columns())
+    except OSError as error:
+        raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
+
+
 def load_huggingface_examples(
     name: str,
     *,

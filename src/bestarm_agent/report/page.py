@@ -9,9 +9,10 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, select_autoescape
 
+from bestarm_agent.checking import JudgeCheck, Moved
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.standing import Row, Standing
-from bestarm_agent.wording import budget_line, duration, how_sure, interval, money, safe
+from bestarm_agent.wording import budget_line, duration, how_sure, interval, measure, money, safe
 
 _SHOWN_ROWS = 200
 
@@ -50,12 +51,26 @@ class Sitting:
     end: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeSection:
+    """What gold scores say of the judge, and what its errors may change.
+
+    Attributes:
+        check: its measures.
+        moved: the candidates' corrected means, best estimate first.
+    """
+
+    check: JudgeCheck
+    moved: Sequence[Moved]
+
+
 def render_report(
     standing: Standing,
     *,
     config: Json,
     failures: Sequence[FailureLine],
     sittings: Sequence[Sitting],
+    judge: JudgeSection | None = None,
 ) -> str:
     """Render the report of a run.
 
@@ -64,6 +79,7 @@ def render_report(
         config: the resolved configuration.
         failures: what went wrong, most frequent first.
         sittings: when the run was worked on.
+        judge: how the judge fares on gold scores, if there are any.
 
     Returns:
         A complete HTML document; no file, font, script or address outside it is used.
@@ -78,6 +94,7 @@ def render_report(
         config=json.dumps(config, indent=2, ensure_ascii=False),
         failures=failures,
         sittings=sittings,
+        judge=judge,
     )
 
 
@@ -91,7 +108,9 @@ def _environment() -> Environment:
     environment.filters.update(
         safe_text=safe, money=money, duration=duration, interval=interval, percent=_percent
     )
-    environment.globals.update(how_sure=how_sure, budget_line=budget_line, bar=_bar)
+    environment.globals.update(
+        how_sure=how_sure, budget_line=budget_line, bar=_bar, measure=measure
+    )
     return environment
 
 

@@ -1,0 +1,222 @@
+"""How well one set of scores agrees with another, and what that means for means of the first.
+
+All intervals are for a number of labels fixed in advance. Those of shares are exact
+(Clopper-Pearson), those of means are betting intervals and hold for any values in their range; that
+of kappa is asymptotic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bestarm_agent.stats.betting import LowerBound, bet_grid
+
+_CUT = 0.5
+
+
+class Measure(NamedTuple):
+    """An estimate with its interval; the estimate is NaN where there is nothing to estimate."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Scores of a judge against gold scores of the same answers.
+
+    An answer is good, bad or undecided as its score is above, below or exactly one half.
+
+    Attributes:
+        n: answers compared.
+        agreement: share on which both say the same.
+        kappa: Cohen's kappa of the three classes: agreement beyond chance, 1 is perfect.
+        bias: mean of judge minus gold, in [-1, 1].
+        sensitivity: share of answers with gold >= 1/2 that the judge scores >= 1/2.
+        specificity: share of answers with gold < 1/2 that the judge scores < 1/2.
+        level: joint error probability of each interval by itself.
+    """
+
+    n: int
+    agreement: Measure
+    kappa: Measure
+    bias: Measure
+    sensitivity: Measure
+    specificity: Measure
+    level: float
+
+
+def agreement(judged: ArrayLike, gold: ArrayLike, alpha: float) -> Agreement:
+    """Compare scores with gold scores.
+
+    Args:
+        judged: (n,) scores in [0, 1], n >= 1.
+        gold: (n,) scores in [0, 1] of the same answers.
+        alpha: error probability of each interval, in (0, 1).
+
+    Raises:
+        ValueError: shapes differ, nothing is given, or a score is out of range.
+
+    Example:
+        >>> found = agreement([1, 1, 0, 0], [1, 0, 0, 0], 0.05)
+        >>> found.agreement.value, found.bias.value, found.kappa.value
+        (0.75, 0.25, 0.5)
+    """
+    x, y = _scores(judged), _scores(gold)
+    if x.shape != y.shape or not x.size:
+        raise ValueError(f"need as many scores as gold scores, >= 1; got {x.shape} and {y.shape}")
+    a, b = np.sign(x - _CUT).astype(int), np.sign(y - _CUT).astype(int)
+    good = y >= _CUT
+    return Agreement(
+        n=int(x.size),
+        agreement=share(int((a == b).sum()), int(x.size), alpha),
+        kappa=kappa(a, b, alpha),
+        bias=mean(x - y, -1.0, 1.0, alpha),
+        sensitivity=share(int((x[good] >= _CUT).sum()), int(good.sum()), alpha),
+        specificity=share(int((x[~good] < _CUT).sum()), int((~good).sum()), alpha),
+        level=alpha,
+    )
+
+
+def share(successes: int, n: int, alpha: float) -> Measure:
+    """Share of successes with its Clopper-Pearson interval; [0, 1] if n is 0.
+
+    References:
+        Clopper and Pearson (1934), Biometrika 26.
+
+    Example:
+        >>> share(8, 10, 0.05)
+        Measure(value=0.8, lower=0.4439, upper=0.9747)
+    """
+    from scipy.special import betaincinv  # kept out of the import time of the package
+
+    if not n:
+        return Measure(float("nan"), 0.0, 1.0)
+    lower = float(betaincinv(successes, n - successes + 1, alpha / 2)) if successes else 0.0
+    failures = n - successes
+    upper = float(betaincinv(successes + 1, failures, 1 - alpha / 2)) if failures else 1.0
+    return Measure(successes / n, lower, upper)
+
+
+def kappa(one: ArrayLike, other: ArrayLike, alpha: float) -> Measure:
+    """Cohen's kappa of two classifications, with its asymptotic interval.
+
+    NaN with [-1, 1] where one class holds everything, so that chance alone agrees fully.
+
+    Args:
+        one: (n,) classes, integers.
+        other: (n,) classes.
+        alpha: error probability of the interval.
+
+    References:
+        Cohen (1960), Educational and Psychological Measurement 20, equation 1. Fleiss, Cohen and
+        Everitt (1969), Psychological Bulletin 72, equation 13 for the standard error.
+    """
+    from scipy.special import ndtri
+
+    a, b = np.asarray(one), np.asarray(other)
+    classes = np.union1d(a, b)
+    table = np.array([[np.mean((a == i) & (b == j)) for j in classes] for i in classes])
+    rows, columns, same = table.sum(axis=1), table.sum(axis=0), np.trace(table)
+    chance = float(rows @ columns)
+    if chance >= 1.0:
+        return Measure(float("nan"), -1.0, 1.0)
+    value = float((same - chance) / (1 - chance))  # (eq. 1)
+    sums = columns[:, None] + rows[None, :]  # p_.i + p_j.
+    off = ~np.eye(len(classes), dtype=bool)
+    diagonal = np.diag(table) * (1 - (rows + columns) * (1 - value)) ** 2
+    variance = (
+        diagonal.sum()
+        + (1 - value) ** 2 * (table * sums**2)[off].sum()
+        - (value - chance * (1 - value)) ** 2
+    ) / (a.size * (1 - chance) ** 2)  # (eq. 13)
+    radius = float(ndtri(1 - alpha / 2) * np.sqrt(max(0.0, variance)))
+    return Measure(value, max(-1.0, value - radius), min(1.0, value + radius))
+
+
+def mean(values: ArrayLike, low: float, high: float, alpha: float) -> Measure:
+    """Mean of values in [low, high], with a betting interval; the whole range for none.
+
+    References:
+        Waudby-Smith and Ramdas (2024), JRSS B 86(1): section 4 and ``stats.betting``.
+    """
+    drawn = np.asarray(values, dtype=float)
+    if not drawn.size:
+        return Measure(float("nan"), low, high)
+    unit = (drawn - low) / (high - low)
+    below, above = _lower(unit, alpha / 2), 1.0 - _lower(1.0 - unit, alpha / 2)
+    return Measure(float(drawn.mean()), low + below * (high - low), low + above * (high - low))
+
+
+def difference(one: ArrayLike, other: ArrayLike, low: float, high: float, alpha: float) -> Measure:
+    """Mean of ``one`` minus mean of ``other``, independent values in [low, high].
+
+    The interval takes half of ``alpha`` for each mean.
+    """
+    a, b = mean(one, low, high, alpha / 2), mean(other, low, high, alpha / 2)
+    return Measure(a.value - b.value, a.lower - b.upper, a.upper - b.lower)
+
+
+def corrected(observed: Measure, sensitivity: Measure, specificity: Measure) -> Measure:
+    """The true share of good answers behind the share that a judge calls good.
+
+    If the judge's errors are the same for all answers of a kind, observed = true * sensitivity +
+    (1 - true) * (1 - specificity); solved for true (Rogan and Gladen 1978, American Journal of
+    Epidemiology 107, equation 1). It falls in the sensitivity and rises in the two others, so the
+    ends come from the ends of the three intervals: it holds when all three do.
+
+    NaN with [0, 1] where the judge may be no better than chance.
+
+    Example:
+        >>> corrected(Measure(0.6, 0.6, 0.6), Measure(0.9, 0.9, 0.9), Measure(0.8, 0.8, 0.8)).value
+        0.5714
+    """
+    if sensitivity.lower + specificity.lower <= 1.0:
+        return Measure(float("nan"), 0.0, 1.0)
+
+    def solved(share: float, right: float, true_negative: float) -> float:
+        return min(1.0, max(0.0, (share + true_negative - 1.0) / (right + true_negative - 1.0)))
+
+    return Measure(
+        solved(observed.value, sensitivity.value, specificity.value),
+        solved(observed.lower, sensitivity.upper, specificity.lower),
+        solved(observed.upper, sensitivity.lower, specificity.upper),
+    )
+
+
+def shifted(observed: Measure, bias: Measure) -> Measure:
+    """A mean in [0, 1] without a bias; it holds when both intervals do.
+
+    Example:
+        >>> found = shifted(Measure(0.6, 0.5, 0.75), Measure(0.25, 0.125, 0.375))
+        >>> found.value, found.lower, found.upper
+        (0.35, 0.125, 0.625)
+    """
+
+    def clipped(value: float) -> float:
+        return value if np.isnan(value) else min(1.0, max(0.0, value))
+
+    return Measure(
+        clipped(observed.value - bias.value),
+        clipped(observed.lower - bias.upper),
+        clipped(observed.upper - bias.lower),
+    )
+
+
+def _lower(unit: NDArray[np.float64], alpha: float) -> float:
+    bound = LowerBound(alpha, bet_grid(len(unit), alpha))
+    for value in unit:
+        bound.push(min(1.0, max(0.0, float(value))))
+    return min(bound.lower, float(unit.mean()))
+
+
+def _scores(values: ArrayLike) -> NDArray[np.float64]:
+    scores = np.asarray(values, dtype=float)
+    if scores.ndim != 1 or not ((scores >= 0) & (scores <= 1)).all():  # NaN fails this too
+        raise ValueError("scores must be one row of numbers in [0, 1]")
+    return scores
