@@ -13,7 +13,7 @@ import sys
 
 from tests.fake_api.answers import echo, quality
 from tests.fake_api.calls import Call, chance
-from tests.fake_api.faults import calm, storm
+from tests.fake_api.faults import PASSING, Fault, calm, storm
 from tests.fake_api.limits import Rates
 from tests.fake_api.server import FakeApi, FakeModel
 
@@ -26,6 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--latency-ms", type=float, default=0.0)
     parser.add_argument("--jitter-ms", type=float, default=0.0, help="added, keyed by the body")
     parser.add_argument("--storm", type=float, default=0.0, help="share of attempts that fail")
+    parser.add_argument("--faults", nargs="+", type=Fault, default=list(PASSING))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--context", type=int, default=8192)
     parser.add_argument("--rpm", type=float)
@@ -50,7 +51,7 @@ def server(args: argparse.Namespace) -> FakeApi:
 
     return FakeApi(
         answer=quality(shares, seed=args.seed) if shares else echo,
-        script=storm(args.storm, seed=args.seed) if args.storm else calm,
+        script=storm(args.storm, args.faults, seed=args.seed) if args.storm else calm,
         models=dict.fromkeys(shares, model) if shares else None,
         key=args.key,
         latency=latency,
