@@ -11,8 +11,19 @@ from jinja2 import Environment, StrictUndefined, select_autoescape
 
 from bestarm_agent.checking import JudgeCheck, Moved
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.report.pareto import plot_of
 from bestarm_agent.standing import Row, Standing
-from bestarm_agent.wording import budget_line, duration, how_sure, interval, measure, money, safe
+from bestarm_agent.wording import (
+    aim_line,
+    budget_line,
+    duration,
+    how_sure,
+    interval,
+    measure,
+    money,
+    price_text,
+    safe,
+)
 
 _SHOWN_ROWS = 200
 
@@ -95,6 +106,7 @@ def render_report(
         failures=failures,
         sittings=sittings,
         judge=judge,
+        plot=None if standing.finding is None else plot_of(standing.rows, standing.finding),
     )
 
 
@@ -106,10 +118,19 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        safe_text=safe, money=money, duration=duration, interval=interval, percent=_percent
+        safe_text=safe,
+        money=money,
+        duration=duration,
+        interval=interval,
+        percent=_percent,
+        price=price_text,
     )
     environment.globals.update(
-        how_sure=how_sure, budget_line=budget_line, bar=_bar, measure=measure
+        how_sure=how_sure,
+        budget_line=budget_line,
+        bar=_bar,
+        aim_line=aim_line,
+        measure=measure,
     )
     return environment
 
