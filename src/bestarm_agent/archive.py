@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bestarm_agent.assembly import build_selector
+from bestarm_agent.certifying.driver import CertifyingSelector
+from bestarm_agent.certifying.recorded import recorded_driver
 from bestarm_agent.checking import JudgeCheck, moved
+from bestarm_agent.config.certifying import CertifySpec
 from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.config.running import SelectorSpec
 from bestarm_agent.domain.digest import Json
@@ -20,6 +23,7 @@ from bestarm_agent.history import recall
 from bestarm_agent.journal import initial_size, replay
 from bestarm_agent.objectives import aim_of
 from bestarm_agent.report.page import FailureLine, JudgeSection, Sitting, render_report
+from bestarm_agent.selectors.base import Selector
 from bestarm_agent.standing import Moment, Standing, picture
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunInfo
@@ -35,11 +39,13 @@ class Record:
         state: its folded log.
         standing: where it stands.
         check: how its judge fares on the study's gold scores, or None.
+        certifying: of a certification, the driver, which knows the certificate.
     """
 
     state: RunState
     standing: Standing
     check: JudgeCheck | None = None
+    certifying: CertifyingSelector | None = None
 
     def write_report(self, path: Path) -> None:
         """Write the HTML report.
@@ -92,10 +98,12 @@ class Archive:
             events = await store.events_of(run_id)
             state = fold(events)
             lesson = recorded_lesson(state, self._where)
-            standing = standing_of(state, events, run_id, lesson)
+            selector = recorded_selector(state, events, run_id, lesson)
+            standing = _picture(state, selector, events, run_id)
             labels = stored_labels(state, self._where)
             check = await check_run(store, state, labels, standing.confidence) if labels else None
-        return Record(state, standing, check)
+        driver = selector if isinstance(selector, CertifyingSelector) else None
+        return Record(state, standing, check, driver)
 
     def report_path(self, run_id: str) -> Path:
         """Where a run's report belongs."""
@@ -127,13 +135,30 @@ def standing_of(
     state: RunState, events: Sequence[Event], run_id: str, lesson: Lesson | None = None
 ) -> Standing:
     """Work out where a stored run stands, from its log alone."""
+    return _picture(state, recorded_selector(state, events, run_id, lesson), events, run_id)
+
+
+def recorded_selector(
+    state: RunState, events: Sequence[Event], run_id: str, lesson: Lesson | None = None
+) -> Selector:
+    """Rebuild a stored run's selector from its log alone."""
     if state.started is None:
         raise StoreError(f"run {run_id} has an empty log; begin a new run")
-    chosen = _selector_spec(state.started.config)
-    problem = initial_size(events).problem(per_dollar=chosen.per == "dollar")
-    objective = _objective_spec(state.started.config)
-    selector = build_selector(chosen, problem, lesson, objective)
+    config = state.started.config
+    chosen = _selector_spec(config)
+    size = initial_size(events)
+    if (section := _section(config, "certify")) not in (None, {}):
+        spec = CertifySpec.model_validate(section)
+        selector: Selector = recorded_driver(spec, size.problem(per_dollar=False), events)
+    else:
+        problem = size.problem(per_dollar=chosen.per == "dollar")
+        selector = build_selector(chosen, problem, lesson, _objective_spec(config))
     replay(events, selector)
+    return selector
+
+
+def _picture(state: RunState, selector: Selector, events: Sequence[Event], run_id: str) -> Standing:
+    config = state.started.config if state.started is not None else {}
     return picture(
         state,
         selector,
@@ -141,7 +166,7 @@ def standing_of(
         budget=state.budget,
         spent=state.spend,
         moment=Moment(in_flight=0, waits=(), seconds=state.seconds + state.elapsed, broken={}),
-        aim=aim_of(objective, chosen, selector, events),
+        aim=aim_of(_objective_spec(config), _selector_spec(config), selector, events),
     )
 
 

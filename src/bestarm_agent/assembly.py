@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bestarm_agent.catalog import Catalog
+from bestarm_agent.certifying.audit import Audit, set_up_audit
 from bestarm_agent.config.grid import expand
 from bestarm_agent.config.loading import LoadedStudy
 from bestarm_agent.config.objective import ObjectiveSpec
@@ -41,6 +43,7 @@ class Parts:
         labels: gold scores of some answers.
         budget: the caps, a share of the grid turned into pulls.
         notices: what was done to the grid that the user should know.
+        audit: what is to be certified, in the place of finding the best; or None.
     """
 
     study: LoadedStudy
@@ -52,6 +55,7 @@ class Parts:
     labels: tuple[Label, ...]
     budget: Budget
     notices: tuple[str, ...]
+    audit: Audit | None = None
 
     @property
     def config(self) -> StudyConfig:
@@ -74,8 +78,7 @@ def assemble(
     """
     config, base_dir = study.config, study.base_dir
     found = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
-    judge = create_judge(config.scorer.name, config.scorer.options, catalog)
-    check_examples(judge, found)
+    audit, judge = _judge(config, found, base_dir, catalog)
     prompts = read_prompts(config.prompts, base_dir, catalog)
     fleet = Fleet(config, base_dir, catalog)
     notices = left_out(judge, found, fleet.able) if judge.models else []
@@ -90,9 +93,21 @@ def assemble(
         labels=load_labels(base_dir / config.labels) if config.labels else (),
         budget=config.budget.caps(len(expansion.candidates) * len(found)),
         notices=(*expansion.notices, *notices),
+        audit=audit,
     )
     check_selector(config, parts.budget, (len(parts.candidates), len(found)))
     return parts
+
+
+def _judge(
+    config: StudyConfig, examples: Sequence[Example], base_dir: Path, catalog: Catalog
+) -> tuple[Audit | None, Judge]:
+    """The judge; with what is to be certified, if that is the question."""
+    if config.certify is not None:
+        return set_up_audit(config, examples, base_dir, catalog)
+    judge = create_judge(config.scorer.name, config.scorer.options, catalog)
+    check_examples(judge, examples)
+    return None, judge
 
 
 def check_selector(config: StudyConfig, budget: Budget, size: tuple[int, int]) -> None:

@@ -11,6 +11,7 @@ class End(StrEnum):
     SEPARATED = "separated"  # what was asked for is established at the asked confidence
     EXHAUSTED = "exhausted"  # every pair was evaluated
     INDIFFERENT = "indifferent"  # what is left cannot matter
+    VERDICT = "verdict"  # a certification has its verdicts
     BUDGET = "budget"  # the budget cannot pay another pair
     INTERRUPTED = "interrupted"  # somebody asked to stop
     FAILURES = "failures"  # too many pairs could not be measured, or nothing can be called

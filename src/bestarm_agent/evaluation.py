@@ -154,6 +154,7 @@ class Evaluator:
             votes=score.votes,
             lost_spend=lost_spend(job, reply),
             usd_nanos=reply.usd_nanos,
+            gold=score.gold,
         )
 
 

@@ -82,6 +82,11 @@ def candidates_added(entries: Sequence[Entry]) -> CandidatesAdded:
     )
 
 
+def gold_of(outcome: Outcome) -> float | None:
+    """The trusted score of a pair, where a certification has one."""
+    return outcome.gold if isinstance(outcome, Scored) else None
+
+
 def cost_of(spend: Spend) -> float:
     """What a pull cost as selectors are told it, in dollars."""
     return usd(spend.usd_nanos)
@@ -93,7 +98,7 @@ def tell_of(told: Told) -> Tell:
     if told.score is None:
         return Tell(told.seq, State.VOID, cost=cost)
     state = State.FAILED if isinstance(told.outcome, Failed) else State.DONE
-    return Tell(told.seq, state, told.score, cost)
+    return Tell(told.seq, state, told.score, cost, gold_of(told.outcome))
 
 
 @dataclass(frozen=True, slots=True)

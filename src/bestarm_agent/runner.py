@@ -30,6 +30,7 @@ from bestarm_agent.journal import (
     candidates_added,
     cost_of,
     examples_added,
+    gold_of,
     join,
     judged,
     move_budget,
@@ -371,7 +372,7 @@ class Runner:
         state, score = judged(outcome, self._rules.failed_score)
         self._void += state is State.VOID
         self._journal.record(Told(job.seq, outcome, score, self._sitting()))
-        return Tell(job.seq, state, score or 0.0, cost_of(outcome.spend))
+        return Tell(job.seq, state, score or 0.0, cost_of(outcome.spend), gold_of(outcome))
 
     @contextmanager
     def _alarm_at_deadline(self) -> Iterator[None]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from bestarm_agent.archive import Record, recorded_lesson, report_path
 from bestarm_agent.assembly import Parts, assemble, build_selector
+from bestarm_agent.certifying.audit import testing_order
+from bestarm_agent.certifying.driver import CertifyingSelector
 from bestarm_agent.checking import JudgeCheck
 from bestarm_agent.config.explicit import explicit_candidate
 from bestarm_agent.config.loading import LoadedStudy
@@ -96,7 +98,7 @@ class Study:
         self._options = options
         self._where = store_of(parts.study, options)
         self._board = WaitBoard()
-        selector = self._selector(initial_size(events))
+        selector = self._selector(initial_size(events), fold(events).candidates)
         replay(events, selector)
         self._aim = aim_of(parts.config.objective, parts.config.selector, selector, events)
         prices = None if self._aim is None else self._aim.book
@@ -260,6 +262,12 @@ class Study:
         """Whether the configuration asks for a confidence to be reached."""
         return self.parts.config.selector.confidence is not None
 
+    @property
+    def certifying(self) -> CertifyingSelector | None:
+        """The driver of a certification, which knows the certificate; None in other runs."""
+        selector = self._runner.selector
+        return selector if isinstance(selector, CertifyingSelector) else None
+
     def write_report(self, path: Path | None = None) -> Path:
         """Write the HTML report; by default next to the store. Return its path.
 
@@ -279,15 +287,20 @@ class Study:
             return spec
         return explicit_candidate(self.parts.config, spec, self.parts.prompts)
 
-    def _selector(self, size: Size) -> Selector:
-        chosen = self.parts.config.selector
+    def _selector(self, size: Size, candidates: Sequence[Candidate]) -> Selector:
+        chosen, audit = self.parts.config.selector, self.parts.audit
+        if audit is not None:
+            there = candidates[: size.n_candidates]
+            order = testing_order(audit.order, there, size.costs or ())
+            return CertifyingSelector(size.problem(per_dollar=False), audit, order)
         problem = size.problem(per_dollar=chosen.per == "dollar")
         return build_selector(chosen, problem, self._lesson, self.parts.config.objective)
 
     def _begin_anew_if_nothing_was_asked(self) -> None:
         """A selector rebuilt from the log begins with all that was there at the first ask."""
         if self._runner.selector.table.n_asked == 0:
-            self._runner.selector = self._selector(self._size())
+            candidates = self._journal.state.candidates
+            self._runner.selector = self._selector(self._size(), candidates)
 
     def _size(self) -> Size:
         state = self._journal.state

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from bestarm_agent.config.certifying import CertifySpec
 from bestarm_agent.config.data import DatasetSpec, HuggingFaceSpec, ScorerSpec
 from bestarm_agent.config.entries import CandidateSpec, MessageSpec, ModelSpec, PromptSpec
 from bestarm_agent.config.loading import load_study
@@ -30,6 +31,7 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Budget", BudgetSpec),
     ("Objective", ObjectiveSpec),
     ("Selector", SelectorSpec),
+    ("Certify", CertifySpec),
     ("Limits", LimitsSpec),
     ("Limits", ProviderLimits),
     ("Limits", RateSpec),

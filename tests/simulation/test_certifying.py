@@ -138,7 +138,7 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has shape \(2, 2\), but the true losses have \(1, 2\)"):
         load_losses(path)
     np.savez(path, losses=np.full((1, 2), np.nan))
-    with pytest.raises(ConfigError, match=r"no example of bad\.npz has a true loss"):
+    with pytest.raises(ConfigError, match=r"bad\.npz: no example has a label"):
         certify_table(load_losses(path), replace(TERMS, order="given"))
 
 

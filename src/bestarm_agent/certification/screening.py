@@ -8,6 +8,7 @@ more labels would be wasted. Stopping for that reason (or any other) never costs
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +17,8 @@ from bestarm_agent.certification.evidence import Evidence, Goal, Method, RiskTes
 from bestarm_agent.certification.labelling import ResidualChances
 from bestarm_agent.certification.pool import LabelAsk, PoolTest
 from bestarm_agent.certification.priors import FloatArray
+
+Range: TypeAlias = tuple[float, float]  # lowest and highest
 
 _HAIR = 1.0 - 1e-6
 
@@ -94,10 +97,30 @@ class DrawScreen(Screen):
             guesses: (A,) what the autoevaluators take its loss for.
             others: (A,) mean guesses over other examples.
         """
+        losses = (0.0, 1.0) if loss is None else (loss, loss)
+        self.push_ranges(losses, (guesses, guesses), (others, others))
+
+    def push_ranges(
+        self,
+        losses: Range,
+        guesses: tuple[ArrayLike, ArrayLike],
+        others: tuple[ArrayLike, ArrayLike],
+    ) -> None:
+        """Take an example of which only ranges are known: the worst counts, in both directions.
+
+        Understating evidence is sound however the ranges came about: the observation that is used
+        is at least the true one, in every round.
+
+        Args:
+            losses: lowest and highest true loss, in [0, 1].
+            guesses: lowest and highest guesses, (A,) each.
+            others: lowest and highest mean guesses over other examples, (A,) each.
+        """
         self.weights.append(self._forward.weights)
-        self._forward.push(1.0 if loss is None else loss, guesses, others)
-        against = 1.0 if loss is None else 1.0 - loss
-        self._backward.push(against, np.subtract(1.0, guesses), np.subtract(1.0, others))
+        self._forward.push(losses[1], guesses[0], others[1])
+        self._backward.push(
+            1.0 - losses[0], np.subtract(1.0, guesses[1]), np.subtract(1.0, others[0])
+        )
         self.log_wealths.append(self._forward.log_wealth)
 
 

@@ -2,66 +2,60 @@
 
 from __future__ import annotations
 
-import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from bestarm_agent.certification.evidence import BETTING, Goal, Method
 from bestarm_agent.certification.multiple import CORRECTIONS
-from bestarm_agent.certification.reliance import DEFAULT_FACTORS, METHODS
-from bestarm_agent.cli.certifying_results import certificate_json, print_certificate
-from bestarm_agent.cli.options import JsonOption
-from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.simulation.certify_figures import draw_certificate
+from bestarm_agent.cli.certifying_options import (
+    BettingOption,
+    ChooseOption,
+    CorrectionOption,
+    FactorsOption,
+    GuessOption,
+    JudgeOption,
+    LabelsOption,
+    LossesOption,
+    MaxLabelsOption,
+    MethodOption,
+    OrderOption,
+    PlotOption,
+    PoolOption,
+    RatioOption,
+    RiskOption,
+    StudyOption,
+    SureOption,
+    TrueOption,
+    checked_goal,
+    checked_method,
+    known,
+)
+from bestarm_agent.cli.certifying_results import Finding, show_finding
+from bestarm_agent.cli.options import (
+    CatalogOption,
+    Display,
+    DisplayOption,
+    InFlightOption,
+    JsonOption,
+    NoCacheOption,
+    OutputOption,
+    QuietOption,
+    SeedOption,
+    StoreOption,
+    UsdOption,
+    overrides,
+    study_options,
+)
+from bestarm_agent.cli.selecting import EXIT_NO_GUARANTEE, EXIT_OK, Showing, run_study
+from bestarm_agent.config.settings import resolve
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.certifying import Terms, alternatives, certify_table
 from bestarm_agent.simulation.figures import check_figure_path
-from bestarm_agent.simulation.losses import load_losses
-
-EXIT_OK = 0
-EXIT_NO_GUARANTEE = 3
-
-LossesOption = Annotated[
-    Path | None, typer.Option("--losses", help="Table of losses, .npz: see docs/certification.md.")
-]
-RiskOption = Annotated[float, typer.Option("--risk", help="Largest mean loss that is good enough.")]
-SureOption = Annotated[
-    float, typer.Option("--confidence", help="Probability that no bad candidate is certified.")
-]
-OrderOption = Annotated[
-    str,
-    typer.Option("--order", help="Try candidates from large to small: cost, size, ...; or given."),
-]
-MethodOption = Annotated[str, typer.Option("--method", help=f"{', '.join(METHODS)}.")]
-BettingOption = Annotated[str, typer.Option("--betting", help=f"{', '.join(BETTING)}.")]
-FactorsOption = Annotated[
-    int, typer.Option("--factors", min=2, help="Reliance factors of r-autoeval+.")
-]
-CorrectionOption = Annotated[
-    str, typer.Option("--correction", help=f"For many candidates: {', '.join(CORRECTIONS)}.")
-]
-TrueOption = Annotated[str, typer.Option("--true", help="Array of true losses in the table.")]
-GuessOption = Annotated[
-    list[str] | None,
-    typer.Option("--guess", help="Array of an autoevaluator's losses; may be repeated."),
-]
-MaxLabelsOption = Annotated[
-    int | None, typer.Option("--max-labels", min=1, help="Most labels that may be used.")
-]
-RatioOption = Annotated[
-    int | None, typer.Option("--per-label", min=1, help="Unlabelled examples per label.")
-]
-PoolOption = Annotated[
-    bool, typer.Option("--pool", help="Ask for the mean loss over exactly these examples.")
-]
-ChooseOption = Annotated[
-    bool, typer.Option("--choose-labels", help="Choose what to label next; implies --pool.")
-]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the order of examples.")]
-PlotOption = Annotated[
-    Path | None, typer.Option("--plot", help="Draw e-values and weights: .svg, .png or .pdf.")
-]
+from bestarm_agent.simulation.losses import LossTable, load_losses
+from bestarm_agent.study import Study
 
 
 def register(app: typer.Typer) -> None:
@@ -70,85 +64,106 @@ def register(app: typer.Typer) -> None:
 
 
 def certify(  # noqa: PLR0913 - one argument per option
+    candidates: StudyOption = None,
     losses: LossesOption = None,
-    risk: RiskOption = 0.1,
-    confidence: SureOption = 0.9,
-    order: OrderOption = "cost",
-    method: MethodOption = "r-autoeval+",
-    betting: BettingOption = "portfolio",
-    factors: FactorsOption = DEFAULT_FACTORS,
+    risk: RiskOption = None,
+    confidence: SureOption = None,
+    order: OrderOption = None,
+    judge: JudgeOption = None,
+    labels: LabelsOption = None,
+    method: MethodOption = None,
+    betting: BettingOption = None,
+    factors: FactorsOption = None,
+    max_labels: MaxLabelsOption = None,
+    per_label: RatioOption = None,
     correction: CorrectionOption = "sequence",
     true: TrueOption = "losses",
     guess: GuessOption = None,
-    max_labels: MaxLabelsOption = None,
-    per_label: RatioOption = None,
     pool: PoolOption = False,
     choose_labels: ChooseOption = False,
-    seed: SeedOption = 0,
+    seed: SeedOption = None,
+    budget_usd: UsdOption = None,
+    in_flight: InFlightOption = None,
+    output_dir: OutputOption = None,
+    store: StoreOption = None,
+    catalog: CatalogOption = None,
+    no_cache: NoCacheOption = False,
     plot: PlotOption = None,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    display: DisplayOption = Display.AUTO,
 ) -> None:
     """Find the cheapest candidate whose risk is at most a target, from few labels."""
-    if losses is None:
-        raise ConfigError("say what to certify from: --losses TABLE.npz")
     if plot is not None:
         check_figure_path(plot)
-    terms = Terms(
-        goal=checked_goal(risk, confidence),
-        method=checked_method(method, betting, factors, max_labels),
+    section = overrides(
+        risk=risk,
+        confidence=confidence,
         order=order,
-        correction=known("--correction", correction, CORRECTIONS),
+        method=method,
+        betting=betting,
+        factors=factors,
         max_labels=max_labels,
-        ratio=per_label,
-        pool=pool or choose_labels,
-        choose=choose_labels,
+        per_label=per_label,
+    )
+    if losses is not None and candidates is None:
+        _refuse("--losses", {"--judge": judge, "--labels": labels, "--budget-usd": budget_usd})
+        terms = _terms(section, correction, seed or 0, pool=pool, choose=choose_labels)
+        _from_table(load_losses(losses, losses=true, guesses=guess), terms, plot, as_json=as_json)
+    elif candidates is not None and losses is None:
+        _refuse("--candidates", {"--guess": guess, "--pool": pool or choose_labels})
+        section |= overrides(judge=judge, labels=_seen_from(candidates, labels))
+        changes = {f"certify.{key}": value for key, value in section.items()}
+        changes |= overrides(selector__seed=seed, budget__usd=budget_usd, output_dir=output_dir)
+        opening = Study.open(
+            resolve(candidates, {**changes, "limits.in_flight": in_flight}),
+            options=study_options(store, catalog, no_cache=no_cache),
+        )
+        run_study(opening, None, Showing(as_json, quiet, display, plot))
+    else:
+        raise ConfigError("say what to certify: either --candidates STUDY or --losses TABLE.npz")
+
+
+def _refuse(mode: str, given: Mapping[str, object]) -> None:
+    """Refuse options that would be without effect."""
+    for option, value in given.items():
+        if value:
+            raise ConfigError(f"{option} does not go with {mode}; leave it out")
+
+
+def _seen_from(study: Path, labels: Path | None) -> str | None:
+    """A path of the command line as a study file writes it, so that the run can be moved."""
+    return None if labels is None else Path(os.path.relpath(labels, study.parent)).as_posix()
+
+
+def _terms(
+    section: Mapping[str, Any], correction: str, seed: int, *, pool: bool, choose: bool
+) -> Terms:
+    labels = section.get("max_labels")
+    return Terms(
+        goal=checked_goal(section.get("risk"), section.get("confidence")),
+        method=checked_method(
+            section.get("method"), section.get("betting"), section.get("factors"), labels
+        ),
+        order=section.get("order", "cost"),
+        correction=known("--correction", correction, CORRECTIONS),
+        max_labels=labels,
+        ratio=section.get("per_label"),
+        pool=pool or choose,
+        choose=choose,
         seed=seed,
     )
-    table = load_losses(losses, losses=true, guesses=guess)
-    found = certify_table(table, terms)
-    others = alternatives(table, terms)
-    if plot is not None:
-        reliance = terms.method.reliance(len(table.guesses))
-        draw_certificate(plot, found, table.names, terms.goal, reliance)
-    if as_json:
-        typer.echo(json.dumps(certificate_json(found, table, terms, others), indent=1))
-    else:
-        print_certificate(found, table, terms, others)
-    raise typer.Exit(EXIT_NO_GUARANTEE if found.chosen is None else EXIT_OK)
 
 
-def checked_goal(risk: float, confidence: float) -> Goal:
-    """Turn options into a goal.
-
-    Raises:
-        ConfigError: one of them is out of range.
-    """
-    for option, value in (("--risk", risk), ("--confidence", confidence)):
-        if not 0.0 < value < 1.0:
-            raise ConfigError(f"{option} must be between 0 and 1, got {value}")
-    return Goal(risk, 1.0 - confidence)
-
-
-def checked_method(name: str, betting: str, factors: int, horizon: int | None) -> Method:
-    """Turn options into a method.
-
-    Raises:
-        ConfigError: there is no such method or betting rule.
-    """
-    return Method(
-        known("--method", name, METHODS),
-        known("--betting", betting, BETTING),
-        n_factors=factors,
-        horizon=horizon,
+def _from_table(table: LossTable, terms: Terms, plot: Path | None, *, as_json: bool) -> None:
+    found = Finding(
+        certificate=certify_table(table, terms),
+        names=table.names,
+        goal=terms.goal,
+        method=terms.method,
+        correction=terms.correction,
+        reliance=terms.method.reliance(len(table.guesses)),
+        alternatives=alternatives(table, terms),
     )
-
-
-def known(option: str, value: str, choices: tuple[str, ...]) -> str:
-    """Check that an option's value is one of the choices.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if value not in choices:
-        raise ConfigError(f"{option}: there is no {value!r}; {nearest(value, choices)}")
-    return value
+    show_finding(found, as_json=as_json, plot=plot)
+    raise typer.Exit(EXIT_OK if found.certificate.chosen is not None else EXIT_NO_GUARANTEE)

@@ -2,85 +2,171 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
+import typer
 from rich.table import Table
 
 from bestarm_agent.certification.certificate import Certificate, Screened
+from bestarm_agent.certification.evidence import Goal, Method
+from bestarm_agent.certification.priors import FloatArray
+from bestarm_agent.certifying.driver import CertifyingSelector
 from bestarm_agent.cli.results import stdout_console
-from bestarm_agent.simulation.certifying import Terms
-from bestarm_agent.simulation.losses import LossTable
-from bestarm_agent.wording import safe
+from bestarm_agent.domain.spend import usd
+from bestarm_agent.endings import End
+from bestarm_agent.simulation.certify_figures import draw_certificate
+from bestarm_agent.standing import Row, Standing
+from bestarm_agent.wording import budget_line, duration, safe
 
 _SHOWN_ROWS = 12
 
 
-def print_certificate(
-    found: Certificate, table: LossTable, terms: Terms, others: Mapping[str, Certificate]
-) -> None:
-    """Print a certificate."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A certificate with all that is needed to speak about it.
+
+    Attributes:
+        certificate: what was found.
+        names: of the K candidates.
+        goal: what was to be shown.
+        method: how.
+        correction: for many candidates.
+        reliance: (S, A) reliance factors of the method.
+        alternatives: what each method would have found, by its name.
+        goes_on: whether there would have been more labels than the alternatives could use.
+        remarks: lines to add, such as what was spent.
+        facts: entries to add to the JSON object.
+    """
+
+    certificate: Certificate
+    names: tuple[str, ...]
+    goal: Goal
+    method: Method
+    correction: str
+    reliance: FloatArray
+    alternatives: Mapping[str, Certificate]
+    goes_on: bool = False
+    remarks: tuple[str, ...] = ()
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+def finding_of(driver: CertifyingSelector, standing: Standing) -> Finding:
+    """What a run with real calls has found, so far or in the end."""
+    method = driver.audit.method
+    spent = f"{budget_line(standing)}, {duration(standing.seconds)}"
+    remarks = [f"Spent:       {spent}", f"Run:         {standing.run_id}, ended: {standing.end}"]
+    if standing.end not in (End.VERDICT, None):
+        remarks.append("The run ended before the last verdict was in; `resume` goes on.")
+    return Finding(
+        certificate=driver.certificate(),
+        names=tuple(row.candidate.label for row in sorted(standing.rows, key=_index)),
+        goal=driver.audit.goal,
+        method=method,
+        correction="sequence",
+        reliance=method.reliance(driver.audit.n_autoevaluators),
+        alternatives=driver.alternatives(),
+        goes_on=True,
+        remarks=tuple(remarks),
+        facts={
+            "run": standing.run_id,
+            "ended": standing.end,
+            "spent": {
+                "pulls": standing.spent.pulls,
+                "calls": standing.spent.calls,
+                "tokens": standing.spent.tokens,
+                "usd": usd(standing.spent.usd_nanos),
+                "seconds": standing.seconds,
+            },
+        },
+    )
+
+
+def _index(row: Row) -> int:
+    return row.index
+
+
+def show_finding(found: Finding, *, as_json: bool, plot: Path | None) -> None:
+    """Print a finding, and draw it where that is asked for.
+
+    Raises:
+        ConfigError: the format of the picture is unknown, or matplotlib is not installed.
+    """
+    if plot is not None:
+        draw_certificate(plot, found.certificate, found.names, found.goal, found.reliance)
+    if as_json:
+        typer.echo(json.dumps(finding_json(found), indent=1, ensure_ascii=False))
+        return
     console = stdout_console()
-    console.print(_screened_table(found, table.names, terms))
-    hidden = len(found.screened) - _SHOWN_ROWS
+    console.print(_screened_table(found))
+    hidden = len(found.certificate.screened) - _SHOWN_ROWS
     if hidden > 0:
         console.print(f"... after {hidden} more", style="dim")
     console.print()
-    for line in _lines(found, table.names, terms, others):
+    for line in _lines(found):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _screened_table(found: Certificate, names: tuple[str, ...], terms: Terms) -> Table:
+def _screened_table(found: Finding) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("candidate")
     for column in ("verdict", "labels", "e-value", "needed", "mean loss"):
         table.add_column(column, justify="right")
-    n_tested = 1 if terms.correction == "sequence" else len(names)
-    for one in found.screened[-_SHOWN_ROWS:]:
+    n_tested = 1 if found.correction == "sequence" else len(found.names)
+    for one in found.certificate.screened[-_SHOWN_ROWS:]:
         table.add_row(
-            safe(names[one.candidate]),
+            safe(found.names[one.candidate]),
             one.verdict.value,
             f"{len(one.examples):,}",
             e_value(one.log_e_value),
-            f"{n_tested / terms.goal.delta:.3g}",
+            f"{n_tested / found.goal.delta:.3g}",
             f"{one.mean_loss:.4f}",
         )
     return table
 
 
-def _lines(
-    found: Certificate, names: tuple[str, ...], terms: Terms, others: Mapping[str, Certificate]
-) -> list[str]:
-    goal = terms.goal
-    lines = [f"Chosen:      {statement(found, names)}"]
-    if found.chosen is not None:
+def _lines(found: Finding) -> list[str]:
+    goal, certificate = found.goal, found.certificate
+    lines = [f"Chosen:      {_statement(certificate, found.names)}"]
+    if certificate.chosen is not None:
         promise = (
             "the expected share of bad ones among those certified is at most"
-            if terms.correction == "e-bh"
+            if found.correction == "e-bh"
             else "the probability that a bad one was certified is at most"
         )
         lines.append(
-            f"Guarantee:   risk at most {goal.risk:g}; {promise} {goal.delta:.3g}, "
-            f"whenever one looked"
+            f"Guarantee:   risk at most {goal.risk:g}; {promise} {goal.delta:.3g}, whenever one "
+            f"looked"
         )
-    lines.append(f"Labels used: {found.n_labels:,}")
-    if others:
+    lines.append(f"Labels used: {certificate.n_labels:,}")
+    lines += found.remarks
+    if found.alternatives:
         lines.append("What each method would have needed:")
-    lines += [f"  {name + ':':<13}{_needed(found, other, names)}" for name, other in others.items()]
+    for name, other in found.alternatives.items():
+        lines.append(f"  {name + ':':<13}{_needed(found, other)}")
     return lines
 
 
-def _needed(found: Certificate, other: Certificate, names: tuple[str, ...]) -> str:
+def _needed(found: Finding, other: Certificate) -> str:
     """What another method would have done on the same examples."""
-    ends = f"ends with {statement(other, names)} after {other.n_labels:,}"
-    if found.chosen is None:
+    chosen = found.certificate.chosen
+    ends = f"ends with {_statement(other, found.names)} after {other.n_labels:,}"
+    if chosen is None:
         return ends
-    labels = other.labels_to_certify(found.chosen)
-    return f"{'not the same' if labels is None else f'{labels:,} labels for the same'}; {ends}"
+    labels = other.labels_to_certify(chosen)
+    if labels is not None:
+        return f"{labels:,} labels for the same; {ends}"
+    return (
+        f"more than {other.n_labels:,} labels for the same"
+        if found.goes_on
+        else f"not the same; {ends}"
+    )
 
 
-def statement(found: Certificate, names: tuple[str, ...]) -> str:
-    """Which candidate was chosen, in words."""
+def _statement(found: Certificate, names: tuple[str, ...]) -> str:
     if found.chosen is None:
         return "none is shown to be good enough"
     return safe(names[found.chosen])
@@ -91,39 +177,44 @@ def e_value(log_e: float) -> str:
 
     Example:
         >>> e_value(0.0), e_value(7.0), e_value(2000.0)
-        ('1', '1.1e+03', '1e868')
+        ('1', '1.1e+03', '1e869')
     """
     if log_e == math.inf:
         return "certain"
     return f"{math.exp(log_e):.2g}" if log_e < 500 else f"1e{log_e / math.log(10):.0f}"
 
 
-def certificate_json(
-    found: Certificate, table: LossTable, terms: Terms, others: Mapping[str, Certificate]
-) -> dict[str, object]:
-    """A certificate as a JSON object."""
-    names = table.names
+def finding_json(found: Finding) -> dict[str, object]:
+    """A finding as a JSON object."""
+    certificate, names = found.certificate, found.names
     return {
-        "chosen": None if found.chosen is None else names[found.chosen],
-        "certified": [names[i] for i in found.certified],
-        "risk": terms.goal.risk,
-        "confidence": 1.0 - terms.goal.delta,
-        "method": terms.method.name,
-        "correction": terms.correction,
-        "labels": found.n_labels,
-        "reliance": terms.method.reliance(len(table.guesses)).tolist(),
-        "candidates": [_screened_json(one, names) for one in found.screened],
+        "chosen": _name(certificate, names),
+        "certified": [names[i] for i in certificate.certified],
+        "risk": found.goal.risk,
+        "confidence": 1.0 - found.goal.delta,
+        "method": found.method.name,
+        "correction": found.correction,
+        "labels": certificate.n_labels,
+        "reliance": found.reliance.tolist(),
+        "candidates": [_screened_json(one, names) for one in certificate.screened],
         "alternatives": {
             name: {
-                "chosen": None if other.chosen is None else names[other.chosen],
+                "chosen": _name(other, names),
                 "labels": other.n_labels,
                 "labels_for_same": (
-                    None if found.chosen is None else other.labels_to_certify(found.chosen)
+                    None
+                    if certificate.chosen is None
+                    else other.labels_to_certify(certificate.chosen)
                 ),
             }
-            for name, other in others.items()
+            for name, other in found.alternatives.items()
         },
+        **found.facts,
     }
+
+
+def _name(found: Certificate, names: tuple[str, ...]) -> str | None:
+    return None if found.chosen is None else names[found.chosen]
 
 
 def _screened_json(one: Screened, names: tuple[str, ...]) -> dict[str, object]:

@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from bestarm_agent.archive import Archive
+from bestarm_agent.cli.certifying_results import finding_of, show_finding
 from bestarm_agent.cli.options import JsonOption, RunArgument, StoreOption, default_store
 from bestarm_agent.cli.results import print_result, stdout_console
 from bestarm_agent.store.base import RunInfo
@@ -61,7 +62,11 @@ def show(
 ) -> None:
     """Show where a run stands."""
     record = asyncio.run(_archive(store).record(run))
-    print_result(record.standing, as_json=as_json)
+    if record.certifying is not None:
+        found = finding_of(record.certifying, record.standing)
+        show_finding(found, as_json=as_json, plot=None)
+    else:
+        print_result(record.standing, as_json=as_json)
 
 
 def report(

@@ -7,10 +7,12 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import typer
 from rich.console import Console
 
+from bestarm_agent.cli.certifying_results import Finding, finding_of, show_finding
 from bestarm_agent.cli.display import LiveTable, PlainLines, Silence
 from bestarm_agent.cli.options import (
     CallsOption,
@@ -110,7 +112,7 @@ def select(  # noqa: PLR0913 - one argument per option
     )
     options = study_options(store, catalog, no_cache=no_cache)
     opening = Study.open(resolve(candidates, changes), options=options)
-    _run(opening, None, Showing(as_json=as_json, quiet=quiet, display=display))
+    run_study(opening, None, Showing(as_json=as_json, quiet=quiet, display=display))
 
 
 def resume(  # noqa: PLR0913 - one argument per option
@@ -140,7 +142,7 @@ def resume(  # noqa: PLR0913 - one argument per option
     )
     options = study_options(default_store(store), catalog, no_cache=no_cache)
     showing = Showing(as_json=as_json, quiet=quiet, display=display)
-    _run(Study.resume(run, options=options), None if more == Budget() else more, showing)
+    run_study(Study.resume(run, options=options), None if more == Budget() else more, showing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +152,13 @@ class Showing:
     as_json: bool
     quiet: bool
     display: Display
+    plot: Path | None = None  # of a certification
 
 
-def _run(
+def run_study(
     opening: AbstractAsyncContextManager[Study], budget: Budget | None, showing: Showing
 ) -> None:
+    """Run a study in front of somebody, show its result, and exit with the code that says it."""
     try:
         code = asyncio.run(_run_and_report(opening, budget, showing))
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -173,6 +177,10 @@ async def _run_and_report(
         progress = progress_on(console, showing.display, quiet=showing.quiet)
         standing = await run_shown(study, budget, progress)
         report = study.write_report()
+        if study.certifying is not None:
+            finding = finding_of(study.certifying, standing)
+            show_finding(finding, as_json=showing.as_json, plot=showing.plot)
+            return certified_code(finding, standing)
     print_result(standing, as_json=showing.as_json, report=report)
     return exit_code(standing, confidence_asked=study.confidence_asked)
 
@@ -208,6 +216,15 @@ def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
     if confidence_asked and not standing.established:
         return EXIT_NO_GUARANTEE
     return EXIT_OK
+
+
+def certified_code(finding: Finding, standing: Standing) -> int:
+    """What the exit code of a certification says."""
+    if standing.end == End.INTERRUPTED:
+        return EXIT_INTERRUPTED
+    if standing.end == End.FAILURES:
+        return EXIT_FAILURES
+    return EXIT_OK if finding.certificate.chosen is not None else EXIT_NO_GUARANTEE
 
 
 @asynccontextmanager

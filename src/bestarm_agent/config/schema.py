@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field, JsonValue, model_validator
 
 from bestarm_agent.config.base import StudyModel, broken, shown
+from bestarm_agent.config.certifying import CertifySpec
 from bestarm_agent.config.data import DatasetSpec, ScorerSpec
 from bestarm_agent.config.entries import (
     CandidateSpec,
@@ -57,6 +58,11 @@ class StudyConfig(StudyModel):
     )
     selector: SelectorSpec = Field(
         default_factory=SelectorSpec, description="The selection rule, or just its name."
+    )
+    certify: CertifySpec | None = Field(
+        None,
+        description="Ask which is the cheapest candidate that is good enough, instead of which is "
+        "best; the `selector` is then of no account but for its seed.",
     )
     limits: LimitsSpec = Field(
         default_factory=LimitsSpec, description="How fast to go, and when to give up."

@@ -35,11 +35,13 @@ class Score:
         value: in [0, 1].
         answer: what was read out of the reply and compared, or None.
         votes: the judgements that it is made of; empty for a rule.
+        gold: in a certification, the trusted score of a reply whose example is labelled, in [0, 1].
     """
 
     value: float
     answer: str | None = None
     votes: tuple[Vote, ...] = ()
+    gold: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Scored:
         lost_spend: what of ``spend`` went into attempts at the candidate's call that brought no
             answer.
         usd_nanos: price of the answered call in nano-dollars, cached or not; None if not known.
+        gold: in a certification, the trusted score of a reply whose example is labelled, in [0, 1].
     """
 
     value: float
@@ -72,6 +75,7 @@ class Scored:
     votes: tuple[Vote, ...] = ()
     lost_spend: Spend = field(default_factory=Spend)
     usd_nanos: int | None = None
+    gold: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

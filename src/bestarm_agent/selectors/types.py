@@ -59,12 +59,14 @@ class Tell:
         state: DONE, FAILED or VOID.
         score: in [0, 1]; the floor score if FAILED, ignored if VOID.
         cost: what it cost, >= 0, in any unit that is the same for all tells.
+        gold: the trusted score beside that of an autoevaluator, in [0, 1], where there is one.
     """
 
     seq: int
     state: State
     score: float = 0.0
     cost: float = 0.0
+    gold: float | None = None
 
 
 class Guarantee(StrEnum):
@@ -132,6 +134,7 @@ class Stop(StrEnum):
     EXHAUSTED = "exhausted"  # no cell is left to ask
     BUDGET = "budget"  # the rule has carried out its plan for the budget of pulls
     INDIFFERENT = "indifferent"  # the rest can differ by no more than the asked tolerance
+    VERDICT = "verdict"  # the rule has answered a question other than "which is best"
 
 
 class Choice(NamedTuple):

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bestarm_agent.certification.certificate import Certificate, Screened, certify
 from bestarm_agent.certification.evidence import Goal, Method
 from bestarm_agent.certification.reliance import METHODS
+from bestarm_agent.certification.rounds import plan_rounds
 from bestarm_agent.certification.screening import DrawScreen, PoolScreen, Verdict
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.losses import LossTable
 from bestarm_agent.stats.keyed import KeyedRandom
-
-_DEFAULT_RATIO = 3  # unlabelled examples per label, where the table leaves it open
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,46 +70,28 @@ class _Draws:
     def __init__(self, table: LossTable, terms: Terms) -> None:
         self._table = table
         self._method = terms.method
-        labelled, unlabelled = table.labelled, _unlabelled(table)
-        if not len(labelled):
-            raise ConfigError(f"no example of {table.source} has a true loss for every candidate")
-        rng = KeyedRandom(terms.seed, "certify-order").at(0)
-        labelled = rng.permutation(labelled)
-        self._ratio, n = _sizes(len(labelled), len(unlabelled), terms)
-        rest = labelled[n:] if len(unlabelled) < self._ratio * n else labelled[:0]
-        others = np.concatenate([rng.permutation(unlabelled), rest])
-        self._labelled: NDArray[np.intp] = labelled[:n]
-        self._others: NDArray[np.intp] = others[: self._ratio * n].reshape(n, self._ratio)
+        try:
+            self._rounds = plan_rounds(
+                table.labelled,
+                np.flatnonzero(np.isnan(table.losses).any(axis=0)),
+                KeyedRandom(terms.seed, "certify-order").at(0),
+                ratio=terms.ratio,
+                max_labels=terms.max_labels,
+            )
+        except ValueError as error:
+            raise ConfigError(f"{table.source}: {error}") from error
 
     def screen(self, candidate: int, goal: Goal) -> Screened:
         """Screen one candidate until there is a verdict or no label is left."""
         losses, guesses = self._table.losses[candidate], self._table.guesses[:, candidate]
         screen = DrawScreen(goal, self._method, len(guesses))
         used: list[float] = []
-        for example, others in zip(self._labelled, self._others, strict=True):
+        for example, others in zip(self._rounds.labelled, self._rounds.others, strict=True):
             if screen.verdict is not Verdict.UNDECIDED:
                 break
             used.append(float(losses[example]))
             screen.push(used[-1], guesses[:, example], guesses[:, others].mean(axis=1))
-        return Screened.of(candidate, screen, self._labelled.tolist(), used)
-
-
-def _unlabelled(table: LossTable) -> NDArray[np.intp]:
-    return np.flatnonzero(np.isnan(table.losses).any(axis=0))
-
-
-def _sizes(n_labelled: int, n_unlabelled: int, terms: Terms) -> tuple[int, int]:
-    """Unlabelled examples per label, and labels that can be used."""
-    most = n_labelled if terms.max_labels is None else min(terms.max_labels, n_labelled)
-    as_many_as_there_are = n_unlabelled // most or _DEFAULT_RATIO
-    ratio = as_many_as_there_are if terms.ratio is None else terms.ratio
-    n = min(most, (n_labelled + n_unlabelled) // (1 + ratio))
-    if n < 1:
-        raise ConfigError(
-            f"{n_labelled + n_unlabelled} examples are too few for {ratio} unlabelled ones per "
-            f"label; lower the ratio"
-        )
-    return ratio, n
+        return Screened.of(candidate, screen, self._rounds.labelled.tolist(), used)
 
 
 class _Pool:

@@ -48,6 +48,7 @@ def told(seq: int, score: float = 1.0) -> Told:
         votes=(Vote("openai/m", 1.0, "7", "right"),),
         lost_spend=Spend(calls=1, usd_nanos=200),
         usd_nanos=600,
+        gold=0.5,
     )
     return Told(seq, outcome, score)
 

@@ -1,0 +1,148 @@
+"""What a study with a ``certify`` section certifies: its target, its two judges, its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bestarm_agent.catalog import Catalog
+from bestarm_agent.certification.evidence import Goal, Method
+from bestarm_agent.certification.rounds import Rounds, plan_rounds
+from bestarm_agent.config.certifying import CertifySpec
+from bestarm_agent.config.schema import StudyConfig
+from bestarm_agent.datasets.loading import load_examples
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.judges.audited import AuditedJudge
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.registry import check_examples, create_judge
+from bestarm_agent.stats.keyed import KeyedRandom
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """A certification, as its driver needs it.
+
+    Attributes:
+        goal: what is to be shown.
+        method: how evidence is gathered.
+        order: "cost", "prompt" or "given".
+        rounds: which examples are labelled, and which are only guessed.
+        n_autoevaluators: 1.
+    """
+
+    goal: Goal
+    method: Method
+    order: str
+    rounds: Rounds
+    n_autoevaluators: int = 1
+
+
+def set_up_audit(
+    config: StudyConfig, examples: Sequence[Example], base_dir: Path, catalog: Catalog
+) -> tuple[Audit, Judge]:
+    """Read the labels, plan the rounds, and make the judge that scores both ways.
+
+    Raises:
+        ConfigError: a label or a judge is missing or wrong, or there are too few examples.
+    """
+    spec = config.certify
+    if spec is None:
+        raise ValueError("the study has no `certify` section")
+    trusted = create_judge(config.scorer.name, config.scorer.options, catalog)
+    autoevaluator = create_judge(spec.judge.name, spec.judge.options, catalog)
+    check_examples(autoevaluator, examples)
+    labelled = _labelled(spec, examples, base_dir, trusted)
+    audit = audit_of(spec, _rounds(config, spec, examples, labelled))
+    due = [examples[j] for j in audit.rounds.labelled]
+    chosen = {example.id: labelled[example.id] for example in due}
+    check_examples(trusted, chosen.values())
+    floor = config.limits.failed_score
+    return audit, AuditedJudge(autoevaluator, trusted, chosen, floor)
+
+
+def audit_of(spec: CertifySpec, rounds: Rounds) -> Audit:
+    """What a section says, on these rounds."""
+    goal = Goal(spec.risk, 1.0 - spec.confidence)
+    method = Method(spec.method, spec.betting, n_factors=spec.factors, horizon=spec.max_labels)
+    return Audit(goal, method, spec.order, rounds)
+
+
+def testing_order(
+    by: str, candidates: Sequence[Candidate], costs: Sequence[float | None]
+) -> list[int]:
+    """Put candidates in the order in which they are tried.
+
+    Args:
+        by: "cost" (dearest first), "prompt" (longest first) or "given".
+        candidates: K candidates.
+        costs: of a call to each, at most; None where no price is known.
+
+    Raises:
+        ConfigError: a price is needed and not known.
+    """
+    if by == "given":
+        return list(range(len(candidates)))
+    if by == "prompt":
+        keys = [float(_length(candidate)) for candidate in candidates]
+    else:
+        unknown = [c.label for c, cost in zip(candidates, costs, strict=True) if cost is None]
+        if unknown:
+            raise ConfigError(
+                f"certify.order is cost, but the price of {unknown[0]!r} is not known; give its "
+                f"model a price, or list the candidates from the dearest to the cheapest and set "
+                f"`order: given`"
+            )
+        keys = [cost or 0.0 for cost in costs]
+    return [int(i) for i in np.argsort(-np.array(keys), kind="stable")]
+
+
+def _length(candidate: Candidate) -> int:
+    prompt = candidate.prompt
+    return len(prompt.text or "") + sum(len(message.content) for message in prompt.messages)
+
+
+def _rounds(
+    config: StudyConfig,
+    spec: CertifySpec,
+    examples: Sequence[Example],
+    labelled: Mapping[str, Example],
+) -> Rounds:
+    has_label = np.array([example.id in labelled for example in examples])
+    try:
+        return plan_rounds(
+            np.flatnonzero(has_label),
+            np.flatnonzero(~has_label),
+            KeyedRandom(config.selector.seed, "certify-order").at(0),
+            ratio=spec.per_label,
+            max_labels=spec.max_labels,
+        )
+    except ValueError as error:
+        raise ConfigError(f"certify: {error}; label more, or give `labels`") from error
+
+
+def _labelled(
+    spec: CertifySpec, examples: Sequence[Example], base_dir: Path, trusted: Judge
+) -> dict[str, Example]:
+    """The examples that have a label, or can get one; by id, the label as their reference."""
+    if spec.labels is None:
+        return {
+            example.id: example
+            for example in examples
+            if example.reference is not None or not trusted.needs_reference
+        }
+    path = base_dir / spec.labels
+    by_id = {example.id: example for example in examples}
+    found = {}
+    for row in load_examples(path, format="jsonl", id_field="id", target_field="target"):
+        if row.id not in by_id:
+            raise ConfigError(
+                f"{path.name} labels example {row.id!r}, which the dataset does not hold; "
+                f"{nearest(row.id, by_id)}"
+            )
+        found[row.id] = replace(by_id[row.id], reference=row.reference)
+    return found

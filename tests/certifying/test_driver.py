@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bestarm_agent.certification.evidence import Goal, Method
+from bestarm_agent.certification.rounds import plan_rounds
+from bestarm_agent.certification.screening import Verdict
+from bestarm_agent.certifying.audit import Audit
+from bestarm_agent.certifying.driver import CertifyingSelector
+from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
+from bestarm_agent.stats.keyed import KeyedRandom
+
+N = 200
+
+
+def driver(order: list[int], *, risk: float = 0.3, n: int = 40) -> CertifyingSelector:
+    examples = np.arange(N)
+    rng = KeyedRandom(0, "certify-order").at(0)
+    rounds = plan_rounds(examples[:n], examples[n:], rng, ratio=3)
+    return CertifyingSelector(
+        Problem(3, N), Audit(Goal(risk, 0.1), Method(), "given", rounds), order
+    )
+
+
+Answer = Callable[[Ask], Tell]
+
+
+def answers(right: list[float]) -> Answer:
+    """Candidate i scores ``right[i]`` everywhere, for both judges."""
+
+    def answer(ask: Ask) -> Tell:
+        score = right[ask.pair.candidate]
+        return Tell(ask.seq, State.DONE, score, gold=score)
+
+    return answer
+
+
+def play(selector: CertifyingSelector, answer: Answer, in_flight: int = 1) -> list[Ask]:
+    """Ask and tell until there is nothing to do; the last of those in flight is told first."""
+    asked: list[Ask] = []
+    out: list[Ask] = []
+    while True:
+        new = selector.ask(in_flight - len(out))
+        asked += new
+        out += new
+        if not out:
+            return asked
+        selector.tell([answer(out.pop())])
+
+
+def test_candidates_are_tried_in_order_until_one_fails() -> None:
+    selector = driver([2, 0, 1])
+    asked = play(selector, answers([1.0, 0.0, 1.0]))
+    assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [2, 0, 1]
+    found = selector.certificate()
+    assert (found.chosen, found.certified) == (0, (2, 0))
+    assert [one.verdict for one in found.screened][-1] is Verdict.REFUTED
+    assert selector.stopped() is Stop.VERDICT
+    assert selector.ranking()[:2] == [0, 2]
+    assert selector.ask(5) == []
+    assert found.n_labels == selector.labels_used < 40
+
+
+def test_every_candidate_is_asked_the_same_examples_labels_first_in_each_round() -> None:
+    selector = driver([0, 1, 2])
+    asked = play(selector, answers([1.0, 1.0, 1.0]))
+    plans = [[a.pair.example for a in asked if a.pair.candidate == i] for i in range(3)]
+    assert plans[0][: len(plans[1])] == plans[1][: len(plans[0])]
+    assert [a.reason for a in asked[:8]] == ["label", *["guess"] * 3] * 2
+    assert all((a.pair.example < 40) == (a.reason == "label") for a in asked)
+    assert len(set(plans[0])) == len(plans[0])
+
+
+def test_nobody_is_shown_to_be_good_enough() -> None:
+    selector = driver([0, 1, 2], n=3)
+    play(selector, answers([1.0, 1.0, 1.0]))
+    found = selector.certificate()
+    assert (found.chosen, found.n_labels) == (None, 3)
+    assert [one.verdict for one in found.screened] == [Verdict.UNDECIDED]
+    assert selector.stopped() is Stop.VERDICT
+
+
+@pytest.mark.parametrize("in_flight", [1, 7])
+def test_the_log_alone_rebuilds_the_driver(in_flight: int) -> None:
+    rng = np.random.default_rng(3)
+    scores = (rng.random((3, N)) < np.array([[0.95], [0.9], [0.2]])).astype(float)
+
+    def answer(ask: Ask) -> Tell:
+        score = float(scores[ask.pair])
+        if ask.seq % 11 == 0:
+            return Tell(ask.seq, State.VOID)
+        gold = None if ask.seq % 13 == 0 else score
+        return Tell(ask.seq, State.DONE, 0.9 * score, gold=gold)
+
+    live, rebuilt = driver([0, 1, 2]), driver([0, 1, 2])
+    asks = play(live, answer, in_flight)
+    for ask in asks[:-5]:
+        rebuilt.adopt([ask])
+    rebuilt.tell([answer(ask) for ask in asks[:-5]])
+    assert rebuilt.certificate().certified in (live.certificate().certified, (0,), ())
+    rebuilt.adopt(asks[-5:])
+    rebuilt.tell([answer(ask) for ask in asks[-5:]])
+    assert rebuilt.certificate().certified == live.certificate().certified
+    assert [one.log_e_value for one in rebuilt.certificate().screened] == [
+        one.log_e_value for one in live.certificate().screened
+    ]
+
+
+def test_the_order_of_answers_does_not_matter() -> None:
+    rng = np.random.default_rng(4)
+    scores = (rng.random((3, N)) < np.array([[0.95], [0.8], [0.2]])).astype(float)
+
+    def answer(ask: Ask) -> Tell:
+        return Tell(ask.seq, State.DONE, float(scores[ask.pair]), gold=float(scores[ask.pair]))
+
+    found = []
+    for in_flight in (1, 5, 16):
+        selector = driver([0, 1, 2])
+        play(selector, answer, in_flight)
+        found.append([(o.log_wealths, o.verdict) for o in selector.certificate().screened])
+    assert found[0] == found[1] == found[2]
+
+
+def test_what_cannot_be_measured_is_the_worst_in_both_directions() -> None:
+    def wealth(answer: Answer) -> tuple[float, Verdict]:
+        selector = driver([0], n=10)
+        play(selector, answer)
+        one = selector.certificate().screened[0]
+        return one.log_wealths[-1], one.verdict
+
+    good, _ = wealth(answers([1.0]))
+    no_gold, verdict = wealth(lambda ask: Tell(ask.seq, State.DONE, 1.0))
+    void, void_verdict = wealth(lambda ask: Tell(ask.seq, State.VOID))
+    assert void <= no_gold < 0 < good
+    assert verdict is void_verdict is Verdict.UNDECIDED
+
+
+def test_a_candidates_own_failure_is_a_loss() -> None:
+    selector = driver([0])
+    play(selector, lambda ask: Tell(ask.seq, State.FAILED, 0.0))
+    assert selector.certificate().screened[0].verdict is Verdict.REFUTED
+    assert selector.certificate().screened[0].mean_loss == 1.0
+
+
+def test_a_throttled_candidate_is_waited_for() -> None:
+    selector = driver([1, 0, 2])
+    assert selector.ask(1, available=np.array([True, False, True])) == []
+    assert selector.stopped() is None
+    assert selector.ask(1)[0].pair.candidate == 1
+
+
+def test_alternatives_use_the_rounds_of_the_run() -> None:
+    selector = driver([0, 1, 2])
+    play(selector, answers([1.0, 0.9, 0.0]))
+    others = selector.alternatives()
+    assert set(others) == {"r-eval", "r-autoeval", "r-autoeval+"}
+    mine = selector.certificate()
+    assert others["r-autoeval+"].certified == mine.certified
+    assert others["r-autoeval+"].n_labels == mine.n_labels
+
+
+def test_plans() -> None:
+    rng = np.random.default_rng(0)
+    rounds = plan_rounds(np.arange(10), np.arange(10, 35), rng)
+    assert rounds.others.shape == (10, 2)
+    assert sorted(rounds.labelled) == list(range(10))
+    both = plan_rounds(np.arange(40), np.arange(0), rng)  # labelled ones serve as others
+    assert both.others.shape == (10, 3)
+    assert not set(both.labelled) & set(both.others.ravel())
+    few = plan_rounds(np.arange(10), np.arange(10, 35), rng, max_labels=5)
+    assert few.others.shape == (5, 5)
+    with pytest.raises(ValueError, match="no example has a label"):
+        plan_rounds(np.arange(0), np.arange(5), rng)
+    with pytest.raises(ValueError, match="5 examples are too few for 9"):
+        plan_rounds(np.arange(5), np.arange(0), rng, ratio=9)
