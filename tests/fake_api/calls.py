@@ -19,6 +19,7 @@ class Api(StrEnum):
     CHAT = "chat"
     COMPLETIONS = "completions"
     RESPONSES = "responses"
+    EMBEDDINGS = "embeddings"
     MESSAGES = "messages"
 
     @property

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bestarm_agent.cli.options import JsonOption, StoreOption, default_store
+from bestarm_agent.cli.options import JsonOption, StoreOption, default_store, study_options
 from bestarm_agent.cli.preselecting_serving import run
 from bestarm_agent.cli.preselecting_tables import simulate
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.opening import STORE_FILE
+from bestarm_agent.routing.embedding import Embedder, open_embedder
 from bestarm_agent.routing.history import read_history
 from bestarm_agent.routing.records import Record, parse_line, parse_prompt
 from bestarm_agent.routing.router import Router
@@ -155,11 +157,19 @@ async def _train(job: Training, where: str | Path) -> dict[str, Any]:
         if not candidates and job.history and not await Router.exists(job.name, opened):
             names = dict.fromkeys(name for record in job.history for name in record.shown)
             candidates = tuple(RoutedCandidate(name) for name in names)
-        async with Router.open(job.name, opened, candidates, job.settings) as router:
-            if job.history and not router.ready:
-                router.prepare([(r.prompt, r.features) for r in job.history[:_MOST_PROMPTS]])
-            records = _stream() if job.history is None else iter(job.history)
+        async with (
+            Router.open(job.name, opened, candidates, job.settings) as router,
+            embedding_of(router, opened) as embedder,
+        ):
+            history = job.history
+            if history and embedder is not None:
+                history = await embedder.described(history)
+            if history and not router.ready:
+                router.prepare([(r.prompt, r.features) for r in history[:_MOST_PROMPTS]])
+            records = _stream() if history is None else iter(history)
             for count, record in enumerate(records, start=1):
+                if history is None and embedder is not None:
+                    [record] = await embedder.described([record])
                 said[router.learn(record)] += 1
                 if job.history is None and count % _SAVE_EVERY == 0:
                     await router.save()
@@ -175,12 +185,17 @@ async def _train(job: Training, where: str | Path) -> dict[str, Any]:
 async def _choose(
     name: str, where: str | Path, asked: Iterator[dict[str, Any]], k: int, lines: bool
 ) -> None:
-    async with Router.open(name, where) as router:
+    async with (
+        await SqlStore.connect(where, create=False) as opened,
+        Router.open(name, opened) as router,
+        embedding_of(router, opened) as embedder,
+    ):
         for row in asked:
+            given = row.get("features", ())
             chosen = router.choose(
                 row["prompt"],
                 row.get("k", k),
-                features=row.get("features", ()),
+                features=await embedder.vector(row["prompt"]) if embedder else given,
                 among=row.get("candidates"),
             )
             if not lines:
@@ -189,6 +204,17 @@ async def _choose(
             answer = {"prompt": row["prompt"], "shown": chosen, "version": router.version}
             typer.echo(json.dumps(answer, ensure_ascii=False))
             sys.stdout.flush()  # whoever asked is waiting
+
+
+@asynccontextmanager
+async def embedding_of(router: Router, store: SqlStore) -> AsyncIterator[Embedder | None]:
+    """The model that makes vectors of a router's prompts, or None."""
+    if not router.settings.embedder:
+        yield None
+        return
+    options = study_options(None, None)
+    async with open_embedder(router.settings.embedder, store, options) as embedder:
+        yield embedder
 
 
 def _place(store: str | None) -> str | Path:

@@ -26,7 +26,8 @@ class ModelFacts(BaseModel):
         default_max_tokens: longest answer of requests that name none, >= 1: without it a call's
             cost had no bound. Reasoning counts.
         text: how plain prompts are sent: as one message of the user, or for completion.
-        api: the API of OpenAI that chat messages are sent to.
+        api: the API of OpenAI that chat messages are sent to; "embeddings" for a model that turns a
+            plain prompt into a vector, which is its answer as a JSON list.
         legacy_sampling: whether temperature, top_p and top_k are sent, under the API version of
             Anthropic that still takes them.
         extra_body: further fields of the request, sent as they are.
@@ -43,7 +44,7 @@ class ModelFacts(BaseModel):
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None
     default_max_tokens: int | None = Field(None, ge=1)
     text: Literal["chat", "completions"] | None = None
-    api: Literal["chat", "responses"] | None = None
+    api: Literal["chat", "responses", "embeddings"] | None = None
     legacy_sampling: bool | None = None
     extra_body: dict[str, JsonValue] | None = None
 

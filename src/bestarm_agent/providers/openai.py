@@ -12,7 +12,7 @@ from bestarm_agent.providers.api_connection import Response
 from bestarm_agent.providers.api_options import Endpoint
 from bestarm_agent.providers.api_wire import Wire
 from bestarm_agent.providers.entry import ModelFacts
-from bestarm_agent.providers.openai_wires import CHAT, COMPLETIONS, RESPONSES
+from bestarm_agent.providers.openai_wires import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 
 _IN_BODY = ""  # stands for what `create` insists on and `extra_body` holds
 
@@ -37,6 +37,7 @@ class OpenAIConnection:
             CHAT: raw.chat.completions.create,
             COMPLETIONS: raw.completions.create,
             RESPONSES: raw.responses.create,
+            EMBEDDINGS: raw.embeddings.create,
         }
 
     async def send(self, wire: Wire, body: dict[str, Json]) -> Response:
@@ -64,6 +65,8 @@ class OpenAI:
 
     def wire(self, facts: ModelFacts, *, chat: bool) -> Wire:
         """Chat completions, unless the model's facts say otherwise."""
+        if facts.api == "embeddings":
+            return EMBEDDINGS
         if not chat and facts.text == "completions":
             return COMPLETIONS
         return RESPONSES if facts.api == "responses" else CHAT

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Finish, Position, Request, Token
+from bestarm_agent.domain.spend import Usage
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api_reading import (
     Answer,
+    count,
     items,
     joined,
     malformed,
@@ -168,6 +173,33 @@ def _decode_response(body: Mapping[str, Json]) -> Answer:
     )
 
 
+def _encode_embedding(request: Request, facts: ModelFacts, most: int) -> dict[str, Json]:
+    if request.text is None:
+        raise ConfigError(
+            f"{request.model} makes vectors of plain texts, and was sent chat messages; write its "
+            f"prompt as one text"
+        )
+    return {"input": request.text, "encoding_format": "float", **own_params(request)}
+
+
+def _decode_embedding(body: Mapping[str, Json]) -> Answer:
+    found = items(body.get("data"))
+    vector = found[0].get("embedding") if found else None
+    if not isinstance(vector, list) or not vector or not all(map(_is_finite, vector)):
+        malformed("it holds no embedding of finite numbers")
+    asked = count(mapping(body.get("usage")).get("prompt_tokens"))
+    return Answer(
+        text=json.dumps(vector, separators=(",", ":")),
+        finish=Finish.STOP,
+        usage=None if asked is None else Usage(input=asked),
+        model=text(body.get("model")) or "",
+    )
+
+
+def _is_finite(value: Json) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 _COMMON = frozenset({"temperature", "top_p", "max_tokens", "max_completion_tokens", "service_tier"})
 _SAMPLED = _COMMON | {"seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias"}
 
@@ -187,5 +219,11 @@ RESPONSES = Wire(
     params=_COMMON | {"reasoning_effort", "verbosity", "prompt_cache_key"},
     encode=_encode_response,
     decode=_decode_response,
+    prompt_fields=frozenset({"model", "input"}),
+)
+EMBEDDINGS = Wire(
+    params=frozenset({"dimensions"}),
+    encode=_encode_embedding,
+    decode=_decode_embedding,
     prompt_fields=frozenset({"model", "input"}),
 )

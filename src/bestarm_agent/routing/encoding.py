@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.features.embeddings import EmbeddingFeatures
 from bestarm_agent.features.text import TextFeatures
 from bestarm_agent.preselection.features import FeatureFilter
 from bestarm_agent.preselection.types import FloatArray
 from bestarm_agent.routing.settings import RouterSettings
 
 Prompt = tuple[str, tuple[float, ...]]
-"""Text, and the features given with it."""
+"""Text, and the features given with it: its embedding, where a model makes one."""
+
+Inner = TextFeatures | FeatureFilter | EmbeddingFeatures
 
 
 class PromptEncoder:
@@ -35,7 +38,7 @@ class PromptEncoder:
         self.fitted = False
         self._by_text = settings.source == "text"
         self._width = 0  # of given features
-        self._inner: TextFeatures | FeatureFilter | None = None
+        self._inner: Inner | None = None
         self._settings = settings
 
     def check(self, prompt: Prompt) -> None:
@@ -77,9 +80,9 @@ class PromptEncoder:
         """Length of ``vector``'s result."""
         if self._inner is None:
             return 1
-        if isinstance(self._inner, TextFeatures):
-            return 1 + self._inner.n_features
-        return 1 + len(self._inner.kept)
+        if isinstance(self._inner, FeatureFilter):
+            return 1 + len(self._inner.kept)
+        return 1 + self._inner.n_features
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What was fitted, as arrays."""
@@ -94,8 +97,10 @@ class PromptEncoder:
             self._inner = self._blank().restore(state)
             self._width = int(state["width"])
 
-    def _blank(self) -> TextFeatures | FeatureFilter:
-        if not self._by_text:
-            return FeatureFilter()
+    def _blank(self) -> Inner:
         settings = self._settings
+        if settings.source == "given":
+            return FeatureFilter()
+        if settings.source == "embedding":
+            return EmbeddingFeatures(settings.n_components)
         return TextFeatures(settings.n_components, analyzer=settings.analyzer, seed=settings.seed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bestarm_agent.assembly import Parts, assemble
@@ -25,11 +25,12 @@ from bestarm_agent.journal import judged
 from bestarm_agent.opening import Options, catalog_of, loaded_study, store_of
 from bestarm_agent.replies import Replies
 from bestarm_agent.roster import Entry, Roster
+from bestarm_agent.routing.embedding import Embedder, embedder_of
 from bestarm_agent.routing.entries import Entries, text_of
 from bestarm_agent.routing.records import Record
 from bestarm_agent.routing.router import Router
 from bestarm_agent.routing.settings import RouterSettings
-from bestarm_agent.schedule.caller import Attempts
+from bestarm_agent.schedule.caller import Attempts, BudgetEndedError
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.purse import Purse
 from bestarm_agent.store.base import RunStore
@@ -97,6 +98,10 @@ class Service:
         self._roster.add(list(entries.by_name.values()))
         replies = Replies(store, self._ledger, use_cache=options.use_cache)
         self._evaluator = Evaluator(replies, entries.workshop.panel, self._ledger)
+        self._embedder: Embedder | None = None
+        if router.settings.embedder:
+            model = router.settings.embedder
+            self._embedder = embedder_of(model, parts, replies, self._ledger, options)
         self._clock = options.clock
         self._began = options.clock.now()
         self._count = 0
@@ -140,9 +145,10 @@ class Service:
             opening = Router.open(router, store, candidates, None if there else settings)
             opened = await stack.enter_async_context(opening)
             entries.check_known(opened)
+            service = cls(parts, store, opened, entries, options)  # all providers are known now
             for provider in parts.fleet.providers:
                 await stack.enter_async_context(provider)
-            yield cls(parts, store, opened, entries, options)
+            yield service
 
     @property
     def spent(self) -> Spend:
@@ -163,20 +169,31 @@ class Service:
 
         Raises:
             ConfigError: k is more than there are candidates.
+            ProviderError: the embedder cannot be called.
             StoreError: a reply could not be stored.
         """
-        text, able = text_of(example), self._able()
-        if not able:
-            return None
         most = len(self._entries.by_name)
         if not 1 <= k <= most:
             raise ConfigError(f"k must be in 1..{most}, the study's candidates, got {k}")
+        text = text_of(example)
+        try:
+            example = await self._described(text, example)
+        except BudgetEndedError:
+            return None
+        if not (able := self._able()):
+            return None
         chosen = self.router.choose(text, min(k, len(able)), features=example.features, among=able)
         jobs = {name: self._job(self._entries.by_name[name], example) for name in chosen}
         async with asyncio.TaskGroup() as group:
             tasks = {n: group.create_task(self._evaluate(job)) for n, job in jobs.items() if job}
         answers = tuple(self._answer(n, tasks[n].result()) for n in chosen if n in tasks)
         return Served(example, answers, self._learn(text, example, answers)) if answers else None
+
+    async def _described(self, text: str, example: Example) -> Example:
+        """The example with its prompt's vector as features, if the router goes by that."""
+        if self._embedder is None or not self._able():
+            return example
+        return replace(example, features=await self._embedder.vector(text))
 
     def _able(self) -> list[str]:
         """Candidates that the budget can pay and that can be called; none once time is over."""

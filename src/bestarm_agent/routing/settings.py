@@ -14,7 +14,7 @@ from bestarm_agent.preselection.features import arm_features
 from bestarm_agent.preselection.registry import make_preselector
 from bestarm_agent.preselection.types import FloatArray, PreselectionProblem
 
-Source = Literal["text", "given"]
+Source = Literal["text", "given", "embedding"]
 Arms = Literal["own", "shared", "both"]
 
 _WITH_THETA = ("cppl", "max-theta", "epsilon-greedy")
@@ -53,10 +53,11 @@ class RouterSettings:
     Attributes:
         rule: preselection rule.
         params: the rule's own parameters.
-        source: "text" makes features of the prompts' text, "given" takes those that come with
-            every prompt.
+        source: "text" makes features of the prompts' text by itself, "embedding" of the vector
+            that a model makes of it, "given" takes those that come with every prompt.
+        embedder: the model that makes vectors, "provider/model"; with source "embedding" only.
         analyzer: "word" or "char", for text.
-        n_components: features made of text, at most.
+        n_components: features made of text or of its vector, at most.
         arms: how candidates share what is learnt. "own" learns each apart, "shared" learns through
             price, size and family alone, "both" learns both.
         collect: prompts after which features are made; until then choices are random.
@@ -70,6 +71,7 @@ class RouterSettings:
     params: Mapping[str, float] = field(default_factory=dict)
     source: Source = "text"
     analyzer: Literal["word", "char"] = "word"
+    embedder: str = ""
     n_components: int = 16
     arms: Arms = "both"
     collect: int = 50
@@ -79,13 +81,19 @@ class RouterSettings:
     def __post_init__(self) -> None:
         """Check the values; raises ConfigError."""
         for key, known in (
-            ("source", ("text", "given")),
+            ("source", ("text", "given", "embedding")),
             ("analyzer", ("word", "char")),
             ("arms", ("own", "shared", "both")),
         ):
             if getattr(self, key) not in known:
                 value = getattr(self, key)
                 raise ConfigError(f"{key}: there is no {value!r}; {nearest(value, known)}")
+        if (self.source == "embedding") != ("/" in self.embedder):
+            raise ConfigError(
+                "source `embedding` and `embedder`, a model such as "
+                "openai/text-embedding-3-small, go together, got "
+                f"source {self.source!r} and embedder {self.embedder!r}"
+            )
         if self.n_components < 1 or self.collect < 2:
             raise ConfigError("n_components must be at least 1, and collect at least 2")
         if not (isfinite(self.cost_weight) and self.cost_weight >= 0):
