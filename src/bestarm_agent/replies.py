@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from bestarm_agent.domain.digest import Json, digest
@@ -75,6 +76,17 @@ class Replies:
         self._store = store
         self._ledger = ledger
         self._use_cache = use_cache
+        self._remarks: Counter[tuple[str, str]] = Counter()
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the replies of this sitting showed that users should know, a sentence each.
+
+        Such as a server that ignores what it is asked for; the most frequent first.
+        """
+        return tuple(
+            f"{model} {notice} ({count:,} repl{'y' if count == 1 else 'ies'})"
+            for (model, notice), count in self._remarks.most_common()
+        )
 
     async def obtain(self, errand: Errand) -> Obtained:
         """Return the reply to a request; it is durable on return.
@@ -89,12 +101,19 @@ class Replies:
         found = await self._store.get_reply(key) if look_up else None
         if found is not None:
             self._take(errand, found)
+            self._note(errand, found)
             return Obtained(found, key, found=True)
         if errand.inherited:
             self._book_lost_attempt(errand.attempts)
         reply = await errand.line.caller.call(errand.request, errand.slot, errand.attempts)
         await self._store.put_reply(key, reply)  # paid for: nothing comes before this
+        self._note(errand, reply)
         return Obtained(reply, key, found=False)
+
+    def _note(self, errand: Errand, reply: Reply) -> None:
+        model = f"{errand.line.provider.name}/{errand.request.model}"
+        for notice in reply.notices:
+            self._remarks[model, notice] += 1
 
     def _take(self, errand: Errand, reply: Reply) -> None:
         """Book a reply from the cache: free, unless an earlier process of this run bought it."""

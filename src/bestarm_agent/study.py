@@ -278,6 +278,10 @@ class Study:
         Record(self._journal.state, self.standing(), self._check).write_report(target)
         return target
 
+    def remarks(self) -> tuple[str, ...]:
+        """What the replies of this sitting showed that users should know, a sentence each."""
+        return self._replies.remarks()
+
     def balance(self) -> Balance:
         """The books of this sitting: what was reserved, spent and given back."""
         return self._ledger.balance()
@@ -311,13 +315,13 @@ class Study:
         parts, limits = self.parts, self.parts.config.limits
         roster = Roster(limits.in_flight)
         roster.add([self._workshop.entry(c) for c in self._journal.state.candidates])
-        replies = Replies(store, self._ledger, use_cache=self._options.use_cache)
+        self._replies = Replies(store, self._ledger, use_cache=self._options.use_cache)
         return Runner(
             journal=self._journal,
             selector=selector,
             roster=roster,
             examples=parts.examples,
-            evaluator=Evaluator(replies, self._workshop.panel, self._ledger),
+            evaluator=Evaluator(self._replies, self._workshop.panel, self._ledger),
             ledger=self._ledger,
             clock=self._options.clock,
             rules=Rules(limits.failed_score, limits.max_failed_share, self._aim),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,10 +172,10 @@ async def _run_and_report(
 ) -> int:
     console = Console(stderr=True)
     async with opening as study:
-        for notice in study.notices:
-            console.print(f"notice: {safe(notice)}", markup=False, highlight=False)
+        print_notices(console, study.notices)
         progress = progress_on(console, showing.display, quiet=showing.quiet)
         standing = await run_shown(study, budget, progress)
+        print_notices(console, study.remarks())
         report = study.write_report()
         if study.certifying is not None:
             finding = finding_of(study.certifying, standing)
@@ -183,6 +183,12 @@ async def _run_and_report(
             return certified_code(finding, standing)
     print_result(standing, as_json=showing.as_json, report=report)
     return exit_code(standing, confidence_asked=study.confidence_asked)
+
+
+def print_notices(console: Console, notices: Iterable[str]) -> None:
+    """Print what users should know, a line each."""
+    for notice in notices:
+        console.print(f"notice: {safe(notice)}", markup=False, highlight=False)
 
 
 def progress_on(

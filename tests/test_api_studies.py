@@ -1,0 +1,237 @@
+"""Studies over the API providers: what the catalogue knows, what is left out, what is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bestarm_agent import Study
+from bestarm_agent.assembly import Parts, assemble
+from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.loading import load_study, study_from
+from bestarm_agent.domain.candidate import Message
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.exchange import Request
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.fleet import Fleet
+from bestarm_agent.plan import ready_entries
+from bestarm_agent.providers.entry import ProviderEntry
+from bestarm_agent.providers.registry import create_provider
+from tests.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
+from tests.fake_api import FakeApi, FakeModel, Rates, in_thread, quality
+
+COMPATIBLE = ("openrouter", "together", "groq", "mistral", "deepseek")
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, key in KEYS.items():
+        monkeypatch.setenv(name, key)
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[FakeApi, FakeApi]]:
+    one, other = (
+        FakeApi(answer=quality(shares), key=key)
+        for shares, key in zip((OPENAI_MODELS, ANTHROPIC_MODELS), KEYS.values(), strict=True)
+    )
+    with in_thread(one), in_thread(other):
+        yield one, other
+
+
+def parts_of(path: Path) -> Parts:
+    return assemble(load_study(path, {}), Catalog(path.parent))
+
+
+def fleet_of(models: list[Any], providers: Mapping[str, Json] | None = None) -> Fleet:
+    config: dict[str, Json] = {
+        "models": models,
+        "prompts": [{"p": "{{ q }}"}],
+        "dataset": "none.jsonl",
+        "scorer": "exact",
+        "providers": dict(providers or {}),
+    }
+    loaded = study_from(config)
+    return Fleet(loaded.config, Path(), Catalog())
+
+
+def test_an_axis_that_a_model_lacks_is_collapsed_told_and_never_sent(
+    tmp_path: Path, servers: tuple[FakeApi, FakeApi]
+) -> None:
+    changes = {"params": {"temperature": [0, 0.5, 1.0], "max_tokens": 16}, "budget": {"usd": 1}}
+    path = study_of(tmp_path, *servers, n_examples=3, changes=changes)
+
+    async def scene() -> tuple[tuple[str, ...], int]:
+        async with Study.open(path) as study:
+            standing = await study.run()
+            return study.notices, len(standing.rows)
+
+    notices, n_candidates = asyncio.run(scene())
+    assert n_candidates == 3 * 3 + 3
+    assert "delta does not take `temperature`: 3 combinations are 1 candidate (delta)" in notices
+    openai, anthropic = servers
+    assert {row.body["temperature"] for row in openai.received} == {0, 0.5, 1}
+    assert len(anthropic.received) == 3 * 3
+    assert all("temperature" not in row.body for row in anthropic.received)
+
+
+def test_a_parameter_that_a_model_lacks_is_refused_where_it_is_meant_for_it(
+    tmp_path: Path, servers: tuple[FakeApi, FakeApi]
+) -> None:
+    models = [{"model": "anthropic/delta", "params": {"temperature": [0, 1]}}]
+    path = study_of(tmp_path, *servers, n_examples=3, changes={"models": models})
+    with pytest.raises(ConfigError, match="does not take the parameter `temperature`"):
+        parts_of(path)
+
+
+def test_what_a_server_ignores_is_told_at_the_end(tmp_path: Path) -> None:
+    one = FakeApi(answer=lambda _: "x" * 200, key=None)
+    with in_thread(one):
+        changes = {
+            "models": ["openai/talker"],
+            "params": {},
+            "providers": {"openai": {"base_url": one.openai_url, "default_max_tokens": 8}},
+        }
+        path = study_of(tmp_path, one, one, n_examples=4, changes=changes)
+
+        async def scene() -> tuple[str, ...]:
+            async with Study.open(path) as study:
+                await study.run()
+                return study.remarks()
+
+        told = asyncio.run(scene())
+    assert told == (
+        "openai/talker was cut off at default_max_tokens; raise it, or set max_tokens (4 replies)",
+    )
+
+
+def test_a_missing_key_stops_a_study_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    gone = FakeApi(port=9)
+    providers = {"openai": {"base_url": "https://api.example.com/v1", "key": "OPENAI_API_KEY"}}
+    changes = {"models": ["openai/alpha"], "providers": providers}
+    path = study_of(tmp_path, gone, gone, n_examples=3, changes=changes)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY is not set; set it"):
+        ready_entries(parts_of(path))
+
+
+def test_a_bad_key_stops_its_provider_and_leaves_the_others(
+    tmp_path: Path, servers: tuple[FakeApi, FakeApi], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "not-the-right-one")
+    path = study_of(tmp_path, *servers, n_examples=10)
+
+    async def scene() -> dict[str, int]:
+        async with Study.open(path) as study:
+            standing = await study.run()
+            broken = [row for row in standing.rows if row.candidate.provider == "openai"]
+            assert len(broken) == 3
+            return {row.candidate.label: row.n for row in standing.rows}
+
+    told = asyncio.run(scene())
+    assert [told[name] for name in ANTHROPIC_MODELS] == [10, 10, 10]
+    assert [told[name] for name in OPENAI_MODELS] == [0, 0, 0]
+
+
+def test_limits_that_the_server_tells_are_kept(
+    tmp_path: Path, servers: tuple[FakeApi, FakeApi]
+) -> None:
+    """The bucket of six requests is empty after six; headers say so, and nobody runs into it."""
+    limited = FakeModel(rates=Rates(rpm=600, burst_seconds=0.6))
+    one = FakeApi(answer=quality(OPENAI_MODELS), key=None, models={"alpha": limited})
+    with in_thread(one):
+        changes = {"models": ["openai/alpha"], "limits": {"in_flight": 2}}
+        path = study_of(tmp_path, one, one, n_examples=15, changes=changes)
+
+        async def scene() -> int:
+            async with Study.open(path) as study:
+                return (await study.run()).told
+
+        assert asyncio.run(scene()) == 15
+    assert one.limiter("alpha").granted == 15
+
+
+def test_models_of_one_provider_share_it_whatever_is_known_of_each() -> None:
+    price = {"price": {"input": 1, "output": 2}}
+    fleet = fleet_of(
+        [
+            {"model": "openai/one", "options": {**price, "key": "none"}},
+            {"model": "openai/two", "options": {"key": "none", "api": "responses"}},
+            {"model": "openai/far", "options": {"key": "none", "base_url": "http://127.0.0.1:9"}},
+        ]
+    )
+    assert fleet.of("openai", "one") is fleet.of("openai", "two")
+    assert fleet.of("openai", "one") is not fleet.of("openai", "far")
+    assert fleet.of("openai", "one").capabilities("one").priced
+    assert not fleet.of("openai", "two").capabilities("two").priced
+    assert "stop" in fleet.params("openai", "one")
+    assert "stop" not in fleet.params("openai", "two"), "responses have no stop texts"
+
+
+def test_one_model_may_be_known_in_two_ways() -> None:
+    fleet = fleet_of([{"model": "openai/one", "options": {"key": "none", "context": 9}}])
+    candidate = fleet.of("openai", "one")
+    judge = fleet.of("openai", "one", {"key": "none", "params": ["seed"]})
+    assert judge is not candidate
+    assert judge.capabilities("one").params == {"seed"}
+    assert "temperature" in candidate.capabilities("one").params
+
+
+def test_what_the_catalogue_knows_of_models_comes_before_its_defaults() -> None:
+    fleet = fleet_of(["openai/gpt-5-mini", "openai/gpt-4o", "anthropic/claude-3-haiku"])
+    assert "temperature" not in fleet.params("openai", "gpt-5-mini")
+    assert "temperature" in fleet.params("openai", "gpt-4o")
+    assert "temperature" in fleet.params("anthropic", "claude-3-haiku")
+
+
+def test_a_study_has_the_last_word_about_models() -> None:
+    params = ["temperature", "max_tokens"]
+    fleet = fleet_of(
+        ["openai/gpt-5-mini", {"model": "openai/gpt-5-pro", "options": {"params": ["seed"]}}],
+        {"openai": {"params": params, "without": []}},
+    )
+    assert fleet.params("openai", "gpt-5-mini") == set(params)
+    assert fleet.params("openai", "gpt-5-pro") == {"seed"}
+
+
+@pytest.mark.parametrize("name", COMPATIBLE)
+def test_a_compatible_endpoint_is_one_file(name: str) -> None:
+    entry = Catalog().get("providers", name).parse(ProviderEntry)
+    assert entry.adapter == "openai"
+    provider = create_provider(
+        name, {**entry.options, "key": "none"}, Path(), adapter=entry.adapter
+    )
+    provider.check("vendor/model-1")
+    request = Request("vendor/model-1", messages=(Message("user", "2+3"),))
+    assert provider.bound(request).tokens > 0
+
+
+def test_a_compatible_endpoint_of_ones_own_works_end_to_end(tmp_path: Path) -> None:
+    one = FakeApi(
+        answer=quality({"open/m": 1.0}), key="secret-of-mine", models={"open/m": FakeModel()}
+    )
+    with in_thread(one):
+        (tmp_path / "providers").mkdir()
+        (tmp_path / "providers" / "mine.yaml").write_text(
+            f"name: mine\nadapter: openai\noptions:\n  base_url: {one.openai_url}\n"
+            "  key: MY_OWN_KEY\n  max_tokens_field: max_tokens\n"
+            "models:\n  open/*: {price: {input: 1, output: 2}, without: [seed]}\n"
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MY_OWN_KEY", "secret-of-mine")
+            changes = {"models": ["mine/open/m"], "budget": {"usd": 1}, "providers": {}}
+            path = study_of(tmp_path, one, one, n_examples=4, changes=changes)
+
+            async def scene() -> float | None:
+                async with Study.open(path) as study:
+                    return (await study.run()).rows[0].mean
+
+            assert asyncio.run(scene()) == 1.0
+    assert all(row.body["max_tokens"] == 16 for row in one.received)
