@@ -175,6 +175,7 @@ class Scene:
         self.use_cache = use_cache
         self.board = WaitBoard()
         self.runner: Runner
+        self.judges: Panel
 
     def lines(self, ledger: Ledger) -> dict[str, Line]:
         actors = [*self.models.values(), *([self.judge] if self.judge else [])]
@@ -206,7 +207,7 @@ class Scene:
         journal = Journal(await self.store.create("scene"), RunState())
         ledger = Ledger(self.budget)
         lines = self.lines(ledger)
-        panel = self.panel(lines)
+        panel = self.judges = self.panel(lines)
         entries = self.entries(lines, panel.bound(self.examples[0]))
         journal.record(Started("scene", LoopClock().utc(), "0", {}, "."))
         journal.record(examples_added(self.examples))

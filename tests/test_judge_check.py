@@ -114,7 +114,9 @@ def test_labels_join_the_report(tmp_path: Path) -> None:
 
 def test_a_report_without_labels_has_no_such_section(tmp_path: Path) -> None:
     run(write_study(tmp_path))
-    assert "Judge against labels" not in (tmp_path / "live.html").read_text()
+    page = (tmp_path / "live.html").read_text()
+    assert "Judge against labels" not in page
+    assert "The latest 100 judgements" in page
 
 
 def test_markup_from_a_judge_is_inert_in_the_report(tmp_path: Path) -> None:

@@ -151,6 +151,24 @@ def test_the_candidates_provider_is_free_while_the_judge_works() -> None:
     assert asker.most == 2, "the judge has a gate of its own"
 
 
+def test_a_full_queue_at_the_judge_says_so() -> None:
+    asker = judge()
+    asker.latency = lambda _request: 30.0
+    scene = Scene({"a": candidate()}, n_examples=6, provider_in_flight=2, judge=asker)
+
+    async def play() -> list[tuple[str, str, int]]:
+        runner = await scene.open()
+        scene.board.watch(scene.judges.wait)
+        running = asyncio.create_task(runner.run())
+        await asyncio.sleep(20.0)
+        waits = scene.board.summary(asyncio.get_running_loop().time())
+        await running
+        assert scene.board.summary(0.0) == ()
+        return [(wait.provider, wait.reason, wait.count) for wait in waits]
+
+    assert run_virtual(play()) == [("judge asking", "queue full", 4)]
+
+
 def test_judgements_come_from_the_cache() -> None:
     asker = judge()
     scene = Scene({"a": candidate()}, n_examples=4, judge=asker)

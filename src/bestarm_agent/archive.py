@@ -16,19 +16,27 @@ from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.config.running import SelectorSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event
-from bestarm_agent.domain.outcome import Failed
+from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.errors import StoreError
 from bestarm_agent.gold import check_run, stored_labels
 from bestarm_agent.history import recall
 from bestarm_agent.journal import initial_size, replay
 from bestarm_agent.objectives import aim_of
-from bestarm_agent.report.page import FailureLine, JudgeSection, Sitting, render_report
+from bestarm_agent.report.page import (
+    FailureLine,
+    JudgeSection,
+    Sitting,
+    VerdictLine,
+    render_report,
+)
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.standing import Moment, Standing, picture
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunInfo
 from bestarm_agent.store.fold import RunState, fold
 from bestarm_agent.store.sql import SqlStore
+
+_SHOWN_VERDICTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +204,21 @@ def report_of(state: RunState, standing: Standing, check: JudgeCheck | None = No
             for s in state.sittings
         ],
         judge=None if check is None else JudgeSection(check, moved(standing, check)),
+        verdicts=_verdicts(state),
     )
+
+
+def _verdicts(state: RunState) -> list[VerdictLine]:
+    """The latest judgements, the last first."""
+    lines: list[VerdictLine] = []
+    for seq, told in reversed(state.told.items()):
+        ask, outcome = state.asks[seq], told.outcome
+        if isinstance(outcome, Scored):
+            label, example = state.candidates[ask.candidate].label, state.example_ids[ask.example]
+            lines += [VerdictLine(label, example, vote) for vote in outcome.votes]
+        if len(lines) >= _SHOWN_VERDICTS:
+            break
+    return lines[:_SHOWN_VERDICTS]
 
 
 def _failures(state: RunState) -> list[FailureLine]:

@@ -68,7 +68,7 @@ async def compare_answers(
     ).panel
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(await SqlStore.connect(store_of(study, options)))
-        for provider in parts.fleet.providers:
+        for provider in panel.providers:
             await stack.enter_async_context(provider)
         replies = Replies(store, ledger, use_cache=options.use_cache)
         return await _Asking(panel, replies, ledger).compare(examples, labels, limits.in_flight)

@@ -12,12 +12,13 @@ from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
 from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel
-from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.replies import Errand, Replies
 from bestarm_agent.roster import Line
 from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.purse import Purse
+from bestarm_agent.schedule.waits import Wait
 
 Able: TypeAlias = Callable[[JudgeModel], Capabilities]
 
@@ -59,6 +60,27 @@ class Panel:
         self.judge = judge
         self._seats = seats
         self._bounds: dict[str, Spend] = {}
+        self._queueing = 0
+
+    @property
+    def providers(self) -> list[Provider]:
+        """The providers of its models, each once."""
+        found = {id(seat.line.provider): seat.line.provider for seat in self._seats.values()}
+        return list(found.values())
+
+    def wait(self) -> Wait | None:
+        """How many of its calls wait for a place at their provider; None if none does."""
+        if not self._queueing:
+            return None
+        return Wait(f"judge {self.judge.name}", "queue full", self._queueing, 0.0)
+
+    async def enter(self, slot: Slot) -> None:
+        """Wait for room in the gates of a slot, and be counted as waiting."""
+        self._queueing += 1
+        try:
+            await slot.reenter()
+        finally:
+            self._queueing -= 1
 
     def bound(self, example: Example) -> Spend:
         """What judging a reply to ``example`` can cost, each of its calls made once."""
@@ -179,7 +201,7 @@ class Hearing:
         slot = Slot.outside(*seat.line.gates(request.model))
         attempts = Attempts(None)
         try:
-            await slot.reenter()
+            await self._panel.enter(slot)
             attempts.reservation = self._purse.draw(seat.line.provider.bound(request))
             obtained = await self._replies.obtain(
                 Errand(

@@ -106,9 +106,16 @@ async def learn_from_history(parts: Parts, store: RunStore, where: str | Path) -
         ConfigError: a file is not there, or nothing in them is of use.
         RunNotFoundError: there is no such run.
     """
+    notices = []
 
     async def read_run(run: str) -> RunState:
-        return fold(await store.events_of(run))
+        state = fold(await store.events_of(run))
+        if state.started is not None and state.started.judge not in (None, parts.judge.digest):
+            notices.append(
+                f"history run {run} was scored by another judge (digest {state.started.judge}, "
+                f"now {parts.judge.digest}): what it teaches may not hold for this one"
+            )
+        return state
 
     sources = parts.config.selector.history
     if not sources:
@@ -121,7 +128,7 @@ async def learn_from_history(parts: Parts, store: RunStore, where: str | Path) -
         read_run=read_run,
         cache=folder,
     )
-    return Learned(history.lesson, keep(history.lesson, folder), (history.describe(),))
+    return Learned(history.lesson, keep(history.lesson, folder), (history.describe(), *notices))
 
 
 def loaded_study(

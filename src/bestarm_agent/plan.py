@@ -30,7 +30,7 @@ class Plan:
             they may get.
         worst: every pair at the dearest candidate, every attempt used; within the caps.
         minutes: how long the expected calls take at the pace of an earlier run, or None.
-        unpriced: models whose price is not known.
+        unpriced: models whose price is not known, the judge's included.
         budget: the caps.
         notices: what was done to the grid that the user should know.
     """
@@ -71,7 +71,7 @@ def make_plan(parts: Parts, earlier: Sequence[RunState] = ()) -> Plan:
         expected=expected.capped(_caps(parts.budget, expected)),
         worst=worst.capped(_caps(parts.budget, worst)),
         minutes=_minutes(expected.calls, earlier),
-        unpriced=_unpriced(entries),
+        unpriced=_unpriced(entries, parts),
         budget=parts.budget,
         notices=parts.notices,
     )
@@ -154,8 +154,9 @@ def _minutes(calls: int, earlier: Sequence[RunState]) -> float | None:
     return None
 
 
-def _unpriced(entries: Sequence[Entry]) -> tuple[str, ...]:
-    names = {
+def _unpriced(entries: Sequence[Entry], parts: Parts) -> tuple[str, ...]:
+    judges = {str(model) for model in parts.judge.models if not parts.fleet.able(model).priced}
+    names = judges | {
         entry.model
         for entry in entries
         if not entry.line.provider.capabilities(entry.candidate.model).priced

@@ -91,7 +91,9 @@ class Workshop:
             ConfigError: one of its models cannot be used, or dollars are capped and its price is
                 not known.
         """
-        return Panel(self._judge, {model.key: self._seat(model) for model in self._judge.models})
+        panel = Panel(self._judge, {model.key: self._seat(model) for model in self._judge.models})
+        self._board.watch(panel.wait)
+        return panel
 
     def _seat(self, model: JudgeModel) -> Seat:
         provider = self._fleet.of(model.provider, model.name, model.options)

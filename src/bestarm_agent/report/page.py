@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined, select_autoescape
 
 from bestarm_agent.checking import JudgeCheck, Moved
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.report.pareto import plot_of
 from bestarm_agent.standing import Row, Standing
 from bestarm_agent.wording import (
@@ -63,6 +64,21 @@ class Sitting:
 
 
 @dataclass(frozen=True, slots=True)
+class VerdictLine:
+    """One judgement.
+
+    Attributes:
+        label: the candidate's label.
+        example: the example's id.
+        vote: what the judge said.
+    """
+
+    label: str
+    example: str
+    vote: Vote
+
+
+@dataclass(frozen=True, slots=True)
 class JudgeSection:
     """What gold scores say of the judge, and what its errors may change.
 
@@ -82,6 +98,7 @@ def render_report(
     failures: Sequence[FailureLine],
     sittings: Sequence[Sitting],
     judge: JudgeSection | None = None,
+    verdicts: Sequence[VerdictLine] = (),
 ) -> str:
     """Render the report of a run.
 
@@ -91,6 +108,7 @@ def render_report(
         failures: what went wrong, most frequent first.
         sittings: when the run was worked on.
         judge: how the judge fares on gold scores, if there are any.
+        verdicts: the latest judgements of a model, if one judges.
 
     Returns:
         A complete HTML document; no file, font, script or address outside it is used.
@@ -107,6 +125,7 @@ def render_report(
         sittings=sittings,
         judge=judge,
         plot=None if standing.finding is None else plot_of(standing.rows, standing.finding),
+        verdicts=verdicts,
     )
 
 
