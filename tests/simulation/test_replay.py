@@ -52,7 +52,7 @@ class Planned(RoundRobin):
     """The same, but made for a budget."""
 
     name: ClassVar[str] = "planned"
-    anytime: ClassVar[bool] = False
+    anytime: bool = False
 
 
 class Waiting(RoundRobin):

@@ -7,6 +7,10 @@ sampling: Russo 2016; with the variance of the difference: Qin & You 2023). A qu
 keeps the candidate of rank r at 1 / r of the leader's examples, as Successive Rejects would
 (Audibert & Bubeck 2010), but drops nobody for good: where the model is wrong, this finds out.
 
+A known budget narrows the field: after the share x of it the leader effectively has at most
+K^(1 - x) challengers, the pace of Sequential Halving (Karnin, Koren & Somekh 2013), but softly and
+by the posterior. Without a budget the chances alone decide, and the rule is anytime.
+
 Only allocation and the answer rest on the model. A run is stopped by the betting intervals and the
 paired comparisons of ``PairedIntervals`` alone, which hold whatever the scores are like.
 """
@@ -59,7 +63,8 @@ class Auto(Selector):
         top_k: size of the set to find, >= 1: leaders and challengers then stand on the two sides
             of its border.
         warm_up: common examples of every candidate before the model is used, >= 1.
-        floor: share in [0, 1] of the pulls that keep candidate of rank r at 1 / r.
+        floor: share in [0, 1] of the pulls that keep the candidate of rank r at 1 / r.
+        narrow: whether to narrow the field as the budget goes, where one is known.
 
     Raises:
         ValueError: a parameter is out of range.
@@ -75,7 +80,13 @@ class Auto(Selector):
     common_examples: bool = True
 
     def __init__(
-        self, problem: Problem, *, top_k: int = 1, warm_up: int = 6, floor: float = 0.25
+        self,
+        problem: Problem,
+        *,
+        top_k: int = 1,
+        warm_up: int = 1,
+        floor: float = 0.25,
+        narrow: bool = True,
     ) -> None:
         if top_k < 1:
             raise ValueError(f"top_k must be at least 1, got {top_k}")
@@ -87,6 +98,8 @@ class Auto(Selector):
         self.top_k = top_k
         self.warm_up = warm_up
         self.floor = floor
+        self.narrow = narrow
+        self.anytime = problem.budget is None or not narrow
         self._order = SharedOrder(self.table, problem.seed)
         self._posterior = KeyedRandom(problem.seed, "posterior")
         self._n_told = 0
@@ -171,10 +184,18 @@ class Auto(Selector):
         sweeps = _FIRST_SWEEPS if self._contest is None else _SWEEPS
         self._latest = self._model.fit(sweeps, everybody=everybody)
         self._answered_at = self._n_told
-        self._contest = Contest.of(self._latest, self.top_k, self._tie_ranks)
+        self._contest = Contest.of(self._latest, self.top_k, self._tie_ranks, self._field())
         self._next_fit = self._n_told + max(_FEWEST_NEW, int(_SHARE_NEW * self._n_told))
         if everybody:
             self._next_fit_of_all = int(_SHARE_ALL * self._n_told)
+
+    def _field(self) -> float | None:
+        """K^(1 - x) after the share x of the budget; None without one."""
+        if self.anytime or self.problem.budget is None:
+            return None
+        n_cells = self.table.n_candidates * self.table.n_examples
+        used = min(1.0, self._n_told / min(self.problem.budget, n_cells))
+        return float(self.table.n_candidates ** (1.0 - used))
 
     def _grown(self) -> None:
         """Put all scores into the order anew: examples that join fall anywhere in it."""

@@ -48,7 +48,8 @@ class Selector(ABC):
             candidate's unseen ones, or by a fixed random order). Only then do the intervals hold at
             every stopping time, and only then may they stop a run.
         anytime: whether the rule asks the same pairs whatever ``Problem.budget`` is. A rule that
-            plans for a budget sets False: its answer is meant for the end of that budget.
+            plans for a budget sets False, or sets it when it was given one: its answer is meant for
+            the end of that budget.
         common_examples: whether all candidates take their examples from one random order, drawn
             before any score is seen (``SharedOrder``). Then they are also compared in pairs, which
             needs far fewer examples. Set before ``Selector.__init__`` if it depends on arguments.
@@ -61,7 +62,7 @@ class Selector(ABC):
 
     name: ClassVar[str]
     exogenous: ClassVar[bool] = True
-    anytime: ClassVar[bool] = True
+    anytime: bool = True
     common_examples: bool = False
     top_k: int = 1
 

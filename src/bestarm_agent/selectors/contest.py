@@ -12,6 +12,8 @@ from bestarm_agent.stats.one_factor import Outlook
 
 _INFLATION = 1.25  # of posterior variances: the model is too sure of itself
 _SHARPNESS = 2  # power of the chance to overtake; else many poor rivals outweigh a good one
+_SHARPENING, _SHARPENINGS = 1.5, 12
+_REDRAWS = 8
 _OPTIMISM = 2.0  # standard deviations
 
 
@@ -24,7 +26,9 @@ class Contest:
         rank: (K,) place in that order from 1; leaders all have 1.
         leaders: (L,) the candidates that would be named now.
         challengers: (K - L,) the others.
-        weight: (L, K - L) the squared chance that the challenger is better than the leader.
+        weight: (L, K - L) the squared chance that the challenger is better than the leader, or a
+            higher power of it.
+        reach: (L * (K - L),) running sums of the weights, row by row.
         optimistic: (K,) posterior means plus two standard deviations.
     """
 
@@ -33,11 +37,22 @@ class Contest:
     leaders: IntArray
     challengers: IntArray
     weight: FloatArray
+    reach: FloatArray
     optimistic: FloatArray
 
     @classmethod
-    def of(cls, outlook: Outlook, top_k: int, ties: FloatArray) -> Contest:
-        """Set up the contest for the ``top_k`` best; ``ties`` (K,) puts equals in order."""
+    def of(
+        cls, outlook: Outlook, top_k: int, ties: FloatArray, field: float | None = None
+    ) -> Contest:
+        """Set up the contest.
+
+        Args:
+            outlook: what the model expects.
+            top_k: how many are wanted.
+            ties: (K,) numbers that put equals in order.
+            field: the largest effective number of challengers to each leader, >= 1; None for as
+                many as there are chances.
+        """
         order = np.lexsort((ties, -outlook.mean))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.maximum(1, np.arange(1, len(order) + 1) - top_k + 1)
@@ -47,7 +62,10 @@ class Contest:
             behind = outlook.mean[leader] - outlook.mean[challengers]
             variance = outlook.gap_variance(leader)[challengers]
             weight[at] = ndtr(-behind / np.sqrt(_INFLATION * variance)) ** _SHARPNESS
-        return cls(order, rank, leaders, challengers, weight, outlook.mean + _OPTIMISM * outlook.sd)
+        if field is not None:
+            weight = sharpened(weight, field * len(leaders))
+        optimistic = outlook.mean + _OPTIMISM * outlook.sd
+        return cls(order, rank, leaders, challengers, weight, np.cumsum(weight), optimistic)
 
     def draw(self, allowed: BoolArray, n_seen: IntArray, rng: np.random.Generator) -> int:
         """Draw a pair of which one at least is ``allowed`` (K,), and say who of it to pull.
@@ -55,16 +73,48 @@ class Contest:
         Whoever has fewer of the ``n_seen`` (K,) examples is pulled, the leader if equal. If no pair
         is worth a look, whoever is most promising.
         """
-        leads, follows = allowed[self.leaders], allowed[self.challengers]
-        chances = np.cumsum(np.where(leads[:, None] | follows, self.weight, 0.0))
-        if not len(chances) or not chances[-1] > 0.0:
+        pair = self._pair(self.reach, rng)
+        for _ in range(_REDRAWS):
+            if pair is None or allowed[pair[0]] or allowed[pair[1]]:
+                break
+            pair = self._pair(self.reach, rng)
+        else:
+            possible = allowed[self.leaders][:, None] | allowed[self.challengers]
+            pair = self._pair(np.cumsum(np.where(possible, self.weight, 0.0)), rng)
+        if pair is None:
             return int(np.where(allowed, self.optimistic, -np.inf).argmax())
-        at = int(np.searchsorted(chances, rng.random() * chances[-1], side="right"))
-        row, column = divmod(min(at, len(chances) - 1), len(self.challengers))
-        leader, challenger = int(self.leaders[row]), int(self.challengers[column])
+        leader, challenger = pair
         if allowed[leader] and allowed[challenger]:
             return leader if n_seen[leader] <= n_seen[challenger] else challenger
         return leader if allowed[leader] else challenger
+
+    def _pair(self, reach: FloatArray, rng: np.random.Generator) -> tuple[int, int] | None:
+        """Draw a leader and a challenger by weight; None if all weights are 0."""
+        if not (len(reach) and reach[-1] > 0.0):
+            return None
+        at = int(reach.searchsorted(rng.random() * reach[-1], side="right"))
+        row, column = divmod(min(at, len(reach) - 1), len(self.challengers))
+        return int(self.leaders[row]), int(self.challengers[column])
+
+
+def sharpened(weight: FloatArray, most: float) -> FloatArray:
+    """Raise weights to the power at which they are effectively ``most`` or fewer.
+
+    The effective number is (sum w)^2 / sum w^2. The power is a multiple of 1.5, up to 1.5^12.
+
+    Example:
+        >>> sharpened(np.array([0.5, 0.25, 0.0]), most=1.5).round(2)
+        array([1.  , 0.35, 0.  ])
+    """
+    highest = weight.max(initial=0.0)
+    if not highest > 0.0:
+        return weight
+    relative = weight / highest
+    for _ in range(_SHARPENINGS):
+        if relative.sum() ** 2 <= most * (relative**2).sum():
+            break
+        relative = relative**_SHARPENING
+    return np.asarray(relative)
 
 
 def chance_of_being_best(outlook: Outlook, candidate: int, draws: FloatArray) -> float:

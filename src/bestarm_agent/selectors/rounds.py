@@ -10,7 +10,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import ClassVar
 
 import numpy as np
 
@@ -141,7 +140,7 @@ class RoundSelector(Selector):
         ValueError: ``problem.budget`` is missing.
     """
 
-    anytime: ClassVar[bool] = False
+    anytime: bool = False
 
     def __init__(self, problem: Problem, *, common_examples: bool = False) -> None:
         if problem.budget is None:

@@ -135,7 +135,8 @@ class OneFactor:
 
     def expected(self, row: int, place: int) -> float:
         """The score that the model expects of a row at a place of the order; not clipped."""
-        return float(self._expected(row, np.array([place]))[0])
+        easiness = self._easiness.item(place) if place < len(self._easiness) else 0.0
+        return float(self._level[row] + self._loading[row] * easiness)
 
     def _refine(self, sweeps: int, *, everybody: bool) -> Outlook:
         fitted = np.arange(len(self._level)) if everybody else self._active
@@ -229,7 +230,7 @@ class OneFactor:
         self._loading[who] = loading
         around = self.rows.squares[who] - level * (2.0 * self.rows.total[who] - length * level)
         misfit = around - 2.0 * loading * felt + loading**2 * square
-        self._misfit[who] = np.maximum(misfit, 0.0)
+        self._misfit[who] = np.maximum(misfit, 0.0) + length * self._level_variance[who]
 
     def _refit_centres(self, sums: _Sums) -> None:
         length = self._length
