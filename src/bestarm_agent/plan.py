@@ -7,15 +7,36 @@ from dataclasses import dataclass
 
 from bestarm_agent.assembly import Parts
 from bestarm_agent.config.schema import StudyConfig
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.spend import Budget, Spend, nanos
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.expecting import expected_spend, times
+from bestarm_agent.judging import Panel
 from bestarm_agent.roster import Entry
 from bestarm_agent.schedule.caller import RetryPolicy
 from bestarm_agent.schedule.clock import SystemClock
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.schedule.waits import WaitBoard
 from bestarm_agent.store.fold import RunState
-from bestarm_agent.workshop import Workshop
+from bestarm_agent.workshop import Workshop, longest_of
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPrice:
+    """What is known of a model's price.
+
+    Attributes:
+        model: provider and model.
+        source: where the price comes from, for people; None where it is not known.
+        most_usd_nanos: the most that one call for the longest example can cost, the dearest of the
+            candidates that use the model; None where that is not known.
+        role: "candidate" or "judge".
+    """
+
+    model: str
+    source: str | None
+    most_usd_nanos: int | None
+    role: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +47,14 @@ class Plan:
         n_candidates: K.
         n_examples: N.
         pulls: pairs that the budget allows, at most the whole grid.
-        expected: one attempt for every pair, spread evenly over the candidates, replies as long as
-            they may get.
+        expected: one attempt for every pair, spread over the candidates (evenly, or as working per
+            dollar spreads them), each at what its pairs cost in the last run of the study, or
+            else at the most that they can cost, less what that overstated for the others.
         worst: every pair at the dearest candidate, every attempt used; within the caps.
+        sure_pulls: pairs that the caps pay for even if each costs the most that it can.
+        learned: whether ``expected`` rests on an earlier run.
         minutes: how long the expected calls take at the pace of an earlier run, or None.
+        prices: what is known of each model's price.
         unpriced: models whose price is not known, the judge's included.
         budget: the caps.
         notices: what was done to the grid that the user should know.
@@ -40,7 +65,10 @@ class Plan:
     pulls: int
     expected: Spend
     worst: Spend
+    sure_pulls: int
+    learned: bool
     minutes: float | None
+    prices: tuple[ModelPrice, ...]
     unpriced: tuple[str, ...]
     budget: Budget
     notices: tuple[str, ...]
@@ -56,22 +84,27 @@ def make_plan(parts: Parts, earlier: Sequence[RunState] = ()) -> Plan:
     Raises:
         ConfigError: a model cannot be used or a prompt names a field that is not there.
     """
-    entries = ready_entries(parts)
+    workshop = _workshop(parts)
+    entries = _ready(workshop, parts)
     grid = len(entries) * len(parts.examples)
     pulls = grid if parts.budget.pulls is None else min(grid, parts.budget.pulls)
     attempts = parts.config.limits.max_attempts
-    dearest = _summed(entries, largest=True)
-    mean = _summed(entries, largest=False)
-    expected = _times(mean, pulls / len(entries), pulls)
-    worst = _times(dearest, pulls * attempts, pulls)
+    dearest = _dearest(entries)
+    per_dollar = parts.config.selector.per == "dollar"
+    expected, learned = expected_spend(entries, earlier, pulls, per_dollar=per_dollar)
+    worst = times(dearest, pulls * attempts, pulls)
+    prices = (*_prices(entries), *_judge_prices(workshop.panel, longest_of(parts.examples)))
     return Plan(
         n_candidates=len(entries),
         n_examples=len(parts.examples),
         pulls=pulls,
         expected=expected.capped(_caps(parts.budget, expected)),
         worst=worst.capped(_caps(parts.budget, worst)),
+        sure_pulls=Ledger(parts.budget).room_for(dearest + Spend(pulls=1), pulls),
+        learned=learned,
         minutes=_minutes(expected.calls, earlier),
-        unpriced=_unpriced(entries, parts),
+        prices=prices,
+        unpriced=tuple(sorted(price.model for price in prices if price.most_usd_nanos is None)),
         budget=parts.budget,
         notices=parts.notices,
     )
@@ -83,7 +116,17 @@ def ready_entries(parts: Parts) -> list[Entry]:
     Raises:
         ConfigError: a model cannot be used or a prompt names a field that is not there.
     """
-    workshop = Workshop(
+    return _ready(_workshop(parts), parts)
+
+
+def _ready(workshop: Workshop, parts: Parts) -> list[Entry]:
+    entries = [workshop.entry(candidate) for candidate in parts.candidates]
+    check_prices(parts.config, entries)
+    return entries
+
+
+def _workshop(parts: Parts) -> Workshop:
+    return Workshop(
         parts.fleet,
         parts.examples,
         parts.judge,
@@ -92,9 +135,6 @@ def ready_entries(parts: Parts) -> list[Entry]:
         clock=SystemClock(),
         board=WaitBoard(),
     )
-    entries = [workshop.entry(candidate) for candidate in parts.candidates]
-    check_prices(parts.config, entries)
-    return entries
 
 
 def check_prices(config: StudyConfig, entries: Sequence[Entry]) -> None:
@@ -117,21 +157,11 @@ def check_prices(config: StudyConfig, entries: Sequence[Entry]) -> None:
         raise ConfigError(f"{key}, but no candidate costs anything; leave it at `call`")
 
 
-def _summed(entries: Sequence[Entry], *, largest: bool) -> Spend:
-    pick = max if largest else sum
+def _dearest(entries: Sequence[Entry]) -> Spend:
     return Spend(
-        calls=pick(e.bound.calls for e in entries),
-        tokens=pick(e.bound.tokens for e in entries),
-        usd_nanos=pick(e.bound.usd_nanos for e in entries),
-    )
-
-
-def _times(spend: Spend, factor: float, pulls: int) -> Spend:
-    return Spend(
-        pulls=pulls,
-        calls=round(spend.calls * factor),
-        tokens=round(spend.tokens * factor),
-        usd_nanos=round(spend.usd_nanos * factor),
+        calls=max(entry.bound.calls for entry in entries),
+        tokens=max(entry.bound.tokens for entry in entries),
+        usd_nanos=max(entry.bound.usd_nanos for entry in entries),
     )
 
 
@@ -154,11 +184,29 @@ def _minutes(calls: int, earlier: Sequence[RunState]) -> float | None:
     return None
 
 
-def _unpriced(entries: Sequence[Entry], parts: Parts) -> tuple[str, ...]:
-    judges = {str(model) for model in parts.judge.models if not parts.fleet.able(model).priced}
-    names = judges | {
-        entry.model
-        for entry in entries
-        if not entry.line.provider.capabilities(entry.candidate.model).priced
-    }
-    return tuple(sorted(names))
+def _prices(entries: Sequence[Entry]) -> tuple[ModelPrice, ...]:
+    """The candidates' models, each once."""
+    found: dict[str, ModelPrice] = {}
+    for entry in entries:
+        most = None if entry.usd is None else nanos(entry.usd)
+        _note(found, ModelPrice(entry.model, entry.price_source, most, "candidate"))
+    return tuple(found.values())
+
+
+def _judge_prices(panel: Panel, longest: Example) -> tuple[ModelPrice, ...]:
+    """The judge's models, each once."""
+    found: dict[str, ModelPrice] = {}
+    for call in panel.judge.longest_calls(longest):
+        seat, request = panel.prepared(call)
+        provider = seat.line.provider
+        able = provider.capabilities(request.model)
+        most = provider.bound(request).usd_nanos if able.priced else None
+        _note(found, ModelPrice(str(call.model), able.price_source, most, "judge"))
+    return tuple(found.values())
+
+
+def _note(found: dict[str, ModelPrice], price: ModelPrice) -> None:
+    """Keep the dearest call of each model."""
+    before = found.get(price.model)
+    if before is None or (price.most_usd_nanos or 0) > (before.most_usd_nanos or 0):
+        found[price.model] = price

@@ -49,7 +49,7 @@ class Workshop:
     ) -> None:
         self._fleet = fleet
         self._examples = examples
-        self._longest = max(examples, key=_length)
+        self._longest = longest_of(examples)
         self._judge = judge
         self._ledger = ledger
         self._policy = policy
@@ -151,5 +151,6 @@ class Workshop:
         return self._lines[id(provider)]
 
 
-def _length(example: Example) -> int:
-    return sum(len(str(value)) for value in example.inputs.values())
+def longest_of(examples: Sequence[Example]) -> Example:
+    """The example with the longest inputs, in characters."""
+    return max(examples, key=lambda one: sum(len(str(value)) for value in one.inputs.values()))

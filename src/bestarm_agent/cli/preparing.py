@@ -104,15 +104,32 @@ def _print_plan(plan: Plan) -> None:
     table.add_column("")
     for name in ("calls", "tokens", "dollars"):
         table.add_column(name, justify="right")
-    table.add_row("expected, at most", *_cells(plan.expected, plan))
+    expected = "expected" if plan.learned else "expected, at most"
+    table.add_row(expected, *_cells(plan.expected, plan))
     table.add_row("worst case", *_cells(plan.worst, plan))
     console.print(table)
+    if plan.sure_pulls < plan.pulls:
+        console.print(
+            f"The caps pay for {plan.sure_pulls:,} pairs even at the most that each costs"
+        )
+    console.print(_price_table(plan))
     if plan.minutes is None:
         console.print("Time: not known before a first run of this study")
     else:
         console.print(f"Time: about {duration(60 * plan.minutes)}, at the pace of the last run")
     for notice in plan.notices:
         console.print(f"notice: {safe(notice)}", markup=False)
+
+
+def _price_table(plan: Plan) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("model", "price from", "one call, at most"):
+        table.add_column(name, justify="right" if "call" in name else "left")
+    for price in plan.prices:
+        most = "unknown" if price.most_usd_nanos is None else money(price.most_usd_nanos)
+        judge = " (judge)" if price.role == "judge" else ""
+        table.add_row(safe(price.model) + judge, safe(price.source or "unknown"), most)
+    return table
 
 
 def _cells(spend: Spend, plan: Plan) -> list[str]:
