@@ -54,11 +54,11 @@ async def run_study(path: Path) -> tuple[Standing, Balance, Sequence[Event]]:
         return standing, balance, await store.events_of("latest")
 
 
-def run_under(script: Script, folder: Path) -> Run:
+def run_under(script: Script, folder: Path, n_examples: int = N_EXAMPLES) -> Run:
     one, other = servers(script)
     with in_thread(one), in_thread(other):
         changes = {"limits": {"in_flight": 64, "max_attempts": 8}, "budget": {"usd": 5}}
-        path = study_of(folder, one, other, n_examples=N_EXAMPLES, changes=changes)
+        path = study_of(folder, one, other, n_examples=n_examples, changes=changes)
         standing, balance, events = asyncio.run(run_study(path))
     received = [*one.received, *other.received]
     faults = Counter(str(r.fault) for r in received if r.fault is not None)
