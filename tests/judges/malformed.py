@@ -95,6 +95,16 @@ def thoughts_before(verdict: int, why: str) -> str:
 
 
 @readable
+def thoughts_whose_beginning_the_prompt_holds(verdict: int, why: str) -> str:
+    return f"Perhaps {strict(verdict % 10 + 1, 'no')}?\n</think>\n\n{strict(verdict, why)}"
+
+
+@readable
+def tags_of_thoughts_in_a_text(verdict: int, why: str) -> str:
+    return strict(verdict, f"It writes <think> and </think>: {why}")
+
+
+@readable
 def echo_of_the_schema(verdict: int, why: str) -> str:
     return f'Schema: {{"type": "object"}}\n{strict(verdict, why)}'
 
@@ -341,6 +351,16 @@ def a_range(verdict: int, why: str) -> str:
 @lost
 def deeply_nested_rubbish(verdict: int, why: str) -> str:
     return "[" * 3000 + "{" * 3000
+
+
+@lost
+def deeply_nested_and_broken(verdict: int, why: str) -> str:
+    return f'{{"verdict": {verdict}, "explanation": ' + '{"a": [' * 2000
+
+
+@lost
+def endless_and_broken(verdict: int, why: str) -> str:
+    return "{'verdict': 7, 'explanation': '" + "it goes on, " * 3000
 
 
 @lost

@@ -2,95 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
-
-from bestarm_agent.config.values import Options, Params
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
+from bestarm_agent.judges.asking_options import AskingOptions
 from bestarm_agent.judges.base import Calls, JudgeCall, JudgeModel
 from bestarm_agent.judges.quoting import quoted, shortened, visible
 from bestarm_agent.judges.reading import UnreadableError
 from bestarm_agent.judges.rule import check_reference, references, refuse_declined
+from bestarm_agent.judges.together import together
 from bestarm_agent.prompts.rendering import CompiledPrompt
 
 _MOST_SAID = 100
 _MOST_WHY = 500
-
-
-def _check_model(model: str) -> str:
-    provider, slash, name = model.partition("/")
-    if not (slash and provider and name):
-        raise ValueError("a judge's model is written `provider/model`")
-    return model
-
-
-ModelName: TypeAlias = Annotated[str, AfterValidator(_check_model)]
-
-
-class AskingOptions(BaseModel):
-    """How a judge's model is asked. Defaults stand in the root ``judges/`` catalogue.
-
-    Attributes:
-        model: ``provider/model``.
-        model_options: provider options that differ from the study's.
-        temperature: sampling temperature; None leaves it out, for models that take none.
-        seed: seed of the first vote, each further one takes the next; None leaves it out.
-        max_tokens: longest reply of the judge.
-        params: further sampling parameters.
-        votes: how often each reply is judged, >= 1; the score is the mean.
-        attempts: how many replies may be asked for until one can be read, >= 1.
-        judge_empty: whether an empty answer is judged; else it is the candidate's failure.
-        max_answer_chars: of a longer answer only its beginning and end are shown.
-        fields: input fields of the example that are shown as the task; None shows all but ``id``.
-        system: Jinja text of the system message; "" for none.
-        template: Jinja text of the prompt.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    model: ModelName
-    model_options: Options
-    temperature: float | None = Field(ge=0, allow_inf_nan=False)
-    seed: int | None = Field(ge=0)
-    max_tokens: int = Field(ge=1)
-    params: Params
-    votes: int = Field(ge=1, le=100)
-    attempts: int = Field(ge=1, le=20)
-    judge_empty: bool
-    max_answer_chars: int = Field(ge=100, le=1_000_000)
-    fields: tuple[str, ...] | None = Field(min_length=1)
-    system: str
-    template: str = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _check_votes(self) -> Self:
-        if self.votes > 1 and not self.temperature and self.seed is None:
-            raise ValueError(
-                f"`votes: {self.votes}` without a temperature asks the same question "
-                f"{self.votes} times; set `temperature` or `seed`"
-            )
-        return self
-
-    def sampling(self, vote: int) -> dict[str, JsonValue]:
-        """Sampling parameters of a vote, from 0."""
-        wanted: dict[str, JsonValue] = {
-            "temperature": self.temperature,
-            "seed": None if self.seed is None else self.seed + vote,
-            "max_tokens": self.max_tokens,
-            **self.params,
-        }
-        return {name: value for name, value in wanted.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +169,8 @@ class AskingJudge(ABC, Generic[OptionsT]):
         vote: int,
         tag: str = "",
         words: Mapping[str, Json] | None = None,
-        **wanted: Any,  # noqa: ANN401 - fields of Request
+        schema: Mapping[str, Json] | None = None,
+        top_logprobs: int | None = None,
     ) -> JudgeCall:
         """Render the prompt for one vote.
 
@@ -246,7 +180,8 @@ class AskingJudge(ABC, Generic[OptionsT]):
             vote: its number, from 0.
             tag: tells the call from others about the same answer.
             words: what else the template may use.
-            **wanted: further fields of the request.
+            schema: JSON schema that the reply is to follow.
+            top_logprobs: how many likeliest tokens the reply is to tell for each place.
         """
         marked = quoted(
             {"task": self._task(example), "reference": _listed(references(example)), **texts},
@@ -262,7 +197,8 @@ class AskingJudge(ABC, Generic[OptionsT]):
             params=self.options.sampling(vote),
             example=f"{example.id}{tag}{suffix}",
             attempt=vote * self.options.attempts,
-            **wanted,
+            response_schema=schema,
+            top_logprobs=top_logprobs,
         )
         return JudgeCall(self.model, request)
 
@@ -283,31 +219,6 @@ class AskingJudge(ABC, Generic[OptionsT]):
             said=visible(str(said))[:_MOST_SAID],
             why=shortened(visible(str(why)), _MOST_WHY),
         )
-
-
-T = TypeVar("T")
-
-
-async def together(asked: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Await all at once; if some fail, raise the first one's error after all have ended.
-
-    What is on its way is paid for: one failure does not cut the others off.
-    """
-    done: dict[int, T] = {}
-    failed: dict[int, Exception] = {}
-
-    async def end(i: int, one: Coroutine[Any, Any, T]) -> None:
-        try:
-            done[i] = await one
-        except Exception as error:  # raised below, once all have ended
-            failed[i] = error
-
-    async with asyncio.TaskGroup() as group:
-        for i, one in enumerate(asked):
-            group.create_task(end(i, one))
-    if failed:
-        raise failed[min(failed)]
-    return [done[i] for i in range(len(asked))]
 
 
 def schema_of(properties: Mapping[str, Json], *, title: str = "verdict") -> dict[str, Json]:

@@ -11,7 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply
-from bestarm_agent.judges.asking import AskingJudge, AskingOptions, Opinion, Question, schema_of
+from bestarm_agent.judges.asking import AskingJudge, Opinion, Question, schema_of
+from bestarm_agent.judges.asking_options import AskingOptions
+from bestarm_agent.judges.quoting import as_shown
 from bestarm_agent.judges.reading import read_verdict
 from bestarm_agent.judges.scales import ScaleOption, make_scale
 
@@ -81,9 +83,9 @@ class CriteriaJudge(AskingJudge[CriteriaOptions]):
                 "verdicts": self._scale.words,
                 "explain": options.explain,
             },
-            response_schema=schema_of(properties),
+            schema=schema_of(properties),
         )
-        return [Question(call, partial(self._read, answer))]
+        return [Question(call, partial(self._read, as_shown(answer)))]
 
     def _read(self, answer: str, reply: Reply) -> Opinion:
         criteria = self.options.criteria

@@ -14,8 +14,8 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
-from bestarm_agent.judges.asking import together
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
+from bestarm_agent.judges.together import together
 
 _HALF = 0.5
 

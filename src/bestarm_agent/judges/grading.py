@@ -9,7 +9,9 @@ from typing import ClassVar
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply
-from bestarm_agent.judges.asking import AskingJudge, AskingOptions, Opinion, Question, schema_of
+from bestarm_agent.judges.asking import AskingJudge, Opinion, Question, schema_of
+from bestarm_agent.judges.asking_options import AskingOptions
+from bestarm_agent.judges.quoting import as_shown
 from bestarm_agent.judges.reading import read_verdict
 from bestarm_agent.judges.scales import ScaleOption, make_scale
 
@@ -51,9 +53,9 @@ class RubricJudge(AskingJudge[GradingOptions]):
                 "verdicts": self._scale.words,
                 "explain": self.options.explain,
             },
-            response_schema=schema_of({**why, "verdict": self._scale.schema}),
+            schema=schema_of({**why, "verdict": self._scale.schema}),
         )
-        return [Question(call, partial(self._read, answer))]
+        return [Question(call, partial(self._read, as_shown(answer)))]
 
     def _read(self, answer: str, reply: Reply) -> Opinion:
         verdict = read_verdict(reply, ["verdict"], answer)

@@ -21,8 +21,10 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.judges.asking import AskingJudge, AskingOptions, Opinion, Question, schema_of
+from bestarm_agent.judges.asking import AskingJudge, Opinion, Question, schema_of
+from bestarm_agent.judges.asking_options import AskingOptions
 from bestarm_agent.judges.base import JudgeCall
+from bestarm_agent.judges.quoting import as_shown
 from bestarm_agent.judges.reading import UnreadableError, read_verdict
 
 _TOP_LOGPROBS = 20
@@ -85,7 +87,8 @@ class PairwiseJudge(AskingJudge[PairwiseOptions]):
     def _questions(self, example: Example, answer: str, vote: int) -> Sequence[Question]:
         return [
             Question(
-                self._compare(example, answer, place, vote), partial(self._read, place, answer)
+                self._compare(example, answer, place, vote),
+                partial(self._read, place, as_shown(answer)),
             )
             for place in self._places
         ]
@@ -96,11 +99,8 @@ class PairwiseJudge(AskingJudge[PairwiseOptions]):
         baseline = str(example.inputs[options.baseline_field])
         pair = [self._shown(answer), self._shown(baseline)]
         first, second = pair if place == "first" else pair[::-1]
-        wanted: dict[str, object] = {"top_logprobs": _TOP_LOGPROBS}
-        if not options.logprobs:
-            why: dict[str, Json] = {"explanation": {"type": "string"}} if options.explain else {}
-            winner: Json = {"type": "string", "enum": self._verdicts}
-            wanted = {"response_schema": schema_of({**why, "winner": winner})}
+        why: dict[str, Json] = {"explanation": {"type": "string"}} if options.explain else {}
+        winner: Json = {"type": "string", "enum": self._verdicts}
         return self._call(
             example,
             {"first_answer": first, "second_answer": second},
@@ -113,7 +113,8 @@ class PairwiseJudge(AskingJudge[PairwiseOptions]):
                 "logprobs": options.logprobs,
                 "tokens": list(self._tokens),
             },
-            **wanted,
+            schema=None if options.logprobs else schema_of({**why, "winner": winner}),
+            top_logprobs=_TOP_LOGPROBS if options.logprobs else None,
         )
 
     def _task(self, example: Example) -> str:

@@ -58,10 +58,7 @@ def quoted(texts: Mapping[str, str | None], key: Json) -> dict[str, str]:
         46
         <<<end of answer d17785b86b732506>>>
     """
-    clean = {
-        name: None if text is None else _without_special_tokens(visible(text))
-        for name, text in texts.items()
-    }
+    clean = {name: None if text is None else as_shown(text) for name, text in texts.items()}
     mark = digest([key, clean])
     return {
         name: "" if text is None else f"<<<{name} {mark}>>>\n{text}\n<<<end of {name} {mark}>>>"
@@ -69,6 +66,9 @@ def quoted(texts: Mapping[str, str | None], key: Json) -> dict[str, str]:
     }
 
 
-def _without_special_tokens(text: str) -> str:
-    """Break up the likes of ``<|im_end|>``, which some servers read as the end of a turn."""
-    return text.replace("<|", "< |").replace("|>", "| >")
+def as_shown(text: str) -> str:
+    """A text as it stands between its marks.
+
+    The likes of ``<|im_end|>``, which some servers read as the end of a turn, are broken up.
+    """
+    return visible(text).replace("<|", "< |").replace("|>", "| >")

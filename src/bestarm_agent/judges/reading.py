@@ -21,8 +21,9 @@ Verdict: TypeAlias = Mapping[str, object]
 
 _MOST_CHARS = 200_000
 _MOST_BRACES = 500
-_THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_OPEN_THOUGHT = re.compile(r"<(think|thinking|reasoning)>", re.IGNORECASE)
+_MOST_REPAIRED = 20_000
+_THINKS = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)
+_THOUGHT = re.compile(r"</(think|thinking|reasoning)>", re.IGNORECASE)
 _AROUND = " \t\r\n*_`\"'.“”"
 
 
@@ -67,8 +68,14 @@ def read_verdict(reply: Reply, keys: Sequence[str], evidence: str = "") -> Verdi
 
 
 def _without_thoughts(text: str) -> str:
-    text = _THOUGHTS.sub("", text.lstrip("\ufeff"))
-    if _OPEN_THOUGHT.search(text):
+    """Drop what a model thought aloud before its answer; the opening tag may be in the prompt."""
+    text = text.lstrip("\ufeff")
+    if text.lstrip().startswith("{"):
+        return text  # an answer at once; tags in it are somebody's words
+    ends = [found.end() for found in _THOUGHT.finditer(text)]
+    if ends:
+        return text[ends[-1] :]
+    if _THINKS.match(text):
         raise UnreadableError("the judge's reply was cut off while it was thinking")
     return text
 
@@ -182,7 +189,13 @@ def _mentions(text: str, keys: Sequence[str]) -> bool:
 
 def _repaired(text: str, keys: Sequence[str]) -> Verdict:
     """Repair what is almost an object, and check that every value stands in the text as read."""
-    repaired = json_repair.loads(text[text.index("{") :], skip_json_loads=True)
+    broken = text[text.index("{") :]
+    if len(broken) > _MOST_REPAIRED:
+        raise UnreadableError("the judge's reply is too long to be repaired")
+    try:
+        repaired = json_repair.loads(broken, skip_json_loads=True)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"the judge's reply cannot be repaired: {error}") from None
     value = _lowered(repaired[-1] if isinstance(repaired, list) and repaired else repaired)
     verdict = _verdict_in(value, keys)
     if verdict is None:
