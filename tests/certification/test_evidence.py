@@ -77,10 +77,13 @@ def test_equals_the_algorithm_word_for_word(grid: str) -> None:
     assert test.log_peak == pytest.approx(max(0.0, *expected), abs=1e-9)
 
 
-@pytest.mark.parametrize("betting", ["portfolio", "plug-in"])
-def test_many_at_once_equal_one_at_a_time(betting: str) -> None:
+@pytest.mark.parametrize(
+    ("betting", "grid"), [("portfolio", "chebyshev"), ("portfolio", "exact"), ("plug-in", "exact")]
+)
+def test_many_at_once_equal_one_at_a_time(betting: str, grid: str) -> None:
     data = rounds(100, 0.1, flips=0.1, seed=9)
-    one_by_one, at_once = (RiskTest(Goal(0.12, 0.1), Method(betting=betting)) for _ in range(2))
+    method = Method(betting=betting, grid=grid)
+    one_by_one, at_once = (RiskTest(Goal(0.12, 0.1), method) for _ in range(2))
     path = []
     for loss, guess, other in data:
         one_by_one.push(loss, [guess], [other])

@@ -26,6 +26,7 @@ import numpy as np
 from bestarm_agent.certification.priors import BetPrior, FloatArray, chebyshev_prior
 
 _FOLD_EVERY = 32  # rounds between logarithms: so long, products stay in the range of floats
+_MOST_AT_ONCE = 16_384  # strategies; with more, a block of rounds would not fit into a cache
 _CAP = 0.75  # c of equation 20
 _FIRST_MEAN, _FIRST_VARIANCE = 0.5, 0.25  # the guesses of equation 21
 
@@ -110,7 +111,8 @@ class UniversalPortfolio:
         self._logs = np.zeros(shape)  # of every strategy's wealth at the last fold
         self._products = np.ones(shape)  # since then
         self._factors = np.empty(shape)
-        self._block = np.empty((_FOLD_EVERY, *shape))
+        n_block = _FOLD_EVERY if self._products.size <= _MOST_AT_ONCE else 0
+        self._block = np.empty((n_block, *shape))
         self._rounds = 0
         self._rescale()
 
@@ -143,8 +145,13 @@ class UniversalPortfolio:
 
     def extend(self, observations: FloatArray, fair: float, spans: FloatArray) -> FloatArray:
         """Bet and settle many rounds of the same price; return the log wealth after each."""
+        path = np.empty(len(observations))
+        if self._products.size > _MOST_AT_ONCE:
+            for i, row in enumerate(observations):
+                self.push(row, fair, spans)
+                path[i] = self.log_wealth
+            return path
         payoffs = (observations - fair) / spans
-        path = np.empty(len(payoffs))
         done = 0
         while done < len(payoffs):
             block = payoffs[done : done + _FOLD_EVERY - self._rounds]
