@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bestarm_agent.assembly import build_selector
 from bestarm_agent.certifying.driver import CertifyingSelector
+from bestarm_agent.certifying.finding import finding_of
 from bestarm_agent.certifying.recorded import recorded_driver
 from bestarm_agent.checking import JudgeCheck, moved
 from bestarm_agent.config.certifying import CertifySpec
@@ -61,7 +62,7 @@ class Record:
         Raises:
             StoreError: the file cannot be written.
         """
-        page = report_of(self.state, self.standing, self.check)
+        page = report_of(self.state, self.standing, self.check, self.certifying)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(page, encoding="utf-8")
@@ -193,7 +194,12 @@ def _section(config: Json, key: str) -> Json:
     return config.get(key, {})
 
 
-def report_of(state: RunState, standing: Standing, check: JudgeCheck | None = None) -> str:
+def report_of(
+    state: RunState,
+    standing: Standing,
+    check: JudgeCheck | None = None,
+    certifying: CertifyingSelector | None = None,
+) -> str:
     """Render a run's report as HTML."""
     return render_report(
         standing,
@@ -205,6 +211,7 @@ def report_of(state: RunState, standing: Standing, check: JudgeCheck | None = No
         ],
         judge=None if check is None else JudgeSection(check, moved(standing, check)),
         verdicts=_verdicts(state),
+        certified=None if certifying is None else finding_of(certifying, standing),
     )
 
 

@@ -275,7 +275,8 @@ class Study:
             StoreError: the file cannot be written.
         """
         target = path or report_path(self._where, self.run_id)
-        Record(self._journal.state, self.standing(), self._check).write_report(target)
+        record = Record(self._journal.state, self.standing(), self._check, self.certifying)
+        record.write_report(target)
         return target
 
     def remarks(self) -> tuple[str, ...]:

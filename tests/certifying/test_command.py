@@ -44,6 +44,9 @@ def test_the_last_good_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found["candidates"][-1]["verdict"] in {"refuted", "undecided"}
     assert found["labels"] <= 200
     assert "log10 of the e-value" in (tmp_path / "c.svg").read_text(encoding="utf-8")
+    page = (tmp_path / "runs" / f"{found['run']}.html").read_text(encoding="utf-8")
+    assert f"Chosen:      {found['chosen']}" in page
+    assert "<h2>Certificate</h2>" in page
 
 
 def test_nobody_is_good_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

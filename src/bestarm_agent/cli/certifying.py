@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from bestarm_agent.certification.multiple import CORRECTIONS
+from bestarm_agent.certifying.finding import Finding
 from bestarm_agent.cli.certifying_options import (
     BettingOption,
     ChooseOption,
@@ -33,7 +34,7 @@ from bestarm_agent.cli.certifying_options import (
     checked_method,
     known,
 )
-from bestarm_agent.cli.certifying_results import Finding, show_finding
+from bestarm_agent.cli.certifying_results import show_finding
 from bestarm_agent.cli.options import (
     CatalogOption,
     Display,

@@ -1,92 +1,18 @@
-"""What ``certify`` says: a few lines for people, or one JSON object."""
+"""What ``certify`` shows: a table and a few lines, one JSON object, a picture."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
 from rich.table import Table
 
-from bestarm_agent.certification.certificate import Certificate, Screened
-from bestarm_agent.certification.evidence import Goal, Method
-from bestarm_agent.certification.priors import FloatArray
-from bestarm_agent.certifying.driver import CertifyingSelector
+from bestarm_agent.certifying.finding import Finding, finding_json, finding_lines, screened_rows
 from bestarm_agent.cli.results import stdout_console
-from bestarm_agent.domain.spend import usd
-from bestarm_agent.endings import End
 from bestarm_agent.simulation.certify_figures import draw_certificate
-from bestarm_agent.standing import Row, Standing
-from bestarm_agent.wording import budget_line, duration, safe
 
 _SHOWN_ROWS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A certificate with all that is needed to speak about it.
-
-    Attributes:
-        certificate: what was found.
-        names: of the K candidates.
-        goal: what was to be shown.
-        method: how.
-        correction: for many candidates.
-        reliance: (S, A) reliance factors of the method.
-        alternatives: what each method would have found, by its name.
-        goes_on: whether there would have been more labels than the alternatives could use.
-        remarks: lines to add, such as what was spent.
-        facts: entries to add to the JSON object.
-    """
-
-    certificate: Certificate
-    names: tuple[str, ...]
-    goal: Goal
-    method: Method
-    correction: str
-    reliance: FloatArray
-    alternatives: Mapping[str, Certificate]
-    goes_on: bool = False
-    remarks: tuple[str, ...] = ()
-    facts: Mapping[str, object] = field(default_factory=dict)
-
-
-def finding_of(driver: CertifyingSelector, standing: Standing) -> Finding:
-    """What a run with real calls has found, so far or in the end."""
-    method = driver.audit.method
-    spent = f"{budget_line(standing)}, {duration(standing.seconds)}"
-    remarks = [f"Spent:       {spent}", f"Run:         {standing.run_id}, ended: {standing.end}"]
-    if standing.end not in (End.VERDICT, None):
-        remarks.append("The run ended before the last verdict was in; `resume` goes on.")
-    return Finding(
-        certificate=driver.certificate(),
-        names=tuple(row.candidate.label for row in sorted(standing.rows, key=_index)),
-        goal=driver.audit.goal,
-        method=method,
-        correction="sequence",
-        reliance=method.reliance(driver.audit.n_autoevaluators),
-        alternatives=driver.alternatives(),
-        goes_on=True,
-        remarks=tuple(remarks),
-        facts={
-            "run": standing.run_id,
-            "ended": standing.end,
-            "spent": {
-                "pulls": standing.spent.pulls,
-                "calls": standing.spent.calls,
-                "tokens": standing.spent.tokens,
-                "usd": usd(standing.spent.usd_nanos),
-                "seconds": standing.seconds,
-            },
-        },
-    )
-
-
-def _index(row: Row) -> int:
-    return row.index
 
 
 def show_finding(found: Finding, *, as_json: bool, plot: Path | None) -> None:
@@ -106,7 +32,7 @@ def show_finding(found: Finding, *, as_json: bool, plot: Path | None) -> None:
     if hidden > 0:
         console.print(f"... after {hidden} more", style="dim")
     console.print()
-    for line in _lines(found):
+    for line in finding_lines(found):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -115,120 +41,6 @@ def _screened_table(found: Finding) -> Table:
     table.add_column("candidate")
     for column in ("verdict", "labels", "e-value", "needed", "mean loss"):
         table.add_column(column, justify="right")
-    n_tested = 1 if found.correction == "sequence" else len(found.names)
-    for one in found.certificate.screened[-_SHOWN_ROWS:]:
-        table.add_row(
-            safe(found.names[one.candidate]),
-            one.verdict.value,
-            f"{len(one.examples):,}",
-            e_value(one.log_e_value),
-            f"{n_tested / found.goal.delta:.3g}",
-            f"{one.mean_loss:.4f}",
-        )
+    for cells in list(screened_rows(found))[-_SHOWN_ROWS:]:
+        table.add_row(*cells)
     return table
-
-
-def _lines(found: Finding) -> list[str]:
-    goal, certificate = found.goal, found.certificate
-    lines = [f"Chosen:      {_statement(certificate, found.names)}"]
-    if certificate.chosen is not None:
-        promise = (
-            "the expected share of bad ones among those certified is at most"
-            if found.correction == "e-bh"
-            else "the probability that a bad one was certified is at most"
-        )
-        lines.append(
-            f"Guarantee:   risk at most {goal.risk:g}; {promise} {goal.delta:.3g}, whenever one "
-            f"looked"
-        )
-    lines.append(f"Labels used: {certificate.n_labels:,}")
-    lines += found.remarks
-    if found.alternatives:
-        lines.append("What each method would have needed:")
-    for name, other in found.alternatives.items():
-        lines.append(f"  {name + ':':<13}{_needed(found, other)}")
-    return lines
-
-
-def _needed(found: Finding, other: Certificate) -> str:
-    """What another method would have done on the same examples."""
-    chosen = found.certificate.chosen
-    ends = f"ends with {_statement(other, found.names)} after {other.n_labels:,}"
-    if chosen is None:
-        return ends
-    labels = other.labels_to_certify(chosen)
-    if labels is not None:
-        return f"{labels:,} labels for the same; {ends}"
-    return (
-        f"more than {other.n_labels:,} labels for the same"
-        if found.goes_on
-        else f"not the same; {ends}"
-    )
-
-
-def _statement(found: Certificate, names: tuple[str, ...]) -> str:
-    if found.chosen is None:
-        return "none is shown to be good enough"
-    return safe(names[found.chosen])
-
-
-def e_value(log_e: float) -> str:
-    """An e-value for people; it may be beyond any float.
-
-    Example:
-        >>> e_value(0.0), e_value(7.0), e_value(2000.0)
-        ('1', '1.1e+03', '1e869')
-    """
-    if log_e == math.inf:
-        return "certain"
-    return f"{math.exp(log_e):.2g}" if log_e < 500 else f"1e{log_e / math.log(10):.0f}"
-
-
-def finding_json(found: Finding) -> dict[str, object]:
-    """A finding as a JSON object."""
-    certificate, names = found.certificate, found.names
-    return {
-        "chosen": _name(certificate, names),
-        "certified": [names[i] for i in certificate.certified],
-        "risk": found.goal.risk,
-        "confidence": 1.0 - found.goal.delta,
-        "method": found.method.name,
-        "correction": found.correction,
-        "labels": certificate.n_labels,
-        "reliance": found.reliance.tolist(),
-        "candidates": [_screened_json(one, names) for one in certificate.screened],
-        "alternatives": {
-            name: {
-                "chosen": _name(other, names),
-                "labels": other.n_labels,
-                "labels_for_same": (
-                    None
-                    if certificate.chosen is None
-                    else other.labels_to_certify(certificate.chosen)
-                ),
-            }
-            for name, other in found.alternatives.items()
-        },
-        **found.facts,
-    }
-
-
-def _name(found: Certificate, names: tuple[str, ...]) -> str | None:
-    return None if found.chosen is None else names[found.chosen]
-
-
-def _screened_json(one: Screened, names: tuple[str, ...]) -> dict[str, object]:
-    """Logarithms are null where they are infinite: JSON has no such number."""
-    return {
-        "name": names[one.candidate],
-        "verdict": one.verdict.value,
-        "labels": len(one.examples),
-        "mean_loss": _finite(one.mean_loss),
-        "log_e_value": _finite(one.log_e_value),
-        "log_wealths": [_finite(log) for log in one.log_wealths],
-        "weights": [[round(float(w), 6) for w in row] for row in one.weights],
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

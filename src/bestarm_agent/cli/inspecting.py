@@ -14,7 +14,8 @@ import typer
 from rich.table import Table
 
 from bestarm_agent.archive import Archive
-from bestarm_agent.cli.certifying_results import finding_of, show_finding
+from bestarm_agent.certifying.finding import finding_of
+from bestarm_agent.cli.certifying_results import show_finding
 from bestarm_agent.cli.options import JsonOption, RunArgument, StoreOption, default_store
 from bestarm_agent.cli.results import print_result, stdout_console
 from bestarm_agent.store.base import RunInfo

@@ -12,7 +12,8 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from bestarm_agent.cli.certifying_results import Finding, finding_of, show_finding
+from bestarm_agent.certifying.finding import Finding, finding_of
+from bestarm_agent.cli.certifying_results import show_finding
 from bestarm_agent.cli.display import LiveTable, PlainLines, Silence
 from bestarm_agent.cli.options import (
     CallsOption,

@@ -9,6 +9,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, select_autoescape
 
+from bestarm_agent.certifying.finding import Finding, finding_lines, screened_rows
 from bestarm_agent.checking import JudgeCheck, Moved
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.outcome import Vote
@@ -99,6 +100,7 @@ def render_report(
     sittings: Sequence[Sitting],
     judge: JudgeSection | None = None,
     verdicts: Sequence[VerdictLine] = (),
+    certified: Finding | None = None,
 ) -> str:
     """Render the report of a run.
 
@@ -109,6 +111,7 @@ def render_report(
         sittings: when the run was worked on.
         judge: how the judge fares on gold scores, if there are any.
         verdicts: the latest judgements of a model, if one judges.
+        certified: what a certification has found.
 
     Returns:
         A complete HTML document; no file, font, script or address outside it is used.
@@ -126,6 +129,8 @@ def render_report(
         judge=judge,
         plot=None if standing.finding is None else plot_of(standing.rows, standing.finding),
         verdicts=verdicts,
+        certified=None if certified is None else finding_lines(certified),
+        screened=[] if certified is None else list(screened_rows(certified)),
     )
 
 
