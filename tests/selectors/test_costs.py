@@ -52,16 +52,8 @@ class TestTopTwoPerCost(PerCostSuite):
     rule = "top-two"
 
 
-class TestLucbPerCost(PerCostSuite):
-    rule = "lucb"
-
-
 class TestSuccessiveRejectsPerCost(PerCostSuite):
     rule = "successive-rejects"
-
-
-class TestSynchronisedPerCost(PerCostSuite):
-    rule = "sysrs"
 
 
 def told(table: ScoreTable, candidate: int, cost: float) -> None:

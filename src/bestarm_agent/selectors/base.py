@@ -54,7 +54,7 @@ class Selector(ABC):
             before any score is seen (``SharedOrder``). Then they are also compared in pairs, which
             needs far fewer examples. Set before ``Selector.__init__`` if it depends on arguments.
         top_k: how many candidates are wanted; 1 unless the rule looks for a set.
-        problem: what the selector was told at the start; ``budget`` may have grown.
+        problem: what the selector was told at the start; candidates and budget may have grown.
         table: everything asked and told so far; read only for callers.
         barred: (K,) candidates that are out of the competition for another reason than their
             scores (``bar``): neither asked nor compared with others; read only for callers.
@@ -77,7 +77,6 @@ class Selector(ABC):
         self._open = np.full(problem.n_candidates, True)
         self.barred = np.full(problem.n_candidates, False)
         self._separated: bool | None = None  # None: to be worked out again
-        self._prior_costs = None if problem.costs is None else np.array(problem.costs)
         self._weights: FloatArray | None = None  # likewise
 
     def ask(
@@ -148,8 +147,7 @@ class Selector(ABC):
         Raises:
             ValueError: costs are missing, or given though the rule works per pull.
         """
-        if self._prior_costs is not None or costs is not None:
-            self._add_costs(count, costs)
+        self.problem = self.problem.joined_by(count, costs)
         n_old = self.table.n_candidates
         self.table.add_candidates(count)
         new_ranks = self._ties.at(n_old).random(count)
@@ -266,9 +264,8 @@ class Selector(ABC):
 
     def expected_costs(self) -> FloatArray | None:
         """(K,) expected cost of one more pull, by what pulls have cost; None if none were given."""
-        if self._prior_costs is None:
-            return None
-        return expected_costs(self._prior_costs, self.table)
+        costs = self.problem.costs
+        return None if costs is None else expected_costs(np.array(costs), self.table)
 
     @property
     def weights(self) -> FloatArray:
@@ -368,20 +365,6 @@ class Selector(ABC):
         confidence = self.problem.confidence if track else None
         kind = PairedIntervals if self.common_examples else AskOrderIntervals
         return kind(self.table, self._generations, confidence)
-
-    def _add_costs(self, count: int, costs: Sequence[float] | None) -> None:
-        if self._prior_costs is None or costs is None or len(costs) != count:
-            raise ValueError(
-                f"{count} candidates join with costs {costs}, and the rule works per "
-                f"{'pull' if self._prior_costs is None else 'unit of cost'}; give each its cost "
-                "exactly where Problem.costs was given"
-            )
-        self._prior_costs = np.concatenate([self._prior_costs, np.asarray(costs, dtype=float)])
-        self.problem = replace(
-            self.problem,
-            n_candidates=self.problem.n_candidates + count,
-            costs=(*(self.problem.costs or ()), *costs),
-        )
 
     def _regrow(self) -> None:
         self._intervals = self._new_intervals()

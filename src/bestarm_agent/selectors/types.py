@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from math import inf
 from typing import NamedTuple, TypeAlias
@@ -186,6 +187,27 @@ class Problem:
             raise ValueError("stop_when_separated needs intervals; set track_intervals=True")
         if self.costs is not None:
             self._check_costs(self.costs)
+
+    def joined_by(self, count: int, costs: Sequence[float] | None) -> Problem:
+        """Return the problem with ``count`` >= 0 more candidates.
+
+        Args:
+            count: how many join.
+            costs: (count,) expected cost of one pull of each, exactly where costs are known.
+
+        Raises:
+            ValueError: costs are missing, or given though the rule works per pull.
+        """
+        n_candidates = self.n_candidates + count
+        if self.costs is None and costs is None:
+            return replace(self, n_candidates=n_candidates)
+        if self.costs is None or costs is None or len(costs) != count:
+            unit = "pull" if self.costs is None else "unit of cost"
+            raise ValueError(
+                f"{count} candidates join with costs {costs}, and the rule works per {unit}; give "
+                f"each its cost exactly where Problem.costs was given"
+            )
+        return replace(self, n_candidates=n_candidates, costs=(*self.costs, *costs))
 
     def _check_costs(self, costs: tuple[float, ...]) -> None:
         if len(costs) != self.n_candidates:
