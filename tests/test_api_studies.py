@@ -185,10 +185,13 @@ def test_one_model_may_be_known_in_two_ways() -> None:
 
 
 def test_what_the_catalogue_knows_of_models_comes_before_its_defaults() -> None:
-    fleet = fleet_of(["openai/gpt-5-mini", "openai/gpt-4o", "anthropic/claude-3-haiku"])
-    assert "temperature" not in fleet.params("openai", "gpt-5-mini")
-    assert "temperature" in fleet.params("openai", "gpt-4o")
-    assert "temperature" in fleet.params("anthropic", "claude-3-haiku")
+    warm = ["openai/gpt-4o", "openai/gpt-5-chat-latest", "openai/gpt-5.1"]
+    warm += ["anthropic/claude-3-haiku", "anthropic/claude-sonnet-4-6"]
+    cold = ["openai/gpt-5-mini", "openai/o3", "openai/gpt-5"]
+    cold += ["anthropic/claude-opus-4-7", "anthropic/claude-sonnet-5-5"]
+    fleet = fleet_of([*warm, *cold])
+    takes = {model for model in (*warm, *cold) if "temperature" in fleet.params(*model.split("/"))}
+    assert takes == set(warm)
 
 
 def test_a_study_has_the_last_word_about_models() -> None:
