@@ -13,13 +13,18 @@ from bestarm_agent import Study
 from bestarm_agent.assembly import Parts, assemble
 from bestarm_agent.catalog import Catalog
 from bestarm_agent.config.loading import load_study, study_from
+from bestarm_agent.config.yaml_text import parse_yaml
 from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Request
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.fleet import Fleet
 from bestarm_agent.plan import ready_entries
+from bestarm_agent.providers.anthropic_wire import LEGACY_MESSAGES
+from bestarm_agent.providers.api import parse_api_options
+from bestarm_agent.providers.api_options import ApiOptions
 from bestarm_agent.providers.entry import ProviderEntry
+from bestarm_agent.providers.openai_wires import CHAT, COMPLETIONS, RESPONSES
 from bestarm_agent.providers.registry import create_provider
 from tests.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
 from tests.fake_api import FakeApi, FakeModel, Rates, in_thread, quality
@@ -238,3 +243,22 @@ def test_a_compatible_endpoint_of_ones_own_works_end_to_end(tmp_path: Path) -> N
 
             assert asyncio.run(scene()) == 1.0
     assert all(row.body["max_tokens"] == 16 for row in one.received)
+
+
+DOCUMENT = (Path(__file__).parents[1] / "docs" / "providers.md").read_text()
+
+
+def test_the_documentation_names_every_option_and_parameter() -> None:
+    names = {*ApiOptions.model_fields} - {"models"}
+    for wire in (CHAT, COMPLETIONS, RESPONSES, LEGACY_MESSAGES):
+        names |= wire.params - {"max_completion_tokens"}
+    missing = {name for name in names if f"`{name}" not in DOCUMENT}
+    assert not missing
+
+
+def test_the_documentations_catalogue_entry_is_one() -> None:
+    text = DOCUMENT.split("```yaml\nname: mine", 1)[1].split("```", 1)[0]
+    data, _ = parse_yaml(f"name: mine{text}")
+    entry = ProviderEntry.model_validate(data)
+    assert entry.models["think-*"].without == ("temperature", "top_p")
+    parse_api_options("mine", {**entry.options, "models": {}})
