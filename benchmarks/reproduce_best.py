@@ -64,11 +64,11 @@ ABLATED = (
 ABLATION_SEEDS = 5
 ABLATIONS: Mapping[str, Sequence[str]] = {
     "score only": ("ucb-e-lrf-score-only",),
-    "batch": tuple(f"ucb-e-lrf[batch={b}]" for b in (8, 128)),
+    "batch": tuple(f"ucb-e-lrf[batch={b}]" for b in (2, 8, 128)),
     "ensemble": tuple(f"ucb-e-lrf[members={k}]" for k in (4, 16, 256)),
     "eta": tuple(f"ucb-e-lrf[eta={eta}]" for eta in (0.1, 0.5, 1, 10)),
     "warm-up": tuple(f"ucb-e-lrf[warm_up={share}]" for share in (0.005, 0.01, 0.1)),
-    "rank": ("ucb-e-lrf[rank=2]",),
+    "rank": tuple(f"ucb-e-lrf[rank={r}]" for r in (2, 5)),
 }
 
 

@@ -30,7 +30,8 @@ from stopping_report import Cell, Outcome, tables
 DELTAS = (0.05, 0.1)
 IN_FLIGHT = (1, 32)
 SLOWDOWN = 3.0  # of wrong answers, where calls overlap
-BLOCK, WHOLE_BLOCK = 10, 4  # runs that are kept together, on cut and on whole matrices
+BLOCK = 10  # runs that are kept together
+FEW = 3  # of other rules, and on whole matrices
 # rules that people are advised to use when they ask for a confidence: more runs, whole matrices too
 LEADING = tuple(name for name in ("auto", "racing", "ucb-e") if name in SELECTORS)
 OTHERS = tuple(n for n in SELECTORS if SELECTORS[n].exogenous and n not in LEADING)
@@ -112,20 +113,16 @@ def _block(task: Task) -> list[Outcome]:
 def _tasks(data: Path, blocks: int) -> Iterator[tuple[str, Task]]:
     """A little of everything first, then more runs of the leading rules."""
     small, large = cases(data), whole_cases(data)
-    prompts = [case for case in small if case.name.startswith("prompts")]
-    single = [case for case in small if not case.name.startswith("prompts")]
     quick = [name for name in OTHERS if name not in SLOW]
-    plans: Sequence[tuple[Sequence[Case], Sequence[str], range]] = (
-        (single + prompts, LEADING, range(1)),
-        (single, quick, range(1)),
-        (large, LEADING, range(1)),
-        (single, LEADING, range(1, blocks)),
-        (single, SLOW, range(1)),
-        (prompts, quick, range(1)),
-        (prompts, LEADING, range(1, blocks)),
+    plans: Sequence[tuple[Sequence[Case], Sequence[str], range, int]] = (
+        (small, LEADING, range(1), BLOCK),
+        (large, LEADING, range(1), FEW),
+        (small, quick, range(1), FEW),
+        (small, SLOW, range(1), FEW),
+        (small, LEADING, range(1, blocks), BLOCK),
     )
-    for those, rules, numbers in plans:
-        kind, runs = ("whole", WHOLE_BLOCK) if those is large else ("cut", BLOCK)
+    for those, rules, numbers, runs in plans:
+        kind = "whole" if those is large else "cut"
         for block, case, rule in product(numbers, those, rules):
             for delta, in_flight in product(DELTAS, IN_FLIGHT):
                 yield kind, Task(case, Cell(case.name, rule, delta, in_flight), block, runs)

@@ -13,7 +13,7 @@ from bestarm_agent.simulation.reading import Reading
 from bestarm_agent.stats.keyed import KeyedRandom
 
 ROWS, COLUMNS = 6, 120  # of a cut matrix
-WHOLE = 60_000  # cells up to which a matrix is also tried whole
+WHOLE = 20_000  # cells up to which a matrix is also tried whole
 PROMPTS = "rautoeval_prompting.npz"
 # where a matrix is, by the name that it has in the report
 FILES: Mapping[str, str] = {

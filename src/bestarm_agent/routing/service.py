@@ -130,7 +130,8 @@ class Service:
             options: how to open it.
 
         Raises:
-            ConfigError: the configuration is wrong, or the router knows other candidates.
+            ConfigError: the configuration is wrong, or the router was made for other candidates or
+                with other settings.
             StoreError: the store cannot be used.
         """
         options = options or Options()
@@ -142,7 +143,7 @@ class Service:
             store = await stack.enter_async_context(connecting)
             there = await Router.exists(router, store)
             candidates = () if there else entries.routed()
-            opening = Router.open(router, store, candidates, None if there else settings)
+            opening = Router.open(router, store, candidates, settings)
             opened = await stack.enter_async_context(opening)
             entries.check_known(opened)
             service = cls(parts, store, opened, entries, options)  # all providers are known now
@@ -184,9 +185,8 @@ class Service:
             return None
         chosen = self.router.choose(text, min(k, len(able)), features=example.features, among=able)
         jobs = {name: self._job(self._entries.by_name[name], example) for name in chosen}
-        async with asyncio.TaskGroup() as group:
-            tasks = {n: group.create_task(self._evaluate(job)) for n, job in jobs.items() if job}
-        answers = tuple(self._answer(n, tasks[n].result()) for n in chosen if n in tasks)
+        results = await self._evaluated({name: job for name, job in jobs.items() if job})
+        answers = tuple(self._answer(name, result) for name, result in results.items())
         return Served(example, answers, self._learn(text, example, answers)) if answers else None
 
     async def _described(self, text: str, example: Example) -> Example:
@@ -223,6 +223,14 @@ class Service:
             attempts=Attempts(self._ledger.reserve(call)),
             purse=Purse(self._ledger, self._ledger.reserve(judging)),
         )
+
+    async def _evaluated(self, jobs: Mapping[str, Job]) -> dict[str, Outcome | Deferred]:
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {n: group.create_task(self._evaluate(job)) for n, job in jobs.items()}
+        except ExceptionGroup as several:  # a task group wraps even a single error
+            raise several.exceptions[0] from several
+        return {name: task.result() for name, task in tasks.items()}
 
     async def _evaluate(self, job: Job) -> Outcome | Deferred:
         await job.slot.reenter()
