@@ -74,6 +74,12 @@ def test_correction_by_hand() -> None:
     assert corrected(Measure(0.6, 0.5, 0.7), perfect, perfect) == pytest.approx((0.6, 0.5, 0.7))
 
 
+def test_a_difference_to_nothing_is_unknown() -> None:
+    found = difference([], [0.5], -1, 1, 0.1)
+    assert math.isnan(found.value)
+    assert found[1:] == (-2.0, 2.0)
+
+
 @pytest.mark.coverage
 @pytest.mark.parametrize(("n", "p"), [(10, 0.5), (25, 0.9), (60, 0.02)])
 def test_exact_intervals_cover(n: int, p: float, check_rate: RateCheck) -> None:

@@ -76,13 +76,14 @@ def check(
     if as_json:
         typer.echo(json.dumps(_as_json(found), indent=1))
     else:
+        typer.echo(_counts(found.comparison))
         stdout_console().print(_table(found))
+        typer.echo(f"Each interval holds by itself at {confidence:.0%}.")
 
 
 def _table(check: JudgeCheck) -> Table:
-    title = f"{_counts(check.comparison)}; intervals at {check.confidence:.0%} each"
-    table = Table(title=title, title_justify="left")
-    for column in ("", "Value", "Interval", "Meaning"):
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("measure", "value", "interval", "meaning"):
         table.add_column(column)
     for line in check.lines():
         value, interval = measure(line.measure)

@@ -156,8 +156,10 @@ def mean(values: ArrayLike, low: float, high: float, alpha: float) -> Measure:
 def difference(one: ArrayLike, other: ArrayLike, low: float, high: float, alpha: float) -> Measure:
     """Mean of ``one`` minus mean of ``other``, independent values in [low, high].
 
-    The interval takes half of ``alpha`` for each mean.
+    The interval takes half of ``alpha`` for each mean; it is everything possible if one is empty.
     """
+    if not np.size(one) or not np.size(other):
+        return Measure(float("nan"), low - high, high - low)
     a, b = mean(one, low, high, alpha / 2), mean(other, low, high, alpha / 2)
     return Measure(a.value - b.value, a.lower - b.upper, a.upper - b.lower)
 
