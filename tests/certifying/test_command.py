@@ -49,6 +49,18 @@ def test_the_last_good_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "<h2>Certificate</h2>" in page
 
 
+def test_the_log_alone_tells_what_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path)
+    found = json.loads(certify(capsys, tmp_path, *ASKED, "--risk", "0.5", "--json").out)
+    for name in ("study.json", "questions.jsonl", "scores.jsonl"):
+        (tmp_path / name).unlink()
+    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    for key in ("chosen", "certified", "labels", "candidates", "alternatives"):
+        assert shown[key] == found[key]
+
+
 def test_nobody_is_good_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study(tmp_path)
     done = certify(capsys, tmp_path, *ASKED, "--risk", "0.01")

@@ -1,0 +1,60 @@
+"""A model as the autoevaluator, audited by an exact match with labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bestarm_agent.stats.keyed import KeyedRandom
+from tests.cli.commands import invoke
+
+N_EXAMPLES, N_LABELS = 480, 120
+RIGHT = {"large": 0.97, "medium": 0.9, "small": 0.4}
+
+
+def write(folder: Path) -> None:
+    """Three candidates; the judge agrees with the truth in 19 of 20 answers."""
+    rng = KeyedRandom(3, "test-world").at(0)
+    rows: list[dict[str, Any]] = []
+    for name, chance in RIGHT.items():
+        right = rng.random(N_EXAMPLES) < chance
+        liked = right ^ (rng.random(N_EXAMPLES) < 0.05)
+        for j in range(N_EXAMPLES):
+            text = "yes" if right[j] else "no"
+            said = json.dumps({"verdict": "good" if liked[j] else "bad"})
+            rows.append({"candidate": name, "example": f"e{j}", "text": text, "usd": 0.01})
+            rows.append(
+                {"candidate": "judge", "example": f"{name}/e{j}", "text": said, "usd": 0.002}
+            )
+    examples = [{"id": f"e{j}", "q": f"question {j}"} for j in range(N_EXAMPLES)]
+    labels = [{"id": f"e{j}", "target": "yes"} for j in range(N_LABELS)]
+    for file, lines in (("calls", rows), ("examples", examples), ("labels", labels)):
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"{file}.jsonl").write_text(text, encoding="utf-8")
+    judge = {"name": "rubric", "model": "replay/judge", "scale": {"bad": 0, "good": 1}}
+    study = {
+        "models": [f"replay/{name}" for name in RIGHT],
+        "prompts": [{"p": "{{ q }}"}],
+        "dataset": "examples.jsonl",
+        "scorer": "exact",
+        "certify": {"risk": 0.2, "judge": judge, "labels": "labels.jsonl", "order": "given"},
+        "providers": {"replay": {"path": "calls.jsonl"}},
+        "limits": {"in_flight": 8},
+    }
+    (folder / "study.json").write_text(json.dumps(study))
+
+
+def test_few_labels_and_many_judgements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path)
+    done = invoke(capsys, "certify", "-c", "study.json", "-q", "--json", folder=tmp_path)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["chosen"] == "medium"
+    assert [one["verdict"] for one in found["candidates"]] == ["certified", "certified", "refuted"]
+    assert found["labels"] < N_LABELS
+    calls, pulls = found["spent"]["calls"], found["spent"]["pulls"]
+    assert calls == 2 * pulls  # every reply is judged by a call
+    assert found["spent"]["usd"] == pytest.approx(0.012 * pulls)
