@@ -103,7 +103,7 @@ def test_no_message_holds_the_key(api: FakeApi, vendor: str) -> None:
         assert isinstance(one, ProviderError)
         assert api.key is not None
         assert api.key not in f"{one} {one!r} {one.args}"
-        assert f"{vendor}/good" in str(one) or one.kind is FailureKind.MALFORMED_REPLY
+        assert f"{vendor}/good" in str(one)
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -195,6 +195,21 @@ def test_an_error_in_a_good_response_is_an_error() -> None:
     assert found is not None
     assert found.kind is FailureKind.RATE_LIMITED
     assert body_failure({"choices": [], "error": None}, speaker) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "too hot"}},
+        {"message": "too hot"},
+        {"error": "too hot"},
+        {"detail": "too hot"},
+        "too hot",
+    ],
+)
+def test_the_words_of_an_error_are_found_wherever_they_are(body: object) -> None:
+    found = status_failure(400, body, {}, Speaker("mine/m", "https://x", "K"))
+    assert str(found) == "mine/m: HTTP 400: too hot"
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,16 @@ from bestarm_agent.providers.api_bounds import (
     most_prompt_tokens,
 )
 from bestarm_agent.providers.api_connection import Connection, Response, Vendor
-from bestarm_agent.providers.api_errors import Speaker, body_failure, sdk_failure
+from bestarm_agent.providers.api_errors import (
+    Speaker,
+    body_failure,
+    malformed_failure,
+    sdk_failure,
+)
 from bestarm_agent.providers.api_headers import allowances
 from bestarm_agent.providers.api_notices import believed, notices
 from bestarm_agent.providers.api_options import ApiOptions, endpoint
-from bestarm_agent.providers.api_reading import Answer, read_body
+from bestarm_agent.providers.api_reading import Answer, MalformedError, read_body
 from bestarm_agent.providers.api_wire import Wire, check_params
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.entry import ModelFacts
@@ -167,10 +172,15 @@ class ApiProvider:
         self._allowances[model] = allowances(headers, ignore=self._options.ignore_limits)
 
     def _read(self, model: str, wire: Wire, response: Response) -> Answer:
-        body = read_body(response.content)
-        if error := body_failure(body, self._speaker(model)):
-            raise error
-        return wire.decode(body)
+        speaker = self._speaker(model)
+        try:
+            body = read_body(response.content)
+            error = body_failure(body, speaker)
+            if error is None:
+                return wire.decode(body)
+        except MalformedError as malformed:
+            error = malformed_failure(malformed, speaker)
+        raise error
 
     def _reply(
         self,

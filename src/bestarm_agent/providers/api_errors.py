@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api_headers import retry_after, should_retry
-from bestarm_agent.providers.api_reading import mapping, text
+from bestarm_agent.providers.api_reading import MalformedError, mapping, text
 from bestarm_agent.providers.failures import failure
 
 _SHOWN = 300
@@ -161,13 +161,18 @@ def status_failure(
     """
     told = mapping(mapping(body).get("error")) or mapping(body)
     codes = [told.get("code"), told.get("type"), mapping(told.get("details")).get("error_code")]
-    words = text(told.get("message")) or (body if isinstance(body, str) else "")
+    words = next(filter(None, map(text, _texts(body, told))), "")
     kind = kind_of(status, [code for code in codes if isinstance(code, str)], words)
     error = failure(kind, _message(status, kind, words, speaker), retry_after=retry_after(headers))
     wanted = should_retry(headers)
     if wanted is not None and not error.fatal:
         error.transient = wanted
     return error
+
+
+def _texts(body: object, told: Mapping[str, Json]) -> tuple[object, ...]:
+    """Where servers put the words of an error."""
+    return (told.get("message"), told.get("detail"), mapping(body).get("error"), body)
 
 
 def kind_of(status: int, codes: Iterable[str], words: str) -> FailureKind:
@@ -186,6 +191,14 @@ def kind_of(status: int, codes: Iterable[str], words: str) -> FailureKind:
 def _agrees(status: int, kind: FailureKind) -> bool:
     """A code such as "server_error" comes with several statuses, and these say more."""
     return kind is not FailureKind.SERVER or status not in _BY_STATUS
+
+
+def malformed_failure(error: MalformedError, speaker: Speaker) -> ProviderError:
+    """Return what a response means that is no answer."""
+    words = _clean(str(error), speaker.secrets)
+    return failure(
+        FailureKind.MALFORMED_REPLY, f"{speaker.name}: the response is malformed: {words}"
+    )
 
 
 def body_failure(body: Mapping[str, Json], speaker: Speaker) -> ProviderError | None:

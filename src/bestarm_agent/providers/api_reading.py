@@ -10,8 +10,6 @@ from typing import NoReturn
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Finish, Position, Token
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.errors import FailureKind
-from bestarm_agent.providers.failures import failure
 
 _SHOWN = 80
 _HIDDEN_LOGPROB = -9999.0  # stands for "not among the likeliest"
@@ -38,16 +36,20 @@ class Answer:
     logprobs: tuple[Position, ...] | None = None
 
 
+class MalformedError(Exception):
+    """A response is not what it should be; the message may hold parts of it."""
+
+
 def malformed(what: str) -> NoReturn:
-    """Report a response that is not what it should be; raises ProviderError."""
-    raise failure(FailureKind.MALFORMED_REPLY, f"the response is malformed: {what}")
+    """Report a response that is not what it should be; raises MalformedError."""
+    raise MalformedError(what)
 
 
 def read_body(content: bytes) -> Mapping[str, Json]:
     """Parse the body of a response.
 
     Raises:
-        ProviderError: it is not a JSON object.
+        MalformedError: it is not a JSON object.
     """
     try:
         body = json.loads(content)

@@ -20,7 +20,7 @@ class Wire:
     Attributes:
         params: names of the sampling parameters that it has.
         encode: writes the body of a request, the longest answer in tokens given; without "model".
-        decode: reads the body of a response; raises ProviderError.
+        decode: reads the body of a response; raises MalformedError.
         prompt_fields: fields of the body that hold the prompt.
     """
 
