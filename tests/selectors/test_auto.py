@@ -26,6 +26,9 @@ class TestAutoForASet(SelectorSuite):
         return Auto(problem, top_k=2, narrow=False)
 
 
+NOBODY = np.full(9, False)
+
+
 def outlook_of(mean: list[float], sd: float = 0.1) -> Outlook:
     n = len(mean)
     return Outlook(np.array(mean), np.full(n, sd), np.arange(n), sd**2 * np.eye(n))
@@ -43,7 +46,7 @@ class Fixed(np.random.Generator):
 
 
 def test_chances_to_overtake_by_hand() -> None:
-    contest = Contest.of(outlook_of([0.5, 0.7, 0.6]), 1, np.arange(3.0))
+    contest = Contest.of(outlook_of([0.5, 0.7, 0.6]), 1, np.arange(3.0), out=NOBODY[:3])
     assert contest.order.tolist() == [1, 2, 0]
     assert contest.rank.tolist() == [3, 1, 2]
     # variance of a gap .02, inflated .025: z = .1 / .1581 and .2 / .1581
@@ -51,7 +54,7 @@ def test_chances_to_overtake_by_hand() -> None:
 
 
 def test_of_a_pair_the_one_that_saw_less_is_pulled() -> None:
-    contest = Contest.of(outlook_of([0.5, 0.7, 0.6]), 1, np.arange(3.0))
+    contest = Contest.of(outlook_of([0.5, 0.7, 0.6]), 1, np.arange(3.0), out=NOBODY[:3])
     everybody = np.full(3, True)
     # weights .0694 and .0106: below .867 it is candidate 2
     for number, seen, pulled in [
@@ -66,7 +69,7 @@ def test_of_a_pair_the_one_that_saw_less_is_pulled() -> None:
 
 
 def test_leaders_stand_against_those_outside_the_set() -> None:
-    contest = Contest.of(outlook_of([0.9, 0.7, 0.6, 0.1]), 2, np.arange(4.0))
+    contest = Contest.of(outlook_of([0.9, 0.7, 0.6, 0.1]), 2, np.arange(4.0), out=NOBODY[:4])
     assert contest.rank.tolist() == [1, 1, 2, 3]
     assert contest.weight.shape == (2, 2)
     assert contest.weight.argmax() == 2  # the second leader against the first challenger
@@ -104,7 +107,7 @@ def test_towards_the_end_of_a_budget_pulls_go_to_fewer() -> None:
 def test_probability_of_being_best_by_hand() -> None:
     draws = np.random.default_rng(0).standard_normal((20_000, 2))
     # the gap's standard deviation is .1 sqrt(2 * 1.25): P = Phi(.1 / .158) = .7365
-    found = chance_of_being_best(outlook_of([0.6, 0.5]), 0, draws)
+    found = chance_of_being_best(outlook_of([0.6, 0.5]), 0, draws, NOBODY[:2])
     assert found == pytest.approx(0.7365, abs=0.015)
 
 

@@ -17,6 +17,7 @@ paired comparisons of ``PairedIntervals`` alone, which hold whatever the scores 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -57,6 +58,9 @@ class Auto(Selector):
     what to ask; it moves no estimate. So concurrent asks spread out. Void pulls likewise. A
     candidate that may not be asked leaves its turn to its opponent, then to whoever has the highest
     estimate plus twice its standard deviation.
+
+    Costs change nothing but how fast a budget goes: of two candidates the one that has seen less is
+    pulled, whatever it costs, since what one has seen alone says little about their difference.
 
     Args:
         problem: K, N, seed and the rest.
@@ -116,7 +120,8 @@ class Auto(Selector):
             return verdict
         n = len(outlook.active)
         draws = self._posterior.at(0).standard_normal((_DRAWS, n))
-        return replace(verdict, probability=chance_of_being_best(outlook, verdict.best, draws))
+        chance = chance_of_being_best(outlook, verdict.best, draws, self.barred)
+        return replace(verdict, probability=chance)
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         candidate, reason = self._pick(allowed, rng)
@@ -184,18 +189,29 @@ class Auto(Selector):
         sweeps = _FIRST_SWEEPS if self._contest is None else _SWEEPS
         self._latest = self._model.fit(sweeps, everybody=everybody)
         self._answered_at = self._n_told
-        self._contest = Contest.of(self._latest, self.top_k, self._tie_ranks, self._field())
+        self._contest = Contest.of(
+            self._latest, self.top_k, self._tie_ranks, out=self.barred, field=self._field()
+        )
         self._next_fit = self._n_told + max(_FEWEST_NEW, int(_SHARE_NEW * self._n_told))
         if everybody:
             self._next_fit_of_all = int(_SHARE_ALL * self._n_told)
 
     def _field(self) -> float | None:
         """K^(1 - x) after the share x of the budget; None without one."""
-        if self.anytime or self.problem.budget is None:
+        budget = self.problem.budget
+        if self.anytime or budget is None:
             return None
-        n_cells = self.table.n_candidates * self.table.n_examples
-        used = min(1.0, self._n_told / min(self.problem.budget, n_cells))
-        return float(self.table.n_candidates ** (1.0 - used))
+        table = self.table
+        budget = min(budget, table.n_candidates * table.n_examples)
+        if self.problem.costs is None:
+            used = self._n_told / budget
+        else:  # a budget in pairs then stands for what they cost at the mean price
+            used = float(table.spent.sum()) / (budget * float(np.mean(self.problem.costs)))
+        return float(table.n_candidates ** max(0.0, 1.0 - used))
+
+    def _left_race(self, candidates: Sequence[int]) -> None:
+        if self._contest is not None:
+            self._fit()
 
     def _grown(self) -> None:
         """Put all scores into the order anew: examples that join fall anywhere in it."""

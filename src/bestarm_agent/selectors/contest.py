@@ -42,7 +42,13 @@ class Contest:
 
     @classmethod
     def of(
-        cls, outlook: Outlook, top_k: int, ties: FloatArray, field: float | None = None
+        cls,
+        outlook: Outlook,
+        top_k: int,
+        ties: FloatArray,
+        *,
+        out: BoolArray,
+        field: float | None = None,
     ) -> Contest:
         """Set up the contest.
 
@@ -50,10 +56,11 @@ class Contest:
             outlook: what the model expects.
             top_k: how many are wanted.
             ties: (K,) numbers that put equals in order.
+            out: (K,) candidates that are out of the competition.
             field: the largest effective number of challengers to each leader, >= 1; None for as
                 many as there are chances.
         """
-        order = np.lexsort((ties, -outlook.mean))
+        order = np.lexsort((ties, -outlook.mean, out))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.maximum(1, np.arange(1, len(order) + 1) - top_k + 1)
         leaders, challengers = order[:top_k], order[top_k:]
@@ -61,7 +68,8 @@ class Contest:
         for at, leader in enumerate(leaders.tolist()):
             behind = outlook.mean[leader] - outlook.mean[challengers]
             variance = outlook.gap_variance(leader)[challengers]
-            weight[at] = ndtr(-behind / np.sqrt(_INFLATION * variance)) ** _SHARPNESS
+            chance = ndtr(-behind / np.sqrt(_INFLATION * variance))
+            weight[at] = np.where(out[challengers], 0.0, chance**_SHARPNESS)
         if field is not None:
             weight = sharpened(weight, field * len(leaders))
         optimistic = outlook.mean + _OPTIMISM * outlook.sd
@@ -117,13 +125,16 @@ def sharpened(weight: FloatArray, most: float) -> FloatArray:
     return np.asarray(relative)
 
 
-def chance_of_being_best(outlook: Outlook, candidate: int, draws: FloatArray) -> float:
+def chance_of_being_best(
+    outlook: Outlook, candidate: int, draws: FloatArray, out: BoolArray
+) -> float:
     """Probability that a candidate's mean is the highest, as far as the model can tell.
 
     Args:
         outlook: what the model expects.
         candidate: one of the jointly modelled ones; for any other the answer is 0.
-        draws: (D, >= n) standard normal numbers, n of them used per draw.
+        draws: (D, n) standard normal numbers, for the n that are modelled jointly.
+        out: (K,) candidates that are out of the competition.
 
     Returns:
         A share of the D draws, in [0, 1]; the variances are inflated as in the contest.
@@ -133,5 +144,6 @@ def chance_of_being_best(outlook: Outlook, candidate: int, draws: FloatArray) ->
         return 0.0
     values, vectors = np.linalg.eigh(outlook.covariance)
     root = vectors * np.sqrt(_INFLATION * np.maximum(values, 0.0))
-    means = outlook.mean[outlook.active] + draws[:, : len(outlook.active)] @ root.T
+    means = outlook.mean[outlook.active] + draws @ root.T
+    means[:, out[outlook.active]] = -np.inf
     return float((means.argmax(axis=1) == at[0]).mean())
