@@ -1,0 +1,291 @@
+"""Measure ``auto`` beside its rivals on every matrix, its parts, its money and its early stops.
+
+    pip install numba
+    python benchmarks/reproduce_auto.py --data ../shared/data --out docs/reproduction
+
+Fills the tables of ``auto.md``. Finished parts are kept under ``--work``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from math import exp, log
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+import light_auto
+from auto_matrices import MATRICES, Place, scores_of
+from auto_selectors import PARTS
+from bestarm_agent.selectors.rounds import RoundSelector
+from bestarm_agent.selectors.sequential_halving import SequentialHalving
+from bestarm_agent.selectors.successive_rejects import SynchronisedSuccessiveRejects
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.ranking import isotonic_crossing
+from reproduce import fill_report
+from reproduce_study import Bench, markdown, say
+
+Scores: TypeAlias = NDArray[np.float32]
+Budgets: TypeAlias = NDArray[np.int64]
+Rule: TypeAlias = Callable[[Scores, Budgets, int], Sequence[int]]
+SHARES = (0.005, 0.008, 0.013, 0.02, 0.032, 0.05, 0.075, 0.12, 0.18, 0.27, 0.4)
+SMALL_SHARES = (0.08, 0.12, 0.18, 0.27, 0.4, 0.6, 0.8)  # fewer than 4,000 cells
+ENOUGH = 0.99  # precision after which larger budgets are taken to be as good
+GAPS = (0.0, 0.01)
+_CLOSE = 1e-9
+
+
+def plain(scores: Scores, budgets: Budgets, seed: int, batch: int) -> Sequence[int]:
+    """UCB-E."""
+    rng = np.random.default_rng(seed)
+    return list(light_auto.run_ucb_e(scores, budgets, batch, rng))
+
+
+def auto(scores: Scores, budgets: Budgets, seed: int, variant: light_auto.Variant) -> Sequence[int]:
+    """The selector ``auto``, compiled; told its budget unless the variant does not narrow."""
+    planned = int(budgets[-1]) if variant.narrow else 0
+    rng = np.random.default_rng(seed)
+    return list(light_auto.run_auto(scores, budgets, planned, variant.numbers(), rng))
+
+
+def in_rounds(
+    scores: Scores, budgets: Budgets, seed: int, make: Callable[[Problem], RoundSelector]
+) -> Sequence[int]:
+    """A rule in rounds on common examples, from cumulative sums and the package's schedule."""
+    n, m = scores.shape
+    [budget] = budgets.tolist()
+    plan = make(Problem(n, m, budget=budget, track_intervals=False))._plan
+    ties = 1e-9 * np.random.default_rng([seed, 2]).random((n,))
+    alive, total, seen, left = np.arange(n), np.zeros(n), 0, budget
+    for target, leaving in zip(plan.targets.tolist(), plan.leaving.tolist(), strict=True):
+        further = min(min(target, m) - seen, left // len(alive))
+        total[alive] += scores[alive, seen : seen + further].sum(axis=1, dtype=np.float64)
+        seen, left = seen + further, left - further * len(alive)
+        if seen < min(target, m):  # cut short by the budget
+            break
+        order = np.argsort(total[alive] / max(seen, 1) + ties[alive])
+        alive = alive[order[leaving:]]
+    return [int(alive[np.argmax(total[alive] + ties[alive])])]
+
+
+SYSRS = partial(in_rounds, make=SynchronisedSuccessiveRejects)
+HALVING = partial(in_rounds, make=partial(SequentialHalving, common_examples=True))
+UNKNOWN = "auto, budget unknown"
+RULES: Mapping[str, Rule] = {
+    "auto": partial(auto, variant=light_auto.Variant()),
+    UNKNOWN: partial(auto, variant=light_auto.Variant(narrow=False)),
+    "ucb-e": partial(plain, batch=1),
+    "ucb-e, batch 16": partial(plain, batch=16),
+    "sysrs": SYSRS,
+    "halving, common": HALVING,
+}
+RIVALS = tuple(RULES)[2:]
+ANYTIME = (UNKNOWN, "ucb-e", "ucb-e, batch 16", "budget unknown")  # one run for all budgets
+VARIANTS: Mapping[str, light_auto.Variant] = {
+    "as it is": light_auto.Variant(),
+    "budget unknown": light_auto.Variant(narrow=False),
+    "no rank floor": light_auto.Variant(floor=0.0),
+    "half the pulls by rank": light_auto.Variant(floor=0.5),
+    "all pulls by rank": light_auto.Variant(floor=1.0),
+    "chance not squared": light_auto.Variant(sharpness=1.0),
+    "variances not inflated": light_auto.Variant(inflation=1.0),
+    "no factor of examples": light_auto.Variant(factor=False),
+    "own noise only": light_auto.Variant(leaders_noise=1.0),
+    "warm-up of 6 examples": light_auto.Variant(warm_up=6),
+}
+ABLATED = ("LiveCodeBench", "SAT12", "AlpacaEval, real, no annotator", "GSM8K", "BFCL", "formal")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Precision of one rule on one matrix, at rising shares of the cells.
+
+    Attributes:
+        shares: budgets.
+        precision: by gap, at each share.
+    """
+
+    shares: tuple[float, ...]
+    precision: Mapping[float, tuple[float, ...]]
+
+    def crossing(self, gap: float) -> float | None:
+        """Share from which precision is 95 %; None if not reached."""
+        return isotonic_crossing(self.shares, self.precision[gap])
+
+    def average(self, gap: float) -> float:
+        """Mean precision up to 12 % of the cells, or of all budgets of a small matrix."""
+        low = [p for s, p in zip(self.shares, self.precision[gap], strict=True) if s <= 0.12]
+        return float(np.mean(low if len(low) > 2 else self.precision[gap]))
+
+
+def measure(data: Path, place: Place, rule: Rule, seeds: int, *, anytime: bool) -> dict[str, Any]:
+    """Run one rule with every seed at every share; afresh for each unless it is anytime."""
+    scores = scores_of(data, place)
+    means = scores.mean(axis=1, dtype=np.float64)
+    usual = SMALL_SHARES if scores.size < 4000 else SHARES
+    shares = tuple(s for s in usual if len(scores) <= round(s * scores.size) <= place.most)
+    budgets = np.array([round(share * scores.size) for share in shares])
+    regrets: list[list[float]] = []
+    for chunk in [budgets] if anytime else np.split(budgets, len(budgets)):
+        found = []
+        for seed in range(seeds):
+            draws = np.random.default_rng([seed, 1])
+            rows, columns = (draws.permutation(size) for size in scores.shape)
+            world = np.ascontiguousarray(scores[rows][:, columns], dtype=np.float32)
+            found.append(means.max() - means[rows[rule(world, chunk, seed)]])
+        regrets += np.array(found).T.tolist()
+        if np.mean(np.array(regrets[-1]) <= _CLOSE) >= ENOUGH:
+            break
+    regrets += [regrets[-1]] * (len(shares) - len(regrets))
+    hits = {str(gap): (np.array(regrets) <= gap + _CLOSE).mean(axis=1).tolist() for gap in GAPS}
+    return {"shares": shares, "precision": hits}
+
+
+def run_matrices(bench: Bench, jobs: int) -> dict[str, str]:
+    """Every rule on every matrix."""
+    titles = sorted(MATRICES, key=lambda title: MATRICES[title].half)  # confirmation first
+    tasks = [(title, rule) for title in titles for rule in RULES]
+    found = {key: _found(value) for key, value in _run(bench, "auto", tasks, RULES, jobs).items()}
+    return {
+        f"{name}-{half}": make(found, [t for t in MATRICES if MATRICES[t].half == half])
+        for half in ("development", "confirmation")
+        for name, make in (("crossings", _crossings), ("ratios", _ratios))
+    }
+
+
+def run_ablation(bench: Bench, jobs: int) -> dict[str, str]:
+    """Each ingredient left out, on some development matrices."""
+    rules: dict[str, Rule] = {n: partial(auto, variant=v) for n, v in VARIANTS.items()}
+    tasks = [(title, name) for title in ABLATED for name in rules]
+    found = {k: _found(v) for k, v in _run(bench, "ablation", tasks, rules, jobs).items()}
+    rows = []
+    for name in rules:
+        cells = [_cell(found[title, name]) for title in ABLATED]
+        mean = [np.mean([found[t, name].average(gap) for t in ABLATED]) for gap in GAPS]
+        rows.append([name, *cells, " / ".join(f"{100 * each:.1f}" for each in mean)])
+    return {"ablation": markdown(["", *ABLATED, "mean precision"], rows)}
+
+
+def _run(
+    bench: Bench,
+    part: str,
+    tasks: Sequence[tuple[str, str]],
+    rules: Mapping[str, Rule],
+    jobs: int,
+) -> dict[tuple[str, str], Any]:
+    """Measure what was not measured before, in parallel."""
+    found: dict[tuple[str, str], Any] = {}
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        waiting = {}
+        for title, rule in tasks:
+            seeds = bench.seeds(MATRICES[title].seeds)
+            key = {"part": part, "matrix": title, "rule": rule, "seeds": seeds}
+            if (kept := bench.recall(key)) is not None:
+                found[title, rule] = kept
+                continue
+            place, anytime = MATRICES[title], rule in ANYTIME
+            task = pool.submit(measure, bench.data, place, rules[rule], seeds, anytime=anytime)
+            waiting[task] = (key, title, rule)
+        for task in as_completed(waiting):
+            key, title, rule = waiting[task]
+            found[title, rule] = task.result()
+            bench.keep(key, found[title, rule])
+            say(f"{part}: {title}, {rule}")
+    return found
+
+
+def _found(value: Mapping[str, Any]) -> Found:
+    return Found(tuple(value["shares"]), {gap: tuple(value["precision"][str(gap)]) for gap in GAPS})
+
+
+def _cell(found: Found) -> str:
+    return "/".join(_percent(found.crossing(gap)) for gap in GAPS)
+
+
+def _percent(share: float | None) -> str:
+    return "n.r." if share is None else f"{100 * share:.3g}"
+
+
+def _crossings(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) -> str:
+    rows = []
+    for title in titles:
+        place = MATRICES[title]
+        mine = found[title, "auto"].average(0.0)
+        best = max(found[title, rival].average(0.0) for rival in RIVALS)
+        cells = [_cell(found[title, rule]) for rule in RULES]
+        rows.append([title, str(place.seeds), *cells, f"{100 * mine:.0f} / {100 * best:.0f}"])
+    headers = ["matrix", "seeds", *RULES, "mean precision: auto / best rival"]
+    return markdown(headers, rows)
+
+
+def _ratios(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) -> str:
+    rows = []
+    for gap in GAPS:
+        for name in tuple(RULES)[:2]:
+            cells = [_ratio(found, titles, name, (rival,), gap) for rival in RIVALS]
+            rows.append([f"{name}, ε = {gap:g}", *cells, _ratio(found, titles, name, RIVALS, gap)])
+    for gap in GAPS:
+        means = [np.mean([found[t, r].average(gap) for t in titles]) for r in RULES]
+        text = [f"{100 * mean:.1f}" for mean in means]
+        rows.append(
+            [f"mean precision, ε = {gap:g}: auto {text[0]}, unknown {text[1]}", *text[2:], ""]
+        )
+    return markdown(["", *RIVALS, "the best rival of each matrix"], rows)
+
+
+def _ratio(
+    found: Mapping[tuple[str, str], Found],
+    titles: Sequence[str],
+    name: str,
+    rivals: Sequence[str],
+    gap: float,
+) -> str:
+    """Geometric mean of the ratios of budgets, the worst of them, and how many there are.
+
+    What is not reached counts as reached at the largest budget; matrices on which neither reaches
+    it, or both do at the smallest, are left out.
+    """
+    ratios = []
+    for title in titles:
+        mine, best = found[title, name], [found[title, rival].crossing(gap) for rival in rivals]
+        last = mine.shares[-1]
+        theirs = min((each for each in best if each is not None), default=None)
+        own = mine.crossing(gap)
+        if own is None and theirs is None:
+            continue
+        ratio = (own or last) / (theirs or last)
+        if not (own == theirs == mine.shares[0]):
+            ratios.append((ratio, title))
+    if not ratios:
+        return ""
+    mean = exp(sum(log(ratio) for ratio, _ in ratios) / len(ratios))
+    worst, where = max(ratios)
+    return f"**{mean:.2f}** ({len(ratios)}); worst {worst:.2f}, {where}"
+
+
+def main() -> None:
+    """Run the parts asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--out", type=Path, default=Path("docs/reproduction"))
+    parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the seeds")
+    parts = {"matrices": run_matrices, "ablation": run_ablation, **PARTS}
+    parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all if none is named")
+    options = parser.parse_args()
+    bench = Bench(options.data, options.work, options.out, options.jobs, options.scale)
+    for name in options.parts or parts:
+        say(f"== {name}")
+        fill_report(bench.out / "auto.md", parts[name](bench, options.jobs))
+
+
+if __name__ == "__main__":
+    main()
