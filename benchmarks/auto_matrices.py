@@ -34,9 +34,9 @@ class Place:
     most: int = 1_000_000
 
 
-def _prompts(half: str, tasks: str) -> dict[str, Place]:
+def _prompts(half: str, tasks: str, seeds: int = 30) -> dict[str, Place]:
     return {
-        task.replace("_", " "): Place(f"{_PROMPTS}:{task}", half, 50, most=90_000)
+        task.replace("_", " "): Place(f"{_PROMPTS}:{task}", half, seeds, most=40_000)
         for task in tasks.split()
     }
 
@@ -66,14 +66,14 @@ MATRICES: dict[str, Place] = {
         "alpaca_eval2_2024-03-05_semisynthetic.npz", "confirmation", without_best=True
     ),
     "metabench": Place("metabench_gsm8k.npz", "confirmation", 5, most=63_000),
-    "PSN-IRT": Place("psnirt_12x41871.npz", "confirmation", 50, most=60_000),
+    "PSN-IRT": Place("psnirt_12x41871.npz", "confirmation", 30, most=60_000),
     "LLMRouter": Place("router_llmrouter_9models.npz", "confirmation"),
     "TriviaQA": Place("rautoeval_triviaqa.npz", "confirmation", 20, most=100_000),
+    **_prompts("confirmation", "cause_and_effect common_concept active_to_passive negation", 100),
     **_prompts(
         "confirmation",
-        "active_to_passive cause_and_effect common_concept diff first_word_letter larger_animal"
-        " negation orthography_starts_with second_word_letter sentence_similarity sum"
-        " taxonomy_animal",
+        "diff first_word_letter larger_animal orthography_starts_with second_word_letter"
+        " sentence_similarity sum taxonomy_animal",
     ),
 }
 

@@ -150,7 +150,8 @@ def measure(data: Path, place: Place, rule: Rule, seeds: int, *, anytime: bool) 
 
 def run_matrices(bench: Bench, jobs: int) -> dict[str, str]:
     """Every rule on every matrix."""
-    titles = sorted(MATRICES, key=lambda title: MATRICES[title].half)  # confirmation first
+    order = {title: (place.half, -place.seeds) for title, place in MATRICES.items()}
+    titles = sorted(MATRICES, key=order.__getitem__)  # confirmation and small ones first
     tasks = [(title, rule) for title in titles for rule in RULES]
     found = {key: _found(value) for key, value in _run(bench, "auto", tasks, RULES, jobs).items()}
     return {

@@ -78,3 +78,12 @@ def test_the_command_prints_the_margin(tmp_path: Path, capsys: pytest.CaptureFix
     rivals = [row for row in result["candidates"][1:] if row["state"] == "tied"]
     assert 0 < result["margin"] <= max(row["interval"][1] for row in rivals) - low
     assert f"within 0.{-int(-1000 * result['margin'] // 1):03}" in result["how_sure"]
+
+
+def test_a_models_opinion_is_labelled_as_one() -> None:
+    standing = standing_with(["a", "b", "c"], HALF_KNOWN)
+    assert standing.probability is None
+    likely = replace(standing, probability=0.834)
+    assert how_sure(likely).endswith("; the rule's model, which guarantees nothing, gives it 83%")
+    assert standing_json(likely)["probability_of_best"] == 0.834
+    assert how_sure(replace(standing, probability=0.9999)).endswith("gives it over 99%")

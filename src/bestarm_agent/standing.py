@@ -121,6 +121,8 @@ class Standing:
         separated: whether the leading one beats all others at ``confidence``.
         margin: at ``confidence`` the leading one's mean is at most this much below the highest, in
             [0, 1]; 0 if it is the best, None where nothing is guaranteed.
+        probability: how probable the rule's model thinks it that the leading one is the best: an
+            opinion, no guarantee; None where the rule has no model.
         confidence: joint level of the intervals, in (0, 1).
         guarantee: what the intervals rest on.
         selector: name of the selection rule.
@@ -143,6 +145,7 @@ class Standing:
     rows: tuple[Row, ...]
     separated: bool
     margin: float | None
+    probability: float | None
     confidence: float
     guarantee: Guarantee
     selector: str
@@ -241,6 +244,7 @@ def picture(
         rows=rows,
         separated=len(rows) > 0 and all(row.status in _NOT_BEST for row in rows[1:]),
         margin=_margin(selector, estimates.guarantee),
+        probability=selector.best().probability if rows else None,
         confidence=estimates.confidence,
         guarantee=estimates.guarantee,
         selector=selector.name,

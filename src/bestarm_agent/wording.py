@@ -105,7 +105,16 @@ def how_sure(standing: Standing) -> str:
     if standing.separated:
         word = "certain" if standing.guarantee is Guarantee.EXACT else f"{level} sure"
         return f"{word} that it is the best ({_meaning(standing.guarantee)})"
-    return f"best guess: at {level} {_doubt(standing)} ({_meaning(standing.guarantee)})"
+    doubt = f"at {level} {_doubt(standing)} ({_meaning(standing.guarantee)})"
+    return f"best guess: {doubt}{_opinion(standing.probability)}"
+
+
+def _opinion(probability: float | None) -> str:
+    """What the selection rule's own model thinks; it may be wrong."""
+    if probability is None:
+        return ""
+    likely = "over 99%" if probability > 0.99 else f"{probability:.0%}"
+    return f"; the rule's model, which guarantees nothing, gives it {likely}"
 
 
 def aim_line(spec: ObjectiveSpec) -> str:

@@ -101,6 +101,7 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
         "runner_up": _row_json(standing.runner_up),
         "separated": standing.separated,
         "margin": standing.margin,
+        "probability_of_best": standing.probability,
         "confidence": standing.confidence,
         "guarantee": standing.guarantee.value,
         "how_sure": how_sure(standing),
