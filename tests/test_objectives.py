@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -274,3 +275,24 @@ def test_what_is_established_is_true() -> None:
                 break
     # Binomial(120, 0.2) exceeds 40 with probability 2e-4
     assert wrong <= 40, wrong
+
+
+def test_prices_that_differ_from_call_to_call_have_valid_intervals(tmp_path: Path) -> None:
+    """The longest example is not the dearest one, so every example's bound counts."""
+    path = study_for(tmp_path, {"name": "best-under-usd", "usd_per_1k_calls": 1.2})
+    records = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    rng = KeyedRandom(3, "prices of calls").at(0)
+    for record in records:
+        record["usd"] = round(record["usd"] * float(rng.uniform(0.2, 1.8)), 9)
+    (tmp_path / "scores.jsonl").write_text("\n".join(map(json.dumps, records)))
+    standing = run_all(path)
+    true = {
+        f"c{i}": 1000 * float(np.mean([r["usd"] for r in records if r["candidate"] == f"c{i}"]))
+        for i in range(6)
+    }
+    for row in standing.rows:
+        assert row.price is not None
+        assert row.price.lower <= true[row.candidate.label] <= row.price.upper < math.inf
+    assert label(standing) == "c1"
+    assert standing.established
+    assert all(row.status is Status.BARRED for row in standing.rows if row.index >= 2)

@@ -1,8 +1,11 @@
-"""Why a sitting of a run ends."""
+"""Why a sitting of a run ends, and by which rules."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+
+from bestarm_agent.objectives import Aim
 
 
 class End(StrEnum):
@@ -16,3 +19,18 @@ class End(StrEnum):
     INTERRUPTED = "interrupted"  # somebody asked to stop
     FAILURES = "failures"  # too many pairs could not be measured, or nothing can be called
     ERROR = "error"  # an unexpected error
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a run treats failures, and what it aims at.
+
+    Attributes:
+        failed_score: score of a pair on which the candidate itself failed, in [0, 1].
+        max_failed_share: share of void pairs, in [0, 1], above which the run stops.
+        aim: an objective that depends on prices; None: the best candidate.
+    """
+
+    failed_score: float = 0.0
+    max_failed_share: float = 0.5
+    aim: Aim | None = None

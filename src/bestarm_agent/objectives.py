@@ -158,6 +158,7 @@ class Aim:
         self._stops = stops
         self._ruling = Ruling(None)
         self._next = 0  # number of told pairs from which it is worked out again
+        self._seen = 0  # number of those that it rests on
 
     @property
     def is_reached(self) -> bool:
@@ -173,19 +174,33 @@ class Aim:
         """What is known now, worked out anew."""
         return rule(self.spec, selector, self.book.prices())
 
-    def review(self, selector: Selector) -> tuple[int, ...]:
-        """Look at what is told; return the candidates that are now shown to be too dear."""
-        table = selector.table
-        n_told = table.n_asked - int(table.count(State.PENDING).sum())
-        grown = self._ruling.worth is not None and len(self._ruling.worth) < table.n_candidates
-        if n_told < self._next and not grown:
+    def is_behind(self, selector: Selector) -> bool:
+        """Whether something was told since the last review."""
+        return self._seen < _told(selector)
+
+    def review(self, selector: Selector, *, now: bool = False) -> tuple[int, ...]:
+        """Look at what is told; return the candidates that are now shown to be too dear.
+
+        Args:
+            selector: all scores so far.
+            now: look even if little was told since the last time.
+        """
+        n_told = _told(selector)
+        worth = self._ruling.worth
+        grown = worth is not None and len(worth) < selector.table.n_candidates
+        if n_told < self._next and not grown and not now:
             return ()
+        self._seen = n_told
         self._next = n_told + max(_FEWEST_NEW, n_told // _SHARE_NEW)
         self._ruling = self.ruling(selector)
         fresh = tuple(i for i in self._ruling.too_dear if not selector.barred[i])
         if fresh:
             self._next = n_told  # the next review is without them
         return fresh
+
+
+def _told(selector: Selector) -> int:
+    return selector.table.n_asked - int(selector.table.count(State.PENDING).sum())
 
 
 def aim_of(

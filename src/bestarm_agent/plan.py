@@ -134,6 +134,7 @@ def _workshop(parts: Parts) -> Workshop:
         policy=RetryPolicy(),
         clock=SystemClock(),
         board=WaitBoard(),
+        every_bound=parts.config.objective.by_price,
     )
 
 

@@ -55,8 +55,8 @@ class Entry:
         fingerprint: what decides its replies besides the request.
         bound: highest cost of one attempt met so far, judging included; starts with the longest
             example's.
-        usd: the most dollars that a call to it can cost, judging left aside, for the longest
-            example; None if its price is not known.
+        usd: the most dollars that a call to it can cost, judging left aside: for the longest
+            example, or for any where the objective depends on prices; None if not known.
         price_source: where its price comes from, for people, or None.
         broken: why it can no longer be asked, or None.
     """

@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Outcome
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.endings import End as End
+from bestarm_agent.endings import Rules as Rules
 from bestarm_agent.evaluation import Deferred, Evaluator, Job, deferred
 from bestarm_agent.journal import (
     Journal,
@@ -35,7 +36,6 @@ from bestarm_agent.journal import (
     judged,
     move_budget,
 )
-from bestarm_agent.objectives import Aim
 from bestarm_agent.roster import Entry, Roster, both
 from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.clock import Clock
@@ -46,21 +46,6 @@ from bestarm_agent.selectors.types import Ask, BoolArray, State, Tell
 
 _ENOUGH_TO_JUDGE_FAILURES = 20
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How a run treats failures, and what it aims at.
-
-    Attributes:
-        failed_score: score of a pair on which the candidate itself failed, in [0, 1].
-        max_failed_share: share of void pairs, in [0, 1], above which the run stops.
-        aim: an objective that depends on prices; None: the best candidate.
-    """
-
-    failed_score: float = 0.0
-    max_failed_share: float = 0.5
-    aim: Aim | None = None
 
 
 class Runner:
@@ -208,6 +193,8 @@ class Runner:
                 for job in jobs:
                     self._send(tasks, job)
             elif not self._active and not self._finished and (end or not self._throttled()):
+                if end is None and self._has_news():
+                    continue
                 return end or self._reason_of_silence()
             if not self._finished:
                 await self._sleep(math.inf if end else self.roster.opens_in())
@@ -274,11 +261,18 @@ class Runner:
         worth = None if self._aim is None else self._aim.worth
         return both(self.roster.available(), worth)
 
-    def _review(self) -> None:
+    def _review(self, *, now: bool = False) -> None:
         """Let candidates go that are shown to cost more than is allowed."""
-        while self._aim is not None and (gone := self._aim.review(self.selector)):
+        while self._aim is not None and (gone := self._aim.review(self.selector, now=now)):
             self._journal.record(CandidatesBarred(gone, "dearer than the objective allows"))
             self.selector.bar(gone)
+
+    def _has_news(self) -> bool:
+        """Whether all that is told was not looked at yet, and may change what is to be asked."""
+        if self._aim is None or not self._aim.is_behind(self.selector):
+            return False
+        self._review(now=True)
+        return True
 
     def _note(self, ask: Ask, excluded: tuple[int, ...]) -> Job | None:
         """Log an ask and set its cost aside; None if it turns out not to be affordable."""

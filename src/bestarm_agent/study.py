@@ -114,6 +114,7 @@ class Study:
             policy=RetryPolicy(limits.max_attempts, limits.timeout_seconds),
             clock=options.clock,
             board=self._board,
+            every_bound=parts.config.objective.by_price,
         )
         self._runner = self._make_runner(selector, store)
         self._providers = AsyncExitStack()

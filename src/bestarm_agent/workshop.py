@@ -34,6 +34,8 @@ class Workshop:
         policy: how often calls are repeated.
         clock: tells the time.
         board: is told why calls wait.
+        every_bound: whether a candidate's price is bounded over all examples, which takes a moment
+            where there are many; else by the longest one alone.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Workshop:
         policy: RetryPolicy,
         clock: Clock,
         board: WaitBoard,
+        every_bound: bool = False,
     ) -> None:
         self._fleet = fleet
         self._examples = examples
@@ -55,6 +58,7 @@ class Workshop:
         self._policy = policy
         self._clock = clock
         self._board = board
+        self._priced_by = examples if every_bound else (self._longest,)
         self._lines: dict[int, Line] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
         self._fingerprints: dict[tuple[int, str], str] = {}
@@ -79,9 +83,14 @@ class Workshop:
             line,
             fingerprint,
             bound=call + self.panel.bound(self._longest),
-            usd=usd(call.usd_nanos) if able.priced else None,
+            usd=self._most(provider, candidate, prompt) if able.priced else None,
             price_source=able.price_source,
         )
+
+    def _most(self, provider: Provider, candidate: Candidate, prompt: CompiledPrompt) -> float:
+        """The most dollars that a call to a candidate can cost."""
+        requests = (request_of(candidate, prompt, example) for example in self._priced_by)
+        return usd(max(provider.bound(request).usd_nanos for request in requests))
 
     @cached_property
     def panel(self) -> Panel:

@@ -12,7 +12,7 @@ from rich.console import Console
 from bestarm_agent.cli.display import candidates_table
 from bestarm_agent.config.objective import Objective
 from bestarm_agent.domain.spend import Books, Spend, usd
-from bestarm_agent.standing import Finding, Row, Standing
+from bestarm_agent.standing import Finding, Row, Standing, Status
 from bestarm_agent.wording import (
     aim_line,
     budget_line,
@@ -65,8 +65,12 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
     if report is not None:
         lines.append(f"Report:    {report}")
     broken = [row for row in standing.rows if row.problem is not None]
-    lines += [f"Not usable: {safe(r.candidate.label)}: {safe(r.problem or '')}" for r in broken]
+    lines += [f"{_why(r)}: {safe(r.candidate.label)}: {safe(r.problem or '')}" for r in broken]
     return lines
+
+
+def _why(row: Row) -> str:
+    return "Too dear" if row.status is Status.BARRED else "Not usable"
 
 
 def _finding_lines(finding: Finding) -> list[str]:
