@@ -111,6 +111,21 @@ def test_one_that_ended_by_itself_is_loaded_again_in_its_own_room() -> None:
     assert log == ["+a"] * 3
 
 
+def test_several_are_loaded_at_once_where_that_is_allowed() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        a, b, c = fakes(log, 5, 5, 5)
+        residency = Residency(10, 1, loads_at_once=3)
+        a.is_broken = True
+        admitted = [asyncio.create_task(residency.admit(model)) for model in (a, b, c)]
+        await asyncio.wait(admitted)
+        assert isinstance(admitted[0].exception(), ProviderError)
+
+    asyncio.run(main())
+    assert log == ["+b", "+c"], "c waited until a had failed and left its room"
+
+
 def test_a_model_that_cannot_be_loaded_takes_no_room() -> None:
     log: list[str] = []
 

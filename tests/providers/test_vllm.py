@@ -182,6 +182,26 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(
     assert dies(engine_pid(base / "runs" / "vllm" / "small.log")), "nor does its engine stay"
 
 
+def test_a_server_that_does_not_start_is_started_once(base: Path) -> None:
+    """However many calls wait for it."""
+    (base / "count.py").write_text(
+        "import sys\nopen('starts', 'a').write('x')\nsys.exit('broken')\n"
+    )
+    provider = build(base, command=[sys.executable, str(base / "count.py")])
+
+    async def main() -> None:
+        async with provider, asyncio.TaskGroup() as group:
+            for i in range(20):
+                group.create_task(refused(ask("small", f"p{i}")))
+
+    async def refused(request: Request) -> None:
+        with pytest.raises(ProviderError, match=r"exit code 1; .* ends with: broken"):
+            await provider.generate(request)
+
+    asyncio.run(main())
+    assert (base / "runs" / "vllm" / "starts").read_text() == "x"
+
+
 def test_a_server_that_is_never_ready_is_given_up(base: Path) -> None:
     provider = build(base, env={"FAKE_STUCK": "1"}, start_seconds=1.0)
     error = failed(provider, ask("small"))

@@ -121,7 +121,8 @@ class HfProvider:
         check_installed()
         await asyncio.to_thread(import_transformers)
         n_turns = max(1, available_cores() // (self._options.threads or 1))
-        self._residency = Residency(self._models.memory_cap, n_turns)
+        # the libraries' imports and allocators do not like two loads at once
+        self._residency = Residency(self._models.memory_cap, n_turns, loads_at_once=1)
         self._hiring = asyncio.Lock()  # a model is looked up, and downloaded, once
         return self
 

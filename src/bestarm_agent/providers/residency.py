@@ -47,14 +47,15 @@ class Residency:
         cap_bytes: memory for weights.
         n_turns: models that may generate at once, >= 1; while a model waits for its turn its queue
             gathers a larger batch.
+        loads_at_once: models that may be loaded at the same time, >= 1.
     """
 
-    def __init__(self, cap_bytes: int, n_turns: int) -> None:
+    def __init__(self, cap_bytes: int, n_turns: int, loads_at_once: int = 1) -> None:
         self._cap_bytes = cap_bytes
         self._loaded: list[Resident] = []  # the longest unused first
-        # Models are loaded one at a time, in the order of asking: two that both found room would
-        # overfill it, and the libraries' own imports do not like company.
-        self._loading = asyncio.Lock()
+        self._coming: list[Resident] = []
+        self._loading = asyncio.Semaphore(loads_at_once)
+        self._making_room = asyncio.Lock()  # else two would both find the same room
         self._someone_idle = asyncio.Event()
         self.turn = asyncio.Semaphore(n_turns)
 
@@ -67,17 +68,26 @@ class Residency:
         if resident in self._loaded:
             self._loaded.remove(resident)
         if not resident.is_loaded:  # also one that was, and ended by itself
-            async with self._loading:
-                await self._make_room(resident.n_bytes)
-                await resident.load()
+            await self._load(resident)
         self._loaded.append(resident)
 
     def notice_idle(self) -> None:
         """Note that a model has become idle."""
         self._someone_idle.set()
 
+    async def _load(self, resident: Resident) -> None:
+        async with self._loading:
+            async with self._making_room:
+                await self._make_room(resident.n_bytes)
+                self._coming.append(resident)
+            try:
+                await resident.load()
+            finally:
+                self._coming.remove(resident)
+                self._someone_idle.set()  # if it failed, it has left room
+
     async def _make_room(self, n_bytes: int) -> None:
-        while n_bytes + sum(other.n_bytes for other in self._loaded) > self._cap_bytes:
+        while n_bytes + self._taken() > self._cap_bytes:
             idle = next((other for other in self._loaded if other.is_idle), None)
             if idle is not None:
                 self._loaded.remove(idle)
@@ -85,6 +95,9 @@ class Residency:
                 continue
             self._someone_idle.clear()
             await self._someone_idle.wait()
+
+    def _taken(self) -> int:
+        return sum(other.n_bytes for other in (*self._loaded, *self._coming))
 
 
 class Average:

@@ -77,7 +77,7 @@ class VllmProvider:
 
     async def __aenter__(self) -> Self:
         """Nothing is started before it is needed."""
-        self._residency = Residency(self.memory_bytes, len(self._serve.served))
+        self._residency = Residency(self.memory_bytes, 1, loads_at_once=len(self._serve.served))
         self._servers = {name: self._server(name) for name in self._serve.served}
         return self
 

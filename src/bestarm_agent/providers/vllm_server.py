@@ -67,6 +67,7 @@ class VllmServer:
         self._is_awake = False
         self._n_users = 0
         self._n_deaths = 0
+        self._broken: str | None = None
         self._admitting = asyncio.Lock()
 
     @property
@@ -100,7 +101,9 @@ class VllmServer:
     async def load(self) -> None:
         """Start or wake it; raises ProviderError, MODEL_NOT_FOUND."""
         if self._n_deaths > _MOST_RESTARTS:
-            raise self._hopeless(f"it died {self._n_deaths} times")
+            self._broken = f"it died {self._n_deaths} times"
+        if self._broken is not None:  # those who waited with the first need not try it again
+            raise self._hopeless(self._broken)
         start = self._clock()
         self.time.begin()
         try:
@@ -108,7 +111,8 @@ class VllmServer:
                 await self._start()
         except ServerError as error:
             await self.close()
-            raise self._hopeless(str(error)) from error
+            self._broken = str(error)
+            raise self._hopeless(self._broken) from error
         except BaseException:
             await self.close()
             raise
