@@ -26,7 +26,8 @@ from typing import Any
 
 from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.exchange import Reply, Request
-from bestarm_agent.providers.hf import HfOptions, HfProvider
+from bestarm_agent.providers.hf import HfProvider
+from bestarm_agent.providers.hf_options import HfOptions
 
 MODELS = Path(__file__).parents[1] / "examples" / "arithmetic" / "models"
 TEMPLATES = ("{a}+{b}=", "{a} + {b} =", "Q: {a}+{b}\nA:", None)

@@ -15,7 +15,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Finish, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.hf import HfProvider, create
-from bestarm_agent.providers.hf_loading import load_engine
+from bestarm_agent.providers.hf_loading import Loading, load_static
 from bestarm_agent.providers.hf_params import read_sampling
 from bestarm_agent.providers.hf_queue import Call
 from bestarm_agent.providers.hf_worker import Generation
@@ -339,9 +339,7 @@ def test_a_cancelled_call_is_dropped_from_the_queue(models: Path) -> None:
 
 
 def test_an_aborted_engine_ends_at_the_next_token(models: Path) -> None:
-    engine = load_engine(
-        models / "counting", context_length=None, dtype="float32", n_threads=1, max_seconds=60
-    )
+    engine = load_static(models / "counting", None, Loading("float32", "cpu", 1), 60)
     engine.abort()
     ended, unfinished = engine.generate(
         [Call(plain("counting", text), read_sampling(GREEDY, "counting")) for text in ("9", "a")]

@@ -6,12 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from bestarm_agent.config.documents import parse_options
 from bestarm_agent.domain.allowance import Allowance
@@ -21,15 +19,20 @@ from bestarm_agent.domain.spend import Spend, nanos
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities, Footprint
 from bestarm_agent.providers.failures import failure
+from bestarm_agent.providers.hf_continuous import ContinuousEngine, ContinuousWorker
 from bestarm_agent.providers.hf_engine import StaticBatchEngine
 from bestarm_agent.providers.hf_folder import ContentDigests, ModelFolder
 from bestarm_agent.providers.hf_loading import (
-    Dtype,
+    Loading,
     check_installed,
+    find_device,
+    free_bytes,
     import_transformers,
-    load_engine,
+    load_continuous,
+    load_static,
 )
 from bestarm_agent.providers.hf_models import ModelShelf
+from bestarm_agent.providers.hf_options import HfOptions
 from bestarm_agent.providers.hf_params import Sampling, read_sampling
 from bestarm_agent.providers.hf_prompts import PromptBounds
 from bestarm_agent.providers.hf_queue import Call
@@ -40,41 +43,6 @@ _PARAMS = frozenset(Sampling.model_fields)
 _MOST_THREADS = 4  # small batches of small models gain nothing from more
 _SECONDS_PER_HOUR = 3600
 _SAMPLER_VERSION = 1  # another number, other replies: old ones must not come from the cache
-
-
-class HfOptions(BaseModel):
-    """Options of the ``hf`` provider.
-
-    Attributes:
-        max_batch: most calls generated together.
-        max_batch_tokens: most tokens of a batch, prompts (counted in characters) padded to the
-            longest and replies included; bounds the memory that generating takes.
-        gather_ms: how long a batch that is not full waits for company while it grows.
-        threads: torch's threads for each model. Default: 1 where several models share the cores,
-            else as many as there are cores, up to 4.
-        memory_gb: memory for the weights of loaded models, 1e9 bytes each; idle models are unloaded
-            to make room. Default: 60 % of what is free at the start.
-        loading_share: share of the time that loading may take, in (0, 1], where the models do not
-            all fit: those in memory are asked until a swap pays (``schedule.turns``). None: models
-            are swapped whenever the selector asks for another.
-        dtype: of the weights in memory, whatever they have on disk.
-        usd_per_gpu_hour: price of an hour of a model's worker, in dollars. Default: free.
-        max_gpu_seconds: most worker seconds of a batch; what is unfinished by then fails with
-            TIMEOUT. With a price, or a cap on worker seconds, every call reserves this much before
-            it is sent, so set it near what calls take.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    max_batch: int = Field(default=256, ge=1)
-    max_batch_tokens: int = Field(default=65_536, ge=1)
-    gather_ms: float = Field(default=5.0, ge=0, le=1000)
-    threads: int | None = Field(default=None, ge=1)
-    memory_gb: float | None = Field(default=None, gt=0)
-    loading_share: float | None = Field(default=0.1, gt=0, le=1)
-    dtype: Dtype = "float32"
-    usd_per_gpu_hour: Decimal = Field(default=Decimal(0), ge=0)
-    max_gpu_seconds: float = Field(default=600.0, gt=0, allow_inf_nan=False)
 
 
 class HfProvider:
@@ -101,10 +69,12 @@ class HfProvider:
     ) -> None:
         self.name = name
         self._options = options
-        self._models = ModelShelf(base_dir, options.dtype, options.memory_gb)
+        self._models = ModelShelf(
+            base_dir, options.dtype, options.memory_gb, lambda: free_bytes(self._device)
+        )
         self._digests = ContentDigests()
         self._bounds = PromptBounds()
-        self._workers: dict[str, ModelWorker] = {}
+        self._workers: dict[str, ModelWorker | ContinuousWorker] = {}
         self._residency: Residency | None = None
         self._hiring = asyncio.Lock()
         self._terms = Terms(
@@ -150,14 +120,15 @@ class HfProvider:
         """
         check_installed()
         self._models.find(model)
+        find_device(self._options.device)
 
     def capabilities(self, model: str) -> Capabilities:
         """What a model can do; raises ConfigError if it cannot be used."""
         folder = self._models.find(model)
         return Capabilities(
-            params=_PARAMS,
+            params=_PARAMS - {"seed"} if self._is_continuous else _PARAMS,
             chat=folder is None or folder.has_chat_template,
-            seed=True,
+            seed=not self._is_continuous,
             priced=True,
             price_source="usd_per_gpu_hour" if self._options.usd_per_gpu_hour else "free",
             in_flight=2 * self._options.max_batch,
@@ -173,13 +144,16 @@ class HfProvider:
             ConfigError: it cannot be used.
         """
         files = self._models.fetch(model).digest_files()
-        return digest(
-            {
-                "files": {name: self._digests.of(path) for name, path in files.items()},
-                "dtype": self._options.dtype,
-                "sampler": _SAMPLER_VERSION,
-            }
-        )
+        content: dict[str, Json] = {
+            "files": {name: self._digests.of(path) for name, path in files.items()},
+            "dtype": self._options.dtype,
+            "sampler": _SAMPLER_VERSION,
+        }
+        if self._device != "cpu":
+            content["device"] = self._device
+        if self._is_continuous:
+            content["batching"] = "continuous"
+        return digest(content)
 
     def bound(self, request: Request) -> Spend:
         """Upper bound of one call.
@@ -248,7 +222,7 @@ class HfProvider:
             )
         return await worker.submit(Call(request, sampling))
 
-    async def _hire(self, model: str) -> ModelWorker:
+    async def _hire(self, model: str) -> ModelWorker | ContinuousWorker:
         """Make the worker of a model that is used for the first time."""
         async with self._hiring:
             try:
@@ -258,25 +232,39 @@ class HfProvider:
             if self._residency is None:
                 raise RuntimeError("use the provider inside `async with provider:`")
             if model not in self._workers:
-                self._workers[model] = ModelWorker(
-                    model,
-                    self._models.n_bytes(folder),
-                    partial(self._load, folder),
-                    self._residency,
-                    self._terms,
-                )
+                self._workers[model] = self._worker(model, folder, self._residency)
         return self._workers[model]
 
+    def _worker(
+        self, model: str, folder: ModelFolder, residency: Residency
+    ) -> ModelWorker | ContinuousWorker:
+        n_bytes = self._models.n_bytes(folder)
+        if self._is_continuous:
+            load = partial(self._load_continuous, folder)
+            return ContinuousWorker(model, n_bytes, load, residency, self._terms)
+        return ModelWorker(model, n_bytes, partial(self._load, folder), residency, self._terms)
+
     def _load(self, folder: ModelFolder) -> StaticBatchEngine:
+        most = self._options.max_gpu_seconds
+        return load_static(folder.path, folder.context_length, self._loading(), most)
+
+    def _load_continuous(self, folder: ModelFolder) -> ContinuousEngine:
+        pages = self._options.page_settings(self._device)
+        return load_continuous(folder.path, folder.context_length, self._loading(), pages)
+
+    def _loading(self) -> Loading:
         shared = len(self._models) > 1
-        return load_engine(
-            folder.path,
-            context_length=folder.context_length,
-            dtype=self._options.dtype,
-            n_threads=self._options.threads
-            or (1 if shared else min(_MOST_THREADS, available_cores())),
-            max_seconds=self._options.max_gpu_seconds,
-        )
+        n_threads = 1 if shared else min(_MOST_THREADS, available_cores())
+        options = self._options
+        return Loading(options.dtype, self._device, options.threads or n_threads)
+
+    @cached_property
+    def _device(self) -> str:
+        return find_device(self._options.device)
+
+    @property
+    def _is_continuous(self) -> bool:
+        return self._options.is_continuous(self._device)
 
     def _price(self, seconds: float) -> int:
         """Nano-dollars that worker seconds cost."""

@@ -37,20 +37,23 @@ class RowSampler:
     Args:
         calls: one per row.
         n_prompt: tokens of the padded prompts.
+        device: where the model is.
     """
 
-    def __init__(self, calls: Sequence[Call], n_prompt: int) -> None:
+    def __init__(self, calls: Sequence[Call], n_prompt: int, device: str = "cpu") -> None:
         import torch
 
         samplings = [call.sampling for call in calls]
         self._n_prompt = n_prompt
-        self._is_greedy = torch.tensor([s.temperature == 0 for s in samplings])
+        self._is_greedy = torch.tensor([s.temperature == 0 for s in samplings], device=device)
         # a greedy row is drawn like the others, and the draw is thrown away
-        self._temperature = torch.tensor([[s.temperature or 1.0] for s in samplings])
-        self._top_p = torch.tensor([[s.top_p] for s in samplings], dtype=torch.float64)
-        self._top_k = torch.tensor([[s.top_k] for s in samplings])
+        self._temperature = torch.tensor([[s.temperature or 1.0] for s in samplings], device=device)
+        self._top_p = torch.tensor(
+            [[s.top_p] for s in samplings], dtype=torch.float64, device=device
+        )
+        self._top_k = torch.tensor([[s.top_k] for s in samplings], device=device)
         self._is_cut = any(s.top_p < 1 or s.top_k > 0 for s in samplings)
-        self._uniforms = torch.from_numpy(_uniforms(calls))
+        self._uniforms = torch.from_numpy(_uniforms(calls)).to(device)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return ``scores``, (B, V), with the token drawn in each row set to infinity."""
@@ -67,7 +70,7 @@ class RowSampler:
         if not self._is_cut:
             return _invert(logits.softmax(-1, dtype=torch.float64), uniform)
         ordered, tokens = logits.sort(-1, descending=True)
-        rank = torch.arange(logits.shape[1])
+        rank = torch.arange(logits.shape[1], device=logits.device)
         ordered = ordered.masked_fill((rank >= self._top_k) & (self._top_k > 0), float("-inf"))
         probabilities = ordered.softmax(-1, dtype=torch.float64)
         before = probabilities.cumsum(-1) - probabilities
@@ -86,6 +89,7 @@ class RowEnds:
         n_prompt: tokens of the padded prompts.
         decode: turns lists of tokens into texts.
         is_over: whether generation has to end now.
+        device: where the model is.
     """
 
     def __init__(
@@ -94,10 +98,11 @@ class RowEnds:
         n_prompt: int,
         decode: Callable[[list[list[int]]], list[str]],
         is_over: Callable[[], bool],
+        device: str = "cpu",
     ) -> None:
         import torch
 
-        self.lengths = torch.full((len(stops),), torch.iinfo(torch.long).max)
+        self.lengths = torch.full((len(stops),), torch.iinfo(torch.long).max, device=device)
         self._n_prompt = n_prompt
         self._decode = decode
         self._is_over = is_over

@@ -30,6 +30,7 @@ class StaticBatchEngine:
         codec: the model's tokenizer.
         max_seconds: a batch that takes longer is cut off, > 0.
         clock: seconds since some fixed moment.
+        device: where the model is.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class StaticBatchEngine:
         codec: TextCodec,
         max_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        device: str = "cpu",
     ) -> None:
+        self._device = device
         self._generate = generate
         self._codec = codec
         self._max_seconds = max_seconds
@@ -99,7 +102,7 @@ class StaticBatchEngine:
         import torch
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
-        ids, masks = (torch.tensor(rows) for rows in self._codec.pad(prompts))
+        ids, masks = (torch.tensor(rows, device=self._device) for rows in self._codec.pad(prompts))
         n_prompt = ids.shape[1]
         deadline = self._clock() + self._max_seconds
         ends = RowEnds(
@@ -107,9 +110,10 @@ class StaticBatchEngine:
             n_prompt,
             self._codec.decode,
             lambda: self._aborted or self._clock() > deadline,
+            self._device,
         )
         is_drawn = any(call.sampling.temperature > 0 for call in calls)
-        samplers = [RowSampler(calls, n_prompt)] if is_drawn else []
+        samplers = [RowSampler(calls, n_prompt, self._device)] if is_drawn else []
         output = self._generate(
             input_ids=ids,
             attention_mask=masks,
@@ -117,7 +121,7 @@ class StaticBatchEngine:
             logits_processor=LogitsProcessorList(samplers),
             stopping_criteria=StoppingCriteriaList([ends]),
         )
-        return output[:, n_prompt:], ends.lengths
+        return output[:, n_prompt:].cpu(), ends.lengths.cpu()
 
     def _config(self, n_tokens: int) -> GenerationConfig:
         from transformers import GenerationConfig

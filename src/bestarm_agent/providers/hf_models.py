@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -23,9 +23,17 @@ class ModelShelf:
         base_dir: folder of the study, where paths start.
         dtype: of weights in memory.
         memory_gb: memory for weights, in 1e9 bytes; None for 60 % of what is free at first use.
+        free: says how many bytes are free where the models go.
     """
 
-    def __init__(self, base_dir: Path, dtype: Dtype, memory_gb: float | None) -> None:
+    def __init__(
+        self,
+        base_dir: Path,
+        dtype: Dtype,
+        memory_gb: float | None,
+        free: Callable[[], int] = available_bytes,
+    ) -> None:
+        self._free = free
         self._base_dir = base_dir
         self._dtype = dtype
         self._memory_gb = memory_gb
@@ -62,7 +70,7 @@ class ModelShelf:
         """Bytes for the weights of all loaded models."""
         if self._memory_gb is not None:
             return int(self._memory_gb * 1e9)
-        return int(_SHARE_OF_FREE_MEMORY * available_bytes())
+        return int(_SHARE_OF_FREE_MEMORY * self._free())
 
     def _checked(self, model: str, *, download: bool) -> ModelFolder | None:
         if model not in self._folders:

@@ -40,6 +40,10 @@ class TextCodec:
         fallback = self.eos[0] if self.eos else 0
         self.pad_token = fallback if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
+    def __len__(self) -> int:
+        """How many tokens there are."""
+        return len(self._tokenizer)
+
     def encode(self, requests: Sequence[Request]) -> list[list[int] | ProviderError]:
         """Tokens of each prompt, at least one, without padding; or why it cannot be generated."""
         texts: list[str] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -98,6 +99,26 @@ class Residency:
 
     def _taken(self) -> int:
         return sum(other.n_bytes for other in (*self._loaded, *self._coming))
+
+
+class Users:
+    """Those who need a resident: while there are any it is not idle, and stays loaded."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._admitting = asyncio.Lock()
+
+    @asynccontextmanager
+    async def join(self, resident: Resident, residency: Residency) -> AsyncIterator[None]:
+        """Hold a resident loaded until the block ends; raises ProviderError if it cannot be."""
+        self.n += 1
+        try:
+            async with self._admitting:  # it is loaded once, however many wait
+                await residency.admit(resident)
+            yield
+        finally:
+            self.n -= 1
+            residency.notice_idle()
 
 
 class Average:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from urllib.parse import urlencode
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.residency import Average, Residency
+from bestarm_agent.providers.residency import Average, Residency, Users
 from bestarm_agent.providers.server_process import ServerError, ServerProcess
 from bestarm_agent.providers.server_time import SharedTime
 
@@ -65,10 +64,9 @@ class VllmServer:
         self._sleep_seconds = sleep_seconds
         self._provider: Provider | None = None
         self._is_awake = False
-        self._n_users = 0
+        self._users = Users()
         self._n_deaths = 0
         self._broken: str | None = None
-        self._admitting = asyncio.Lock()
 
     @property
     def is_loaded(self) -> bool:
@@ -78,7 +76,7 @@ class VllmServer:
     @property
     def is_idle(self) -> bool:
         """Whether nobody waits for it."""
-        return self._n_users == 0
+        return self._users.n == 0
 
     @asynccontextmanager
     async def used(self, residency: Residency) -> AsyncIterator[Provider]:
@@ -87,16 +85,10 @@ class VllmServer:
         Raises:
             ProviderError: it cannot be started (MODEL_NOT_FOUND), or died during the call (SERVER).
         """
-        self._n_users += 1
-        try:
-            async with self._admitting:
-                await residency.admit(self)
+        async with self._users.join(self, residency):
             if self._provider is None:
                 raise RuntimeError(f"the server of {self.name} has no client")
             yield self._provider
-        finally:
-            self._n_users -= 1
-            residency.notice_idle()
 
     async def load(self) -> None:
         """Start or wake it; raises ProviderError, MODEL_NOT_FOUND."""
