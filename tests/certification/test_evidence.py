@@ -149,6 +149,12 @@ def test_wrong_arguments_are_refused() -> None:
         RiskTest(Goal(0.1, 0.1), Method(betting="plugin"))
     with pytest.raises(ValueError, match="delta must be in"):
         Goal(0.1, 1.0)
+    test = RiskTest(Goal(0.1, 0.1))
+    with pytest.raises(ValueError, match=r"a loss must be in \[0, 1\], got 50"):
+        test.push(50.0, [0.0], [0.0])
+    with pytest.raises(ValueError, match="guesses must be in"):
+        test.extend([0.0], [[np.nan]], [[0.0]])
+    assert test.n == 0
     with pytest.raises(ValueError, match="finite"):
         RiskTest(Goal(0.1, 0.1), reliance=np.array([np.nan]))
 

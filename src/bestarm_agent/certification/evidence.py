@@ -163,6 +163,7 @@ class RiskTest(Evidence):
         method: how.
         n_autoevaluators: A >= 0.
         reliance: (S, A) factors instead of the method's own.
+        bets: a betting rule for S factors instead of the method's own, fresh.
 
     Raises:
         ValueError: the method or the factors are wrong.
@@ -181,11 +182,12 @@ class RiskTest(Evidence):
         method: Method | None = None,
         n_autoevaluators: int = 1,
         reliance: FloatArray | None = None,
+        bets: Bets | None = None,
     ) -> None:
         method = method or Method()
         self.reliance = method.reliance(n_autoevaluators) if reliance is None else reliance
         check_reliance(self.reliance)
-        super().__init__(goal, method.bets(len(self.reliance), goal.delta))
+        super().__init__(goal, bets or method.bets(len(self.reliance), goal.delta))
         self._spans = 1.0 + np.abs(self.reliance).sum(axis=1) - goal.risk  # M_s - alpha
 
     def push(self, loss: float, guesses: ArrayLike = (), others: ArrayLike = ()) -> None:
@@ -193,9 +195,15 @@ class RiskTest(Evidence):
 
         Args:
             loss: its true loss, in [0, 1]. It may overstate the truth, at a loss of power.
-            guesses: (A,) what the autoevaluators take its loss for, in [0, 1].
-            others: (A,) mean guesses over r other examples, in [0, 1].
+            guesses: (A,) what the autoevaluators take its loss for, in [0, 1]. Not checked, since
+                this is called for every label: the guarantee needs the range.
+            others: (A,) mean guesses over r other examples, in [0, 1]; likewise.
+
+        Raises:
+            ValueError: the loss lies outside [0, 1].
         """
+        if not 0.0 <= loss <= 1.0:
+            raise ValueError(f"a loss must be in [0, 1], got {loss}")
         apart = np.subtract(others, guesses)
         self.settle(loss + self.reliance @ apart, self.goal.risk, self._spans)
 
@@ -209,7 +217,14 @@ class RiskTest(Evidence):
 
         Returns:
             (n,) ``log_wealth`` after each.
+
+        Raises:
+            ValueError: a number lies outside [0, 1].
         """
+        for name, values in (("losses", losses), ("guesses", guesses), ("others", others)):
+            array = np.asarray(values)
+            if not ((array >= 0) & (array <= 1)).all():  # NaN fails this too
+                raise ValueError(f"{name} must be in [0, 1]")
         observations = effective_observations(self.reliance, losses, guesses, others)
         path = self._bets.extend(observations, self.goal.risk, self._spans)
         self.n += len(path)
