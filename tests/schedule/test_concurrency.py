@@ -21,16 +21,23 @@ def a_round(concurrency: Concurrency, in_flight: int | None = None) -> None:
         left -= now
 
 
-def after_a_refusal(capacity: int) -> Concurrency:
-    """A gate of this capacity, past its slow start and its cool-down."""
+def after_a_refusal(*, pause: float = 0.0, restarted: bool = True) -> Concurrency:
+    """A gate that a refusal beside 100 calls let in has cut to 90; 15 s of cool-down lie ahead."""
     concurrency = Concurrency(1000, LoopClock())
-    concurrency.gate.resize(capacity * 5 // 4)
-    for _ in range(capacity * 5 // 4):
-        concurrency.sent()
-    concurrency.refused(0.0)
-    for _ in range(capacity * 5 // 4 - 1):
-        concurrency.gave_up()
+    concurrency.aim(100)
+    send(concurrency, 101)
+    concurrency.refused(pause)
+    for _ in range(100):
+        concurrency.answered(first=False)
+    while restarted and concurrency.capacity < concurrency.target:
+        send(concurrency, 1)
+        concurrency.answered(first=False)
     return concurrency
+
+
+def send(concurrency: Concurrency, calls: int) -> None:
+    for _ in range(calls):
+        concurrency.sent()
 
 
 def test_it_doubles_until_the_first_refusal() -> None:
@@ -62,71 +69,96 @@ def test_it_grows_only_when_it_is_used() -> None:
     assert run_virtual(scene()) == (20, 40)
 
 
-def test_after_a_refusal_it_grows_by_a_twentieth() -> None:
+def test_who_leaves_in_a_pause_is_not_replaced_and_then_each_answer_adds_one() -> None:
     async def scene() -> list[int]:
-        concurrency, capacities = after_a_refusal(80), list[int]()
+        concurrency = after_a_refusal(pause=5.0, restarted=False)
+        capacities = [concurrency.target, concurrency.capacity]
+        await asyncio.sleep(5.0)
+        for _ in range(3):
+            a_round(concurrency)
+            capacities.append(concurrency.capacity)
+        return capacities
+
+    assert run_virtual(scene()) == [90, 11, 22, 44, 88]
+
+
+def test_without_a_pause_those_in_flight_make_room_one_by_one() -> None:
+    async def scene() -> list[int]:
+        concurrency, capacities = Concurrency(1000, LoopClock()), list[int]()
+        concurrency.aim(100)
+        send(concurrency, 101)
+        concurrency.refused(0.0)
+        for _ in range(100):
+            concurrency.answered(first=True)
+        capacities.append(concurrency.capacity)
+        return capacities
+
+    assert run_virtual(scene()) == [90], "no restart from below: the answers keep the time"
+
+
+def test_then_it_grows_by_a_twentieth() -> None:
+    async def scene() -> list[int]:
+        concurrency, capacities = after_a_refusal(), list[int]()
         await asyncio.sleep(15.0)
         for _ in range(3):
             capacities.append(concurrency.capacity)
             a_round(concurrency)
         return capacities
 
-    assert run_virtual(scene()) == [80, 84, 88]
+    assert run_virtual(scene()) == [90, 94, 99]
 
 
-def test_a_refusal_cuts_once_in_a_cool_down() -> None:
+def test_a_refusal_cuts_once_in_a_cool_down_but_never_leaves_more_than_were_let_in() -> None:
     async def scene() -> list[int]:
-        concurrency, capacities = after_a_refusal(100), list[int]()
+        concurrency, targets = after_a_refusal(), list[int]()
         for seconds in (1.0, 13.9, 0.2):
             await asyncio.sleep(seconds)
-            for _ in range(concurrency.capacity):
-                concurrency.sent()
+            send(concurrency, 81)
             concurrency.refused(0.0)
-            for _ in range(concurrency.capacity):
+            targets.append(concurrency.target)
+            for _ in range(80):
                 concurrency.gave_up()
-            capacities.append(concurrency.capacity)
-        return capacities
+        return targets
 
-    # The refusals at 1 s and at 14.9 s prolong the cool-down: at 15.1 s it is not over.
-    assert run_virtual(scene()) == [100, 100, 100]
+    assert run_virtual(scene()) == [80, 80, 72]
 
 
-def test_a_cut_starts_from_what_was_in_flight() -> None:
-    async def scene() -> int:
+def test_all_refusals_of_a_burst_tell_how_many_were_let_in() -> None:
+    async def scene() -> tuple[int, int]:
         concurrency = Concurrency(1000, LoopClock())
-        concurrency.gate.resize(160)
-        for _ in range(81):
-            concurrency.sent()
+        concurrency.aim(160)
+        send(concurrency, 160)
         concurrency.refused(0.0)
-        return concurrency.capacity
+        for _ in range(79):
+            concurrency.refused(0.0, news=False)
+        return concurrency.target, concurrency.capacity
 
-    assert run_virtual(scene()) == 64
+    assert run_virtual(scene()) == (72, 72)  # 90 % of 80
 
 
 def test_a_probe_that_is_refused_cuts_nothing() -> None:
     async def scene() -> int:
-        concurrency = after_a_refusal(100)
+        concurrency = after_a_refusal()
         await asyncio.sleep(20.0)
         concurrency.sent()
         concurrency.refused(0.0, probe=True)
-        return concurrency.capacity
+        return concurrency.target
 
-    assert run_virtual(scene()) == 100
+    assert run_virtual(scene()) == 90
 
 
 def test_the_cool_down_lasts_as_long_as_the_pause_that_was_asked_for() -> None:
     async def scene() -> tuple[int, int]:
-        concurrency = after_a_refusal(80)
-        concurrency.sent()
-        concurrency.refused(40.0)
+        concurrency = after_a_refusal(pause=40.0, restarted=False)
         await asyncio.sleep(39.0)
         a_round(concurrency)
-        before = concurrency.capacity
+        before = concurrency.target
         await asyncio.sleep(1.0)
-        a_round(concurrency)
-        return before, concurrency.capacity
+        for _ in range(5):  # four to come back to 90
+            a_round(concurrency)
+        return before, concurrency.target
 
-    assert run_virtual(scene()) == (80, 84)
+    assert run_virtual(scene()) == (90, 94)
 
 
 def test_other_failures_pause_growth_and_cut_nothing() -> None:

@@ -190,18 +190,14 @@ class Caller:
 
     async def _permit(self, sending: _Sending) -> Permit:
         """The leave for the next attempt; the call's place is given up while it waits in line."""
-        request, slot, lane = sending.request, sending.slot, sending.lane
+        lane = sending.lane
         permit, sending.attempts.permit = sending.attempts.permit, None
         if permit is None:
-            bound = self.provider.bound(request)
-            permit = lane.take(request, bound)
-            if permit is None:
-                slot.leave()
-                permit = await lane.acquire(request, bound)
+            bound = self.provider.bound(sending.request)
+            permit = await lane.acquire(sending.request, bound, sending.slot)
         try:
-            await slot.reenter()
             lane.check()
-        except BaseException:
+        except ProviderError:
             lane.limiter.refund(permit)
             raise
         return permit

@@ -100,6 +100,11 @@ class Slot:
             self._gates[0].leave()
             self._gates = self._gates[1:]
 
+    @property
+    def inside(self) -> bool:
+        """Whether every gate is passed."""
+        return self._inside == len(self._gates)
+
     def leave(self) -> None:
         """Go out of every gate; does nothing if already out."""
         while self._inside:

@@ -16,7 +16,7 @@ from bestarm_agent.providers.failures import may_be_billed
 from bestarm_agent.schedule.clock import Clock, sleep_unless
 from bestarm_agent.schedule.concurrency import Concurrency
 from bestarm_agent.schedule.expectation import Expectation
-from bestarm_agent.schedule.gate import Gate
+from bestarm_agent.schedule.gate import Gate, Slot
 from bestarm_agent.schedule.limiter import Limiter, Permit
 from bestarm_agent.schedule.waits import Wait
 
@@ -90,13 +90,13 @@ class Lane:
         """A permit for one attempt that costs at most ``bound``, if there is one at once."""
         return self.limiter.take(self._expected.need(request, bound.tokens))
 
-    async def acquire(self, request: Request, bound: Spend) -> Permit:
-        """Wait in line for a permit.
+    async def acquire(self, request: Request, bound: Spend, slot: Slot) -> Permit:
+        """Wait in line for a permit, outside the gates of ``slot``.
 
         Raises:
             ProviderError: the lane was closed for good.
         """
-        return await self.limiter.acquire(self._expected.need(request, bound.tokens))
+        return await self.limiter.acquire(self._expected.need(request, bound.tokens), slot)
 
     def send(self, permit: Permit) -> None:
         """An attempt leaves now."""
@@ -117,10 +117,10 @@ class Lane:
         self, permit: Permit, request: Request, error: ProviderError, at_most: float
     ) -> None:
         """An attempt was refused (429): everybody pauses, for ``at_most`` seconds."""
-        self.limiter.refuse(permit, error.retry_after, at_most=at_most)
+        news = self.limiter.refuse(permit, error.retry_after, at_most=at_most)
         self._listen(permit, request)
         if self.concurrency is not None:
-            self.concurrency.refused(self.limiter.paused, probe=permit.probe)
+            self.concurrency.refused(self.limiter.paused, news=news, probe=permit.probe)
 
     def failed(self, permit: Permit, request: Request, error: ProviderError) -> None:
         """An attempt failed otherwise.

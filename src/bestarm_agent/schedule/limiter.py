@@ -2,7 +2,8 @@
 
 Every attempt takes a permit before it is sent: what it is expected to use is set aside in each
 quota, and replaced by what it did use when it ends. A refusal (429) stops everybody, not just the
-call that met it, and when the pause is over one call goes first to see whether the door is open.
+call that met it, and when the pause is over one call goes first to see whether the door is open,
+unless an answer to an earlier one has shown it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from bestarm_agent.domain.allowance import Allowance, RateLimits, Resource
 from bestarm_agent.errors import ProviderError
 from bestarm_agent.schedule.clock import Clock, sleep_unless
+from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.quota import Hold, Quota
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 16.0  # where a refusal does not say how long
@@ -29,14 +31,14 @@ class Permit:
 
     Attributes:
         holds: what is set aside for it.
-        era: number of refusals before it was given.
+        era: number of refusals before it was sent.
         probe: whether it was the first after a pause, to see whether the door is open.
         sent: whether the attempt was sent.
         closed: whether it was settled or refunded.
     """
 
     holds: dict[Resource, Hold]
-    era: int
+    era: int = 0
     probe: bool = False
     sent: bool = False
     closed: bool = False
@@ -115,22 +117,32 @@ class Limiter:
             return None
         return self._grant(need)
 
-    async def acquire(self, need: Mapping[Resource, float]) -> Permit:
+    async def acquire(self, need: Mapping[Resource, float], slot: Slot | None = None) -> Permit:
         """Wait in line for a permit.
+
+        Args:
+            need: what the call is expected to use.
+            slot: its place in the gates, given up while it waits and taken again before the permit
+                is given, so that no permit is held by a call that cannot leave.
 
         Raises:
             ProviderError: the one that the limiter was halted with.
         """
+        slot = slot or Slot()
         ticket = _Ticket(need)
         self._queue.append(ticket)
         try:
             while self._halt is None:
                 first = self._queue[0] is ticket
                 seconds = self._wait(need) if first else math.inf
-                if seconds <= 0:
+                if seconds > 0:
+                    slot.leave()
+                    ticket.poked.clear()
+                    await sleep_unless(self._clock, max(seconds, _SHORTEST_WAIT), ticket.poked)
+                elif slot.inside:
                     return self._grant(need)
-                ticket.poked.clear()
-                await sleep_unless(self._clock, max(seconds, _SHORTEST_WAIT), ticket.poked)
+                else:
+                    await slot.reenter()
             raise self._halt
         finally:
             self._queue.remove(ticket)
@@ -139,6 +151,7 @@ class Limiter:
     def send(self, permit: Permit) -> None:
         """The attempt leaves now."""
         permit.sent = True
+        permit.era = self._era
         now = self._clock.now()
         for hold in permit.holds.values():
             hold.send(now)
@@ -155,8 +168,9 @@ class Limiter:
             for name, hold in permit.holds.items():
                 hold.settle(used[name], now)
         if permit.era == self._era:
-            self._doubtful = False
             self._pauses = 0
+        if permit.era == self._era or now >= self._paused_until:
+            self._doubtful = False
         self._poke()
 
     def refund(self, permit: Permit) -> None:
@@ -168,16 +182,20 @@ class Limiter:
             hold.refund(now)
         self._poke()
 
-    def refuse(self, permit: Permit, retry_after: float | None, *, at_most: float) -> None:
+    def refuse(self, permit: Permit, retry_after: float | None, *, at_most: float) -> bool:
         """The attempt was refused (429): a request counts, tokens do not; everybody pauses.
 
-        Without ``retry_after`` the pauses double from refusal to refusal. Refusals of calls that
-        were sent before the pause began are the same news again.
+        Without ``retry_after`` for a second; refused again, for two seconds, four, and so on, or
+        longer if the provider asks for it. Refusals of calls that were sent before the pause began
+        are the same news again.
 
         Args:
             permit: its permit.
             retry_after: seconds that the provider asks for, or None.
             at_most: longest pause in seconds.
+
+        Returns:
+            Whether it was news.
         """
         now = self._close(permit)
         for name, hold in permit.holds.items():
@@ -189,10 +207,10 @@ class Limiter:
             self._doubtful = True
             self._pauses += 1
         if news or retry_after is not None:
-            own = min(_FIRST_PAUSE * 2 ** (self._pauses - 1), _LONGEST_PAUSE)
-            seconds = min(own if retry_after is None else retry_after, at_most)
+            seconds = min(max(self._own_pause(retry_after), retry_after or 0.0), at_most)
             self._paused_until = max(self._paused_until, now + seconds)
         self._poke()
+        return news
 
     def observe(self, permit: Permit, allowances: Sequence[Allowance]) -> None:
         """Take in what the answer to an attempt said is left; nonsense is ignored."""
@@ -213,6 +231,10 @@ class Limiter:
         for ticket in self._queue:
             ticket.poked.set()
 
+    def _own_pause(self, retry_after: float | None) -> float:
+        in_a_row = self._pauses if retry_after is None else self._pauses - 1
+        return min(_FIRST_PAUSE * 2.0 ** (in_a_row - 1), _LONGEST_PAUSE) if in_a_row else 0.0
+
     def _learn(self, resource: Resource, limit: float, now: float) -> None:
         quota = self.quotas.get(resource)
         if quota is None:
@@ -230,7 +252,7 @@ class Limiter:
 
     def _grant(self, need: Mapping[Resource, float]) -> Permit:
         holds = {name: quota.reserve(need[name]) for name, quota in self.quotas.items()}
-        permit = Permit(holds, self._era)
+        permit = Permit(holds)
         if self._doubtful and self._probe is not None:
             self._doubtful = False  # it was not refused for so long: it was let in
         elif self._doubtful:
