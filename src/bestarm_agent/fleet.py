@@ -78,23 +78,25 @@ class Fleet:
         return provider.capabilities(model.name)
 
     def in_flight(self, provider: Provider, model: str) -> int:
-        """Calls that may be under way at a provider at once; where unknown, as many as at all."""
+        """Calls that may be under way at a provider at once; to be found out: as many as at all."""
         given = self._given_in_flight(provider.name)
         if given is not None:
             return given
         capabilities = provider.capabilities(model)
-        return capabilities.in_flight if capabilities.queued else self._config.limits.in_flight
+        return (
+            self._config.limits.in_flight if capabilities.rate_limited else capabilities.in_flight
+        )
 
     def rules(self, provider: Provider, model: str) -> LaneRules:
         """How calls to a model are held back."""
         limits = self._config.limits
         of_model = limits.models.get(f"{provider.name}/{model}")
-        entry = self._entry(provider.name)
-        queued = provider.capabilities(model).queued
-        given = self._given_in_flight(provider.name) is not None
+        of_provider = limits.providers.get(provider.name)
+        fixed = self._given_in_flight(provider.name) is not None
+        adaptive = provider.capabilities(model).rate_limited and not fixed
         return LaneRules(
-            rate_limits([of_model, limits.providers.get(provider.name)], entry.limits),
-            adaptive=None if queued or given else limits.in_flight,
+            rate_limits([of_model, of_provider], self._entry(provider.name).limits),
+            adaptive=limits.in_flight if adaptive else None,
         )
 
     def shared(self, provider: Provider) -> bool:

@@ -246,6 +246,7 @@ class ApiProvider:
                 priced=price is not None,
                 price_source=None if price is None else price.source,
                 in_flight=_IN_FLIGHT,
+                rate_limited=True,
                 response_schema=facts.response_schema is not False,
                 logprobs=self._vendor.logprobs if facts.logprobs is None else facts.logprobs,
             )

@@ -26,6 +26,8 @@ class Capabilities:
         price_source: where the price comes from, for people ("study", "genai-prices 0.2.3 ..."),
             or None.
         in_flight: calls that the provider can usefully hold at once.
+        rate_limited: whether the provider turns calls away (429) beyond limits of its own; then how
+            many it takes at once is found out, and ``in_flight`` is of no account.
         queued: whether calls may wait in a local queue, so that no time-out applies to them.
         by_example: whether the reply depends on the example's id besides the request's content, as
             with records played back; then the id belongs into the key of the reply cache.
@@ -45,6 +47,7 @@ class Capabilities:
     priced: bool = True
     price_source: str | None = None
     in_flight: int = 64
+    rate_limited: bool = False
     queued: bool = False
     by_example: bool = False
     response_schema: bool = False

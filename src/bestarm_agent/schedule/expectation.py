@@ -100,8 +100,8 @@ class Expectation:
         asked = next((request.params[p] for p in _MOST_TOKENS if p in request.params), None)
         if isinstance(asked, int | float):
             at_most = float(asked) if at_most is None else min(float(asked), at_most)
-            if self.reserve_maximum:
-                return at_most
+        if self.reserve_maximum and at_most is not None:
+            return at_most
         seen = self._output_of.get(request.candidate, self._output)
         expected = seen.value if seen.n else _FIRST_OUTPUT
         return expected if at_most is None else min(expected, at_most)
