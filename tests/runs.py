@@ -10,7 +10,7 @@ from typing import Self
 
 from bestarm_agent.domain.allowance import Allowance
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Started
+from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Event, Started
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.outcome import Score, Vote
@@ -26,6 +26,7 @@ from bestarm_agent.roster import Entry, Line, Roster
 from bestarm_agent.runner import End, Rules, Runner
 from bestarm_agent.schedule.caller import Caller, RetryPolicy
 from bestarm_agent.schedule.gate import Gate
+from bestarm_agent.schedule.lane import LaneRules
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.schedule.waits import WaitBoard
 from bestarm_agent.selectors.registry import make_selector
@@ -161,8 +162,10 @@ class Scene:
         store: MemoryStore | None = None,
         judge: Actor | None = None,
         use_cache: bool = True,
+        lanes: Mapping[str, LaneRules] | None = None,
     ) -> None:
         self.models = models
+        self.lanes = lanes or {}
         self.examples = [Example(f"e{j}", {"question": f"q{j}"}) for j in range(n_examples)]
         self.budget = budget or Budget()
         self.rules = rules or Rules(max_failed_share=1.0)
@@ -181,9 +184,20 @@ class Scene:
         actors = [*self.models.values(), *([self.judge] if self.judge else [])]
         lines: dict[str, Line] = {}
         for actor in actors:
-            caller = Caller(actor, ledger, self.policy, LoopClock(), self.board)
-            lines.setdefault(actor.name, Line(actor, caller, Gate(self.provider_in_flight)))
+            if actor.name not in lines:
+                caller = self.caller(actor, ledger)
+                lines[actor.name] = Line(actor, caller, Gate(self.provider_in_flight))
         return lines
+
+    def caller(self, actor: Actor, ledger: Ledger) -> Caller:
+        return Caller(
+            actor,
+            ledger,
+            self.policy,
+            LoopClock(),
+            self.board,
+            rules=lambda model: self.lanes.get(model, LaneRules()),
+        )
 
     def panel(self, lines: Mapping[str, Line]) -> Panel:
         if self.judge is None:
@@ -229,6 +243,10 @@ class Scene:
             rules=self.rules,
         )
         return self.runner
+
+    async def events(self) -> Sequence[Event]:
+        """What the log holds."""
+        return await self.store.events_of("scene")
 
     def run(self) -> End:
         """Run to the end in virtual time."""
