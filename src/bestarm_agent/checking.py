@@ -10,6 +10,7 @@ import numpy as np
 from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.judges.pairwise import place_of
 from bestarm_agent.standing import Row, Standing
 from bestarm_agent.stats.agreement import (
     Agreement,
@@ -21,8 +22,6 @@ from bestarm_agent.stats.agreement import (
     share,
     shifted,
 )
-
-_FIRST, _SECOND = "(its answer first)", "(its answer second)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +189,8 @@ def _orders(pairs: Iterable[Compared]) -> list[tuple[float, float]]:
     """The candidate's mean worth in the first and in the second place, where it stood in both."""
     found = []
     for pair in pairs:
-        first = [vote.value for vote in pair.votes if vote.by.endswith(_FIRST)]
-        second = [vote.value for vote in pair.votes if vote.by.endswith(_SECOND)]
+        first = [vote.value for vote in pair.votes if place_of(vote) == "first"]
+        second = [vote.value for vote in pair.votes if place_of(vote) == "second"]
         if first and second:
             found.append((float(np.mean(first)), float(np.mean(second))))
     return found

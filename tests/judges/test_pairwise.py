@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Position, Reply, Request, Token
 from bestarm_agent.errors import Blame, ConfigError
-from bestarm_agent.judges.pairwise import token_preference
+from bestarm_agent.judges.pairwise import place_of, token_preference
 from bestarm_agent.judges.reading import UnreadableError
 from bestarm_agent.judges.registry import check_examples
 from tests.judges.asked import EXAMPLE, Script, failure, make, score
@@ -53,6 +53,7 @@ def test_a_constant_preference_for_a_place_cancels(place: str) -> None:
     found = score(make("pairwise"), Script([winner(place)] * 2))
     assert found.value == 0.5
     assert sorted(vote.value for vote in found.votes) == [0.0, 1.0]
+    assert [place_of(vote) for vote in found.votes] == ["second", "first"]
     one_order = make("pairwise", both_orders=False)
     assert score(one_order, Script([winner(place)])).value == float(place == "second")
     assert len(one_order.longest_calls(EXAMPLE)) == 1

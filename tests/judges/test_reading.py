@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,8 @@ from hypothesis import strategies as st
 from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.judges.reading import UnreadableError, read_verdict
 from bestarm_agent.judges.scales import LabelScale, NumberScale
-from tests.judges.malformed import LOST, READABLE, Case, cases, strict
+from bestarm_agent.stats.keyed import KeyedRandom
+from tests.judges.malformed import EXPLANATIONS, LOST, READABLE, Case, cases, strict
 
 SCALE = NumberScale(1, 10)
 # The answer being judged; some of the explanations quote it.
@@ -90,3 +93,33 @@ def test_labels_are_mapped_by_their_worth() -> None:
     assert [scale.value(v) for v in ("BAD", " fair", "very-good", "Very_Good")] == [0, 0.25, 1, 1]
     with pytest.raises(UnreadableError, match="'good' is not one of"):
         scale.value("good")
+
+
+def damaged(text: str, rng: np.random.Generator, *, first: int, last: int) -> str:
+    """Delete, insert or replace a character somewhere from ``first`` to before ``last``."""
+    at = int(rng.integers(first, max(first, last) + 1))
+    new = "" if (kind := rng.integers(3)) == 0 else str(rng.choice(list("{}[]\",:'\\ \n0189ab`*")))
+    return text[:at] + new + text[at + (kind != 1) :]
+
+
+def test_damage_around_a_verdict_never_makes_another_one() -> None:
+    """5,000 replies with one to three random changes anywhere but at the value itself."""
+    rng = KeyedRandom(0, "damage").at(0)
+    read = Counter[str]()
+    for _ in range(5000):
+        verdict = int(rng.integers(1, 11))
+        why = json.dumps(EXPLANATIONS[rng.integers(len(EXPLANATIONS))])
+        before, after = f'{{"explanation": {why}, "verdict": ', "}"
+        if rng.random() < 0.5:
+            before, after = '{"verdict": ', f', "explanation": {why}}}'
+        if rng.random() < 0.3:
+            before, after = f"So:\n```json\n{before}", f"{after}\n```"
+        for _ in range(rng.integers(1, 4)):
+            if rng.random() < 0.5:
+                before = damaged(before, rng, first=0, last=len(before) - 2)
+            else:
+                after = damaged(after, rng, first=1, last=len(after))
+        found = verdict_of(Reply(f"{before}{verdict}{after}"))
+        assert found is None or found == pytest.approx(verdict), (before, verdict, after)
+        read["lost" if found is None else "right"] += 1
+    assert read["right"] > 2000, "most of the rest is repaired"

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Finish, Reply
+from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.asking import AskingJudge, Opinion, Question, schema_of
 from bestarm_agent.judges.asking_options import AskingOptions
@@ -28,6 +29,7 @@ from bestarm_agent.judges.quoting import as_shown
 from bestarm_agent.judges.reading import UnreadableError, read_verdict
 
 _TOP_LOGPROBS = 20
+_STOOD = {"first": "its answer first", "second": "its answer second"}
 _WORTH = {"first": 1.0, "second": 0.0, "tie": 0.5}
 
 
@@ -133,7 +135,12 @@ class PairwiseJudge(AskingJudge[PairwiseOptions]):
                 raise UnreadableError(f"{said[:60]!r} is not one of the verdicts asked for")
             value, why = _WORTH[said], str(verdict.get("explanation", ""))
         own = value if place == "first" else 1.0 - value
-        return Opinion(own, (self._vote(own, said, why, about=f"its answer {place}"),))
+        return Opinion(own, (self._vote(own, said, why, about=_STOOD[place]),))
+
+
+def place_of(vote: Vote) -> str | None:
+    """Where the candidate's answer stood in a comparison: "first", "second"; None in others."""
+    return next((place for place, words in _STOOD.items() if vote.by.endswith(f"({words})")), None)
 
 
 def token_preference(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str]:
