@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, inf, log10
+from math import ceil, floor, inf, log10
 
 from bestarm_agent.standing import Finding, Row
 
 _WIDTH, _HEIGHT = 640.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48.0, 12.0, 10.0, 34.0
+_STEPS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # between the ticks of the score axis
 _MOST_SPREAD = 6.0  # decades of price shown; cheaper ones stand at the edge
 
 
@@ -26,6 +27,8 @@ class Point:
         high: place of the upper end.
         chosen: whether it is one of those asked for.
         state: its state, for the colour.
+        anchor: how its name is laid beside it ("start" or "end").
+        shift: how far its name stands to the right.
     """
 
     label: str
@@ -36,6 +39,8 @@ class Point:
     high: str
     chosen: bool
     state: str
+    anchor: str
+    shift: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +124,15 @@ class _Scale:
         return tuple(Tick(self.x(value), f"${value:g}") for value in inside)
 
     def mean_ticks(self) -> tuple[Tick, ...]:
-        values = [self._bottom + i * (self._top - self._bottom) / 4 for i in range(5)]
-        return tuple(Tick(self.y(value), f"{value:.2f}") for value in values)
+        span = self._top - self._bottom
+        step = next(step for step in _STEPS if span / step <= 6)
+        first, last = ceil(self._bottom / step), floor(self._top / step)
+        return tuple(Tick(self.y(i * step), f"{i * step:.4g}") for i in range(first, last + 1))
 
 
 def _point(row: Row, scale: _Scale, *, chosen: bool) -> Point:
     price, mean = _price(row) or 0.0, row.mean or 0.0
+    is_right = float(scale.x(price)) > _WIDTH / 2
     return Point(
         label=row.candidate.label,
         price=price,
@@ -134,6 +142,8 @@ def _point(row: Row, scale: _Scale, *, chosen: bool) -> Point:
         high=scale.y(row.upper),
         chosen=chosen,
         state=row.status.name.lower(),
+        anchor="end" if is_right else "start",
+        shift=-8 if is_right else 8,
     )
 
 
