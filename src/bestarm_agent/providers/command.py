@@ -129,6 +129,7 @@ class CommandProvider:
         return Capabilities(
             params=frozenset(self._options.params),
             priced=self._options.usd_per_call is not None,
+            price_source=None if self._options.usd_per_call is None else "usd_per_call",
             in_flight=self._options.in_flight,
             by_inputs=True,
             counted=self._options.is_counted,

@@ -107,6 +107,7 @@ class VllmProvider:
         return replace(
             self._protocol.capabilities(model),
             priced=True,
+            price_source="usd_per_gpu_hour" if self._serve.usd_per_gpu_hour else "free",
             in_flight=self._serve.in_flight,
             queued=True,
         )

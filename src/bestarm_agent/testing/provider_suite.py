@@ -140,8 +140,9 @@ class ProviderSuite:
             assert bound.calls >= 1
             assert bound.pulls == 0
             assert spent.capped(bound) == spent, f"{request}: {spent} is above {bound}"
-            priced = provider.capabilities(request.model).priced
-            assert (reply.usd_nanos is not None) >= priced
+            able = provider.capabilities(request.model)
+            assert (reply.usd_nanos is not None) >= able.priced
+            assert (able.price_source is not None) == able.priced, "a price has a source"
 
     def test_replies_are_sound(self, case: ProviderCase) -> None:
         """Counts and times are not negative, and a score is in [0, 1]."""
