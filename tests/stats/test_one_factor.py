@@ -160,6 +160,16 @@ def test_rows_that_are_not_modelled_jointly_are_estimated_too() -> None:
     np.testing.assert_allclose(outlook.sd, reference.sd, rtol=0.25)
 
 
+def test_a_complete_leader_stays_among_those_modelled_jointly() -> None:
+    scores = np.random.default_rng(13).random((12, 10))
+    scores[3] = 1.0
+    model = OneFactor(rows_of(scores, [10] * 12), 10, most_active=4)
+    for _ in range(3):
+        outlook = model.fit()
+    assert 3 in outlook.active
+    np.testing.assert_allclose(outlook.mean, scores.mean(axis=1))
+
+
 def test_rows_may_join() -> None:
     scores = np.random.default_rng(12).random((5, 30))
     rows = rows_of(scores[:3], [10, 10, 10])

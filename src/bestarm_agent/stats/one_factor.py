@@ -156,7 +156,8 @@ class OneFactor:
             mean = mean / (self.rows.length + 2.0) if look is None else mean
             sd = np.ones(n) if look is None else look.sd
             leader = int(np.argmax(mean))
-            behind = (mean[leader] - mean) / np.sqrt(sd**2 + sd[leader] ** 2)
+            spread = np.sqrt(np.maximum(sd**2 + sd[leader] ** 2, _LEAST_VARIANCE))
+            behind = (mean[leader] - mean) / spread
             active[np.argsort(behind, kind="stable")[self._most_active :]] = False
         self._active = np.flatnonzero(active)
         self._others = np.flatnonzero(~active)
