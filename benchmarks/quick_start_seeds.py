@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--share", type=float, default=0.1)
-    parser.add_argument("--selector", default="ucb-e")
+    parser.add_argument("--selector", default="auto")
     options = parser.parse_args()
     asyncio.run(compare(options.seeds, options.share, options.selector))
 

@@ -64,7 +64,7 @@ ENVIRON = {"BASE_URL": "http://localhost:8000/v1", "DATA": "/data"}
 def test_the_least_study_has_defaults(write: Write) -> None:
     config = load_study(write(LEAST, "sums.yaml")).config
     assert config.name == "sums"
-    assert config.selector.name == "ucb-e"
+    assert config.selector.name == "auto"
     assert (config.selector.seed, config.selector.confidence) == (0, None)
     assert config.selector.level == 0.95
     assert config.selector.stop_when_separated

@@ -81,7 +81,7 @@ class SelectorSpec(StudyModel):
 
     short_form: ClassVar[str | None] = "name"
 
-    name: Text = Field("ucb-e", description="Name of the selection rule.")
+    name: Text = Field("auto", description="Name of the selection rule.")
     params: dict[str, JsonValue] = Field(
         default_factory=dict, description="Parameters of the rule, such as `eta: 1.0`."
     )
