@@ -34,7 +34,7 @@ class Place:
     most: int = 1_000_000
 
 
-def _prompts(half: str, tasks: str, seeds: int = 30) -> dict[str, Place]:
+def _prompts(half: str, tasks: str, seeds: int = 24) -> dict[str, Place]:
     return {
         task.replace("_", " "): Place(f"{_PROMPTS}:{task}", half, seeds, most=40_000)
         for task in tasks.split()
@@ -61,15 +61,16 @@ MATRICES: dict[str, Place] = {
         " translation_en-de translation_en-es translation_en-fr word_in_context",
     ),
     "AlpacaEval, real": Place("alpaca_eval2_real_subset.npz", "confirmation"),
-    "AlpacaEval": Place("alpaca_eval2_2024-03-05_semisynthetic.npz", "confirmation"),
+    "AlpacaEval": Place("alpaca_eval2_2024-03-05_semisynthetic.npz", "confirmation", 40),
     "AlpacaEval, no annotator": Place(
-        "alpaca_eval2_2024-03-05_semisynthetic.npz", "confirmation", without_best=True
+        "alpaca_eval2_2024-03-05_semisynthetic.npz", "confirmation", 60, without_best=True
     ),
     "metabench": Place("metabench_gsm8k.npz", "confirmation", 5, most=63_000),
     "PSN-IRT": Place("psnirt_12x41871.npz", "confirmation", 30, most=60_000),
     "LLMRouter": Place("router_llmrouter_9models.npz", "confirmation"),
     "TriviaQA": Place("rautoeval_triviaqa.npz", "confirmation", 20, most=100_000),
-    **_prompts("confirmation", "cause_and_effect common_concept active_to_passive negation", 100),
+    **_prompts("confirmation", "cause_and_effect common_concept", 100),
+    **_prompts("confirmation", "active_to_passive negation", 40),
     **_prompts(
         "confirmation",
         "diff first_word_letter larger_animal orthography_starts_with second_word_letter"
