@@ -10,7 +10,11 @@ aiohttp, without the SDK's retries, and take turns in one run:
 - study: all that ``bestarm-agent select`` does: selecting, budget in dollars, rate limits, durable
   log and reply cache, scoring.
 
-The median of the rounds is printed. The server takes one core of its own.
+The median of the rounds is printed. The server takes one core of its own. With ``--inspect PYTHON``
+inspect-ai does as many sums with one of the models and a scorer, in the environment of that
+interpreter, which holds inspect-ai and openai:
+
+    python benchmarks/api_throughput.py --inspect inspect-env/bin/python
 """
 
 from __future__ import annotations
@@ -168,6 +172,44 @@ def write_study(folder: Path, url: str, in_flight: int) -> Path:
     return path
 
 
+# Runs in another environment: python -c _INSPECT url calls in_flight
+_INSPECT = """
+import json, os, sys, tempfile, time
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import match
+from inspect_ai.solver import generate
+
+url, calls, in_flight = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+os.environ["FAKE_API_KEY"] = "none"
+
+def run(n):
+    sums = [(17 + k, 5 + 3 * k) for k in range(n)]
+    samples = [Sample(input=f"{a}+{b}", target=str(a + b)) for a, b in sums]
+    task = Task(dataset=samples, solver=generate(), scorer=match())
+    with tempfile.TemporaryDirectory() as logs:
+        (log,) = eval(
+            task, model="openai-api/fake/m0", model_base_url=url + "/v1", max_tokens=16,
+            max_connections=in_flight, max_samples=in_flight, log_dir=logs, display="none",
+        )
+    assert log.status == "success", log.error
+
+run(2)
+cpu, wall = time.process_time(), time.perf_counter()
+run(calls)
+cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+print(json.dumps([calls / wall, 1000 * cpu / calls]))
+"""
+
+
+def inspect(python: str, url: str, calls: int, in_flight: int) -> Cost:
+    """Let inspect-ai do the same, in its own environment."""
+    command = [python, "-c", _INSPECT, url, str(calls), str(in_flight)]
+    environ = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
+    return Cost(*json.loads(done.stdout.splitlines()[-1]))
+
+
 SIDES = {"bare": bare, "provider": provider, "study": study}
 
 
@@ -193,6 +235,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency-ms", type=float, default=50.0)
     parser.add_argument("--in-flight", type=int, nargs="+", default=[50, 100, 200])
+    parser.add_argument("--inspect", metavar="PYTHON", help="an interpreter that has inspect-ai")
     options = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
@@ -201,6 +244,8 @@ def main() -> None:
     with server(options.latency_ms) as url:
         for in_flight in options.in_flight:
             found = measure(url, options.calls, in_flight, options.rounds)
+            if options.inspect:
+                found["inspect"] = inspect(options.inspect, url, options.calls, in_flight)
             alone = found["bare"]
             for name, cost in found.items():
                 print(

@@ -4,8 +4,8 @@
 
 Two fake servers, of OpenAI's protocol and of Anthropic's, fail a share of all attempts in every way
 that may pass: refusals with and without a time to wait, errors, dropped connections, responses that
-are not what they should be. The same study is run without faults for comparison. Waits pass a
-hundred times faster than they would.
+are not what they should be. The same study is run without faults for comparison. Waits pass thirty
+times faster than they would.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 from bestarm_agent.domain.events import Told
+from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Spend, usd
 from tests.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS
 from tests.fake_api import Script, storm
@@ -43,6 +44,8 @@ def show(name: str, run: Run, seconds: float, pairs: int) -> None:
     """Print what a run did."""
     told = Counter(event.seq for event in run.events if isinstance(event, Told))
     once = sorted(told) == list(range(pairs)) and set(told.values()) == {1}
+    outcomes = [event.outcome for event in run.events if isinstance(event, Told)]
+    lost = Counter(outcome.kind.value for outcome in outcomes if isinstance(outcome, Failed))
     books = run.balance
     exact = (
         books.spent.calls == run.requests
@@ -52,6 +55,7 @@ def show(name: str, run: Run, seconds: float, pairs: int) -> None:
     print(f"{name}: {run.requests:,} requests for {pairs:,} pairs in {seconds:.0f} s")
     print(f"  faults: {sum(run.faults.values()):,} of {len(run.faults)} kinds")
     print(f"  every pair told exactly once: {once}; books exact: {exact}")
+    print(f"  not measurable: {dict(lost) or 'none'}")
     print(f"  booked: ${usd(books.spent.usd_nanos):.4f}; best: {winner(run.standing)}")
 
 

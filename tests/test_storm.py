@@ -24,6 +24,7 @@ from tests.fake_api import FakeApi, Script, in_thread, quality, storm
 from tests.fake_api.faults import calm
 
 N_EXAMPLES = 120
+SPEED = 30  # of the clock: a call is given up after 15 minutes, which is then half a minute
 PAIRS = N_EXAMPLES * (len(OPENAI_MODELS) + len(ANTHROPIC_MODELS))
 
 
@@ -46,7 +47,7 @@ def servers(script: Script) -> tuple[FakeApi, FakeApi]:
 
 
 async def run_study(path: Path) -> tuple[Standing, Balance, Sequence[Event]]:
-    async with Study.open(path, options=Options(clock=FastClock(100))) as study:
+    async with Study.open(path, options=Options(clock=FastClock(SPEED))) as study:
         standing = await study.run()
         balance = study.balance()
         study.write_report()
