@@ -12,11 +12,11 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Request
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers import anthropic, openai
 from bestarm_agent.providers.api_bounds import most_prompt_tokens
 from tests.fake_api import Call, FakeApi, FakeModel, Fault, Said, in_thread
-from tests.providers.api_cases import VENDORS, asked, provider_of, reply
+from tests.providers.api_cases import VENDORS, asked, error, provider_of, reply
 
 SCHEMA: dict[str, Json] = {
     "title": "verdict",
@@ -256,6 +256,25 @@ def test_the_vendors_key_goes_to_nobody_else(api: FakeApi, monkeypatch: pytest.M
         options = {"base_url": open_server.openai_url}
         reply(openai.create("mine", options, Path()), asked("2+3"))
         assert "the-real-one" not in str(open_server.received[-1].headers)
+
+
+def test_no_message_shows_what_an_address_or_a_header_hides() -> None:
+    hidden: dict[str, Json] = {"key": "NO_SUCH_KEY", "headers": {"X-Pass": "open-sesame"}}
+    gone = {**hidden, "base_url": "http://127.0.0.1:9/v1?token=t0k3n"}
+    found = error(openai.create("mine", gone, Path()), asked("2+3"))
+    assert found.kind is FailureKind.CONNECTION
+    assert "t0k3n" not in str(found)
+    assert "open-sesame" not in str(found)
+    elsewhere = {**hidden, "base_url": "https://api.example/v1?token=t0k3n"}
+    with pytest.raises(ConfigError, match=r"if https://api.example/v1 needs none"):
+        openai.create("mine", elsewhere, Path()).check("m")
+
+
+def test_an_address_holds_no_password() -> None:
+    options: dict[str, Json] = {"base_url": "http://me:pass-word@127.0.0.1:9/v1"}
+    with pytest.raises(ConfigError, match="holds a user name or a password") as caught:
+        openai.create("mine", options, Path())
+    assert "pass-word" not in str(caught.value)
 
 
 def test_the_vendors_own_variables_are_read(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:

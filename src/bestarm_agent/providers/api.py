@@ -233,7 +233,7 @@ class ApiProvider:
 
     def _speaker(self, model: str) -> Speaker:
         place = self._endpoint
-        return Speaker(f"{self.name}/{model}", place.url, place.key_source, place.secrets)
+        return Speaker(f"{self.name}/{model}", place.shown, place.key_source, place.secrets)
 
     def _model(self, model: str) -> _Model:
         if model not in self._models:

@@ -17,6 +17,7 @@ from bestarm_agent.providers.entry import ModelFacts
 
 NO_KEY = "none"
 _ANY_KEY = "none"  # the SDKs want some text
+_SHORTEST_SECRET = 6  # shorter texts stand in messages by chance
 
 
 class ApiOptions(ModelFacts):
@@ -80,10 +81,15 @@ class Endpoint:
     headers: Mapping[str, str]
 
     @property
+    def shown(self) -> str:
+        """The address as messages show it: without a query, which may hold a key."""
+        return self.url.partition("?")[0]
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Texts that no message may hold."""
-        key = () if self.key in (None, _ANY_KEY) else (self.key or "",)
-        return (*key, *self.headers.values())
+        texts = (self.key or "", *self.headers.values())
+        return tuple(text for text in texts if len(text) >= _SHORTEST_SECRET)
 
     def check(self, provider: str) -> None:
         """Check that there is a key.
@@ -96,7 +102,7 @@ class Endpoint:
                 f"provider `{provider}` needs a key, and the environment variable "
                 f"{self.key_source} is not set; set it (or write it to .env), name another one in "
                 f"`providers: {{{provider}: {{key: VARIABLE}}}}`, or say `key: none` if "
-                f"{self.url} needs none"
+                f"{self.shown} needs none"
             )
 
 
@@ -108,9 +114,17 @@ def endpoint(options: ApiOptions, *, url: str, url_variable: str, key_variable: 
         url: the vendor's address.
         url_variable: the environment variable that may hold another.
         key_variable: the environment variable that usually holds the key.
+
+    Raises:
+        ConfigError: the address holds a user name or a password.
     """
     environ = environment()
     chosen = options.base_url or environ.get(url_variable) or url
+    if "@" in urlsplit(chosen).netloc:
+        raise ConfigError(
+            "base_url holds a user name or a password, which cannot be sent beside a key; send "
+            "them under `headers`, as ${VARIABLE}"
+        )
     variable = options.key or key_variable
     if options.api_key is not None:
         key: str | None = options.api_key.get_secret_value()
