@@ -38,6 +38,9 @@ async def slow(task):
     await asyncio.sleep(0.01 * task.inputs["n"])
     return {"text": echo(task), "usage": {"input": 3, "output": task.inputs["n"]}, "usd": "0.001"}
 
+async def own_timeout(task):
+    raise TimeoutError("inside")
+
 async def chain(task):
     draft = await task.models.ask("tape/good", task.prompt)
     final = await task.models.ask("tape/best", [{"role": "user", "content": draft.text}])
@@ -321,6 +324,14 @@ def test_what_failed_answers_cost(base: Path) -> None:
     assert reported == Spend(calls=1, tokens=7, usd_nanos=2_000_000)
     chained = build(base, CHAINED)
     assert failed(chained, ask("breaks")).spend == Spend(), "nothing went through our clients"
+
+
+def test_an_answer_that_does_not_come_in_time(base: Path) -> None:
+    error = failed(create("python", {"timeout_seconds": 0.5}, base), ask("slow", 1000))
+    assert (error.kind, error.transient) == (FailureKind.TIMEOUT, True)
+    assert "did not answer within 0.5 s" in str(error)
+    error = failed(create("python", {}, base), ask("own_timeout"))
+    assert error.kind is FailureKind.INTERNAL, "a TimeoutError of its own is its own mistake"
 
 
 def test_an_answer_beyond_its_bounds_withdraws_the_candidate(base: Path) -> None:

@@ -131,6 +131,7 @@ class CommandProvider:
             priced=self._options.usd_per_call is not None,
             price_source=None if self._options.usd_per_call is None else "usd_per_call",
             in_flight=self._options.in_flight,
+            queued=True,
             by_inputs=True,
             counted=self._options.is_counted,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping
@@ -39,11 +40,13 @@ class PythonOptions(ProgramOptions):
             answer counts with all its declared bounds.
         threads: calls under way at once of functions that are no coroutines.
         in_flight: calls under way at once of coroutines.
+        timeout_seconds: longest time for one answer.
     """
 
     models: tuple[str, ...] = ()
     threads: int = Field(default=8, ge=1, le=256)
     in_flight: int = Field(default=64, ge=1)
+    timeout_seconds: float = Field(default=120.0, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _check_models(self) -> PythonOptions:
@@ -62,6 +65,7 @@ class PythonProvider:
 
     - ``CandidateError``: it failed by its own doing, and the pair has the floor score.
     - ``ProviderError``, of a model that it called: as if the call had been the candidate's.
+    - nothing in time: a time-out, tried again.
     - anything else: a mistake in the program, which says nothing about quality; the pair is void.
 
     Coroutines run on the event loop and must not block it. Other functions run in threads; when
@@ -134,6 +138,7 @@ class PythonProvider:
             priced=priced,
             price_source="usd_per_call" if priced else None,
             in_flight=self._options.in_flight if is_async else self._options.threads,
+            queued=True,
             by_inputs=True,
             counted=self._options.is_counted,
         )
@@ -178,8 +183,10 @@ class PythonProvider:
         return self._reply(answer, models, program, self._clock() - start)
 
     async def _answer(self, program: Program, task: Task) -> Answer | ProviderError:
+        limit = self._options.timeout_seconds
         try:
-            value = await self._called(program, task)
+            async with asyncio.timeout(limit) as timer:
+                value = await self._called(program, task)
             return read_answer(value, f"the answer of {program.name}")
         except ProviderError as error:
             return error
@@ -188,6 +195,12 @@ class PythonProvider:
         except ConfigError as error:
             return failure(FailureKind.INTERNAL, str(error))
         except (Exception, SystemExit) as error:
+            if isinstance(error, TimeoutError) and timer.expired():
+                return failure(
+                    FailureKind.TIMEOUT,
+                    f"program {program.name} did not answer within {limit:g} s; raise the option "
+                    "`timeout_seconds` if it is slow",
+                )
             return failure(
                 FailureKind.INTERNAL,
                 f"program {program.name} raised {type(error).__name__}{_place(error)}: {error}",
