@@ -40,7 +40,7 @@ def test_chains_next_to_a_model(folder: Path) -> None:
     pytest.importorskip("torch", reason="needs the extra hf")
     standing = run(folder / "study.yaml")
     means = {row.candidate.label.split("/")[0]: row.mean for row in standing.rows}
-    assert means["chains:exact"] == 1.0
+    assert means["chains:exact"] == pytest.approx(1, abs=0.02), "a smoothed mean"
     assert standing.best is not None
     assert standing.best.candidate.model == "chains:exact"
     assert standing.spent.pulls == 60
@@ -50,4 +50,4 @@ def test_chains_next_to_a_model(folder: Path) -> None:
 
 def test_programs_started_each_time_and_kept(folder: Path) -> None:
     standing = run(folder / "commands.yaml")
-    assert [row.mean for row in standing.rows] == [1.0, 1.0]
+    assert [row.mean for row in standing.rows] == pytest.approx([1, 1], abs=0.05)
