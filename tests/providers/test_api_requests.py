@@ -219,6 +219,29 @@ def test_the_bound_counts_schema_limit_and_tier(api: FakeApi) -> None:
     assert provider.bound(schema).tokens > provider.bound(free).tokens + 100
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"extra_body": {"max_tokens": 9}}, "`max_tokens` cannot be among these; set it in"),
+        ({"extra_body": {"service_tier": "flex"}}, "`service_tier` cannot be among these"),
+        ({"extra_body": {"n": 2}}, "`n` cannot be among these; leave it out"),
+        ({"params": ["temperature", "n"]}, "`n` cannot be among these"),
+    ],
+)
+def test_nothing_slips_past_the_bound(options: dict[str, Json], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        openai.create("mine", {"key": "none", **options}, Path())
+
+
+def test_what_is_sent_besides_counts_as_prompt(api: FakeApi) -> None:
+    tools: Json = [{"type": "function", "function": {"name": "f" * 500}}]
+    plain, extra = (
+        provider_of("openai", api, **options).bound(asked("2+3")).tokens
+        for options in ({}, {"extra_body": {"tools": tools}})
+    )
+    assert extra >= plain + 500
+
+
 @pytest.mark.parametrize("most", [0, -1, 1.5, "many", True])
 def test_a_limit_that_is_no_number_of_tokens_is_refused(api: FakeApi, most: Json) -> None:
     with pytest.raises(ConfigError, match="max_tokens"):

@@ -11,7 +11,7 @@ from typing import Self
 
 from bestarm_agent.config.documents import parse_options
 from bestarm_agent.domain.allowance import Allowance
-from bestarm_agent.domain.digest import Json, digest
+from bestarm_agent.domain.digest import Json, canonical, digest
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import ConfigError
@@ -216,8 +216,10 @@ class ApiProvider:
 
     def _tokens(self, known: _Model, request: Request) -> Usage:
         """More tokens than a call can take."""
+        extra = known.facts.extra_body  # may hold tools, which are part of the prompt
+        overhead = self._options.overhead_tokens + (len(canonical(extra).encode()) if extra else 0)
         return Usage(
-            input=most_prompt_tokens(request, self._options.overhead_tokens),
+            input=most_prompt_tokens(request, overhead),
             output=most_output_tokens(request, known.facts),
         )
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from bestarm_agent.config.rates import ProviderRateSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.providers.prices import PriceOverride
+
+# What the prompt is sent in, and what would make several answers or a stream of one.
+_PROMPT = frozenset({"model", "messages", "prompt", "input", "system", "stream", "n", "best_of"})
+# What the upper bound of a call's cost depends on.
+_BOUND = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "service_tier"})
+
+
+def _refuse_reserved(names: Iterable[str], reserved: frozenset[str]) -> None:
+    for name in names:
+        if name in reserved:
+            way_out = "set it in `params` of the study" if name in _BOUND else "leave it out"
+            raise ValueError(f"`{name}` cannot be among these; {way_out}")
 
 
 class ModelFacts(BaseModel):
@@ -30,7 +42,8 @@ class ModelFacts(BaseModel):
             plain prompt into a vector, which is its answer as a JSON list.
         legacy_sampling: whether temperature, top_p and top_k are sent, under the API version of
             Anthropic that still takes them.
-        extra_body: further fields of the request, sent as they are.
+        extra_body: further fields of the request, sent as they are; none that the prompt or the
+            bound of a call's cost depends on.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,6 +60,18 @@ class ModelFacts(BaseModel):
     api: Literal["chat", "responses", "embeddings"] | None = None
     legacy_sampling: bool | None = None
     extra_body: dict[str, JsonValue] | None = None
+
+    @field_validator("params")
+    @classmethod
+    def _check_params(cls, params: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        _refuse_reserved(params or (), _PROMPT)
+        return params
+
+    @field_validator("extra_body")
+    @classmethod
+    def _check_extra_body(cls, body: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
+        _refuse_reserved(body or (), _PROMPT | _BOUND)
+        return body
 
     def under(self, other: ModelFacts) -> Self:
         """Return these facts, with those of ``other`` in their place where it has any."""
