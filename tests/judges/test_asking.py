@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.exchange import Finish, Reply
+from bestarm_agent.domain.exchange import Finish, Reply, Request
 from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.judges.registry import check_examples, create_judge
@@ -103,6 +103,20 @@ def test_one_failed_vote_waits_for_the_others() -> None:
     judge = make("rubric", votes=2, temperature=1.0, attempts=2)
     assert failure(judge, script, Reply("46")).blame is Blame.JUDGE
     assert len(script.calls) == 3
+
+
+def test_what_stops_the_run_comes_before_a_verdict_that_could_not_be_read() -> None:
+    class Stopped(Exception):
+        """As a judge's model that can no longer be called."""
+
+    def said(request: Request) -> str:
+        if request.example.endswith("2"):
+            raise Stopped
+        return "?"
+
+    judge = make("rubric", votes=2, temperature=1.0, attempts=1)
+    with pytest.raises(Stopped):
+        score(judge, Script(said))
 
 
 def test_the_digest_says_what_decides_a_score() -> None:
