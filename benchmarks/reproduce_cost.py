@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -32,7 +32,8 @@ Array: TypeAlias = NDArray[np.float64]
 SPREAD = 100.0  # the dearest candidate's price over the cheapest one's
 TARGET = 0.95
 RESAMPLES = 400
-RULES = ("ucb-e", "top-two", "successive-rejects", "sysrs")
+RULES = ("ucb-e", "top-two")
+IN_ROUNDS = ("successive-rejects", "sysrs")  # they run afresh for every amount
 UNRELATED, DEARER_IS_BETTER, REAL = "unrelated to quality", "dearer is better", "real"
 NOISE = 0.35  # of a price's rank beside the quality's, so that rank correlation is about 0.65
 
@@ -47,6 +48,7 @@ class Scene:
         prices: how they are drawn, anew for every seed, or REAL.
         levels: smallest and largest amount to spend, as shares of what the whole grid costs.
         seeds: number of seeds.
+        rules: which are compared.
     """
 
     title: str
@@ -54,19 +56,21 @@ class Scene:
     prices: str
     levels: tuple[float, float]
     seeds: int
+    rules: tuple[str, ...] = RULES
 
 
 _MATRICES = (
-    ("LiveCodeBench", "livecodebench_gen_2024-04.npz", (0.01, 0.4), 30),
-    ("rhymes", "rautoeval_prompting.npz:rhymes", (0.001, 0.02), 24),
-    ("AlpacaEval", "alpaca_eval2_2024-03-05_semisynthetic.npz", (0.002, 0.05), 24),
-    ("BFCL", "bfcl_2024-08-11.npz", (0.004, 0.1), 16),
+    ("LiveCodeBench", "livecodebench_gen_2024-04.npz", (0.01, 0.4), 30, (*RULES, *IN_ROUNDS)),
+    ("rhymes", "rautoeval_prompting.npz:rhymes", (0.001, 0.02), 24, RULES),
+    ("AlpacaEval", "alpaca_eval2_2024-03-05_semisynthetic.npz", (0.002, 0.05), 24, RULES),
+    ("BFCL", "bfcl_2024-08-11.npz", (0.004, 0.1), 16, RULES),
 )
+_ROUTER = "router_llmrouter_9models.npz"
 SCENES = (
-    Scene("LLMRouter, 9 models", "router_llmrouter_9models.npz", REAL, (0.002, 0.2), 40),
+    Scene("LLMRouter, 9 models", _ROUTER, REAL, (0.002, 0.2), 40, (*RULES, *IN_ROUNDS)),
     *(
-        Scene(title, location, prices, levels, seeds)
-        for title, location, levels, seeds in _MATRICES
+        Scene(title, location, prices, levels, seeds, rules)
+        for title, location, levels, seeds, rules in _MATRICES
         for prices in (UNRELATED, DEARER_IS_BETTER)
     ),
 )
@@ -107,7 +111,7 @@ def answers(matrix: ScoreMatrix, rule: str, scene: Scene, *, per_cost: bool) -> 
 
 def shares(scene: Scene, rule: str) -> list[float]:
     """Amounts to spend; fewer for rules that run afresh for each."""
-    points = 8 if rule in ("successive-rejects", "sysrs") else 20
+    points = 8 if rule in IN_ROUNDS else 20
     return [float(f"{share:.6g}") for share in np.geomspace(*scene.levels, points)]
 
 
@@ -141,7 +145,8 @@ def row(bench: Bench, scene: Scene, rule: str) -> list[str]:
         percent(calls, 2),
         percent(dollars, 2),
         "" if calls is None or dollars is None else f"{calls / dollars:.2f}",
-        ratio_range(levels, right[False], right[True]),
+        crossing_range(levels, right[False], right[True]),
+        *typical_ratio(levels, right[False], right[True]),
     ]
 
 
@@ -150,21 +155,44 @@ def crossing(levels: Sequence[float], right: Array) -> float | None:
     return isotonic_crossing(levels, right.mean(axis=0), TARGET)
 
 
-def ratio_range(levels: Sequence[float], calls: Array, dollars: Array) -> str:
+def crossing_range(levels: Sequence[float], calls: Array, dollars: Array) -> str:
     """5 % and 95 % points of the ratio over resampled seeds; open where a level is not reached."""
-    draws = KeyedRandom(0, "bootstrap of cost")
     ratios = []
-    for index in range(RESAMPLES):
-        picked = draws.at(index).integers(len(calls), size=len(calls))
+    for picked in resamples(len(calls)):
         one, other = crossing(levels, calls[picked]), crossing(levels, dollars[picked])
-        if one is not None and other is not None:
-            ratios.append(one / other)
-        elif one is not None or other is not None:
-            ratios.append(np.inf if one is None else 0.0)
+        if one is not None or other is not None:
+            ratios.append((np.inf if one is None else one) / (np.inf if other is None else other))
     if len(ratios) < RESAMPLES // 2:
         return "n.r."
     low, high = np.sort(ratios)[[len(ratios) // 20, -1 - len(ratios) // 20]]
-    return f"{low:.2f} to " + ("n.r." if np.isinf(high) else f"{high:.2f}")
+    words = (f"{end:.2f}" if 0 < end < np.inf else "n.r." for end in (low, high))
+    return " to ".join(words)
+
+
+def typical_ratio(levels: Sequence[float], calls: Array, dollars: Array) -> tuple[str, str]:
+    """Geometric mean over seeds of the ratio of the moneys from which the answer is right for good.
+
+    Where it is not within the amounts tried, the largest counts. And its 5 % and 95 % points.
+    """
+    logs = np.log(right_from(levels, calls)) - np.log(right_from(levels, dollars))
+    means = np.sort([logs[picked].mean() for picked in resamples(len(logs))])
+    low, high = np.exp(means[[RESAMPLES // 20, -1 - RESAMPLES // 20]])
+    return f"{np.exp(logs.mean()):.2f}", f"{low:.2f} to {high:.2f}"
+
+
+def right_from(levels: Sequence[float], right: Array) -> Array:
+    """(seeds,) the level from which each seed's answers are all right; the last one if none is."""
+    n_right_at_the_end = np.cumprod(right[:, ::-1], axis=1).sum(axis=1).astype(int)
+    first = np.minimum(len(levels) - n_right_at_the_end, len(levels) - 1)
+    found: Array = np.asarray(levels)[first]
+    return found
+
+
+def resamples(n: int) -> Iterator[NDArray[np.int64]]:
+    """Seeds drawn anew, with replacement."""
+    draws = KeyedRandom(0, "bootstrap of cost")
+    for index in range(RESAMPLES):
+        yield draws.at(index).integers(n, size=n)
 
 
 def main() -> None:
@@ -177,9 +205,10 @@ def main() -> None:
     arguments = parser.parse_args()
     bench = Bench(arguments.data, arguments.work, arguments.out.parent, 1, arguments.scale)
     scenes = [replace(scene, seeds=bench.seeds(scene.seeds)) for scene in SCENES]
-    found = {(scene, rule): row(bench, scene, rule) for rule in RULES for scene in scenes}
-    rows = [found[scene, rule] for scene in scenes for rule in RULES]
-    headers = ("matrix", "prices", "rule", "per call", "per dollar", "ratio", "5 % to 95 %")
+    rows = [row(bench, scene, rule) for scene in scenes for rule in scene.rules]
+    range_ = "5 % to 95 %"
+    ways = ("per call", "per dollar", "ratio", range_, "typical ratio", range_)
+    headers = ("matrix", "prices", "rule", *ways)
     fill_report(arguments.out, {"cost": markdown(headers, rows)})
 
 
