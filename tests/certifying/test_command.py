@@ -105,6 +105,25 @@ def test_the_section_of_the_study_and_labels_of_their_own(
     assert strict["risk"] == 0.5
 
 
+def test_labels_that_changed_are_noticed_on_resume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def label(n: int) -> None:
+        labels = [json.dumps({"id": f"e{j}", "target": "any"}) for j in range(n)]
+        (tmp_path / "some.jsonl").write_text("\n".join(labels), encoding="utf-8")
+
+    label(50)
+    study(tmp_path, {"budget": {"pulls": 20}})
+    begun = certify(capsys, tmp_path, *ASKED, "--risk", "0.5", "--labels", "some.jsonl")
+    assert begun.code == 3, begun.err
+    label(60)
+    done = invoke(capsys, "resume", "--budget-pulls", "100", "-q", folder=tmp_path)
+    assert done.code == 2
+    assert "is no longer what it was when the run began" in " ".join(done.err.split())
+    label(50)
+    assert invoke(capsys, "resume", "--budget-pulls", "100", "-q", folder=tmp_path).code in {0, 3}
+
+
 def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = [{"short": "{{ question }}"}, {"long": "Please answer this: {{ question }}"}]
     study(tmp_path, {"prompts": prompts, "models": ["replay/c5"]})

@@ -10,6 +10,7 @@ from bestarm_agent.certification.rounds import plan_rounds
 from bestarm_agent.certification.screening import Verdict
 from bestarm_agent.certifying.audit import Audit
 from bestarm_agent.certifying.driver import CertifyingSelector
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed import KeyedRandom
 
@@ -160,6 +161,14 @@ def test_alternatives_use_the_rounds_of_the_run() -> None:
     mine = selector.certificate()
     assert others["r-autoeval+"].certified == mine.certified
     assert others["r-autoeval+"].n_labels == mine.n_labels
+
+
+def test_a_log_that_follows_another_plan_is_refused() -> None:
+    ask = driver([0], n=40).ask(1)[0]
+    other = driver([0], n=30)
+    assert other.next_choice() is not None
+    with pytest.raises(ConfigError, match="the labels or the `certify` section have changed"):
+        other.adopt([ask])
 
 
 def test_plans() -> None:

@@ -13,6 +13,7 @@ from bestarm_agent.certification.evidence import Goal, Method
 from bestarm_agent.certification.reliance import METHODS
 from bestarm_agent.certification.screening import DrawScreen, Range, Verdict
 from bestarm_agent.certifying.audit import Audit
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import (
     Ask,
@@ -72,6 +73,9 @@ class CertifyingSelector(Selector):
         problem: the size of the run.
         audit: what is to be certified.
         order: candidates, from the most likely to be good to the nicest to have.
+
+    Raises:
+        ConfigError: a log is replayed that follows another plan.
 
     Attributes:
         audit: as given.
@@ -133,7 +137,14 @@ class CertifyingSelector(Selector):
 
     def _asked(self, ask: Ask) -> None:
         row = self._rows[ask.pair.candidate]
-        self._places[ask.seq] = row.n_asked
+        place = row.n_asked
+        if place == len(self._flat) or self._flat[place] != ask.pair.example:
+            raise ConfigError(
+                "the plan of labels is not what it was when the run began: the labels or the "
+                "`certify` section have changed; restore them, or begin a new run (equal requests "
+                "are taken from the reply cache)"
+            )
+        self._places[ask.seq] = place
         row.n_asked += 1
 
     def _told(self, tell: Tell) -> None:

@@ -41,7 +41,8 @@ class AuditedJudge:
         self._labelled = labelled
         self.name = f"{autoevaluator.name}, audited by {trusted.name}"
         self.models = (*autoevaluator.models, *trusted.models)
-        self.digest = digest([autoevaluator.digest, trusted.digest, sorted(labelled), floor])
+        labels = sorted(example.digest for example in labelled.values())
+        self.digest = digest([autoevaluator.digest, trusted.digest, labels, floor])
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """The calls of both judges."""

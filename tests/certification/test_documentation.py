@@ -1,0 +1,27 @@
+"""What docs/certification.md shows works as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from bestarm_agent.cli.main import app
+
+TEXT = (Path(__file__).parents[2] / "docs" / "certification.md").read_text(encoding="utf-8")
+
+
+def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+    exec(compile(example, "certification.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("22 [")
+
+
+def test_every_flag_exists() -> None:
+    command = typer.main.get_command(app).commands["certify"]  # type: ignore[attr-defined]
+    known = {option for parameter in command.params for option in parameter.opts}
+    named = set(re.findall(r"(--[a-z][a-z-]+)", TEXT))
+    assert named <= known
+    assert {"--candidates", "--losses", "--judge", "--labels", "--pool"} <= named
