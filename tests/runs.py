@@ -163,9 +163,11 @@ class Scene:
         judge: Actor | None = None,
         use_cache: bool = True,
         lanes: Mapping[str, LaneRules] | None = None,
+        shared: bool = False,
     ) -> None:
         self.models = models
         self.lanes = lanes or {}
+        self.shared = shared
         self.examples = [Example(f"e{j}", {"question": f"q{j}"}) for j in range(n_examples)]
         self.budget = budget or Budget()
         self.rules = rules or Rules(max_failed_share=1.0)
@@ -197,6 +199,7 @@ class Scene:
             LoopClock(),
             self.board,
             rules=lambda model: self.lanes.get(model, LaneRules()),
+            shared=self.shared,
         )
 
     def panel(self, lines: Mapping[str, Line]) -> Panel:

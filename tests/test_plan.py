@@ -119,3 +119,14 @@ def test_a_real_earlier_run_is_enough(tmp_path: Path) -> None:
     plan = plan_of(path, (asyncio.run(scene()),))
     assert plan.learned
     assert plan.expected.usd_nanos == 10 * nanos(sum(PRICES))
+
+
+def test_known_rate_limits_say_how_long_it_takes(tmp_path: Path) -> None:
+    """60 calls, 10 for each of 6 models: at 4 a minute each 2.5 minutes, at 2 the slow one 5."""
+    limits: dict[str, Any] = {"providers": {"replay": {"rpm": 4}}}
+    assert plan_of(study(tmp_path, budget={"pulls": 60}, limits=limits)).minutes == 2.5
+    limits["models"] = {"replay/c3": {"rpm": 2}}
+    assert plan_of(study(tmp_path, budget={"pulls": 60}, limits=limits)).minutes == 5.0
+    limits["providers"]["replay"]["shared"] = True
+    limits["models"] = {}
+    assert plan_of(study(tmp_path, budget={"pulls": 60}, limits=limits)).minutes == 15.0

@@ -67,6 +67,33 @@ def test_a_limit_of_one_model_leaves_the_providers_other_models_alone() -> None:
     assert max(times(actor, "a")) > 180.0
 
 
+def test_models_may_share_the_limits_of_their_account() -> None:
+    actor = Actor("p", always(0.5))
+    rules = {"a": per_minute(60), "b": per_minute(60)}
+    scene = Scene({"a": actor, "b": actor}, n_examples=10, lanes=rules, shared=True)
+    scene.run()
+    both = times(actor)
+    assert (both[-1] - both[0]) / (len(both) - 1) == pytest.approx(1.01, abs=0.02)
+
+
+def test_a_missing_model_of_a_shared_account_leaves_the_others_alone() -> None:
+    gone = ProviderError("no such model", kind=FailureKind.MODEL_NOT_FOUND, fatal=True)
+    actor = Actor("p", lambda r, _: gone if r.model == "gone" else scored(0.5))
+    scene = Scene({"gone": actor, "there": actor}, shared=True)
+    scene.run()
+    assert done(scene) == [0, 20]
+    assert set(scene.runner.roster.broken()) == {"gone"}
+
+
+def test_replies_may_count_with_their_maximum() -> None:
+    """10 tokens bound each call; 600 a minute are 60 calls, though replies need fewer."""
+    rules = {"a": LaneRules(RateLimits({Resource.TOKENS: 600.0}, reserve_maximum=True))}
+    actor = Actor("p", always(0.5))
+    Scene({"a": actor}, n_examples=10, lanes=rules).run()
+    late = times(actor)[1:]
+    assert (late[-1] - late[0]) / (len(late) - 1) == pytest.approx(1.01, abs=0.02)
+
+
 def test_a_run_waits_for_the_only_model_there_is() -> None:
     actor = Actor("p", always(0.5))
     scene = Scene({"a": actor}, n_examples=5, lanes={"a": per_minute(6)})

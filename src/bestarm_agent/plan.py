@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bestarm_agent.assembly import Parts
 from bestarm_agent.config.schema import StudyConfig
+from bestarm_agent.domain.allowance import Resource
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget, Spend, nanos
 from bestarm_agent.errors import ConfigError
@@ -53,7 +55,8 @@ class Plan:
         worst: every pair at the dearest candidate, every attempt used; within the caps.
         sure_pulls: pairs that the caps pay for even if each costs the most that it can.
         learned: whether ``expected`` rests on an earlier run.
-        minutes: how long the expected calls take at the pace of an earlier run, or None.
+        minutes: how long the expected calls take at the pace of an earlier run, and no less than
+            the known rate limits allow; None if neither is known.
         prices: what is known of each model's price.
         unpriced: models whose price is not known, the judge's included.
         budget: the caps.
@@ -102,7 +105,7 @@ def make_plan(parts: Parts, earlier: Sequence[RunState] = ()) -> Plan:
         worst=worst.capped(_caps(parts.budget, worst)),
         sure_pulls=Ledger(parts.budget).room_for(dearest + Spend(pulls=1), pulls),
         learned=learned,
-        minutes=_minutes(expected.calls, earlier),
+        minutes=_minutes(expected, entries, earlier),
         prices=prices,
         unpriced=tuple(sorted(price.model for price in prices if price.most_usd_nanos is None)),
         budget=parts.budget,
@@ -177,12 +180,30 @@ def _caps(budget: Budget, otherwise: Spend) -> Spend:
     )
 
 
-def _minutes(calls: int, earlier: Sequence[RunState]) -> float | None:
-    """Time for ``calls`` at the pace of the latest earlier run that ended in good order."""
-    for state in reversed(earlier):
-        if state.seconds > 0 and state.spend.calls > 0:
-            return calls / state.spend.calls * state.seconds / 60
-    return None
+def _minutes(
+    expected: Spend, entries: Sequence[Entry], earlier: Sequence[RunState]
+) -> float | None:
+    """Time for the expected calls, by the latest earlier run in good order and by rate limits."""
+    known = _limited_minutes(expected, entries)
+    paced = (s for s in reversed(earlier) if s.seconds > 0 and s.spend.calls > 0)
+    if (state := next(paced, None)) is not None:
+        known.append(expected.calls / state.spend.calls * state.seconds / 60)
+    return max(known, default=None)
+
+
+def _limited_minutes(expected: Spend, entries: Sequence[Entry]) -> list[float]:
+    """What each known limit needs, if the calls are spread evenly over the candidates.
+
+    Prompt and generated tokens are planned together, so limits of either alone are left out.
+    """
+    needs = {Resource.REQUESTS: expected.calls, Resource.TOKENS: expected.tokens}
+    lanes = Counter(entry.lane for entry in entries)
+    return [
+        needs[resource] * n / len(entries) / quota.per_minute
+        for lane, n in lanes.items()
+        for resource, quota in lane.limiter.quotas.items()
+        if resource in needs
+    ]
 
 
 def _prices(entries: Sequence[Entry]) -> tuple[ModelPrice, ...]:

@@ -38,7 +38,7 @@ from bestarm_agent.journal import (
 )
 from bestarm_agent.roster import Entry, Roster, both
 from bestarm_agent.schedule.caller import Attempts
-from bestarm_agent.schedule.clock import Clock
+from bestarm_agent.schedule.clock import Clock, sleep_unless
 from bestarm_agent.schedule.ledger import Ledger, Reservation
 from bestarm_agent.schedule.purse import Purse
 from bestarm_agent.selectors.base import Selector
@@ -206,15 +206,7 @@ class Runner:
     async def _sleep(self, at_most: float) -> None:
         """Wait until something happens, or a rate limit lets more be asked."""
         self._wake.clear()
-        if at_most == math.inf:
-            await self._wake.wait()
-            return
-        seconds = max(at_most, _SHORTEST_SLEEP)
-        alarm = asyncio.get_running_loop().call_later(seconds, self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            alarm.cancel()
+        await sleep_unless(self._clock, max(at_most, _SHORTEST_SLEEP), self._wake)
 
     def _reason_to_end(self) -> End | None:
         """Why nothing more may be asked, though the selector may want to."""

@@ -58,8 +58,10 @@ def test_where_the_maximum_counts_nothing_of_it_comes_back() -> None:
     request = Request("m", text="x" * 10, params={"max_tokens": 64})
     reserved = expected.need(request, bound=0)
     assert reserved[Resource.OUTPUT_TOKENS] == 64.0
-    used = expected.used(Usage(input=3, output=2), reserved)
-    assert used == reserved
+    assert expected.used(Usage(input=3, output=2), reserved) == reserved
+    only_requests = {Resource.REQUESTS: 1.0}
+    used = expected.used(Usage(input=3, output=2), only_requests)
+    assert used[Resource.TOKENS] == 5.0
 
 
 def test_cached_prompt_tokens_are_no_input_tokens() -> None:

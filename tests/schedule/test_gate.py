@@ -91,3 +91,41 @@ def test_a_slot_can_keep_its_last_place_or_begin_outside() -> None:
     assert line.inside == 1
     waiting.leave()
     assert line.inside == 0
+
+
+def test_a_wider_gate_lets_those_in_that_wait() -> None:
+    async def scene() -> list[int]:
+        gate = Gate(1)
+        gate.enter()
+        waiting = [asyncio.create_task(gate.reenter()) for _ in range(3)]
+        await asyncio.sleep(0)
+        seen = [gate.free]
+        gate.resize(3)
+        seen += [gate.inside, gate.free]
+        gate.leave()
+        await asyncio.wait(waiting)
+        return [*seen, gate.inside]
+
+    assert asyncio.run(scene()) == [0, 3, 0, 3]
+
+
+def test_who_is_inside_a_gate_that_narrows_stays_and_is_not_replaced() -> None:
+    async def scene() -> list[tuple[int, bool]]:
+        gate, seen = Gate(3), list[tuple[int, bool]]()
+        for _ in range(3):
+            gate.enter()
+        waiting = asyncio.create_task(gate.reenter())
+        await asyncio.sleep(0)
+        gate.resize(1)
+        for _ in range(3):
+            gate.leave()
+            await asyncio.sleep(0)
+            seen.append((gate.inside, waiting.done()))
+        return seen
+
+    assert asyncio.run(scene()) == [(2, False), (1, False), (1, True)]
+
+
+def test_a_gate_never_closes() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        Gate(1).resize(0)

@@ -116,7 +116,9 @@ def _print_plan(plan: Plan) -> None:
     if plan.minutes is None:
         console.print("Time: not known before a first run of this study")
     else:
-        console.print(f"Time: about {duration(60 * plan.minutes)}, at the pace of the last run")
+        console.print(
+            f"Time: about {duration(60 * plan.minutes)}, by the last run and the rate limits"
+        )
     for notice in plan.notices:
         console.print(f"notice: {safe(notice)}", markup=False)
 

@@ -26,7 +26,8 @@ from bestarm_agent.schedule.waits import WaitBoard
 
 # What makes every further call to the provider, or to the model, pointless.
 WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
-_WHOLE_MODEL = (FailureKind.MODEL_NOT_FOUND, FailureKind.RATE_LIMITED)
+_WHOLE_ACCOUNT = (FailureKind.RATE_LIMITED,)  # fatal where the pause asked for is too long
+_WHOLE_MODEL = (*_WHOLE_ACCOUNT, FailureKind.MODEL_NOT_FOUND)
 
 
 class BudgetEndedError(Exception):
@@ -110,6 +111,7 @@ class Caller:
         self.provider = provider
         self._rules = rules
         self._shared = shared
+        self._closes_lane = _WHOLE_ACCOUNT if shared else _WHOLE_MODEL
         self._lanes: dict[str, Lane] = {}
         self._halted: ProviderError | None = None
         self._ledger = ledger
@@ -218,7 +220,7 @@ class Caller:
             self._halted = error
             for lane in self._lanes.values():
                 lane.halt(error)
-        elif error.fatal and error.kind in _WHOLE_MODEL:
+        elif error.fatal and error.kind in self._closes_lane:
             sending.lane.halt(error)
 
     async def _generate(self, request: Request) -> Reply:

@@ -81,7 +81,7 @@ class Expectation:
         self._output_of.setdefault(request.candidate, Average()).add(usage.output)
 
     def used(self, usage: Usage, reserved: Mapping[Resource, float]) -> dict[Resource, float]:
-        """What an answered call counts with.
+        """What an answered call counts with, given what was ``reserved`` in the known quotas.
 
         What was read from the provider's cache does not count as input tokens. Where replies count
         with their maximum, nothing of it comes back.
@@ -89,7 +89,7 @@ class Expectation:
         used = _amounts(usage.input, usage.output)
         used[Resource.INPUT_TOKENS] = usage.input - usage.cached
         if self.reserve_maximum:
-            used = {resource: max(used[resource], reserved[resource]) for resource in used}
+            used = {resource: max(used[resource], reserved.get(resource, 0.0)) for resource in used}
         return used
 
     def _prompt(self, request: Request) -> float:

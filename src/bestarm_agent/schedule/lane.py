@@ -116,7 +116,7 @@ class Lane:
     def refused(
         self, permit: Permit, request: Request, error: ProviderError, at_most: float
     ) -> None:
-        """An attempt was refused (429): everybody pauses, for ``at_most`` seconds."""
+        """An attempt was refused (429): everybody pauses, ``at_most`` so many seconds."""
         news = self.limiter.refuse(permit, error.retry_after, at_most=at_most)
         self._listen(permit, request)
         if self.concurrency is not None:
