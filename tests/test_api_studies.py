@@ -19,6 +19,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Request
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.fleet import Fleet
+from bestarm_agent.opening import STORE_FILE, Options
 from bestarm_agent.plan import ready_entries
 from bestarm_agent.providers.anthropic_wire import LEGACY_MESSAGES
 from bestarm_agent.providers.api import parse_api_options
@@ -26,8 +27,14 @@ from bestarm_agent.providers.api_options import ApiOptions
 from bestarm_agent.providers.entry import ProviderEntry
 from bestarm_agent.providers.openai_wires import CHAT, COMPLETIONS, RESPONSES
 from bestarm_agent.providers.registry import create_provider
-from tests.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
-from tests.fake_api import FakeApi, FakeModel, Rates, in_thread, quality
+from tests.api_studies import (
+    ANTHROPIC_MODELS,
+    KEYS,
+    OPENAI_MODELS,
+    FastClock,
+    study_of,
+)
+from tests.fake_api import Call, FakeApi, FakeModel, Fault, Rates, in_thread, quality
 
 COMPATIBLE = ("openrouter", "together", "groq", "mistral", "deepseek")
 
@@ -143,6 +150,67 @@ def test_a_bad_key_stops_its_provider_and_leaves_the_others(
     told = asyncio.run(scene())
     assert [told[name] for name in ANTHROPIC_MODELS] == [10, 10, 10]
     assert [told[name] for name in OPENAI_MODELS] == [0, 0, 0]
+
+
+def test_a_run_without_credit_goes_on_once_there_is_some(tmp_path: Path) -> None:
+    credit = [30]
+
+    def script(call: Call) -> Fault | None:
+        credit[0] -= 1
+        return None if credit[0] >= 0 else Fault.QUOTA
+
+    one = FakeApi(answer=quality(OPENAI_MODELS), key=None, script=script)
+    other = FakeApi(answer=quality(ANTHROPIC_MODELS), key=None)
+    with in_thread(one), in_thread(other):
+        path = study_of(tmp_path, one, other, n_examples=20)
+
+        async def begun() -> int:
+            async with Study.open(path) as study:
+                standing = await study.run()
+                why = {row.candidate.label: row.problem for row in standing.rows if row.problem}
+                assert set(why) == set(OPENAI_MODELS)
+                assert all("You exceeded your quota" in text for text in why.values())
+                return standing.told
+
+        told = asyncio.run(begun())
+        assert told == 30 + 60, "what was in flight or could not be asked is not told"
+        credit[0] = 1000
+
+        async def resumed() -> tuple[int, dict[str, int]]:
+            options = Options(store=tmp_path / "runs" / STORE_FILE)
+            async with Study.resume(options=options) as study:
+                standing = await study.run()
+                return standing.told, {row.candidate.label: row.n for row in standing.rows}
+
+        told, by_label = asyncio.run(resumed())
+    assert told == 6 * 20
+    assert set(by_label.values()) == {20}
+
+
+def test_calls_without_an_end_are_cut_off_booked_whole_and_sent_again(tmp_path: Path) -> None:
+    endless = {"17+5": Fault.SILENT, "18+8": Fault.SLOW_DRIP}
+
+    def script(call: Call) -> Fault | None:
+        return endless.get(call.question) if call.attempt == 0 else None
+
+    one = FakeApi(answer=quality({"alpha": 1.0}), key=None, script=script)
+    with in_thread(one):
+        changes = {
+            "models": ["openai/alpha"],
+            "limits": {"timeout_seconds": 1.0, "max_attempts": 8},
+            "budget": {"usd": 1},
+        }
+        path = study_of(tmp_path, one, one, n_examples=3, changes=changes)
+
+        async def scene() -> tuple[float | None, int]:
+            async with Study.open(path, options=Options(clock=FastClock(30))) as study:
+                standing = await study.run()
+                return standing.rows[0].mean, study.balance().spent.tokens
+
+        mean, tokens = asyncio.run(scene())
+    assert mean == 1.0
+    assert {row.fault for row in one.received} == {*endless.values(), None}
+    assert tokens > 2 * 256, "two upper bounds are among what is booked"
 
 
 def test_limits_that_the_server_tells_are_kept(
