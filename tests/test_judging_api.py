@@ -145,3 +145,32 @@ def test_a_judge_that_talks_leaves_pairs_void_and_the_ranking_honest(
     assert best is not None
     assert best.mean == pytest.approx(8 / 9)
     assert best.lower < 8 / 9 < best.upper, "what is missing widens the interval"
+
+
+def test_candidates_and_judge_may_both_be_played_back(tmp_path: Path) -> None:
+    """From two files; an unreadable judgement is followed by the next recorded attempt."""
+    judged = [
+        {"candidate": "j", "example": "a/e0", "text": "hm"},
+        {"candidate": "j", "example": "a/e0", "text": '{"verdict": 10}', "attempt": 2},
+        {"candidate": "j", "example": "b/e0", "text": '{"verdict": 1}'},
+    ]
+    answers = [{"candidate": name, "example": "e0", "text": name} for name in "ab"]
+    examples = [{"id": "e0", "q": "?"}]
+    for name, rows in (("judge", judged), ("answers", answers), ("examples", examples)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    path = tmp_path / "study.json"
+    study = {
+        "models": ["replay/a", "replay/b"],
+        "prompts": [{"p": "{{ q }}"}],
+        "dataset": "examples.jsonl",
+        "scorer": {
+            "name": "rubric",
+            "model": "replay/j",
+            "model_options": {"path": "judge.jsonl"},
+        },
+        "providers": {"replay": {"path": "answers.jsonl"}},
+    }
+    path.write_text(json.dumps(study))
+    standing, state = asyncio.run(run(path))
+    assert [(row.candidate.label, row.mean) for row in standing.rows] == [("a", 1.0), ("b", 0.0)]
+    assert state.spend.calls == 5
