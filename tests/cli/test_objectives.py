@@ -1,0 +1,99 @@
+"""Objectives that depend on prices, on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Done, invoke
+from tests.studies import write_study
+
+Capsys = pytest.CaptureFixture[str]
+USD = (0.0002, 0.0008, 0.002, 0.008, 0.004, 0.03)
+
+
+def select(capsys: Capsys, folder: Path, *flags: str) -> Done:
+    path = write_study(folder, n_examples=200, usd=USD)
+    flags = ("--quiet", "--confidence", "0.9", *flags)
+    return invoke(capsys, "select", "-c", path, *flags, folder=folder)
+
+
+def under(dollars: str) -> tuple[str, ...]:
+    return ("--objective", "best-under-usd", "--usd-per-1k-calls", dollars)
+
+
+def test_the_exit_code_tells_an_answer_that_is_not_established(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    done = select(capsys, tmp_path, *under("3"), "--budget-pulls", "60")
+    assert done.code == 3
+    assert "Asked for: the best that costs at most $3 per 1,000 calls" in done.out
+    assert "is not established at 90%" in done.out
+
+
+def test_the_verdict_and_the_table_by_price(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path, n_examples=200, usd=USD)
+    flags = ("--quiet", "--confidence", "0.9", *under("$3"))
+    done = invoke(capsys, "select", "-c", path, *flags, folder=tmp_path)
+    assert done.code == 0
+    assert "Winner:    c2" in done.out
+    assert "$2.00 [$2.00, $2.00] per 1,000 calls" in done.out
+    assert "Too dear: c5: dearer than the objective allows" in done.out
+    assert "beaten" in done.out
+    assert "$ per 1k calls" in done.out
+
+
+def test_the_json_tells_prices_accounts_and_books(tmp_path: Path, capsys: Capsys) -> None:
+    done = select(capsys, tmp_path, "--objective", "pareto", "--json")
+    result = json.loads(done.out)
+    objective = result["objective"]
+    assert objective["name"] == "pareto"
+    assert result["established"] == objective["established"]
+    assert {"c0"} <= set(objective["chosen"])
+    by_label = {row["label"]: row for row in result["candidates"]}
+    for i, price in enumerate(USD):
+        row = by_label[f"c{i}"]
+        assert row["price_source"] == "recording"
+        assert row["price_per_1k_calls"]["mean"] == pytest.approx(1000 * price)
+    spent = sum(line["usd"] for line in result["accounts"])
+    assert spent == pytest.approx(result["spent"]["usd"])
+    books = result["books"]
+    assert books["difference"]["calls"] == 0
+    assert books["difference"]["usd"] == 0
+    assert books["settled"]["calls"] == result["spent"]["calls"]
+
+
+def test_show_and_report_know_the_objective_too(tmp_path: Path, capsys: Capsys) -> None:
+    ended = select(capsys, tmp_path, "--objective", "pareto", "--json")
+    store = ("--store", "runs/runs.sqlite")
+    shown = invoke(capsys, "show", "--json", *store, folder=tmp_path)
+    live, stored = json.loads(ended.out), json.loads(shown.out)
+    for key in ("objective", "winner", "established", "accounts", "books", "candidates"):
+        assert stored[key] == live[key], key
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--objective", "best-under-usd"), "needs a price"),
+        (("--objective", "cheapest"), "objective"),
+        (("--objective", "pareto", "--usd-per-1k-calls", "2"), "belongs to `best-under-usd`"),
+        (("--objective", "cheapest-within-epsilon", "--epsilon", "1.5"), "epsilon"),
+        (("--per", "token"), "per"),
+    ],
+)
+def test_wrong_flags_are_usage_errors(
+    tmp_path: Path, capsys: Capsys, flags: tuple[str, ...], message: str
+) -> None:
+    done = select(capsys, tmp_path, *flags)
+    assert done.code == 2
+    assert message in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_working_per_dollar_by_a_flag(tmp_path: Path, capsys: Capsys) -> None:
+    done = select(capsys, tmp_path, "--per", "dollar", "--budget-usd", "0.2", "--json")
+    rows = {row["label"]: row for row in json.loads(done.out)["candidates"]}
+    assert rows["c0"]["n"] > rows["c5"]["n"]
