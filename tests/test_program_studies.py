@@ -12,8 +12,10 @@ import pytest
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.opening import Options
 from bestarm_agent.standing import Standing
 from bestarm_agent.study import Study
+from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 
 CHAINS = """
 from bestarm_agent import CandidateError
@@ -124,3 +126,34 @@ def test_two_examples_with_one_prompt_are_two_answers(tmp_path: Path) -> None:
     write_study(tmp_path, prompts=[{"q": "always the same"}])
     standing, _ = run(tmp_path)
     assert scores(standing)["lookup"] == 0.5, "inputs are part of the key of the reply cache"
+
+
+@pytest.mark.parametrize(
+    ("limits", "at_least"),
+    [
+        ({}, 1.0),
+        ({"providers": {"replay": {"in_flight": 1}}}, 12.0),
+        ({"providers": {"replay": {"rpm": 60}}}, 10.0),
+    ],
+    ids=["free", "one-at-a-time", "rate-limited"],
+)
+def test_calls_inside_wait_in_line_with_all_others(
+    tmp_path: Path, limits: dict[str, Json], at_least: float
+) -> None:
+    python: Json = {"models": ["replay/weak"], "max_calls": 1}
+    tape: Json = {"path": "tape.jsonl", "latency_seconds": 1.0}
+    write_study(
+        tmp_path,
+        models=["python/chains:one_step"],
+        providers={"replay": tape, "python": python},
+        limits=limits,
+    )
+
+    async def main() -> tuple[Standing, float]:
+        async with Study.open(tmp_path / "study.json", options=Options(clock=LoopClock())) as study:
+            standing = await study.run()
+            return standing, asyncio.get_running_loop().time()
+
+    standing, seconds = run_virtual(main())
+    assert standing.spent.calls == 12
+    assert at_least <= seconds < at_least + 5

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.fleet import Fleet
@@ -15,10 +16,11 @@ from bestarm_agent.judging import Panel, Seat
 from bestarm_agent.prompts.checking import check_prompt
 from bestarm_agent.prompts.rendering import CompiledPrompt, compile_prompt
 from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.program_task import CallsModels
 from bestarm_agent.roster import Entry, Line, request_of
-from bestarm_agent.schedule.caller import Caller, RetryPolicy
+from bestarm_agent.schedule.caller import Attempts, Caller, RetryPolicy
 from bestarm_agent.schedule.clock import Clock
-from bestarm_agent.schedule.gate import Gate
+from bestarm_agent.schedule.gate import Gate, Slot
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.schedule.waits import WaitBoard
 
@@ -157,7 +159,21 @@ class Workshop:
             )
             gate = Gate(self._fleet.in_flight(provider, model))
             self._lines[id(provider)] = Line(provider, caller, gate)
+            if isinstance(provider, CallsModels):
+                provider.send_by(self._sent)
         return self._lines[id(provider)]
+
+    async def _sent(self, provider: Provider, request: Request) -> Reply:
+        """Answer a call that a program makes: in line with all others, booked by the program."""
+        if isinstance(provider, CallsModels):  # it may wait for a place that its own caller holds
+            return await provider.generate(request)
+        line = self._line(provider, request.model)
+        slot = Slot.outside(*line.gates(request.model))
+        await slot.reenter()
+        try:
+            return await line.caller.apart().call(request, slot, Attempts(None))
+        finally:
+            slot.leave()
 
 
 def longest_of(examples: Sequence[Example]) -> Example:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
@@ -19,6 +19,7 @@ from bestarm_agent.providers.failures import failed_spend, failure
 from bestarm_agent.providers.program_answers import Metered, ProgramOptions
 
 Lookup = Callable[[str, str], Provider]
+Send = Callable[[Provider, Request], Awaitable[Reply]]
 
 
 @runtime_checkable
@@ -27,6 +28,10 @@ class CallsModels(Protocol):
 
     def connect(self, lookup: Lookup) -> None:
         """Take the providers of the declared models, by (provider, model); raises ConfigError."""
+        ...
+
+    def send_by(self, send: Send) -> None:
+        """Send all model calls this way from now on: within their gates and rate limits."""
         ...
 
 
@@ -80,12 +85,18 @@ class Models:
         providers: by ``provider/model``.
         options: the bounds of one answer.
         asked: what the program is to answer.
+        send: sends a request to a provider.
     """
 
     def __init__(
-        self, providers: Mapping[str, Provider], options: ProgramOptions, asked: Request
+        self,
+        providers: Mapping[str, Provider],
+        options: ProgramOptions,
+        asked: Request,
+        send: Send,
     ) -> None:
         self._providers = providers
+        self._send = send
         self._options = options
         self._candidate = asked.candidate or asked.model
         self._example = asked.example
@@ -168,7 +179,7 @@ class Models:
     async def _metered_call(self, provider: Provider, request: Request, bound: Spend) -> Reply:
         cost, usage = bound, Usage()
         try:
-            reply = await provider.generate(request)
+            reply = await self._send(provider, request)
             cost, usage = _cost_of(reply), reply.usage
         except ProviderError as error:
             cost = failed_spend(error, bound)
@@ -217,6 +228,11 @@ class Models:
                 f"it could pass {broken}"
             )
         self._reserved += bound
+
+
+async def send_directly(provider: Provider, request: Request) -> Reply:
+    """Send a request without waiting for anything."""
+    return await provider.generate(request)
 
 
 def _cost_of(reply: Reply) -> Spend:

@@ -24,7 +24,14 @@ from bestarm_agent.functions import Program, load_program
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.program_answers import Answer, ProgramOptions, read_answer
-from bestarm_agent.providers.program_task import Lookup, Models, Task, task_of
+from bestarm_agent.providers.program_task import (
+    Lookup,
+    Models,
+    Send,
+    Task,
+    send_directly,
+    task_of,
+)
 from bestarm_agent.providers.program_threads import DaemonThreads
 
 _BLOCKED_ON_LEAVING_SECONDS = 5.0
@@ -93,6 +100,7 @@ class PythonProvider:
         self._clock = clock
         self._programs: dict[str, Program] = {}
         self._providers: dict[str, Provider] = {}
+        self._send: Send = send_directly
         self._threads: DaemonThreads | None = None
 
     def connect(self, lookup: Lookup) -> None:
@@ -100,6 +108,10 @@ class PythonProvider:
         for full_name in self._options.models:
             provider, _, model = full_name.partition("/")
             self._providers[full_name] = lookup(provider, model)
+
+    def send_by(self, send: Send) -> None:
+        """Send all calls of ``task.models`` this way from now on."""
+        self._send = send
 
     async def __aenter__(self) -> Self:
         """Make room for threads."""
@@ -176,7 +188,7 @@ class PythonProvider:
         except ConfigError as error:
             raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
         start = self._clock()
-        async with Models(self._providers, self._options, request) as models:
+        async with Models(self._providers, self._options, request, self._send) as models:
             answer = await self._answer(program, task_of(request, models))
         if isinstance(answer, ProviderError):
             raise BilledError(_own(answer, program), self._failed_spend(models)) from answer

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 from tenacity.wait import wait_exponential_jitter
 
 from bestarm_agent.domain.exchange import Reply, Request
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import failed_spend
@@ -134,6 +135,17 @@ class Caller:
             self._board.watch(lane.waits)
             self._lanes[name] = lane
         return self._lanes[name]
+
+    def apart(self) -> Caller:
+        """One that shares the lanes of this one, and has its own books.
+
+        For calls that somebody else reserves and books: nothing is repeated but what a rate limit
+        turned away, which costs nothing.
+        """
+        twin = copy(self)
+        twin._ledger = Ledger(Budget())
+        twin._policy = replace(self._policy, max_attempts=1)
+        return twin
 
     async def call(self, request: Request, slot: Slot, attempts: Attempts) -> Reply:
         """Return the answer to ``request``.
