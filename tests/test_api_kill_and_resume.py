@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ from tests.fake_api.calls import tokens_of
 from tests.fake_api.server import PATHS
 from tests.test_kill_and_resume import read, told_so_far, wait_for_progress
 
-pytest.importorskip("transformers", reason="the local model needs the extra hf")
+pytestmark = pytest.mark.skipif(
+    any(find_spec(name) is None for name in ("transformers", "torch")),
+    reason="the local model needs the extra hf",
+)
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "examples" / "arithmetic" / "models" / "sum-llama-60k"
