@@ -96,6 +96,7 @@ def test_service_tiers_of_a_users_price() -> None:
     assert price.cost(usage, tier="flex") == 150_000
     assert price.cost(usage, tier="priority") == 600_000
     assert price.bound(100, 100) == 600_000  # the request names no tier: it may be the dearest
+    assert price.bound(100, 100, tier="auto") == 600_000
     assert price.bound(100, 100, tier="default") == 300_000
     # a flex call that is served as a standard one is billed as one
     assert price.bound(100, 100, tier="flex") == 300_000

@@ -17,6 +17,7 @@ from bestarm_agent.domain.spend import Usage, nanos
 
 _MILLION = 1_000_000
 STANDARD = "standard"
+_LEFT_OPEN = (None, "auto")  # then the account's settings decide
 _STANDARD_NAMES = frozenset({STANDARD, "default", "auto", "standard_only"})
 
 
@@ -134,10 +135,10 @@ class Price:
         Args:
             input_tokens: no fewer than the prompt has.
             output_tokens: no fewer than can be generated.
-            tier: the service tier that the request names, "default" included. None: the request
-                leaves it open, and the dearest in which it may be served counts.
+            tier: the service tier that the request names, "default" included. None or "auto": the
+                request leaves it open, and the dearest in which it may be served counts.
         """
-        names = self.unasked if tier is None else {tier}
+        names = self.unasked if tier in _LEFT_OPEN else {tier or STANDARD}
         choices = [self.standard, *(self._of(name) for name in sorted(names))]
         return max(
             step.most(input_tokens, output_tokens)
