@@ -38,8 +38,9 @@ class ModelSpec(StudyModel):
     short_form: ClassVar[str | None] = "model"
 
     model: Text = Field(
-        description="`provider/model`, split at the first slash: `hf/models/tiny-llama` "
-        "(a folder or a name on the hub), `replay/row` (recorded answers)."
+        description="`provider/model`, split at the first slash: `openai/gpt-6-luna`, "
+        "`hf/models/tiny-llama` (a folder or a name on the hub), `python/chains:answer` (a "
+        "function), `replay/row` (recorded answers)."
     )
     label: Name | None = Field(
         None, description="Short name in tables; default: the last part of the model's name."
