@@ -10,6 +10,9 @@ from bestarm_agent.certification.rounds import plan_rounds
 from bestarm_agent.certification.screening import Verdict
 from bestarm_agent.certifying.audit import Audit
 from bestarm_agent.certifying.driver import CertifyingSelector
+from bestarm_agent.certifying.recorded import recorded_driver
+from bestarm_agent.config.certifying import CertifySpec
+from bestarm_agent.domain.events import Asked
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed import KeyedRandom
@@ -185,3 +188,25 @@ def test_plans() -> None:
         plan_rounds(np.arange(0), np.arange(5), rng)
     with pytest.raises(ValueError, match="5 examples are too few for 9"):
         plan_rounds(np.arange(5), np.arange(0), rng, ratio=9)
+
+
+@pytest.mark.parametrize("ratio", [3, None])
+@pytest.mark.parametrize("n_asked", [0, 1, 3, 4, 5, 9])
+def test_a_log_cut_short_rebuilds_a_driver(n_asked: int, ratio: int | None) -> None:
+    spec = CertifySpec.model_validate({"risk": 0.3, "judge": "contains", "per_label": ratio})
+    live = driver([2, 0, 1])
+    asks = live.ask(n_asked)
+    events = [Asked(a.seq, *a.pair, a.propensity, a.reason) for a in asks]
+    rebuilt = recorded_driver(spec, live.problem, events)
+    rebuilt.adopt(asks)
+    tells = [Tell(ask.seq, State.DONE, 1.0, gold=1.0) for ask in asks]
+    for selector in (live, rebuilt):
+        selector.tell(tells)
+    mine, theirs = live.certificate(), rebuilt.certificate()
+    if n_asked == 4 and ratio is None:  # where the round ends is not known yet
+        assert theirs.screened == ()
+        return
+    assert [one.log_e_value for one in theirs.screened] == [
+        one.log_e_value for one in mine.screened
+    ]
+    assert theirs.n_labels == mine.n_labels == n_asked // 4

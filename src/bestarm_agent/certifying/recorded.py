@@ -33,13 +33,20 @@ def recorded_driver(
             asks.setdefault(event.candidate, []).append(event)
     rest = [i for i in range(problem.n_candidates) if i not in asks]
     longest = max(asks.values(), key=len, default=[])
-    return CertifyingSelector(problem, audit_of(spec, _rounds(longest)), [*asks, *rest])
+    rounds = _rounds(longest, spec.per_label)
+    return CertifyingSelector(problem, audit_of(spec, rounds), [*asks, *rest])
 
 
-def _rounds(asks: Sequence[Asked]) -> Rounds:
-    """The rounds of a plan, as far as it was asked; the last one is filled up with anything."""
+def _rounds(asks: Sequence[Asked], ratio: int | None) -> Rounds:
+    """The rounds of a plan, as far as it was asked; the last one is filled up with anything.
+
+    Without a second label it may not be known how long a round is; then none is complete.
+    """
     starts = [place for place, ask in enumerate(asks) if ask.reason == LABEL]
-    width = starts[1] if len(starts) > 1 else max(2, len(asks))
+    if ratio is not None:
+        width = 1 + ratio
+    else:
+        width = starts[1] if len(starts) > 1 else 1 + max(1, len(asks))
     examples = [ask.example for ask in asks]
     examples += [0] * (-len(examples) % width)
     plan = np.array(examples, dtype=np.intp).reshape(-1, width)
