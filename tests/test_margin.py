@@ -51,7 +51,7 @@ def test_a_tie_that_is_known_in_full() -> None:
     standing = standing_with(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], n_examples=2)
     assert (standing.margin, standing.separated) == (0.0, False)
     assert standing.rows[1].status is Status.TIED
-    assert "none is better, but 1 other cannot be ruled out (exact" in how_sure(standing)
+    assert "certain that none is better, but 1 other may be as good (exact" in how_sure(standing)
 
 
 def test_a_heuristic_states_no_margin() -> None:

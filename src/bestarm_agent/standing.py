@@ -165,7 +165,9 @@ class Standing:
     @property
     def established(self) -> bool:
         """Whether what was asked for is shown at the stated confidence."""
-        return self.separated if self.finding is None else self.finding.established
+        if self.finding is not None:
+            return self.finding.established
+        return self.separated or self.margin == 0
 
     @property
     def winner(self) -> Row | None:

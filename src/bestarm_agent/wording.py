@@ -102,9 +102,12 @@ def how_sure(standing: Standing) -> str:
         return f"best guess; the intervals are {Guarantee.HEURISTIC}: no guarantee"
     if standing.finding is not None:
         return _how_sure_of(standing.finding, standing.guarantee)
+    word = "certain" if standing.guarantee is Guarantee.EXACT else f"{level} sure"
     if standing.separated:
-        word = "certain" if standing.guarantee is Guarantee.EXACT else f"{level} sure"
         return f"{word} that it is the best ({_meaning(standing.guarantee)})"
+    if standing.margin == 0:
+        equals = f"but {_others(standing)} may be as good"
+        return f"{word} that none is better, {equals} ({_meaning(standing.guarantee)})"
     doubt = f"at {level} {_doubt(standing)} ({_meaning(standing.guarantee)})"
     return f"best guess: {doubt}{_opinion(standing.probability)}"
 
@@ -163,13 +166,15 @@ def _how_sure_of(finding: Finding, guarantee: Guarantee) -> str:
 
 def _doubt(standing: Standing) -> str:
     """How far the leading candidate may be from the best, and how many others may be it."""
-    others = len(standing.tied)
-    rest = f"{others} other{'s' if others != 1 else ''} cannot be ruled out"
+    rest = f"{_others(standing)} cannot be ruled out"
     if standing.margin is None or standing.margin >= 1:
         return rest
-    if standing.margin == 0:
-        return f"none is better, but {rest}"
     return f"it is within {ceil(1000 * standing.margin) / 1000:.3f} of the best, and {rest}"
+
+
+def _others(standing: Standing) -> str:
+    count = len(standing.tied)
+    return f"{count} other{'s' if count != 1 else ''}"
 
 
 def _meaning(guarantee: Guarantee) -> str:

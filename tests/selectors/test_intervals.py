@@ -113,6 +113,17 @@ def test_a_run_stops_once_the_best_is_separated() -> None:
     assert selector.table.n_asked < 400
 
 
+def test_a_run_stops_once_the_best_are_complete_and_equal() -> None:
+    selector = UcbE(Problem(3, 400, stop_when_separated=True))
+    while asks := selector.ask(8):  # the third one has shown what it is long before the end
+        selector.tell([Tell(a.seq, State.DONE, (1.0, 1.0, 0.0)[a.pair.candidate]) for a in asks])
+    assert selector.stopped() is Stop.INDIFFERENT
+    assert selector.table.n_trials[2] < 200
+    verdict = selector.best()
+    assert (len(verdict.tied), verdict.separated) == (1, False)
+    assert selector.margin() == 0
+
+
 def test_new_examples_reopen_the_question() -> None:
     selector = UcbE(Problem(2, 6))
     for ask in selector.ask(12):

@@ -164,7 +164,7 @@ class Auto(Selector):
         if self._contest is not None:
             order = self._contest.order
             for one in order[: self.top_k].tolist():
-                if self._rivals(one)[order[self.top_k :]].any():
+                if self._contenders(one)[order[self.top_k :]].any():
                     return False
         return super()._stands_apart()
 

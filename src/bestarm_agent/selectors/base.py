@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -76,7 +76,7 @@ class Selector(ABC):
         self._intervals = self._new_intervals()
         self._open = np.full(problem.n_candidates, True)
         self.barred = np.full(problem.n_candidates, False)
-        self._separated: bool | None = None  # None: to be worked out again
+        self._settled: bool | None = None  # None: to be worked out again
         self._weights: FloatArray | None = None  # likewise
 
     def ask(
@@ -108,7 +108,7 @@ class Selector(ABC):
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Say what would be asked next among the ``allowed`` (K,) candidates; changes nothing."""
         open_rows = self._open if allowed is None else self._open & allowed
-        if not open_rows.any() or self._is_separated() or self._is_complete():
+        if not open_rows.any() or self._is_settled() or self._is_complete():
             return None
         return self._choose(open_rows, self._random.at(self.table.n_asked))
 
@@ -129,7 +129,7 @@ class Selector(ABC):
         """
         for result in results:
             if self.table.tell(result):
-                self._separated = None
+                self._settled = None
                 self._weights = None
                 self._intervals.advance(int(self.table.candidate[result.seq]))
                 self._told(result)
@@ -184,7 +184,7 @@ class Selector(ABC):
         rows = [candidate for candidate in candidates if not self.barred[candidate]]
         self.barred[rows] = True
         self._open[rows] = False
-        self._separated = None
+        self._settled = None
         if rows:
             self._left_race(rows)
 
@@ -256,10 +256,13 @@ class Selector(ABC):
 
     def stopped(self) -> Stop | None:
         """Say why nothing will be asked any more, or None while that may still happen."""
-        if self._is_separated():
+        is_settled = self._is_settled()
+        if is_settled and not self._any_undecided(self._rivals):
             return Stop.SEPARATED
         if not self._open.any() and not self.table.count(State.PENDING).any():
             return Stop.EXHAUSTED
+        if is_settled:
+            return Stop.INDIFFERENT
         return Stop.BUDGET if self._is_complete() else None
 
     def expected_costs(self) -> FloatArray | None:
@@ -339,19 +342,32 @@ class Selector(ABC):
         reach[best] = False
         return reach & ~self._intervals.beaten_by(best, reach)
 
-    def _is_separated(self) -> bool:
-        """Whether the run may stop because the best are known; only valid intervals may do that."""
+    def _contenders(self, best: int) -> BoolArray:
+        """(K,) mask of the rivals that more scores may yet part from ``best``.
+
+        Where ``best`` is complete, the complete ones among its rivals stay as good as it.
+        """
+        rivals = self._rivals(best)
+        is_complete = (self.table.n_unseen == 0) & (self.table.count(State.PENDING) == 0)
+        return rivals & ~is_complete if is_complete[best] else rivals
+
+    def _is_settled(self) -> bool:
+        """Whether no more scores are needed to name the best; only valid intervals may say so."""
         if not self.problem.stop_when_separated or self.table.n_candidates == 0:
             return False
-        if self._separated is None:
-            self._separated = self._guarantee() is not Guarantee.HEURISTIC and self._stands_apart()
-        return self._separated
+        if self._settled is None:
+            self._settled = self._guarantee() is not Guarantee.HEURISTIC and self._stands_apart()
+        return self._settled
 
     def _stands_apart(self) -> bool:
-        """Whether each of the top candidates is shown to beat all others."""
+        """Whether no more scores can change which candidates are on top."""
+        return not self._any_undecided(self._contenders)
+
+    def _any_undecided(self, rivals: Callable[[int], BoolArray]) -> bool:
+        """Whether one of the top candidates has ``rivals`` among the others."""
         ranking = self.ranking()
         chosen, others = ranking[: self.top_k], ranking[self.top_k :]
-        return not others or not any(self._rivals(one)[others].any() for one in chosen)
+        return bool(others) and any(rivals(one)[others].any() for one in chosen)
 
     def _register(self, ask: Ask) -> None:
         self.table.ask(ask)
@@ -372,7 +388,7 @@ class Selector(ABC):
         n_new = self.table.n_candidates - len(self.barred)
         self.barred = np.concatenate([self.barred, np.full(n_new, False)])
         self._open = (self.table.n_unseen > 0) & ~self.barred
-        self._separated = None
+        self._settled = None
         self._grown()
 
 

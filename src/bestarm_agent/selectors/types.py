@@ -134,7 +134,7 @@ class Stop(StrEnum):
     SEPARATED = "separated"  # the best beats all others at the asked confidence
     EXHAUSTED = "exhausted"  # no cell is left to ask
     BUDGET = "budget"  # the rule has carried out its plan for the budget of pulls
-    INDIFFERENT = "indifferent"  # the rest can differ by no more than the asked tolerance
+    INDIFFERENT = "indifferent"  # the best are complete and equal; no other reaches them
     VERDICT = "verdict"  # the rule has answered a question other than "which is best"
 
 
@@ -156,7 +156,8 @@ class Problem:
         seed: >= 0.
         confidence: joint level of the intervals, in (0, 1).
         budget: number of pairs that may be asked in all, if known. Fixed-budget rules need it.
-        stop_when_separated: whether to stop asking once the best is separated from the rest.
+        stop_when_separated: whether to stop asking once the best is separated from the rest, or
+            complete and apart from all but its equals.
         costs: (K,) expected cost of one pull of each candidate, > 0, before any was made, in the
             unit of ``Tell.cost``; the rule then works per unit of cost, and ``budget`` stands for
             what so many pulls cost at the mean of these. None: it works per pull.
