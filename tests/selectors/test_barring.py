@@ -1,0 +1,100 @@
+"""Candidates that leave the competition for a reason that is not their scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
+from bestarm_agent.testing.selector_runs import Run, World
+
+RULES = ("ucb-e", "top-two", "lucb", "racing", "auto", "sysrs", "successive-rejects", "sar")
+K, N = 5, 20
+MEANS = [0.1, 0.3, 0.5, 0.7, 0.95]
+
+
+def opened(rule: str, *, seed: int = 0) -> Selector:
+    return make_selector(rule, Problem(K, N, seed=seed, budget=K * N))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_barred_are_asked_no_more_and_come_last(rule: str) -> None:
+    for seed in range(3):
+        selector = opened(rule, seed=seed)
+        run = Run(selector, World.bernoulli(MEANS, N, seed), in_flight=3).go(20)
+        selector.bar([4])
+        n_before = len(run.pairs)
+        run.finish()
+        assert all(pair.candidate != 4 for pair in run.pairs[n_before:])
+        assert len(run.pairs) > n_before
+        assert selector.ranking()[-1] == 4
+        verdict = selector.best()
+        assert verdict.best != 4
+        assert 4 not in verdict.tied
+        assert selector.stopped() is not None
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rebuilt_selector_goes_on_alike(rule: str) -> None:
+    world = World.bernoulli(MEANS, N, 2)
+    warm = Run(opened(rule), world, 2).go(15)
+    cold = opened(rule)
+    for event in warm.events:
+        if isinstance(event, Tell):
+            cold.tell([event])
+        elif isinstance(event, Ask):
+            cold.adopt([event])
+    warm.selector.bar([1, 4])
+    cold.bar([1, 4])
+    again = Run(cold, world, 2, waiting=list(warm.waiting))
+    n_before = len(warm.pairs)
+    assert again.go(12).pairs == warm.go(12).pairs[n_before:]
+
+
+def test_the_others_can_be_exact_without_the_barred() -> None:
+    selector = opened("filled-subset")
+    selector.bar([0])
+    Run(selector, World.bernoulli(MEANS, N, 1)).finish()
+    assert selector.stopped() is Stop.EXHAUSTED
+    assert selector.estimates().guarantee is Guarantee.EXACT
+    assert selector.table.n_trials[0] == 0
+    assert selector.margin() == 0.0
+
+
+def test_a_barred_leader_leaves_the_title_to_the_next() -> None:
+    selector = opened("filled-subset")
+    while asks := selector.ask(K):
+        selector.tell([Tell(a.seq, State.DONE, MEANS[a.pair.candidate]) for a in asks])
+    assert selector.best().best == 4
+    selector.bar([4])
+    assert selector.best().best == 3
+    assert selector.best().separated
+    assert selector.ranking() == [3, 2, 1, 0, 4]
+
+
+def test_barring_twice_and_growing_keep_who_is_barred() -> None:
+    selector = opened("ucb-e")
+    selector.bar([2])
+    selector.bar([2, 3])
+    selector.add_candidates(2)
+    selector.add_examples(5)
+    assert selector.barred.tolist() == [False, False, True, True, False, False, False]
+    asked = {ask.pair.candidate for ask in selector.ask(60)}
+    assert asked == {0, 1, 4, 5, 6}
+
+
+def test_all_may_be_barred() -> None:
+    selector = opened("top-two")
+    selector.bar(range(K))
+    assert selector.ask(3) == []
+    assert selector.stopped() is Stop.EXHAUSTED
+
+
+def test_a_stated_margin_is_that_of_the_candidate_asked_about() -> None:
+    selector = opened("filled-subset")
+    while asks := selector.ask(K):
+        selector.tell([Tell(a.seq, State.DONE, MEANS[a.pair.candidate]) for a in asks])
+    gaps = [selector.margin(i) for i in range(K)]
+    assert gaps == pytest.approx(np.max(MEANS) - np.array(MEANS))
