@@ -211,3 +211,26 @@ def test_a_candidate_without_any_score_is_last() -> None:
 def test_a_parameter_out_of_range_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         make_selector("auto", Problem(3, 30), **wrong)
+
+
+def test_money_spent_narrows_the_field() -> None:
+    selector = Auto(Problem(4, 50, budget=40, costs=(1.0, 1.0, 1.0, 1.0)))
+    for _ in range(10):
+        [ask] = selector.ask()
+        selector.tell([Tell(ask.seq, State.DONE, 0.5, cost=2.0)])
+    assert selector._field() == pytest.approx(4**0.5)  # 20 of 40 are spent
+
+
+def test_a_barred_leader_is_no_longer_compared_with() -> None:
+    world = World.bernoulli([0.9, 0.6, 0.5, 0.1], 300, 10)
+    run = Run(Auto(Problem(4, 300, seed=1), floor=0.0), world).go(200)
+    while run.waiting:
+        run.tell()
+    assert run.selector.best().best == 0
+    run.selector.bar([0])
+    before = run.selector.table.n_trials.copy()
+    run.go(60)
+    new = run.selector.table.n_trials - before
+    assert new[0] == 0
+    assert run.selector.best().best == 1
+    assert min(new[1], new[2]) > 5  # the next two are compared with each other
