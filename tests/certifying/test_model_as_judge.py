@@ -49,7 +49,9 @@ def write(folder: Path) -> None:
 
 def test_few_labels_and_many_judgements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
-    done = invoke(capsys, "certify", "-c", "study.json", "-q", "--json", folder=tmp_path)
+    done = invoke(
+        capsys, "certify", "-c", "study.json", "--judge", "rubric", "-q", "--json", folder=tmp_path
+    )
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["chosen"] == "medium"

@@ -113,7 +113,7 @@ def certify(  # noqa: PLR0913 - one argument per option
         _from_table(load_losses(losses, losses=true, guesses=guess), terms, plot, as_json=as_json)
     elif candidates is not None and losses is None:
         _refuse("--candidates", {"--guess": guess, "--pool": pool or choose_labels})
-        section |= overrides(judge=judge, labels=_seen_from(candidates, labels))
+        section |= overrides(judge__name=judge, labels=_seen_from(candidates, labels))
         changes = {f"certify.{key}": value for key, value in section.items()}
         changes |= overrides(selector__seed=seed, budget__usd=budget_usd, output_dir=output_dir)
         opening = Study.open(
