@@ -218,10 +218,12 @@ def test_refusals_do_not_use_up_the_attempts_but_patience_ends() -> None:
     policy = RetryPolicy(max_attempts=2, max_elapsed_seconds=100.0)
     scene = Scene({"a": actor}, n_examples=1, policy=policy)
     scene.run()
-    # Sent at 0 s; pauses of 1, 2, 4, 8, 16, 16, ... s follow each answer, which takes a second.
-    assert times(actor) == pytest.approx([0, 2, 5, 10, 19, 36, 53, 70, 87, 104])
+    # Sent at 0 s; pauses of 0.5, 1, 2, 4, 8, 16, 16, ... s follow answers that take a second.
+    assert times(actor) == pytest.approx(
+        [0, 1.5, 3.5, 6.5, 11.5, 20.5, 37.5, 54.5, 71.5, 88.5, 105.5]
+    )
     assert int(scene.runner.selector.table.count(State.VOID)[0]) == 1
-    assert scene.runner.ledger.spent.calls == 10
+    assert scene.runner.ledger.spent.calls == 11
 
 
 def test_headers_slow_a_model_down_before_it_is_refused() -> None:

@@ -159,7 +159,7 @@ def test_a_slow_answer_to_the_first_call_after_a_pause_does_not_hold_the_others_
 def test_without_a_time_the_pauses_double_until_a_call_is_let_in() -> None:
     async def scene() -> list[float]:
         limiter, pauses = by_requests(), list[float]()
-        for _ in range(6):
+        for _ in range(7):
             limiter.refuse(sent(limiter), None, at_most=60.0)
             pauses.append(limiter.paused)
             await asyncio.sleep(limiter.paused)
@@ -167,7 +167,7 @@ def test_without_a_time_the_pauses_double_until_a_call_is_let_in() -> None:
         limiter.refuse(sent(limiter), None, at_most=60.0)
         return [*pauses, limiter.paused]
 
-    assert run_virtual(scene()) == [1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 1.0]
+    assert run_virtual(scene()) == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 0.5]
 
 
 def test_refusals_of_calls_that_were_under_way_are_old_news() -> None:
@@ -181,7 +181,7 @@ def test_refusals_of_calls_that_were_under_way_are_old_news() -> None:
         limiter.refuse(third, 9.0, at_most=60.0)
         return unchanged, limiter.paused
 
-    assert run_virtual(scene()) == (0.75, 9.0)
+    assert run_virtual(scene()) == (0.25, 9.0)
 
 
 def test_a_refused_call_counts_as_a_request_but_takes_no_tokens() -> None:

@@ -122,15 +122,17 @@ def bucket_of_ten_seconds() -> Counter:
 
 
 def sliding_minute() -> Counter:
-    return SlidingMinute(600, ITPM)
+    return SlidingMinute(1200, ITPM)
 
 
-@pytest.mark.parametrize("server", [bucket_of_ten_seconds, sliding_minute])
+@pytest.mark.parametrize(("server", "rpm"), [(bucket_of_ten_seconds, 600), (sliding_minute, 1200)])
 @pytest.mark.parametrize("retry_after", [True, False])
-def test_a_hidden_rate_is_found(server: Callable[[], Counter], retry_after: bool) -> None:
+def test_a_hidden_rate_is_found(
+    server: Callable[[], Counter], rpm: float, retry_after: bool
+) -> None:
     provider = Counted(server, delay=0.05, retry_after=retry_after)
     found = run_virtual(settled(provider))
-    assert 0.8 * 600 < found.per_minute <= 600 * 1.02  # 1.02: the burst that was saved up
+    assert 0.8 * rpm < found.per_minute <= rpm * 1.02  # 1.02: the burst that was saved up
     assert found.refused < 0.02
 
 

@@ -20,7 +20,7 @@ from bestarm_agent.schedule.clock import Clock, sleep_unless
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.quota import Hold, Quota
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 16.0  # where a refusal does not say how long
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 16.0  # where a refusal does not say how long
 _PROBE_SECONDS = 2.0  # a refusal comes at once; a call that takes longer was let in
 _SHORTEST_WAIT = 1e-3
 
@@ -185,7 +185,7 @@ class Limiter:
     def refuse(self, permit: Permit, retry_after: float | None, *, at_most: float) -> bool:
         """The attempt was refused (429): a request counts, tokens do not; everybody pauses.
 
-        Without ``retry_after`` for a second; refused again, for two seconds, four, and so on, or
+        Without ``retry_after`` for half a second; refused again, for 1 s, 2 s, and so on, or
         longer if the provider asks for it. Refusals of calls that were sent before the pause began
         are the same news again.
 
@@ -232,8 +232,9 @@ class Limiter:
             ticket.poked.set()
 
     def _own_pause(self, retry_after: float | None) -> float:
-        in_a_row = self._pauses if retry_after is None else self._pauses - 1
-        return min(_FIRST_PAUSE * 2.0 ** (in_a_row - 1), _LONGEST_PAUSE) if in_a_row else 0.0
+        if retry_after is not None and self._pauses == 1:
+            return 0.0
+        return min(_FIRST_PAUSE * 2.0 ** (self._pauses - 1), _LONGEST_PAUSE)
 
     def _learn(self, resource: Resource, limit: float, now: float) -> None:
         quota = self.quotas.get(resource)
