@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.domain.events import Asked, CandidatesBarred, Event
@@ -26,6 +28,8 @@ from bestarm_agent.store.sql import SqlStore
 from bestarm_agent.study import Study
 from bestarm_agent.testing.rederiving import unexplained_asks
 from tests.studies import write_study
+
+Means: TypeAlias = NDArray[np.float64]
 
 
 def spec(name: str, **more: float) -> ObjectiveSpec:
@@ -256,25 +260,42 @@ def test_an_objective_by_price_needs_known_prices(tmp_path: Path) -> None:
         run_all(path)
 
 
+def cheapest_within_a_tenth(means: Means) -> tuple[int, ...]:
+    return (int(np.flatnonzero(means >= means.max() - 0.1)[0]),)
+
+
+def none_cheaper_is_as_good(means: Means) -> tuple[int, ...]:
+    return tuple(i for i in range(len(means)) if (means[:i] < means[i]).all())
+
+
 @pytest.mark.coverage
-def test_what_is_established_is_true() -> None:
+@pytest.mark.parametrize(
+    ("objective", "truth"),
+    [
+        (spec("cheapest-within-epsilon", epsilon=0.1), cheapest_within_a_tenth),
+        (spec("pareto"), none_cheaper_is_as_good),
+    ],
+    ids=["cheapest", "pareto"],
+)
+def test_what_is_established_is_true(
+    objective: ObjectiveSpec, truth: Callable[[Means], tuple[int, ...]]
+) -> None:
     """Random worlds, looked at after every tenth pull; wrong at most at the asked level."""
-    level, n_worlds, wrong = 0.8, 120, 0
+    level, n_worlds, wrong, early = 0.8, 60, 0, 0
     for seed in range(n_worlds):
         rng = KeyedRandom(seed, "objective worlds").at(0)
         scores = (rng.random((4, 150)) < rng.uniform(0.2, 0.9, (4, 1))).astype(float)
-        prices, means = np.array([1.0, 2.0, 3.0, 4.0]), scores.mean(axis=1)
-        objective = spec("cheapest-within-epsilon", epsilon=0.1)
-        truth = int(np.flatnonzero(means >= means.max() - 0.1)[0])
         selector = make_selector("filled-subset", Problem(4, 150, seed=seed, confidence=level))
         while asks := selector.ask(10):
             selector.tell([Tell(a.seq, State.DONE, scores[a.pair]) for a in asks])
-            found = rule(objective, selector, known(prices.tolist()))
+            found = rule(objective, selector, known([1.0, 2.0, 3.0, 4.0]))
             if found.established:
-                wrong += found.answer != truth
+                wrong += found.chosen != truth(scores.mean(axis=1))
+                early += selector.table.n_asked < 600
                 break
-    # Binomial(120, 0.2) exceeds 40 with probability 2e-4
-    assert wrong <= 40, wrong
+    # Binomial(60, 0.2) exceeds 23 with probability 3e-4
+    assert wrong <= 23, wrong
+    assert early >= 30, "most of these are established before all is seen"
 
 
 def test_prices_that_differ_from_call_to_call_have_valid_intervals(tmp_path: Path) -> None:
