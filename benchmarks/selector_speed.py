@@ -32,6 +32,7 @@ BATCH = 32
 SIZES = [(154, 805), (205, 784), (1000, 2000)]
 RULES = [
     "ucb-e",
+    "auto",
     "row-mean",
     "uniform",
     "filled-subset",
