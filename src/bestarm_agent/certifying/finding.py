@@ -106,9 +106,9 @@ def finding_lines(found: Finding) -> list[str]:
 def _needed(found: Finding, other: Certificate) -> str:
     """What another method would have done on the same examples."""
     chosen = found.certificate.chosen
-    ends = f"ends with {_statement(other, found.names)} after {other.n_labels:,}"
+    ends = f"{other.n_labels:,} in the end: {_statement(other, found.names)}"
     if chosen is None:
-        return ends
+        return f"{other.n_labels:,} labels: {_statement(other, found.names)}"
     labels = other.labels_to_certify(chosen)
     if labels is not None:
         return f"{labels:,} labels for the same; {ends}"
