@@ -15,7 +15,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Finish, Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.hf import HfProvider, create
-from bestarm_agent.providers.hf_continuous import PageSettings
+from bestarm_agent.providers.hf_continuous import ContinuousEngine, ContinuousWorker, PageSettings
 from bestarm_agent.providers.hf_loading import find_device
 from bestarm_agent.providers.hf_options import HfOptions
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
@@ -71,6 +71,7 @@ class TestConformance(ProviderSuite):
 def test_greedy_replies_are_those_of_static_batches(models: Path) -> None:
     requests = [plain("llama", f"{i}+{7 * i}=") for i in range(12)]
     requests += [plain("counting", "a", max_tokens=3), plain("counting", "7")]
+    requests += [plain("counting", "a", stop=stop, max_tokens=30) for stop in ("d", "fg", "zz")]
     static = answer(models, *requests, batching="static")
     continuous = answer(models, *requests)
     for one, other in zip(static, continuous, strict=True):
@@ -134,6 +135,24 @@ def test_models_make_room_for_each_other_and_loading_is_charged(models: Path) ->
     assert n_loads == 4
     assert replies[0].text == replies[2].text
     assert replies[3].gpu_seconds > replies[4].gpu_seconds, "it paid for loading"
+
+
+def test_nothing_is_kept_of_calls_that_are_over(models: Path) -> None:
+    async def main() -> int:
+        async with provider_of(models) as provider:
+            stopped = [plain("counting", "a", stop="d", max_tokens=30) for _ in range(5)]
+            await answer_all(provider, [*stopped, plain("counting", "7")])
+            cancelled = asyncio.create_task(provider.generate(plain("counting", "b")))
+            await asyncio.sleep(0.001)
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            worker = provider._workers["counting"]
+            assert isinstance(worker, ContinuousWorker)
+            assert worker.is_idle
+            assert isinstance(worker._engine, ContinuousEngine)
+            return len(worker._engine._manager.output_router.result_handlers)
+
+    assert asyncio.run(main()) == 0
 
 
 def test_leaving_ends_the_thread(models: Path) -> None:

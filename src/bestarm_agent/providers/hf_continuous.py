@@ -8,7 +8,7 @@ one reply reproducible; greedy replies are what static batches give, up to round
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf_decoding import cut
+from bestarm_agent.providers.hf_decoding import SPARE_TOKENS, cut
 from bestarm_agent.providers.hf_params import Sampling
 from bestarm_agent.providers.hf_queue import Call
 from bestarm_agent.providers.hf_text import TextCodec
@@ -94,41 +94,56 @@ class ContinuousEngine:
         limit = call.sampling.max_tokens
         if self._codec.context_length is not None:
             limit = min(limit, self._codec.context_length - len(prompt))
-        output = await self._generated(prompt, limit, call.sampling)
-        tokens = list(output.generated_tokens)
+        tokens = await self._generated(prompt, limit, call.sampling)
         (text,) = self._codec.decode([tokens])
         text, was_cut = cut(text, call.sampling.stop)
         stopped = was_cut or len(tokens) < limit or (bool(tokens) and tokens[-1] in self._codec.eos)
         finish = Finish.STOP if stopped else Finish.LENGTH
         return Generation(text, finish, len(prompt), len(tokens))
 
-    async def _generated(self, prompt: list[int], limit: int, sampling: Sampling) -> Any:  # noqa: ANN401
-        """The library's output for one prompt."""
-        name = f"call-{next(self._numbers)}"
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    async def _generated(self, prompt: list[int], limit: int, sampling: Sampling) -> list[int]:
+        """The tokens generated for one prompt."""
+        manager, name = self._manager, f"call-{next(self._numbers)}"
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[tuple[list[int], str | None]] = loop.create_future()
 
         def settle(output: Any) -> None:  # noqa: ANN401
-            if output.is_finished() and not done.done():
-                done.set_result(output)
+            if done.done():
+                return
+            if output.is_finished():
+                done.set_result((list(output.generated_tokens), output.error))
+            elif self._is_stopped(output.generated_tokens, sampling.stop):
+                manager.cancel_request(name)
+                done.set_result((list(output.generated_tokens), None))
 
-        self._manager.register_result_handler(name, settle)
-        taken = self._manager.add_request(
+        manager.register_result_handler(name, settle)
+        taken = manager.add_request(
             prompt,
             request_id=name,
             max_new_tokens=limit,
+            streaming=bool(sampling.stop),  # told of every token, to end at a stop text
             eos_token_id=self._codec.eos or None,
             **_drawing(sampling, len(self._codec)),
         )
         if taken is None:
             raise failure(FailureKind.INTERNAL, "the model's generation has ended by itself")
         try:
-            output = await done
+            tokens, error = await done
         except asyncio.CancelledError:
-            self._manager.cancel_request(name)
+            manager.cancel_request(name)
             raise
-        if output.error is not None:
-            raise failure(FailureKind.INTERNAL, f"generation failed: {output.error}")
-        return output
+        finally:  # what was cancelled is not told of any more, and its handler would stay
+            manager.output_router.result_handlers.pop(name, None)
+        if error is not None:
+            raise failure(FailureKind.INTERNAL, f"generation failed: {error}")
+        return tokens
+
+    def _is_stopped(self, tokens: list[int], stops: Sequence[str]) -> bool:
+        if not stops:
+            return False
+        n_tail = max(len(text.encode()) for text in stops) + SPARE_TOKENS
+        (tail,) = self._codec.decode([list(tokens[-n_tail:])])
+        return any(text in tail for text in stops)
 
     def _config(self) -> GenerationConfig:
         from transformers import GenerationConfig

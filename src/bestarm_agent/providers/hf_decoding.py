@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # A text of n bytes has at most n tokens; a few more, since decoders drop a leading space.
-_SPARE_TOKENS = 4
+SPARE_TOKENS = 4
 
 
 class RowSampler:
@@ -108,7 +108,7 @@ class RowEnds:
         self._is_over = is_over
         self._stopping = [(row, texts) for row, texts in enumerate(stops) if texts]
         sizes = [len(text.encode()) for _, texts in self._stopping for text in texts]
-        self._n_tail = max(sizes, default=0) + _SPARE_TOKENS
+        self._n_tail = max(sizes, default=0) + SPARE_TOKENS
 
     def __call__(self, input_ids: Tensor, scores: object, **_: object) -> Tensor:
         """Return which rows have ended, (B,) bool."""
