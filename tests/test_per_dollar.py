@@ -140,3 +140,20 @@ def test_dollars_as_pulls() -> None:
     assert planned_pulls(Budget(usd_nanos=nanos(1), pulls=20), (0.01, 0.03)) == 20
     assert planned_pulls(Budget(pulls=20), (0.01,)) == 20
     assert Size(2, 9, usd, (0.01, 0.03)).problem(per_dollar=False).costs is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "in_vain"), [("racing", True), ("ucb-e", False), ("sysrs", False)]
+)
+def test_it_is_said_where_working_per_dollar_changes_nothing(
+    tmp_path: Path, rule: str, in_vain: bool
+) -> None:
+    changes = {"selector": selector(rule), "budget": {"usd": 0.1}}
+    path = write_study(tmp_path, usd=PRICES, changes=changes)
+
+    async def scene() -> tuple[str, ...]:
+        async with Study.open(path) as study:
+            return tuple(study.notices)
+
+    said = [notice for notice in asyncio.run(scene()) if "changes nothing" in notice]
+    assert len(said) == in_vain

@@ -24,7 +24,12 @@ from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.judging import left_out
 from bestarm_agent.materials import read_examples, read_prompts
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.registry import make_selector, selector_names, selector_params
+from bestarm_agent.selectors.registry import (
+    SELECTORS,
+    make_selector,
+    selector_names,
+    selector_params,
+)
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.foresight import Lesson
 
@@ -92,7 +97,7 @@ def assemble(
         judge=judge,
         labels=load_labels(base_dir / config.labels) if config.labels else (),
         budget=config.budget.caps(len(expansion.candidates) * len(found)),
-        notices=(*expansion.notices, *notices),
+        notices=(*expansion.notices, *notices, *_in_vain(config.selector)),
         audit=audit,
     )
     check_selector(config, parts.budget, (len(parts.candidates), len(found)))
@@ -108,6 +113,17 @@ def _judge(
     judge = create_judge(config.scorer.name, config.scorer.options, catalog)
     check_examples(judge, examples)
     return None, judge
+
+
+def _in_vain(chosen: SelectorSpec) -> tuple[str, ...]:
+    """Say that working per dollar changes nothing for a rule that pulls its field alike."""
+    rule = SELECTORS.get(chosen.name)
+    if chosen.per != "dollar" or rule is None or not (rule.common_examples and rule.anytime):
+        return ()
+    return (
+        f"selector.per: dollar changes nothing for {chosen.name}: it compares candidates on common "
+        f"examples, and does not look at what they cost; ucb-e, top-two and sysrs do",
+    )
 
 
 def check_selector(config: StudyConfig, budget: Budget, size: tuple[int, int]) -> None:
