@@ -15,7 +15,8 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Finish, Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.hf import HfProvider, create
-from bestarm_agent.providers.hf_continuous import ContinuousEngine, ContinuousWorker, PageSettings
+from bestarm_agent.providers.hf_continuous import ContinuousEngine, PageSettings
+from bestarm_agent.providers.hf_continuous_worker import ContinuousWorker
 from bestarm_agent.providers.hf_loading import find_device
 from bestarm_agent.providers.hf_options import HfOptions
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all

@@ -19,7 +19,8 @@ from bestarm_agent.domain.spend import Spend, nanos
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities, Footprint
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf_continuous import ContinuousEngine, ContinuousWorker
+from bestarm_agent.providers.hf_continuous import ContinuousEngine
+from bestarm_agent.providers.hf_continuous_worker import ContinuousWorker
 from bestarm_agent.providers.hf_engine import StaticBatchEngine
 from bestarm_agent.providers.hf_folder import ContentDigests, ModelFolder
 from bestarm_agent.providers.hf_loading import (
