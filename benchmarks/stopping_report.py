@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.stats import beta, binomtest
 
 from reproduce_study import markdown
 
@@ -82,18 +82,23 @@ def _errors(found: Outcomes) -> str:
                 f"{np.mean([run.separated and run.share < 1 for run in runs]):.0%}",
                 str(wrong),
                 f"{wrong / len(runs):.4f}",
+                f"{_at_most(wrong, len(runs)):.4f}",
                 f"{p:.2g}{_mark(p, len(pooled))}",
                 f"{np.mean([run.share for run in runs]):.0%}",
             ]
         )
-    headers = ["rule", "in flight", "δ", "runs", "stopped early", "wrong", "error rate"]
+    headers = ["rule", "in flight", "δ", "runs", "stopped early", "wrong", "error rate", "at most"]
     return markdown([*headers, "p (rate > δ)", "calls made"], rows)
 
 
 def _worst(found: Outcomes, count: int = 10) -> str:
     """The settings of the most wrong winners, one matrix at a time."""
     counted = [(sum(run.wrong for run in runs), len(runs), cell) for cell, runs in found.items()]
+    n_tests = len(counted)
     counted.sort(key=lambda item: (excess(item[0], item[1], item[2].delta), -item[0]))
+    counted = [item for item in counted if item[0]]
+    if not counted:
+        return "No run declared a wrong winner."
     rows = []
     for wrong, runs, cell in counted[:count]:
         p = excess(wrong, runs, cell.delta)
@@ -104,7 +109,7 @@ def _worst(found: Outcomes, count: int = 10) -> str:
                 str(cell.in_flight),
                 f"{cell.delta:g}",
                 f"{wrong} of {runs}",
-                f"{p:.2g}{_mark(p, len(counted))}",
+                f"{p:.2g}{_mark(p, n_tests)}",
             ]
         )
     return markdown(["matrix", "rule", "in flight", "δ", "wrong", "p (rate > δ)"], rows)
@@ -124,6 +129,11 @@ def _shares(found: Outcomes, leading: Sequence[str]) -> str:
         rows.append(row)
     headers = [f"{rule}, δ {d:g}, {n} in flight" for rule in leading for d, n in settings]
     return markdown(["matrix", *headers], rows)
+
+
+def _at_most(wrong: int, runs: int) -> float:
+    """Upper end of a one-sided 95 % interval for the error rate (Clopper and Pearson 1934)."""
+    return float(beta.ppf(0.95, wrong + 1, runs - wrong)) if wrong < runs else 1.0
 
 
 def _share(runs: Sequence[Outcome]) -> str:
