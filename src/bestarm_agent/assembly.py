@@ -24,12 +24,7 @@ from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.judging import left_out
 from bestarm_agent.materials import read_examples, read_prompts
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.registry import (
-    SELECTORS,
-    make_selector,
-    selector_names,
-    selector_params,
-)
+from bestarm_agent.selectors.registry import make_selector, selector_names, selector_params
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.foresight import Lesson
 
@@ -97,11 +92,11 @@ def assemble(
         judge=judge,
         labels=load_labels(base_dir / config.labels) if config.labels else (),
         budget=config.budget.caps(len(expansion.candidates) * len(found)),
-        notices=(*expansion.notices, *notices, *_in_vain(config.selector)),
+        notices=(*expansion.notices, *notices),
         audit=audit,
     )
-    check_selector(config, parts.budget, (len(parts.candidates), len(found)))
-    return parts
+    rule = check_selector(config, parts.budget, (len(parts.candidates), len(found)))
+    return replace(parts, notices=(*parts.notices, *_in_vain(config.selector, rule)))
 
 
 def _judge(
@@ -115,10 +110,9 @@ def _judge(
     return None, judge
 
 
-def _in_vain(chosen: SelectorSpec) -> tuple[str, ...]:
+def _in_vain(chosen: SelectorSpec, rule: Selector) -> tuple[str, ...]:
     """Say that working per dollar changes nothing for a rule that pulls its field alike."""
-    rule = SELECTORS.get(chosen.name)
-    if chosen.per != "dollar" or rule is None or not (rule.common_examples and rule.anytime):
+    if chosen.per != "dollar" or not (rule.common_examples and rule.anytime):
         return ()
     return (
         f"selector.per: dollar changes nothing for {chosen.name}: it compares candidates on common "
@@ -126,8 +120,8 @@ def _in_vain(chosen: SelectorSpec) -> tuple[str, ...]:
     )
 
 
-def check_selector(config: StudyConfig, budget: Budget, size: tuple[int, int]) -> None:
-    """Check the selection rule's name and parameters by making one.
+def check_selector(config: StudyConfig, budget: Budget, size: tuple[int, int]) -> Selector:
+    """Check the selection rule's name and parameters by making one; return it.
 
     Raises:
         ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls.
@@ -137,7 +131,7 @@ def check_selector(config: StudyConfig, budget: Budget, size: tuple[int, int]) -
     if pulls is None and config.selector.per == "dollar" and budget.usd_nanos is not None:
         pulls = size[0] * size[1]  # as many as the dollars will turn out to pay for
     try:
-        build_selector(config.selector, Problem(size[0], size[1], budget=pulls))
+        return build_selector(config.selector, Problem(size[0], size[1], budget=pulls))
     except ValueError as error:
         raise ConfigError(f"selector: {error}") from error
 
