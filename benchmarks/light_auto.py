@@ -1,7 +1,7 @@
 """The selector ``auto`` and UCB-E once more, compiled: for studies of hundreds of runs.
 
 The same steps as the package's selectors, one call in flight, written as plain loops that numba
-compiles (``pip install numba``): twenty to fifty times faster, and an independent second writing of
+compiles (``pip install numba``): ten to fifty times faster, and an independent second writing of
 the model. ``reproduce_auto.py`` compares the two.
 """
 
