@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
 
 from bestarm_agent.domain.exchange import Reply, Request
@@ -198,3 +199,32 @@ def test_a_judgement_that_the_budget_cannot_repeat_waits_for_more() -> None:
     assert spent.calls == len(one.sent) + len(asker.sent)
     assert spent.pulls == 2
     assert scene.runner.state.spend == spent
+
+
+@pytest.mark.parametrize("seed", [5, 8, 12, 14, 16])
+def test_retries_and_judgements_at_one_provider_do_not_block_each_other(seed: int) -> None:
+    """Answered pairs wait for the line to be judged in, retried ones for the answered to end."""
+    rng = np.random.default_rng(seed)
+
+    def answer(request: Request, _before: int) -> Reply | Exception:
+        if request.model != "judge-model" and rng.random() < 0.4:
+            return failing(FailureKind.OVERLOADED, transient=True)
+        return worth(1.0)
+
+    busy = Actor("p", answer, latency=lambda _request: float(rng.choice([0.2, 1.0, 3.0])))
+    quick = Actor("q", lambda *_: worth(1.0), latency=lambda _: float(rng.choice([0.2, 0.5])))
+    scene = Scene(
+        {"busy": busy, "quick": quick},
+        n_examples=30,
+        in_flight=2,
+        provider_in_flight=1 + seed % 2,
+        judge=busy,
+        selector="uniform",
+    )
+
+    async def play() -> End:
+        runner = await scene.open()
+        async with asyncio.timeout(1e5):
+            return await runner.run()
+
+    assert run_virtual(play()) is End.EXHAUSTED

@@ -93,6 +93,29 @@ def test_a_slot_can_keep_its_last_place_or_begin_outside() -> None:
     assert line.inside == 0
 
 
+def test_nobody_holds_a_place_while_waiting_for_another() -> None:
+    """A judgement keeps its pair's place and waits for the line that a retried call waits for."""
+
+    async def scene() -> list[tuple[int, int]]:
+        line, pairs = Gate(1), Gate(1)
+        answered, retried = Slot(line, pairs), Slot.outside(line, pairs)
+        judging = Slot.outside(line)
+        waiting = asyncio.create_task(retried.reenter())
+        await asyncio.sleep(0)
+        answered.keep_last()
+        async with asyncio.timeout(1):
+            await judging.reenter()
+            seen = [(line.inside, pairs.inside)]
+            judging.leave()
+            answered.leave()
+            await waiting
+        seen.append((line.inside, pairs.inside))
+        retried.leave()
+        return [*seen, (line.inside, pairs.inside)]
+
+    assert asyncio.run(scene()) == [(1, 1), (1, 1), (0, 0)]
+
+
 def test_a_wider_gate_lets_those_in_that_wait() -> None:
     async def scene() -> list[int]:
         gate = Gate(1)

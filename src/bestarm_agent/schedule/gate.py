@@ -112,7 +112,19 @@ class Slot:
             self._gates[self._inside].leave()
 
     async def reenter(self) -> None:
-        """Wait for room in every gate, in order."""
-        for gate in self._gates[self._inside :]:
-            await gate.reenter()
-            self._inside += 1
+        """Wait until every gate has room, then go in.
+
+        No place is held while another is waited for: a judgement keeps one gate's place and waits
+        for another's, so holding the second and waiting for the first could last forever.
+        """
+        missing = self._gates[self._inside :]
+        while (full := next((gate for gate in missing if not gate.free), None)) is not None:
+            await full.reenter()
+            others = [gate for gate in missing if gate is not full]
+            if all(gate.free for gate in others):
+                missing = tuple(others)
+            else:
+                full.leave()
+        for gate in missing:
+            gate.enter()
+        self._inside = len(self._gates)
