@@ -73,6 +73,47 @@ def test_no_cap_is_ever_passed(in_flight: int) -> None:
     assert balance.overrun == Spend()
 
 
+def test_what_is_asked_at_once_is_paid_for_together() -> None:
+    """A dear candidate no longer fits, so the rule chooses among cheap ones: as many as fit."""
+    cheap, dear = Actor("p", always(0.5)), Actor("q", always(0.4))
+    dear.bound_spend = Spend(calls=1, tokens=10, usd_nanos=600)
+    scene = Scene({"cheap": cheap, "dear": dear}, in_flight=32, budget=Budget(usd_nanos=1000))
+    assert scene.run() is End.BUDGET
+    assert not scene.runner.state.pending, "a pair was asked that could not be paid"
+    assert scene.runner.ledger.spent.usd_nanos > 900, "what was given back is spent"
+
+
+def test_a_retry_that_found_no_money_is_sent_once_others_gave_theirs_back() -> None:
+    """A time-out counts with its bound; sent again beside two others, it would pass the cap."""
+    late = failing(FailureKind.TIMEOUT, transient=True)
+    actor = Actor(
+        "p",
+        lambda r, before: late if r.example == "e0" and before == 0 else scored(0.5),
+        latency=lambda r: 1.0 if r.example == "e0" else 10.0,
+    )
+    scene = Scene({"a": actor}, n_examples=3, in_flight=3, budget=Budget(usd_nanos=330))
+    assert scene.run() is End.EXHAUSTED
+    assert len(scene.runner.state.told) == 3
+    assert scene.runner.ledger.spent.usd_nanos == 100 + 3 * 60
+
+
+def test_what_a_killed_process_had_sent_counts_and_is_sent_again_within_the_cap() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, n_examples=3, budget=Budget(usd_nanos=330))
+
+    async def play() -> End:
+        runner = await scene.open()
+        sent: list[Event] = [Asked(j, 0, j, None, "ucb") for j in range(3)]
+        for event in sent:
+            runner.state.apply(event)
+        replay(sent, runner.selector)
+        return await runner.run()
+
+    assert run_virtual(play()) is End.BUDGET
+    balance = scene.runner.ledger.balance()
+    assert balance.charged.usd_nanos == balance.spent.usd_nanos == 300
+    assert len(scene.runner.state.pending) == 3, "they are sent when there is more budget"
+
+
 def test_an_outage_is_not_a_wrong_answer() -> None:
     def answer(request: Request, before: int) -> Reply | Exception:
         busy = failing(FailureKind.OVERLOADED, transient=True)

@@ -10,7 +10,7 @@ from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.roster import Line
-from bestarm_agent.schedule.caller import Attempts, replied_spend
+from bestarm_agent.schedule.caller import Attempts, BudgetEndedError, replied_spend
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.store.base import RunStore
@@ -131,8 +131,18 @@ class Replies:
         attempts.spend += cost
 
     def _book_lost_attempt(self, attempts: Attempts) -> None:
-        """Book a call that a crash cut off: it may have been billed, so its bound counts."""
-        if attempts.reservation is not None:
-            lost = replace(attempts.reservation.amount, pulls=0)
-            self._ledger.charge(lost)
-            attempts.spend += lost
+        """Book a call that a crash cut off: it may have been billed, so its bound counts.
+
+        It takes the place of what is set aside to send it again, which is set aside anew: both
+        together must fit into the budget.
+        """
+        reservation, attempts.reservation = attempts.reservation, None
+        if reservation is None:
+            return
+        lost = replace(reservation.amount, pulls=0)
+        self._ledger.release(reservation)
+        self._ledger.charge(lost)
+        attempts.spend += lost
+        attempts.reservation = self._ledger.reserve(reservation.amount)
+        if attempts.reservation is None:
+            raise BudgetEndedError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -180,9 +181,16 @@ class Roster:
             return None
         return np.array([ledger.affords(e.bound + one_pull) for e in self.entries], dtype=np.bool_)
 
-    def payable(self, ledger: Ledger, at_most: int) -> int:
-        """How many pulls of any candidates the budget can pay, up to ``at_most``."""
-        return ledger.room_for(self._dearest + Spend(pulls=1), at_most)
+    def payable(self, ledger: Ledger, at_most: int, affordable: BoolArray | None) -> int:
+        """How many pulls the budget can pay together, whichever of the ``affordable`` they are.
+
+        Up to ``at_most``.
+        """
+        dearest = self._dearest
+        if affordable is not None:
+            bounds = (e.bound for e, can in zip(self.entries, affordable, strict=True) if can)
+            dearest = reduce(_highest, bounds, Spend())
+        return ledger.room_for(dearest + Spend(pulls=1), at_most)
 
     def raise_bound(self, entry: Entry, bound: Spend) -> None:
         """Note that an attempt at a candidate can cost ``bound``."""

@@ -193,7 +193,7 @@ class Runner:
                 for job in jobs:
                     self._send(tasks, job)
             elif not self._active and not self._finished and (end or not self._throttled()):
-                if end is None and self._has_news():
+                if end is None and (self._has_news() or self._send_put_off(tasks)):
                     continue
                 return end or self._reason_of_silence()
             if not self._finished:
@@ -237,7 +237,7 @@ class Runner:
         while (room := self.roster.room()) > 0:
             available = self._available()
             affordable = self.roster.affordable(self.ledger)
-            n = room if affordable is not None else self.roster.payable(self.ledger, room)
+            n = self.roster.payable(self.ledger, room, affordable)
             n = max(1, int(min(n, self.roster.turn_left())))
             asks = self.selector.ask(n, available=available, affordable=affordable)
             if not asks:
@@ -316,6 +316,21 @@ class Runner:
             job = self._job(asked.seq, asked.candidate, asked.example, inherited=inherited)
             if job is not None:
                 self._send(tasks, job)
+
+    def _send_put_off(self, tasks: asyncio.TaskGroup) -> bool:
+        """Send again what found no money while more was set aside than is now.
+
+        False if nothing of it can be paid now either.
+        """
+        if self.selector.stopped() is not None:
+            return False
+        for seq in [seq for seq, put_off in self._deferred.items() if put_off.error is None]:
+            asked = self._journal.state.asks[seq]
+            if self.roster.room() and self.roster.entries[asked.candidate].broken is None:
+                job = self._job(seq, asked.candidate, asked.example, inherited=False)
+                if job is not None:
+                    self._send(tasks, job)
+        return self._active > 0
 
     def _send(self, tasks: asyncio.TaskGroup, job: Job) -> None:
         self._active += 1
