@@ -124,6 +124,38 @@ def test_labels_that_changed_are_noticed_on_resume(
     assert invoke(capsys, "resume", "--budget-pulls", "100", "-q", folder=tmp_path).code in {0, 3}
 
 
+def test_a_pool_of_the_studys_own_examples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = "".join(json.dumps({"id": f"e{j}", "target": "any"}) + "\n" for j in range(150))
+    (tmp_path / "some.jsonl").write_text(labels, encoding="utf-8")
+    study(tmp_path)
+    asked = (*ASKED, "--risk", "0.4", "--labels", "some.jsonl")
+    found = json.loads(certify(capsys, tmp_path, *asked, "--pool", "--json").out)
+    assert found["certified"][0] == "c5"
+    assert found["spent"]["pulls"] % 400 == 0  # every example is guessed
+    assert found["spent"]["pulls"] == 400 * len(found["candidates"])
+    assert found["labels"] <= 150
+    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    assert shown["candidates"] == found["candidates"]
+
+
+@pytest.mark.parametrize(("correction", "first"), [("bonferroni", "c0"), ("e-bh", "c5")])
+def test_corrections(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], correction: str, first: str
+) -> None:
+    study(tmp_path)
+    asked = (*ASKED, "--risk", "0.55", "--per-label", "1", "--correction", correction, "--json")
+    found = json.loads(certify(capsys, tmp_path, *asked).out)
+    assert found["correction"] == correction
+    assert found["candidates"][0]["name"] == first
+    assert found["ended"] == "verdict"
+    assert found["chosen"] in {"c5", "c4", "c3", "c2"}
+    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    for key in ("chosen", "certified", "labels", "candidates", "alternatives"):
+        assert shown[key] == found[key]
+
+
 def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = [{"short": "{{ question }}"}, {"long": "Please answer this: {{ question }}"}]
     study(tmp_path, {"prompts": prompts, "models": ["replay/c5"]})
@@ -143,7 +175,12 @@ def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (("--risk", "0.1"), "`certify.judge` is missing"),
         (("--judge", "recordd", "--risk", "0.1"), "did you mean `recorded`"),
         ((*ASKED, "--risk", "0.1", "--labels", "none.jsonl"), "none.jsonl does not exist"),
-        ((*ASKED, "--risk", "0.1", "--pool"), "--pool does not go with --candidates"),
+        ((*ASKED, "--risk", "0.1", "--choose-labels"), "--choose-labels does not go with"),
+        (
+            (*ASKED, "--risk", "0.1", "--pool", "--per-label", "2"),
+            "`certify.per_label` does not go with `pool`",
+        ),
+        ((*ASKED, "--risk", "0.1", "--correction", "holm"), "`certify.correction` must be"),
         ((*ASKED, "--risk", "0.1", "--losses", "t.npz"), "either --candidates STUDY or --losses"),
         ((*ASKED, "--risk", "0.1", "--per-label", "900"), "too few for 900 unlabelled ones"),
         ((*ASKED, "--risk", "0.1", "--labels", "strange.jsonl"), "labels example 'e999'"),

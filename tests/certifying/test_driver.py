@@ -1,34 +1,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bestarm_agent.certification.evidence import Goal, Method
-from bestarm_agent.certification.rounds import plan_rounds
-from bestarm_agent.certification.screening import Verdict
+from bestarm_agent.certification.rounds import plan_pool, plan_rounds
+from bestarm_agent.certification.screening import PoolScreen, Verdict
 from bestarm_agent.certifying.audit import Audit
 from bestarm_agent.certifying.driver import CertifyingSelector
 from bestarm_agent.certifying.recorded import recorded_driver
+from bestarm_agent.certifying.trials import Plan
 from bestarm_agent.config.certifying import CertifySpec
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
+from bestarm_agent.selectors.types import Ask, FloatArray, Pair, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed import KeyedRandom
+from tests.stats.conftest import RateCheck
 
 N = 200
 
 
-def driver(order: list[int], *, risk: float = 0.3, n: int = 40) -> CertifyingSelector:
+def driver(
+    order: list[int],
+    *,
+    risk: float = 0.3,
+    n: int = 40,
+    pool: bool = False,
+    correction: str = "sequence",
+    seed: int = 0,
+) -> CertifyingSelector:
     examples = np.arange(N)
-    rng = KeyedRandom(0, "certify-order").at(0)
-    rounds = plan_rounds(examples[:n], examples[n:], rng, ratio=3)
-    return CertifyingSelector(
-        Problem(3, N), Audit(Goal(risk, 0.1), Method(), "given", rounds), order
+    rng = KeyedRandom(seed, "certify-order").at(0)
+    plan: Plan = (
+        plan_pool(examples[:n], examples[n:], rng)
+        if pool
+        else plan_rounds(examples[:n], examples[n:], rng, ratio=3)
     )
+    audit = Audit(Goal(risk, 0.1), Method(), "given", plan, correction)
+    return CertifyingSelector(Problem(3, N), audit, order)
 
 
+IntArray = NDArray[np.int64]
 Answer = Callable[[Ask], Tell]
 
 
@@ -210,3 +226,124 @@ def test_a_log_cut_short_rebuilds_a_driver(n_asked: int, ratio: int | None) -> N
         one.log_e_value for one in mine.screened
     ]
     assert theirs.n_labels == mine.n_labels == n_asked // 4
+
+
+def drawn(losses: FloatArray, guesses: FloatArray) -> Answer:
+    """One candidate whose losses and guesses are given, by example."""
+
+    def answer(ask: Ask) -> Tell:
+        j = ask.pair.example
+        return Tell(ask.seq, State.DONE, 1.0 - guesses[j], gold=1.0 - losses[j])
+
+    return answer
+
+
+def test_a_pool_is_guessed_before_the_first_label_counts() -> None:
+    selector = driver([2, 0, 1], pool=True, risk=0.2)
+    asked = play(selector, answers([0.9, 0.0, 1.0]), in_flight=7)
+    by_candidate = [[a for a in asked if a.pair.candidate == i] for i in range(3)]
+    for asks in by_candidate:
+        assert sorted(a.pair.example for a in asks) == list(range(N))
+        assert [a.reason for a in asks] == ["label"] * 40 + ["guess"] * (N - 40)
+    found = selector.certificate()
+    assert (found.chosen, found.certified) == (0, (2, 0))
+    assert found.screened[-1].verdict is Verdict.REFUTED
+    assert selector.stopped() is Stop.VERDICT
+    assert 0 < found.n_labels == selector.labels_used < 40
+
+
+def test_a_pool_as_the_algorithm_alone_has_it() -> None:
+    rng = np.random.default_rng(5)
+    losses = (rng.random(N) < 0.1).astype(float)
+    guesses = np.abs(losses - 0.2 * rng.random(N))
+    selector = driver([0], pool=True)
+    play(selector, drawn(losses, guesses), in_flight=9)
+    screen = PoolScreen(Goal(0.3, 0.1), guesses[None])
+    for example in selector.audit.plan.labelled:
+        if screen.verdict is Verdict.UNDECIDED:
+            screen.tell(screen.take(int(example)).seq, float(losses[example]))
+    one = selector.certificate().screened[0]
+    assert one.verdict is screen.verdict is Verdict.CERTIFIED
+    assert one.log_wealths == pytest.approx(screen.log_wealths)
+    assert one.mean_loss == losses[list(one.examples)].mean()
+
+
+def test_a_pool_has_no_verdict_while_a_guess_is_missing() -> None:
+    selector = driver([0], pool=True)
+    asks = selector.ask(N)
+    selector.tell([Tell(ask.seq, State.DONE, 1.0, gold=1.0) for ask in asks[1:]])
+    assert selector.certificate().screened == ()
+    assert selector.stopped() is None
+    selector.tell([Tell(asks[0].seq, State.VOID)])  # its guess is a half, its loss the worst
+    one = selector.certificate().screened[0]
+    assert one.log_wealths[0] < 0
+    assert one.verdict is Verdict.CERTIFIED
+
+
+@pytest.mark.coverage
+def test_a_pool_above_the_target_is_rarely_certified(check_rate: RateCheck) -> None:
+    # Level 1e-6 against delta = .1: a risk just above the target, guesses wrong in one block, void
+    # pairs among the bad ones.
+    losses = np.zeros(N)
+    losses[::5] = 1.0
+    rng = np.random.default_rng(2)
+    guesses = np.where(np.arange(N) < 80, rng.random(N), losses)
+    usual = drawn(losses, guesses)
+    false = 0
+    for seed in range(120):
+        permuted: IntArray = np.random.default_rng(seed).permutation(N)  # labels are a random part
+
+        def answer(ask: Ask, at: IntArray = permuted) -> Tell:
+            told = usual(replace(ask, pair=Pair(0, int(at[ask.pair.example]))))
+            return Tell(ask.seq, State.VOID) if at[ask.pair.example] % 35 == 0 else told
+
+        selector = driver([0], pool=True, n=100, risk=0.199, seed=seed)
+        play(selector, answer, in_flight=32)
+        false += selector.certificate().chosen is not None
+    check_rate(false, 120, 0.1)
+
+
+def test_bonferroni_begins_with_the_cheapest_and_ends_with_the_first_good_one() -> None:
+    selector = driver([2, 0, 1], correction="bonferroni")
+    asked = play(selector, answers([1.0, 0.0, 1.0]))
+    assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [1, 0]
+    found = selector.certificate()
+    assert (found.chosen, found.certified) == (0, (0,))
+    assert [one.candidate for one in found.screened] == [1, 0]
+    assert found.screened[-1].log_e_value >= np.log(3 / 0.1)
+    assert selector.ranking()[0] == 0
+    assert selector.stopped() is Stop.VERDICT
+
+
+def test_e_bh_tries_all_of_them() -> None:
+    selector = driver([2, 0, 1], correction="e-bh")
+    asked = play(selector, answers([1.0, 0.0, 1.0]))
+    assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [2, 0, 1]
+    found = selector.certificate()
+    assert (found.chosen, found.certified) == (0, (2, 0))
+    assert [one.verdict for one in found.screened][-1] is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("correction", ["sequence", "bonferroni", "e-bh"])
+@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize("n_asked", [3, 130, 410, None])
+def test_the_log_alone_tells_the_same(pool: bool, correction: str, n_asked: int | None) -> None:
+    section = {"risk": 0.3, "judge": "contains", "pool": pool, "correction": correction}
+    live = driver([2, 0, 1], pool=pool, correction=correction)
+    answer = answers([0.95, 0.3, 1.0])
+    asks: list[Ask] = []
+    while n_asked is None or len(asks) < n_asked:
+        if not (new := live.ask(1)):
+            break
+        asks += new
+        live.tell([answer(new[0])])
+    events = [Asked(a.seq, *a.pair, a.propensity, a.reason) for a in asks]
+    rebuilt = recorded_driver(CertifySpec.model_validate(section), live.problem, events)
+    rebuilt.adopt(asks)
+    rebuilt.tell([answer(ask) for ask in asks])
+    mine, theirs = live.certificate(), rebuilt.certificate()
+    assert theirs.certified == mine.certified
+    assert [(o.candidate, o.log_wealths) for o in theirs.screened] == [
+        (o.candidate, o.log_wealths) for o in mine.screened
+    ]
+    assert (n_asked is None) <= bool(mine.certified)

@@ -83,6 +83,18 @@ class Certificate:
         return None
 
 
+def single_goal(goal: Goal, n_candidates: int, correction: str) -> Goal:
+    """What each of K candidates is tested for, so that ``goal`` holds for all of them together.
+
+    Example:
+        >>> single_goal(Goal(0.2, 0.1), 4, "bonferroni").delta
+        0.025
+    """
+    if correction == "sequence":
+        return goal
+    return replace(goal, delta=goal.delta / max(1, n_candidates))
+
+
 Screening = Callable[[int, Goal], Screened]
 
 
@@ -110,9 +122,9 @@ def certify(
         >>> found.chosen, len(found.screened), found.n_labels
         (1, 3, 2)
     """
+    strict = single_goal(goal, len(order), correction)
     if correction == "sequence":
         return _in_sequence(order, screening, goal)
-    strict = replace(goal, delta=goal.delta / max(1, len(order)))
     if correction == "bonferroni":
         return _from_the_end(order, screening, strict)
     if correction == "e-bh":

@@ -24,6 +24,75 @@ class Rounds:
     labelled: Indices
     others: Indices
 
+    @property
+    def width(self) -> int:
+        """How many examples a round has: 1 + r."""
+        return 1 + int(self.others.shape[1])
+
+    @property
+    def sequence(self) -> Indices:
+        """(n (1 + r),) examples, round after round, the labelled one first."""
+        return np.column_stack([self.labelled, self.others]).ravel()
+
+    def is_label(self, place: int) -> bool:
+        """Whether the example at this place of the sequence is to be labelled."""
+        return place % self.width == 0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """A plan for a finite pool of N examples, the same for all candidates.
+
+    Attributes:
+        labelled: (n,) examples to label, in a uniformly random order.
+        others: (N - n,) the rest of the pool, only guessed.
+    """
+
+    labelled: Indices
+    others: Indices
+
+    @property
+    def sequence(self) -> Indices:
+        """(N,) the whole pool, the labelled ones first."""
+        return np.concatenate([self.labelled, self.others])
+
+    def is_label(self, place: int) -> bool:
+        """Whether the example at this place of the sequence is to be labelled."""
+        return place < len(self.labelled)
+
+
+def plan_pool(
+    labelled: Indices,
+    unlabelled: Indices,
+    rng: np.random.Generator,
+    *,
+    max_labels: int | None = None,
+) -> PoolPlan:
+    """Plan a certification of exactly these examples.
+
+    The labelled ones must be a uniformly random part of the pool (or all of it): their random order
+    is then the beginning of a random order of the pool.
+
+    Args:
+        labelled: examples that have a label, or can get one.
+        unlabelled: examples that cannot.
+        rng: puts the labelled ones into a random order.
+        max_labels: most labels that may be used, >= 1.
+
+    Raises:
+        ValueError: no example has a label.
+
+    Example:
+        >>> plan = plan_pool(np.arange(4), np.arange(4, 9), np.random.default_rng(0), max_labels=3)
+        >>> len(plan.labelled), sorted(plan.sequence.tolist()) == list(range(9))
+        (3, True)
+    """
+    if not len(labelled):
+        raise ValueError("no example has a label")
+    labelled = rng.permutation(labelled)
+    n = len(labelled) if max_labels is None else max_labels
+    return PoolPlan(labelled[:n], np.concatenate([labelled[n:], unlabelled]))
+
 
 def plan_rounds(
     labelled: Indices,

@@ -10,7 +10,8 @@ import numpy as np
 
 from bestarm_agent.catalog import Catalog
 from bestarm_agent.certification.evidence import Goal, Method
-from bestarm_agent.certification.rounds import Rounds, plan_rounds
+from bestarm_agent.certification.rounds import plan_pool, plan_rounds
+from bestarm_agent.certifying.trials import Plan
 from bestarm_agent.config.certifying import CertifySpec
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.datasets.loading import load_examples
@@ -31,14 +32,16 @@ class Audit:
         goal: what is to be shown.
         method: how evidence is gathered.
         order: "cost", "prompt" or "given".
-        rounds: which examples are labelled, and which are only guessed.
+        plan: which examples are labelled, and which are only guessed.
+        correction: for many candidates.
         n_autoevaluators: 1.
     """
 
     goal: Goal
     method: Method
     order: str
-    rounds: Rounds
+    plan: Plan
+    correction: str = "sequence"
     n_autoevaluators: int = 1
 
 
@@ -57,19 +60,19 @@ def set_up_audit(
     autoevaluator = create_judge(spec.judge.name, spec.judge.options, catalog)
     check_examples(autoevaluator, examples)
     labelled = _labelled(spec, examples, base_dir, trusted)
-    audit = audit_of(spec, _rounds(config, spec, examples, labelled))
-    due = [examples[j] for j in audit.rounds.labelled]
+    audit = audit_of(spec, _plan(config, spec, examples, labelled))
+    due = [examples[j] for j in audit.plan.labelled]
     chosen = {example.id: labelled[example.id] for example in due}
     check_examples(trusted, chosen.values())
     floor = config.limits.failed_score
     return audit, AuditedJudge(autoevaluator, trusted, chosen, floor)
 
 
-def audit_of(spec: CertifySpec, rounds: Rounds) -> Audit:
-    """What a section says, on these rounds."""
+def audit_of(spec: CertifySpec, plan: Plan) -> Audit:
+    """What a section says, by this plan."""
     goal = Goal(spec.risk, 1.0 - spec.confidence)
     method = Method(spec.method, spec.betting, n_factors=spec.factors, horizon=spec.max_labels)
-    return Audit(goal, method, spec.order, rounds)
+    return Audit(goal, method, spec.order, plan, spec.correction)
 
 
 def testing_order(
@@ -106,21 +109,19 @@ def _length(candidate: Candidate) -> int:
     return len(prompt.text or "") + sum(len(message.content) for message in prompt.messages)
 
 
-def _rounds(
+def _plan(
     config: StudyConfig,
     spec: CertifySpec,
     examples: Sequence[Example],
     labelled: Mapping[str, Example],
-) -> Rounds:
+) -> Plan:
     has_label = np.array([example.id in labelled for example in examples])
+    labels, others = np.flatnonzero(has_label), np.flatnonzero(~has_label)
+    rng = KeyedRandom(config.selector.seed, "certify-order").at(0)
     try:
-        return plan_rounds(
-            np.flatnonzero(has_label),
-            np.flatnonzero(~has_label),
-            KeyedRandom(config.selector.seed, "certify-order").at(0),
-            ratio=spec.per_label,
-            max_labels=spec.max_labels,
-        )
+        if spec.pool:
+            return plan_pool(labels, others, rng, max_labels=spec.max_labels)
+        return plan_rounds(labels, others, rng, ratio=spec.per_label, max_labels=spec.max_labels)
     except ValueError as error:
         raise ConfigError(f"certify: {error}; label more, or give `labels`") from error
 

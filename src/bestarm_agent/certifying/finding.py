@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from bestarm_agent.certification.certificate import Certificate, Screened
 from bestarm_agent.certification.evidence import Goal, Method
 from bestarm_agent.certification.priors import FloatArray
+from bestarm_agent.certification.rounds import Rounds
 from bestarm_agent.certifying.driver import CertifyingSelector
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.endings import End
@@ -57,10 +58,10 @@ def finding_of(driver: CertifyingSelector, standing: Standing) -> Finding:
         names=tuple(row.candidate.label for row in sorted(standing.rows, key=_index)),
         goal=driver.audit.goal,
         method=method,
-        correction="sequence",
+        correction=driver.audit.correction,
         reliance=method.reliance(driver.audit.n_autoevaluators),
         alternatives=driver.alternatives(),
-        goes_on=True,
+        goes_on=isinstance(driver.audit.plan, Rounds),  # all labels of a pool are in
         remarks=tuple(remarks),
         facts={
             "run": standing.run_id,

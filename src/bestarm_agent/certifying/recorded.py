@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bestarm_agent.certification.rounds import Rounds
+from bestarm_agent.certification.rounds import PoolPlan, Rounds
 from bestarm_agent.certifying.audit import audit_of
-from bestarm_agent.certifying.driver import LABEL, CertifyingSelector
+from bestarm_agent.certifying.driver import LABEL, CertifyingSelector, in_order_of_trying
 from bestarm_agent.config.certifying import CertifySpec
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.selectors.types import Problem
@@ -33,8 +33,18 @@ def recorded_driver(
             asks.setdefault(event.candidate, []).append(event)
     rest = [i for i in range(problem.n_candidates) if i not in asks]
     longest = max(asks.values(), key=len, default=[])
-    rounds = _rounds(longest, spec.per_label)
-    return CertifyingSelector(problem, audit_of(spec, rounds), [*asks, *rest])
+    plan = _pool(longest, problem) if spec.pool else _rounds(longest, spec.per_label)
+    audit = audit_of(spec, plan)
+    order = in_order_of_trying([*asks, *rest], audit.correction)
+    return CertifyingSelector(problem, audit, order)
+
+
+def _pool(asks: Sequence[Asked], problem: Problem) -> PoolPlan:
+    """The plan of a pool; nothing is settled before all of it was asked, so its end may be any."""
+    labelled = [ask.example for ask in asks if ask.reason == LABEL]
+    guessed = [ask.example for ask in asks if ask.reason != LABEL]
+    rest = sorted(set(range(problem.n_examples)).difference(labelled, guessed))
+    return PoolPlan(np.array(labelled, dtype=np.intp), np.array(guessed + rest, dtype=np.intp))
 
 
 def _rounds(asks: Sequence[Asked], ratio: int | None) -> Rounds:

@@ -77,7 +77,7 @@ def certify(  # noqa: PLR0913 - one argument per option
     factors: FactorsOption = None,
     max_labels: MaxLabelsOption = None,
     per_label: RatioOption = None,
-    correction: CorrectionOption = "sequence",
+    correction: CorrectionOption = None,
     true: TrueOption = "losses",
     guess: GuessOption = None,
     pool: PoolOption = False,
@@ -97,23 +97,18 @@ def certify(  # noqa: PLR0913 - one argument per option
     """Find the cheapest candidate whose risk is at most a target, from few labels."""
     if plot is not None:
         check_figure_path(plot)
-    section = overrides(
-        risk=risk,
-        confidence=confidence,
-        order=order,
-        method=method,
-        betting=betting,
-        factors=factors,
-        max_labels=max_labels,
-        per_label=per_label,
+    section = overrides(risk=risk, confidence=confidence, order=order, method=method)
+    section |= overrides(
+        betting=betting, factors=factors, max_labels=max_labels, per_label=per_label
     )
     if losses is not None and candidates is None:
         _refuse("--losses", {"--judge": judge, "--labels": labels, "--budget-usd": budget_usd})
         terms = _terms(section, correction, seed or 0, pool=pool, choose=choose_labels)
         _from_table(load_losses(losses, losses=true, guesses=guess), terms, plot, as_json=as_json)
     elif candidates is not None and losses is None:
-        _refuse("--candidates", {"--guess": guess, "--pool": pool or choose_labels})
+        _refuse("--candidates", {"--guess": guess, "--choose-labels": choose_labels})
         section |= overrides(judge__name=judge, labels=_seen_from(candidates, labels))
+        section |= overrides(pool=pool or None, correction=correction)
         changes = {f"certify.{key}": value for key, value in section.items()}
         changes |= overrides(selector__seed=seed, budget__usd=budget_usd, output_dir=output_dir)
         opening = Study.open(
@@ -138,7 +133,7 @@ def _seen_from(study: Path, labels: Path | None) -> str | None:
 
 
 def _terms(
-    section: Mapping[str, Any], correction: str, seed: int, *, pool: bool, choose: bool
+    section: Mapping[str, Any], correction: str | None, seed: int, *, pool: bool, choose: bool
 ) -> Terms:
     labels = section.get("max_labels")
     return Terms(
@@ -147,7 +142,7 @@ def _terms(
             section.get("method"), section.get("betting"), section.get("factors"), labels
         ),
         order=section.get("order", "cost"),
-        correction=known("--correction", correction, CORRECTIONS),
+        correction=known("--correction", correction or CORRECTIONS[0], CORRECTIONS),
         max_labels=labels,
         ratio=section.get("per_label"),
         pool=pool or choose,

@@ -48,8 +48,11 @@ FactorsOption: TypeAlias = Annotated[
     int | None, typer.Option("--factors", min=2, help="Reliance factors of r-autoeval+; 10.")
 ]
 CorrectionOption: TypeAlias = Annotated[
-    str,
-    typer.Option("--correction", help=f"For many candidates of a table: {', '.join(CORRECTIONS)}."),
+    str | None,
+    typer.Option(
+        "--correction",
+        help=f"For many candidates: {' (the default), '.join(CORRECTIONS[:2])}, {CORRECTIONS[2]}.",
+    ),
 ]
 TrueOption: TypeAlias = Annotated[
     str, typer.Option("--true", help="Array of true losses in the table.")
@@ -71,7 +74,7 @@ RatioOption: TypeAlias = Annotated[
     int | None, typer.Option("--per-label", min=1, help="Unlabelled examples per label.")
 ]
 PoolOption: TypeAlias = Annotated[
-    bool, typer.Option("--pool", help="Ask for the mean loss over exactly the table's examples.")
+    bool, typer.Option("--pool", help="Ask for the mean loss over exactly these examples.")
 ]
 ChooseOption: TypeAlias = Annotated[
     bool,

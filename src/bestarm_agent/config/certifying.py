@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, Strict
+from pydantic import Field, Strict, model_validator
 
-from bestarm_agent.config.base import StudyModel
+from bestarm_agent.config.base import StudyModel, broken
 from bestarm_agent.config.data import ScorerSpec
 from bestarm_agent.config.values import Count, Expandable
 
@@ -51,3 +51,21 @@ class CertifySpec(StudyModel):
         "examples are labelled.",
     )
     max_labels: Count | None = Field(None, description="Most labels that may be used.")
+    correction: Literal["sequence", "bonferroni", "e-bh"] = Field(
+        "sequence",
+        description="For many candidates: one after the other until the first that fails, each at "
+        "its share of the error probability, or a bound on the share of bad ones certified.",
+    )
+    pool: bool = Field(
+        False,
+        description="Ask for the mean loss over exactly the study's examples: every one of them is "
+        "guessed, and labels are drawn without replacement.",
+    )
+
+    @model_validator(mode="after")
+    def _check_pool(self) -> Self:
+        if self.pool and self.per_label is not None:
+            broken(
+                "does not go with `pool`, where all examples are guessed; leave it out", "per_label"
+            )
+        return self
