@@ -20,6 +20,7 @@ from bestarm_agent.schedule.clock import SystemClock
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.schedule.waits import WaitBoard
 from bestarm_agent.store.fold import RunState
+from bestarm_agent.wording import unpriced
 from bestarm_agent.workshop import Workshop, longest_of
 
 
@@ -153,10 +154,7 @@ def check_prices(config: StudyConfig, entries: Sequence[Entry]) -> None:
     key = "selector.per is `dollar`" if per_dollar else f"objective is `{config.objective.name}`"
     for entry in entries:
         if entry.usd is None:
-            raise ConfigError(
-                f"{key}, but the price of {entry.model} is not known, and an unknown price is not "
-                f"$0; give it a price in the model's options"
-            )
+            raise ConfigError(f"{key}, but {unpriced(entry.model)}")
     if per_dollar and not any(entry.usd for entry in entries):
         raise ConfigError(f"{key}, but no candidate costs anything; leave it at `call`")
 

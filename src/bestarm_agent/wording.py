@@ -29,6 +29,15 @@ def money(nano_dollars: int) -> str:
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.3g}"
 
 
+def unpriced(model: str) -> str:
+    """That the price of ``provider/model`` is missing, and how to give it."""
+    return (
+        f"the price of {model} is not known, and an unknown price is not $0; give it one in the "
+        f"model's options: `options: {{price: {{input: 0.10, output: 0.50}}}}` in dollars per "
+        f"million tokens, or for a program `options: {{usd_per_call: 0.001}}`"
+    )
+
+
 def duration(seconds: float) -> str:
     """Hours, minutes and seconds.
 
@@ -58,6 +67,28 @@ def measure(found: Measure) -> tuple[str, str]:
     """
     value = "-" if isnan(found.value) else f"{found.value:.3f}"
     return value, f"[{found.lower:.3f}, {found.upper:.3f}]"
+
+
+def most_used(standing: Standing) -> tuple[float, str]:
+    """The cap that is nearest to its end: the share of it that is used, in [0, 1], and its name."""
+    spent, budget = standing.spent, standing.budget
+    caps = [
+        (spent.usd_nanos, budget.usd_nanos, "the dollars"),
+        (spent.pulls, budget.pulls, "the pairs allowed"),
+        (spent.calls, budget.calls, "the calls"),
+        (spent.tokens, budget.tokens, "the tokens"),
+        (spent.gpu_seconds, budget.gpu_seconds, "the worker minutes"),
+        (standing.seconds, budget.seconds, "the minutes"),
+        (standing.asked, standing.grid, "all pairs"),
+    ]
+    shares = [(min(1.0, used / cap), name) for used, cap, name in caps if cap]
+    return max(shares, key=lambda item: item[0], default=(0.0, "the budget"))
+
+
+def used_line(standing: Standing) -> str:
+    """How much of the budget is used, by the cap that is nearest to its end."""
+    share, name = most_used(standing)
+    return f"{share:.0%} of {name}"
 
 
 def budget_line(standing: Standing) -> str:

@@ -23,6 +23,7 @@ from bestarm_agent.schedule.clock import Clock
 from bestarm_agent.schedule.gate import Gate, Slot
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.schedule.waits import WaitBoard
+from bestarm_agent.wording import unpriced
 
 
 class Workshop:
@@ -124,9 +125,8 @@ class Workshop:
         capped = self._ledger.budget.usd_nanos is not None
         if capped and not provider.capabilities(model).priced:
             raise ConfigError(
-                f"budget.usd is set, but the price of {provider.name}/{model} is "
-                f"not known, and an unknown price is not $0; give it a price in the model's "
-                f"options, or cap calls or tokens instead"
+                f"budget.usd is set, but {unpriced(f'{provider.name}/{model}')}; "
+                f"or cap calls or tokens instead"
             )
 
     def _check_counts(self, provider: Provider, model: str) -> None:

@@ -6,9 +6,10 @@ from io import StringIO
 
 from rich.console import Console
 
-from bestarm_agent.cli.display import LiveTable, PlainLines, budget_used, screen_of
+from bestarm_agent.cli.display import LiveTable, PlainLines, screen_of
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.schedule.waits import Wait
+from bestarm_agent.wording import most_used, used_line
 from tests.standings import standing_with
 
 
@@ -51,7 +52,19 @@ def test_the_bar_follows_the_cap_that_is_nearest() -> None:
     standing = standing_with(
         ["a"], [[1.0]], budget=Budget(pulls=100, calls=4), spent=Spend(pulls=1, calls=3)
     )
-    assert budget_used(standing) == 0.75
+    assert most_used(standing) == (0.75, "the calls")
+
+
+def test_what_is_used_is_named_on_the_screen_and_in_plain_lines() -> None:
+    budget = Budget(pulls=100, usd_nanos=1_000_000_000)
+    spent = Spend(pulls=3, usd_nanos=620_000_000)
+    standing = standing_with(["a"], [[1.0] * 3], budget=budget, spent=spent)
+    assert used_line(standing) == "62% of the dollars"
+    console = Console(file=StringIO(), width=200)
+    console.print(screen_of(standing, 5))
+    PlainLines(console).show(standing)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count("62% of the dollars") == 2
 
 
 def test_plain_lines_come_every_few_seconds() -> None:

@@ -135,6 +135,10 @@ def test_json_and_toml_say_the_same_as_yaml(write: Write) -> None:
 # Each case: text appended to LEAST (six lines), and what the message must hold.
 APPENDED = [
     ("bugdet: {usd: 3}", "line 7: unknown key `bugdet`; did you mean `budget`?"),
+    (
+        "candidates: [{model: a/b, prompt: p, price: {input: 1}}]",
+        "options of the provider in `options`, such as `options: {price: {input: 0.10",
+    ),
     ("limits: {in_flite: 3}", "unknown key `limits.in_flite`; did you mean `in_flight`?"),
     (
         "limits:\n  providers:\n    openai: {rpn: 3}",

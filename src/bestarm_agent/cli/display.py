@@ -14,8 +14,10 @@ from bestarm_agent.wording import (
     duration,
     interval,
     money,
+    most_used,
     price_text,
     safe,
+    used_line,
     verdict_line,
     waits_line,
 )
@@ -70,7 +72,8 @@ class PlainLines:
         if standing.seconds < self._next:
             return
         self._next = standing.seconds + self._every
-        parts = [duration(standing.seconds), budget_line(standing), verdict_line(standing)]
+        parts = [duration(standing.seconds), used_line(standing), budget_line(standing)]
+        parts.append(verdict_line(standing))
         if standing.waits:
             parts.append(waits_line(standing))
         self._console.print(" | ".join(parts), markup=False, highlight=False, soft_wrap=True)
@@ -92,12 +95,11 @@ class Silence:
 def screen_of(standing: Standing, max_rows: int) -> RenderableType:
     """Lay the standing out: totals, the best rows, what waits."""
     table = candidates_table(standing, max_rows)
-    bar = ProgressBar(total=1.0, completed=budget_used(standing), width=40)
+    bar = ProgressBar(total=1.0, completed=most_used(standing)[0], width=40)
     head = Text(f"{safe(standing.name)}  {standing.selector}  {duration(standing.seconds)}")
-    totals = Table.grid()
-    totals.add_row(bar)
-    totals.add_row(Text(budget_line(standing)))
-    lines: list[RenderableType] = [head, totals, table]
+    used = Table.grid(padding=(0, 1))
+    used.add_row(bar, Text(used_line(standing)))
+    lines: list[RenderableType] = [head, used, Text(budget_line(standing)), table]
     hidden = len(standing.rows) - max_rows
     if hidden > 0:
         lines.append(Text(f"... and {hidden} more", style="dim"))
@@ -143,19 +145,3 @@ def _cells(row: Row) -> list[str]:
         f"{row.seconds:.2f}",
         state,
     ]
-
-
-def budget_used(standing: Standing) -> float:
-    """Share of the budget that is used, by the cap that is nearest, in [0, 1]."""
-    spent, budget = standing.spent, standing.budget
-    pairs = [
-        (spent.pulls, budget.pulls),
-        (spent.calls, budget.calls),
-        (spent.tokens, budget.tokens),
-        (spent.usd_nanos, budget.usd_nanos),
-        (spent.gpu_seconds, budget.gpu_seconds),
-        (standing.seconds, budget.seconds),
-        (standing.asked, standing.grid),
-    ]
-    shares = [used / cap for used, cap in pairs if cap]
-    return min(1.0, max(shares, default=0.0))

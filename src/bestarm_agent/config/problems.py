@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -77,10 +77,21 @@ def _text(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
     model = model_at(root, at[:-1])
     if details["type"] == "extra_forbidden":
         valid = model.model_fields if model is not None else ()
-        return f"unknown key {key}; {nearest(str(at[-1]), valid)}"
+        close = nearest(str(at[-1]), valid)
+        return f"unknown key {key}; {close}{'' if close.endswith('?') else _where_else(valid)}"
     if details["type"] == "missing":
         return f"{key} is missing{_purpose(model, at)}"
     return f"{key} {rule_of(details)}{_hint(details, at)}"
+
+
+def _where_else(valid: Collection[str]) -> str:
+    """Where keys stand that are often written beside ``model``."""
+    if not {"model", "params", "options"} <= set(valid):
+        return ""
+    return (
+        "; sampling parameters stand in `params`, options of the provider in `options`, such as "
+        "`options: {price: {input: 0.10, output: 0.50}}`"
+    )
 
 
 def rule_of(details: ErrorDetails) -> str:
