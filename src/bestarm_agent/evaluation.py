@@ -60,17 +60,20 @@ class Deferred:
         judge_spend: what judging has cost so far, booked already.
         error: the fatal error in the way; None if the budget ended.
         judge: whether the error is the judge's.
+        inherited: whether an earlier process sent it, and what that may have cost is not booked.
     """
 
     spend: Spend = field(default_factory=Spend)
     judge_spend: Spend = field(default_factory=Spend)
     error: ProviderError | None = None
     judge: bool = False
+    inherited: bool = False
 
 
 def deferred(job: Job, error: ProviderError | None = None, *, judge: bool = False) -> Deferred:
     """Put a pair off, with what it has cost so far."""
-    return Deferred(job.attempts.spend, job.purse.spent, error, judge)
+    inherited = job.inherited and job.spend == Spend()
+    return Deferred(job.attempts.spend, job.purse.spent, error, judge, inherited)
 
 
 class Evaluator:
@@ -111,12 +114,16 @@ class Evaluator:
             lost = replace(job.attempts.spend, pulls=0)
             return Failed(error.kind, error.blame, str(error), job.spend, lost_spend=lost)
         finally:
-            job.slot.leave()
-            job.purse.close()
-            if job.attempts.permit is not None:
-                job.entry.lane.limiter.refund(job.attempts.permit)
-            if job.attempts.reservation is not None:  # cancelled before the first attempt
-                self._ledger.release(job.attempts.reservation)
+            self.let_go(job)
+
+    def let_go(self, job: Job) -> None:
+        """Give back what a job holds: its places, its permit, and what is left of its money."""
+        job.slot.leave()
+        job.purse.close()
+        if job.attempts.permit is not None:
+            job.entry.lane.limiter.refund(job.attempts.permit)
+        if job.attempts.reservation is not None:  # cancelled before the first attempt
+            self._ledger.release(job.attempts.reservation)
 
     async def _judged(self, job: Job, obtained: Obtained) -> Outcome:
         reply, key = obtained.reply, obtained.key

@@ -234,6 +234,12 @@ def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
     return one & other
 
 
+def excluded(available: BoolArray | None, affordable: BoolArray | None) -> tuple[int, ...]:
+    """Rows that could not be asked."""
+    left = both(available, affordable)
+    return () if left is None else tuple(int(i) for i in np.flatnonzero(~left))
+
+
 def _highest(one: Spend, other: Spend) -> Spend:
     return Spend(
         max(one.pulls, other.pulls),

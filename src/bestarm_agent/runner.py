@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
-
 from bestarm_agent._version import __version__
 from bestarm_agent.domain.events import (
     Asked,
@@ -36,7 +34,7 @@ from bestarm_agent.journal import (
     judged,
     move_budget,
 )
-from bestarm_agent.roster import Entry, Roster, both
+from bestarm_agent.roster import Entry, Roster, both, excluded
 from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.clock import Clock, sleep_unless
 from bestarm_agent.schedule.ledger import Ledger, Reservation
@@ -91,6 +89,7 @@ class Runner:
         self._wake = asyncio.Event()
         self._active = 0
         self._deferred: dict[int, Deferred] = {}
+        self._unsent: dict[int, Job] = {}  # hold places and money, and their tasks never began
         self._void = 0
         self._began = clock.now()
         self._stop_asked = False
@@ -156,6 +155,7 @@ class Runner:
             raise
         finally:
             self._running = False
+            self._let_unsent_go()
             books = self.ledger.close()
             self._journal.record(Stopped(self._clock.utc(), end.value, self._sitting(), books))
             await self._journal.flush()
@@ -244,8 +244,8 @@ class Runner:
                 if self.roster.end_turn():
                     continue
                 break
-            excluded = _excluded(available, affordable)
-            jobs.extend(job for ask in asks if (job := self._note(ask, excluded)) is not None)
+            shut_out = excluded(available, affordable)
+            jobs.extend(job for ask in asks if (job := self._note(ask, shut_out)) is not None)
         return jobs
 
     def _available(self) -> BoolArray | None:
@@ -276,25 +276,26 @@ class Runner:
     def _job(self, seq: int, candidate: int, example: int, *, inherited: bool) -> Job | None:
         entry, case = self.roster.entries[candidate], self._examples[example]
         prior = self._deferred.pop(seq, Deferred())
+        inherited = inherited or prior.inherited
         request = entry.request(case)
         bound = entry.line.provider.bound(request)
         call = bound + Spend(pulls=0 if prior.spend.pulls else 1)
         reserved = self._reserve(entry, call, self._evaluator.panel.bound(case))
         if reserved is None:
-            self._deferred[seq] = prior
+            self._deferred[seq] = replace(prior, inherited=inherited)
             return None
-        slot = self.roster.slot(entry)
-        return Job(
+        self._unsent[seq] = job = Job(
             seq=seq,
             entry=entry,
             example=case,
             request=request,
-            slot=slot,
+            slot=self.roster.slot(entry),
             attempts=Attempts(reserved[0], prior.spend, entry.lane.take(request, bound)),
             purse=Purse(self.ledger, reserved[1], prior.judge_spend),
             inherited=inherited,
             resent=prior != Deferred(),
         )
+        return job
 
     def _reserve(
         self, entry: Entry, call: Spend, judging: Spend
@@ -336,7 +337,15 @@ class Runner:
         self._active += 1
         tasks.create_task(self._work(job))
 
+    def _let_unsent_go(self) -> None:
+        """Give back what is held for pairs that were asked, and not sent before the end."""
+        for job in self._unsent.values():
+            self._evaluator.let_go(job)
+            self._deferred[job.seq] = deferred(job)
+        self._unsent.clear()
+
     async def _work(self, job: Job) -> None:
+        del self._unsent[job.seq]
         result: Outcome | Deferred | Exception
         try:
             result = await self._evaluator.evaluate(job, self._wake.set)
@@ -388,9 +397,3 @@ class Runner:
             yield
         finally:
             alarm.cancel()
-
-
-def _excluded(available: BoolArray | None, affordable: BoolArray | None) -> tuple[int, ...]:
-    """Rows that could not be asked."""
-    left = both(available, affordable)
-    return () if left is None else tuple(int(i) for i in np.flatnonzero(~left))

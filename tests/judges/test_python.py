@@ -29,6 +29,11 @@ async def later(answer, example):
 
 def odd(answer, example):
     return {"none": None, "much": 2, "text": "good", "nan": float("nan")}[answer]
+
+async def careless(answer, example):
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
 """
 EXAMPLE = Example("e1", {"most": 10}, "46")
 
@@ -72,6 +77,12 @@ def test_what_is_no_score_is_told_apart(
         kind,
         Blame.CANDIDATE if is_own else Blame.JUDGE,
     )
+
+
+def test_a_cancellation_from_within_is_the_judges_failure(tmp_path: Path) -> None:
+    with pytest.raises(JudgeError, match="let a cancellation of its own get out") as caught:
+        score(judge(tmp_path, "careless"), Reply("x"))
+    assert caught.value.blame is Blame.JUDGE
 
 
 def test_a_changed_function_is_another_judge(tmp_path: Path) -> None:

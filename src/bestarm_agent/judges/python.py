@@ -88,6 +88,11 @@ class PythonJudge:
                 found = await self._program.function(reply.text, example)
             else:
                 found = await asyncio.to_thread(self._program.function, reply.text, example)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise broken(f"{self._program.name} let a cancellation of its own get out") from error
         except Exception as error:  # a function may raise anything
             raise broken(f"{self._program.name} raised {type(error).__name__}: {error}") from error
         if found is None:

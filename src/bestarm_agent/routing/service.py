@@ -233,7 +233,11 @@ class Service:
         return {name: task.result() for name, task in tasks.items()}
 
     async def _evaluate(self, job: Job) -> Outcome | Deferred:
-        await job.slot.reenter()
+        try:
+            await job.slot.reenter()
+        except BaseException:
+            self._evaluator.let_go(job)
+            raise
         result = await self._evaluator.evaluate(job, _nothing)
         if isinstance(result, Deferred) and result.error is not None:
             if result.judge:

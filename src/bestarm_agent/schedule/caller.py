@@ -242,6 +242,15 @@ class Caller:
                 return await self.provider.generate(request)
         except ProviderError as error:
             raise self._within_patience(error, request) from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise ProviderError(  # else the call would vanish, and be waited for forever
+                f"provider {self.provider.name} let a cancellation of its own get out",
+                kind=FailureKind.INTERNAL,
+                blame=Blame.HARNESS,
+            ) from error
         except TimeoutError as error:
             raise ProviderError(
                 f"{self.provider.name}/{request.model} did not answer within "
