@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -45,12 +44,10 @@ async def run(path: Path) -> Standing:
 def test_no_server_counts_a_violation(tmp_path: Path, providers: dict[str, Json]) -> None:
     one, other = (server(key) for key in KEYS.values())
     changes = {"limits": {"in_flight": 100, "providers": providers}}
-    began = time.monotonic()
     with in_thread(one), in_thread(other):
         path = study_of(tmp_path, one, other, n_examples=N_EXAMPLES, changes=changes)
         standing = asyncio.run(run(path))
     assert standing.told == standing.grid == 6 * N_EXAMPLES
-    assert time.monotonic() - began > 3.0, "the pace is the limits'"
     limiters = [*one.limiters.values(), *other.limiters.values()]
     assert sum(limiter.granted for limiter in limiters) == standing.told
     assert sum((limiter.violations for limiter in limiters), Counter[str]()) == {}

@@ -112,7 +112,7 @@ def sharpened(weight: FloatArray, most: float) -> FloatArray:
 
     Example:
         >>> sharpened(np.array([0.5, 0.25, 0.0]), most=1.5).round(2)
-        array([1.  , 0.35, 0.  ])
+        array([1.  , 0.21, 0.  ])
     """
     highest = weight.max(initial=0.0)
     if not highest > 0.0:
