@@ -37,6 +37,8 @@ def answer(asked):
             sys.stdout.write("x" * 10_000)
     if what == "garbage":
         return print("{no json", flush=True)
+    if what == "chatter":
+        return print("Using key " + os.environ["MY_KEY"], flush=True)
     if what == "array":
         return print("[1, 2]", flush=True)
     if what == "silent":
@@ -245,6 +247,9 @@ def test_keys_do_not_leak(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "api_key=[redacted] [redacted]" in str(error)
     assert "very-hidden-value" not in str(error)
     assert "abcdefgh1234" not in str(error)
+    error = failed(build(base, pass_env=["MY_KEY"]), ask("chatter"))
+    assert "it wrote b'Using key [redacted]" in str(error)
+    assert "very-hidden-value" not in str(error)
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,16 @@ from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.functions import files_digest, matching_files
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.command_calls import Command, OneShot, Workers
-from bestarm_agent.providers.command_process import environment, find_program, hidden_texts
+from bestarm_agent.providers.command_process import (
+    environment,
+    find_program,
+    hidden_texts,
+    shown_tail,
+)
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.program_answers import Metered, ProgramOptions, read_answer
+
+_MOST_READ, _MOST_SHOWN = 10_000, 100
 
 
 class CommandOptions(ProgramOptions):
@@ -90,6 +97,7 @@ class CommandProvider:
         self._base_dir = base_dir
         self._clock = clock
         self._variables = environment(options.pass_env, options.env)
+        self._hidden = hidden_texts(options.pass_env, options.env, base_dir)
         self._runner: OneShot | Workers | None = None
         self._places = asyncio.Semaphore(options.in_flight)
 
@@ -99,7 +107,7 @@ class CommandProvider:
             argv=self._options.argv,
             folder=self._base_dir,
             variables=self._variables,
-            hidden=hidden_texts(self._options.pass_env, self._options.env, self._base_dir),
+            hidden=self._hidden,
             most_output_bytes=self._options.most_output_bytes,
         )
         self._runner = Workers(command) if self._options.worker else OneShot(command)
@@ -197,7 +205,10 @@ class CommandProvider:
         try:
             answer = read_answer(json.loads(text), f"the answer of {request.model}")
         except (ValueError, ConfigError) as error:
-            reason = f"it wrote {text[:80]!r}" if isinstance(error, ValueError) else str(error)
+            said = (
+                f"it wrote {text[:_MOST_READ]!r}" if isinstance(error, ValueError) else str(error)
+            )
+            reason = shown_tail(said.encode(), self._hidden)[:_MOST_SHOWN]
             malformed = failure(
                 FailureKind.MALFORMED_REPLY, f"the program {request.model}: no answer: {reason}"
             )

@@ -109,7 +109,8 @@ class ServerProcess:
         """Tell it something; raises ServerError if it does not agree in time."""
         status, text = await asyncio.to_thread(_call, self.url + path, body, seconds)
         if status != 200:
-            raise ServerError(f"POST {path.partition('?')[0]}: {status or 'no answer'} {text}")
+            said = shown_tail(text.encode(), self._hidden)
+            raise ServerError(f"POST {path.partition('?')[0]}: {status or 'no answer'} {said}")
 
     def ended(self) -> str:
         """Why it is of no use any more, with the end of its log; free of secrets."""
