@@ -60,7 +60,8 @@ def test_the_posterior_is_that_of_dense_conditioning(lengths: list[int]) -> None
     model = OneFactor(rows_of(scores, lengths), 12)
     model.fit(sweeps=5)
     parameters = parameters_of(model)
-    sums, variance = model._sweep(everybody=True)  # levels and easiness at these parameters
+    near = model.rows.blocks(model._active)
+    sums, variance = model._sweep(near, [], everybody=True)  # levels, easiness at these parameters
     outlook = model._look(sums, variance)
     means, covariance = condition(scores, lengths, parameters)
     np.testing.assert_allclose(outlook.mean, means, atol=1e-12)
@@ -196,3 +197,16 @@ def test_prefix_rows_keep_their_sums() -> None:
     for place in range(100):
         rows.put(1, place, 1.0)
     assert rows.total[1] == 100
+
+
+def test_blocks_hold_every_row_once_with_its_own_values() -> None:
+    scores = np.random.default_rng(5).random((7, 12))
+    rows = rows_of(scores, [4, 0, 12, 4, 1, 0, 4])
+    wanted = np.array([6, 5, 4, 3, 2, 1])
+    blocks = rows.blocks(wanted)
+    assert [values.shape for _, values in blocks] == [(2, 0), (1, 1), (2, 4), (1, 12)]
+    found = {row: values[at] for who, values in blocks for at, row in enumerate(who.tolist())}
+    assert sorted(found) == sorted(wanted.tolist())
+    for row, values in found.items():
+        np.testing.assert_array_equal(values, rows.values(row))
+    assert rows.blocks(np.zeros(0, dtype=np.int64)) == []

@@ -17,6 +17,7 @@ with four unlucky zeros would else seem free of noise, and be given up for good.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +26,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.prefixes import PrefixRows
+from bestarm_agent.stats.prefixes import Block, PrefixRows
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -139,10 +140,12 @@ class OneFactor:
         return float(self._level[row] + self._loading[row] * easiness)
 
     def _refine(self, sweeps: int, *, everybody: bool) -> Outlook:
+        near = self.rows.blocks(self._active)
+        far = self.rows.blocks(self._others) if everybody else []
         fitted = np.arange(len(self._level)) if everybody else self._active
         for _ in range(sweeps):
-            sums, variance = self._sweep(everybody=everybody)
-            self._refit_loadings(fitted, sums)
+            sums, variance = self._sweep(near, far, everybody=everybody)
+            self._refit_loadings(fitted, near + far, sums)
             self._refit_centres(sums)
         self._outlook = self._look(sums, variance)
         return self._outlook
@@ -162,7 +165,9 @@ class OneFactor:
         self._active = np.flatnonzero(active)
         self._others = np.flatnonzero(~active)
 
-    def _sweep(self, *, everybody: bool) -> tuple[_Sums, FloatArray]:
+    def _sweep(
+        self, near: Sequence[Block], far: Sequence[Block], *, everybody: bool
+    ) -> tuple[_Sums, FloatArray]:
         """Levels and easiness given loadings and noise; also the active levels' covariance."""
         active, weight = self._active, self._loading / self._noise
         self._length[active] = self.rows.length[active]
@@ -171,9 +176,9 @@ class OneFactor:
         reach = int(self._length.max(initial=0))
         precision = 1.0 + _suffix(self._length, weight * self._loading, reach)  # P_j
         if everybody:
-            self._others_pull = self._pull(self._others, weight, reach)
+            self._others_pull = _pull(far, weight, reach)
             self._others_pull -= self._explained(self._others, weight, reach)
-        pull = self._pull(active, weight, reach)  # y_j, less what the others' levels explain
+        pull = _pull(near, weight, reach)  # y_j, less what the others' levels explain
         pull[: len(self._others_pull)] += self._others_pull
         shared = _prefix(1.0 / precision)
         variance = self._solve(weight[active], shared, _prefix(pull / precision))
@@ -185,14 +190,6 @@ class OneFactor:
         if everybody and len(self._others):
             self._follow(sums)
         return sums, variance
-
-    def _pull(self, who: IntArray, weight: FloatArray, reach: int) -> FloatArray:
-        """(reach,) sum over some rows of u_i E_ij / s_i^2."""
-        pull = np.zeros(reach)
-        for row in who.tolist():
-            values = self.rows.values(row)
-            pull[: len(values)] += weight[row] * values
-        return pull
 
     def _explained(self, who: IntArray, weight: FloatArray, reach: int) -> FloatArray:
         """(reach,) what the rows' levels explain of their pull."""
@@ -220,12 +217,13 @@ class OneFactor:
         self._level[rows] = (self._centre / self._spread + seen / noise) / precision
         self._level_variance[rows] = 1.0 / precision
 
-    def _refit_loadings(self, who: IntArray, sums: _Sums) -> None:
+    def _refit_loadings(self, who: IntArray, blocks: Sequence[Block], sums: _Sums) -> None:
         """Ridge regression of E_i - a_i on the easiness, towards the average loading."""
-        values = [self.rows.values(row) for row in who.tolist()]
-        felt = np.array([each @ self._easiness[: len(each)] for each in values])
+        seen = np.zeros(len(self._level))
+        for rows, values in blocks:
+            seen[rows] = values @ self._easiness[: values.shape[1]]
         length, level = self._length[who], self._level[who]
-        felt -= level * sums.easiness[length]
+        felt = seen[who] - level * sums.easiness[length]
         ridge, square = self._noise[who] / _LOADING_SPREAD, sums.square[length]
         loading = (felt + ridge * self._loading_centre) / (square + ridge)
         self._loading[who] = loading
@@ -305,6 +303,14 @@ class _Sums:
 
 def _prefix(values: FloatArray) -> FloatArray:
     return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _pull(blocks: Sequence[Block], weight: FloatArray, reach: int) -> FloatArray:
+    """(reach,) sum over some rows of u_i E_ij / s_i^2."""
+    pull = np.zeros(reach)
+    for rows, values in blocks:
+        pull[: values.shape[1]] += weight[rows] @ values
+    return pull
 
 
 def _suffix(length: IntArray, values: FloatArray, reach: int) -> FloatArray:

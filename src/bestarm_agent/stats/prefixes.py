@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,13 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 
 _ROOM = 16
+
+
+class Block(NamedTuple):
+    """Rows of one length, and their values (rows, length)."""
+
+    rows: IntArray
+    values: FloatArray
 
 
 class PrefixRows:
@@ -82,6 +89,28 @@ class PrefixRows:
         self._values[row][places] = guess(places)
         values = self.values(row)
         self.total[row], self.squares[row] = values.sum(), values @ values
+
+    def blocks(self, rows: IntArray) -> list[Block]:
+        """Gather rows of the same length, the shortest first: copies, to be read many times.
+
+        Example:
+            >>> rows = PrefixRows(3)
+            >>> for row in (0, 2):
+            ...     rows.put(row, 0, 1.0)
+            >>> [(who.tolist(), values.tolist()) for who, values in rows.blocks(np.arange(3))]
+            [([1], [[]]), ([0, 2], [[1.0], [1.0]])]
+        """
+        if not len(rows):
+            return []
+        order = np.argsort(self.length[rows], kind="stable")
+        ordered = rows[order]
+        ends = np.flatnonzero(np.diff(self.length[ordered])) + 1
+        blocks = []
+        for who in np.split(ordered, ends):
+            size = int(self.length[who[0]])
+            values = np.concatenate([self._values[row][:size] for row in who.tolist()])
+            blocks.append(Block(who, values.reshape(len(who), size)))
+        return blocks
 
     def values(self, row: int) -> FloatArray:
         """The row's prefix; a view, not to be written."""
