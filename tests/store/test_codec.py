@@ -177,11 +177,11 @@ def test_what_json_has_no_word_for_is_refused(value: object) -> None:
 
 SECRETS = (
     "api_key apiKey OPENAI_API_KEY x-api-key token hf_token accessToken secret client_secret "
-    "password db-password Authorization bearer_token"
+    "password db-password Authorization bearer_token MY_KEY KEY X-Key"
 )
 SETTINGS = (
     "max_tokens max_new_tokens tokens tokenizer token_limit api_key_env eos_token pad_token "
-    "stop_token temperature secretary key"
+    "stop_token temperature secretary key id_key MONKEY"
 )
 
 
@@ -201,6 +201,17 @@ def test_only_texts_and_containers_are_redacted() -> None:
     event = load_event(dump_event(CandidatesAdded((candidate,))))
     assert isinstance(event, CandidatesAdded)
     assert event.candidates[0].params == params | {"api_key": "[redacted]"}
+
+
+def test_where_a_secret_is_may_be_stored() -> None:
+    """A run is resumed with what its log says of the study."""
+    config: Json = {"api_key": "${MY_KEY}", "env": {"HF_TOKEN": "${HF}", "MY_KEY": "$${x} 1234"}}
+    event = load_event(dump_event(Started("s", "2026-11-21T09:30:15Z", "0.1.0", config, ".")))
+    assert isinstance(event, Started)
+    assert event.config == {
+        "api_key": "${MY_KEY}",
+        "env": {"HF_TOKEN": "${HF}", "MY_KEY": "[redacted]"},
+    }
 
 
 def dataclasses_within(hint: object) -> set[type]:

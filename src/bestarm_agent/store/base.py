@@ -37,7 +37,8 @@ class RunLog(Protocol):
     Everything appended is durable in the order of appending: if an event survives a crash, so do
     all before it. What was appended and not flushed may be lost in a crash, the latest first.
     Texts in configurations and sampling parameters whose name ends in "api_key", "token",
-    "secret", "password" or "authorization" are stored as "[redacted]".
+    "secret", "password" or "authorization", or in "_KEY", are stored as "[redacted]", but for
+    "${VARIABLE}".
     """
 
     run_id: str
