@@ -162,6 +162,7 @@ class Evaluator:
             lost_spend=lost_spend(job, reply),
             usd_nanos=reply.usd_nanos,
             gold=score.gold,
+            guesses=score.guesses,
         )
 
 

@@ -82,9 +82,9 @@ def candidates_added(entries: Sequence[Entry]) -> CandidatesAdded:
     )
 
 
-def gold_of(outcome: Outcome) -> float | None:
-    """The trusted score of a pair, where a certification has one."""
-    return outcome.gold if isinstance(outcome, Scored) else None
+def audited(outcome: Outcome) -> tuple[float | None, tuple[float | None, ...]]:
+    """What a certification has beside the score: the trusted one, and each autoevaluator's."""
+    return (outcome.gold, outcome.guesses) if isinstance(outcome, Scored) else (None, ())
 
 
 def cost_of(spend: Spend) -> float:
@@ -98,7 +98,7 @@ def tell_of(told: Told) -> Tell:
     if told.score is None:
         return Tell(told.seq, State.VOID, cost=cost)
     state = State.FAILED if isinstance(told.outcome, Failed) else State.DONE
-    return Tell(told.seq, state, told.score, cost, gold_of(told.outcome))
+    return Tell(told.seq, state, told.score, cost, *audited(told.outcome))
 
 
 @dataclass(frozen=True, slots=True)

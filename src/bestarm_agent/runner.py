@@ -26,10 +26,10 @@ from bestarm_agent.endings import Rules as Rules
 from bestarm_agent.evaluation import Deferred, Evaluator, Job, deferred
 from bestarm_agent.journal import (
     Journal,
+    audited,
     candidates_added,
     cost_of,
     examples_added,
-    gold_of,
     join,
     judged,
     move_budget,
@@ -382,7 +382,7 @@ class Runner:
         state, score = judged(outcome, self._rules.failed_score)
         self._void += state is State.VOID
         self._journal.record(Told(job.seq, outcome, score, self._sitting()))
-        return Tell(job.seq, state, score or 0.0, cost_of(outcome.spend), gold_of(outcome))
+        return Tell(job.seq, state, score or 0.0, cost_of(outcome.spend), *audited(outcome))
 
     @contextmanager
     def _alarm_at_deadline(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bestarm_agent.archive import Record, recorded_lesson, report_path
 from bestarm_agent.assembly import Parts, assemble, build_selector
-from bestarm_agent.certifying.audit import testing_order
+from bestarm_agent.certifying.audit import trial_order
 from bestarm_agent.certifying.driver import CertifyingSelector
 from bestarm_agent.checking import JudgeCheck
 from bestarm_agent.config.explicit import explicit_candidate
@@ -297,7 +297,7 @@ class Study:
         chosen, audit = self.parts.config.selector, self.parts.audit
         if audit is not None:
             there = candidates[: size.n_candidates]
-            order = testing_order(audit.order, there, size.costs or ())
+            order = trial_order(audit.order, there, size.costs or ())
             return CertifyingSelector(size.problem(per_dollar=False), audit, order)
         problem = size.problem(per_dollar=chosen.per == "dollar")
         return build_selector(chosen, problem, self._lesson, self.parts.config.objective)

@@ -156,6 +156,17 @@ def test_corrections(
         assert shown[key] == found[key]
 
 
+def test_two_autoevaluators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path, {"certify": {"risk": 0.4, "judge": "recorded", "order": "given"}})
+    asked = ("--quiet", "--json", "--judge", "recorded", "--judge", "recorded")
+    found = json.loads(certify(capsys, tmp_path, *asked).out)
+    assert found["certified"][0] == "c5"
+    assert len(found["reliance"]) == 1 + 3 * 9  # each of them, and both together
+    assert {len(row) for row in found["reliance"]} == {2}
+    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    assert shown["candidates"] == found["candidates"]
+
+
 def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = [{"short": "{{ question }}"}, {"long": "Please answer this: {{ question }}"}]
     study(tmp_path, {"prompts": prompts, "models": ["replay/c5"]})

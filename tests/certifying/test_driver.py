@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.certification.evidence import Goal, Method
 from bestarm_agent.certification.rounds import plan_pool, plan_rounds
-from bestarm_agent.certification.screening import PoolScreen, Verdict
+from bestarm_agent.certification.screening import DrawScreen, PoolScreen, Verdict
 from bestarm_agent.certifying.audit import Audit
 from bestarm_agent.certifying.driver import CertifyingSelector
 from bestarm_agent.certifying.recorded import recorded_driver
@@ -32,6 +32,7 @@ def driver(
     pool: bool = False,
     correction: str = "sequence",
     seed: int = 0,
+    n_autoevaluators: int = 1,
 ) -> CertifyingSelector:
     examples = np.arange(N)
     rng = KeyedRandom(seed, "certify-order").at(0)
@@ -40,7 +41,7 @@ def driver(
         if pool
         else plan_rounds(examples[:n], examples[n:], rng, ratio=3)
     )
-    audit = Audit(Goal(risk, 0.1), Method(), "given", plan, correction)
+    audit = Audit(Goal(risk, 0.1), Method(), "given", plan, correction, n_autoevaluators)
     return CertifyingSelector(Problem(3, N), audit, order)
 
 
@@ -347,3 +348,69 @@ def test_the_log_alone_tells_the_same(pool: bool, correction: str, n_asked: int 
         (o.candidate, o.log_wealths) for o in mine.screened
     ]
     assert (n_asked is None) <= bool(mine.certified)
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_several_autoevaluators_as_the_algorithm_alone_has_them(pool: bool) -> None:
+    rng = np.random.default_rng(6)
+    losses = (rng.random(N) < 0.1).astype(float)
+    guesses = np.stack([np.abs(losses - 0.2 * rng.random(N)), rng.random(N)])
+
+    def answer(ask: Ask) -> Tell:
+        j = ask.pair.example
+        said = tuple(float(1.0 - guess) for guess in guesses[:, j])
+        return Tell(ask.seq, State.DONE, 0.5, gold=1.0 - losses[j], guesses=said)
+
+    selector = driver([0], pool=pool, n_autoevaluators=2)
+    play(selector, answer, in_flight=5)
+    plan, screen = selector.audit.plan, DrawScreen(Goal(0.3, 0.1), Method(), 2)
+    if pool:
+        in_pool = PoolScreen(Goal(0.3, 0.1), guesses)
+        while in_pool.verdict is Verdict.UNDECIDED:
+            j = int(plan.labelled[in_pool.n])
+            in_pool.tell(in_pool.take(j).seq, float(losses[j]))
+    else:
+        while screen.verdict is Verdict.UNDECIDED:
+            j, others = plan.labelled[screen.n], plan.others[screen.n]
+            screen.push(losses[j], guesses[:, j], guesses[:, others].mean(axis=1))
+    expected = in_pool.log_wealths if pool else screen.log_wealths
+    assert selector.certificate().screened[0].log_wealths == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_an_autoevaluator_that_failed_costs_evidence_and_nothing_else(pool: bool) -> None:
+    def first_wealth(said: tuple[float | None, float | None]) -> float:
+        selector = driver([0], pool=pool, n_autoevaluators=2)
+
+        def answer(ask: Ask) -> Tell:
+            guesses = said if ask.reason == "label" else (1.0, 1.0)
+            return Tell(ask.seq, State.DONE, 1.0, gold=1.0, guesses=guesses)
+
+        play(selector, answer)
+        return selector.certificate().screened[0].log_wealths[0]
+
+    # Draws: the lowest guess of its range counts, which is the true one. Pool: it is a half.
+    known, failed = first_wealth((1.0, 1.0)), first_wealth((1.0, None))
+    assert failed > known if pool else failed == known
+    bad, failed = first_wealth((1.0, 0.0)), first_wealth((1.0, None))
+    assert failed < bad
+
+
+@pytest.mark.coverage
+def test_two_autoevaluators_above_the_target_rarely_certify(check_rate: RateCheck) -> None:
+    # Level 1e-6 against delta = .1: risk .305 against .3; one judge likes everything, the other one
+    # fails on bad answers.
+    false = 0
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        losses = (rng.random(N) < 0.305).astype(float)
+
+        def answer(ask: Ask, at: FloatArray = losses) -> Tell:
+            loss = float(at[ask.pair.example])
+            said = (1.0, None if loss else 1.0)
+            return Tell(ask.seq, State.DONE, 1.0, gold=1.0 - loss, guesses=said)
+
+        selector = driver([0], n=50, n_autoevaluators=2, seed=seed)
+        play(selector, answer, in_flight=8)
+        false += selector.certificate().chosen is not None
+    check_rate(false, 120, 0.1)

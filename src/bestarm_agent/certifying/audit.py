@@ -21,6 +21,7 @@ from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.judges.audited import AuditedJudge
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge
+from bestarm_agent.judges.side_by_side import SideBySide
 from bestarm_agent.stats.keyed import KeyedRandom
 
 
@@ -34,7 +35,7 @@ class Audit:
         order: "cost", "prompt" or "given".
         plan: which examples are labelled, and which are only guessed.
         correction: for many candidates.
-        n_autoevaluators: 1.
+        n_autoevaluators: how many judges guess.
     """
 
     goal: Goal
@@ -57,14 +58,13 @@ def set_up_audit(
     if spec is None:
         raise ValueError("the study has no `certify` section")
     trusted = create_judge(config.scorer.name, config.scorer.options, catalog)
-    autoevaluator = create_judge(spec.judge.name, spec.judge.options, catalog)
-    check_examples(autoevaluator, examples)
+    floor = config.limits.failed_score
+    autoevaluator = _autoevaluator(spec, examples, catalog, floor)
     labelled = _labelled(spec, examples, base_dir, trusted)
     audit = audit_of(spec, _plan(config, spec, examples, labelled))
     due = [examples[j] for j in audit.plan.labelled]
     chosen = {example.id: labelled[example.id] for example in due}
     check_examples(trusted, chosen.values())
-    floor = config.limits.failed_score
     return audit, AuditedJudge(autoevaluator, trusted, chosen, floor)
 
 
@@ -72,10 +72,10 @@ def audit_of(spec: CertifySpec, plan: Plan) -> Audit:
     """What a section says, by this plan."""
     goal = Goal(spec.risk, 1.0 - spec.confidence)
     method = Method(spec.method, spec.betting, n_factors=spec.factors, horizon=spec.max_labels)
-    return Audit(goal, method, spec.order, plan, spec.correction)
+    return Audit(goal, method, spec.order, plan, spec.correction, 1 + len(spec.more_judges))
 
 
-def testing_order(
+def trial_order(
     by: str, candidates: Sequence[Candidate], costs: Sequence[float | None]
 ) -> list[int]:
     """Put candidates in the order in which they are tried.
@@ -107,6 +107,18 @@ def testing_order(
 def _length(candidate: Candidate) -> int:
     prompt = candidate.prompt
     return len(prompt.text or "") + sum(len(message.content) for message in prompt.messages)
+
+
+def _autoevaluator(
+    spec: CertifySpec, examples: Sequence[Example], catalog: Catalog, floor: float
+) -> Judge:
+    """The autoevaluator; several of them score side by side."""
+    judges = [
+        create_judge(one.name, one.options, catalog) for one in (spec.judge, *spec.more_judges)
+    ]
+    for judge in judges:
+        check_examples(judge, examples)
+    return judges[0] if len(judges) == 1 else SideBySide(judges, floor)
 
 
 def _plan(

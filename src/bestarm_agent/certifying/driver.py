@@ -146,10 +146,13 @@ class CertifyingSelector(Selector):
         n = self.audit.n_autoevaluators
         if tell.state is State.VOID:
             return Cell(np.zeros(n), np.ones(n), None)
-        guess = np.full(n, 1.0 - tell.score)
         if tell.state is State.FAILED:
-            return Cell(guess, guess, 1.0 - tell.score)
-        return Cell(guess, guess, None if tell.gold is None else 1.0 - tell.gold)
+            guesses = np.full(n, 1.0 - tell.score)
+            return Cell(guesses, guesses, 1.0 - tell.score)
+        said = tell.guesses or (tell.score,)
+        lowest = np.array([0.0 if score is None else 1.0 - score for score in said])
+        highest = np.array([1.0 if score is None else 1.0 - score for score in said])
+        return Cell(lowest, highest, None if tell.gold is None else 1.0 - tell.gold)
 
 
 def in_order_of_trying(order: Sequence[int], correction: str) -> Sequence[int]:

@@ -107,7 +107,7 @@ def certify(  # noqa: PLR0913 - one argument per option
         _from_table(load_losses(losses, losses=true, guesses=guess), terms, plot, as_json=as_json)
     elif candidates is not None and losses is None:
         _refuse("--candidates", {"--guess": guess, "--choose-labels": choose_labels})
-        section |= overrides(judge__name=judge, labels=_seen_from(candidates, labels))
+        section |= _judges(judge) | overrides(labels=_seen_from(candidates, labels))
         section |= overrides(pool=pool or None, correction=correction)
         changes = {f"certify.{key}": value for key, value in section.items()}
         changes |= overrides(selector__seed=seed, budget__usd=budget_usd, output_dir=output_dir)
@@ -125,6 +125,13 @@ def _refuse(mode: str, given: Mapping[str, object]) -> None:
     for option, value in given.items():
         if value:
             raise ConfigError(f"{option} does not go with {mode}; leave it out")
+
+
+def _judges(names: list[str] | None) -> dict[str, Any]:
+    """Autoevaluators by name; the first one keeps the options that the study gives it."""
+    if not names:
+        return {}
+    return {"judge.name": names[0]} | ({"more_judges": names[1:]} if names[1:] else {})
 
 
 def _seen_from(study: Path, labels: Path | None) -> str | None:

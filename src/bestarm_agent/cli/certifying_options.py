@@ -62,7 +62,8 @@ GuessOption: TypeAlias = Annotated[
     typer.Option("--guess", help="Array of an autoevaluator's losses in the table; repeatable."),
 ]
 JudgeOption: TypeAlias = Annotated[
-    str | None, typer.Option("--judge", help="The autoevaluator of real calls, such as rubric.")
+    list[str] | None,
+    typer.Option("--judge", help="An autoevaluator of real calls, such as rubric; repeatable."),
 ]
 LabelsOption: TypeAlias = Annotated[
     Path | None, typer.Option("--labels", help="Labels for real calls, .jsonl: id and target.")

@@ -27,6 +27,9 @@ class CertifySpec(StudyModel):
     judge: ScorerSpec = Field(
         description="The autoevaluator, which scores every reply, or just its name."
     )
+    more_judges: tuple[ScorerSpec, ...] = Field(
+        (), description="Further autoevaluators, which score every reply too."
+    )
     labels: Expandable | None = Field(
         None,
         description="JSON lines with `id` and `target`: the labels, in the place of the answers "

@@ -36,12 +36,15 @@ class Score:
         answer: what was read out of the reply and compared, or None.
         votes: the judgements that it is made of; empty for a rule.
         gold: in a certification, the trusted score of a reply whose example is labelled, in [0, 1].
+        guesses: in a certification by several autoevaluators, the score that each of them gave, in
+            [0, 1]; None for one that failed. Else empty.
     """
 
     value: float
     answer: str | None = None
     votes: tuple[Vote, ...] = ()
     gold: float | None = None
+    guesses: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Scored:
             answer.
         usd_nanos: price of the answered call in nano-dollars, cached or not; None if not known.
         gold: in a certification, the trusted score of a reply whose example is labelled, in [0, 1].
+        guesses: in a certification by several autoevaluators, the score that each of them gave, in
+            [0, 1]; None for one that failed. Else empty.
     """
 
     value: float
@@ -76,6 +81,7 @@ class Scored:
     lost_spend: Spend = field(default_factory=Spend)
     usd_nanos: int | None = None
     gold: float | None = None
+    guesses: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

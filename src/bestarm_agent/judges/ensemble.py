@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean, median
 from typing import ClassVar, Literal, Self
 
@@ -15,6 +14,7 @@ from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
+from bestarm_agent.judges.members import Tagging, scored, tagged
 from bestarm_agent.judges.together import together
 
 _HALF = 0.5
@@ -104,7 +104,7 @@ class EnsembleJudge:
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Those of all members."""
         return [
-            _tagged(call, i)
+            tagged(call, i)
             for i, member in enumerate(self.members)
             for call in member.longest_calls(example)
         ]
@@ -116,7 +116,7 @@ class EnsembleJudge:
             JudgeError: blame CANDIDATE if a member blames it; blame JUDGE below the quorum.
         """
         results = await together(
-            [_scored(m, example, reply, _Tagging(calls, i)) for i, m in enumerate(self.members)]
+            [scored(m, example, reply, Tagging(calls, i)) for i, m in enumerate(self.members)]
         )
         failures = [result for result in results if isinstance(result, JudgeError)]
         for failure in failures:
@@ -147,26 +147,3 @@ class EnsembleJudge:
             return min(1.0, fmean(values, weights))
         lead = sum(w * ((v > _HALF) - (v < _HALF)) for v, w in zip(values, weights, strict=True))
         return 0.5 if lead == 0 else float(lead > 0)
-
-
-class _Tagging:
-    """Tells the calls of the members apart."""
-
-    def __init__(self, calls: Calls, member: int) -> None:
-        self._calls = calls
-        self._member = member
-
-    async def ask(self, call: JudgeCall) -> Reply:
-        return await self._calls.ask(_tagged(call, self._member))
-
-
-def _tagged(call: JudgeCall, member: int) -> JudgeCall:
-    request = replace(call.request, example=f"{call.request.example}/judge-{member + 1}")
-    return replace(call, request=request)
-
-
-async def _scored(judge: Judge, example: Example, reply: Reply, calls: Calls) -> Score | JudgeError:
-    try:
-        return await judge.score(example, reply, calls)
-    except JudgeError as error:
-        return error

@@ -61,6 +61,8 @@ class Tell:
         score: in [0, 1]; the floor score if FAILED, ignored if VOID.
         cost: what it cost, >= 0, in any unit that is the same for all tells.
         gold: the trusted score beside that of an autoevaluator, in [0, 1], where there is one.
+        guesses: the scores of several autoevaluators, in [0, 1], None for one that failed; else
+            empty.
     """
 
     seq: int
@@ -68,6 +70,7 @@ class Tell:
     score: float = 0.0
     cost: float = 0.0
     gold: float | None = None
+    guesses: tuple[float | None, ...] = ()
 
 
 class Guarantee(StrEnum):
