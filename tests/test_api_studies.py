@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bestarm_agent import Study
+from bestarm_agent.archive import Archive
 from bestarm_agent.assembly import Parts, assemble
 from bestarm_agent.catalog import Catalog
 from bestarm_agent.config.loading import load_study, study_from
@@ -119,6 +120,9 @@ def test_what_a_server_ignores_is_told_at_the_end(tmp_path: Path) -> None:
     assert told == (
         "openai/talker was cut off at default_max_tokens; raise it, or set max_tokens (4 replies)",
     )
+    record = asyncio.run(Archive(tmp_path / "runs" / STORE_FILE).record("latest"))
+    record.write_report(tmp_path / "later.html")
+    assert told[0] in (tmp_path / "later.html").read_text(), "the report says it, later too"
 
 
 def test_a_missing_key_stops_a_study_before_it_begins(

@@ -56,6 +56,11 @@ class Record:
     check: JudgeCheck | None = None
     certifying: CertifyingSelector | None = None
 
+    @property
+    def failures(self) -> list[FailureLine]:
+        """What went wrong, by candidate and kind, most frequent first."""
+        return failures_of(self.state)
+
     def write_report(self, path: Path) -> None:
         """Write the HTML report.
 
@@ -204,7 +209,7 @@ def report_of(
     return render_report(
         standing,
         config=state.started.config if state.started else None,
-        failures=_failures(state),
+        failures=failures_of(state),
         sittings=[
             Sitting(s.at, s.version, s.stopped.reason if s.stopped else None)
             for s in state.sittings
@@ -212,7 +217,14 @@ def report_of(
         judge=None if check is None else JudgeSection(check, moved(standing, check)),
         verdicts=_verdicts(state),
         certified=None if certifying is None else finding_of(certifying, standing),
+        remarks=_remarks(state),
     )
+
+
+def _remarks(state: RunState) -> list[str]:
+    """What the replies showed, by sitting; those that go on in one process say more of the same."""
+    stops = [sitting.stopped for sitting in state.sittings if sitting.stopped is not None]
+    return list(dict.fromkeys(remark for stop in stops for remark in stop.remarks))
 
 
 def _verdicts(state: RunState) -> list[VerdictLine]:
@@ -228,7 +240,7 @@ def _verdicts(state: RunState) -> list[VerdictLine]:
     return lines[:_SHOWN_VERDICTS]
 
 
-def _failures(state: RunState) -> list[FailureLine]:
+def failures_of(state: RunState) -> list[FailureLine]:
     """Count failures by candidate and kind, most frequent first."""
     count: Counter[tuple[int, str, str]] = Counter()
     last: dict[tuple[int, str, str], str] = {}

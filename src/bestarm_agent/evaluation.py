@@ -90,6 +90,10 @@ class Evaluator:
         self._replies = replies
         self._ledger = ledger
 
+    def remarks(self) -> tuple[str, ...]:
+        """What the replies so far showed that users should know, a sentence each."""
+        return self._replies.remarks()
+
     async def evaluate(self, job: Job, answered: Callable[[], None]) -> Outcome | Deferred:
         """Evaluate one pair and give its place in the gates up.
 

@@ -156,8 +156,8 @@ class Runner:
         finally:
             self._running = False
             self._let_unsent_go()
-            books = self.ledger.close()
-            self._journal.record(Stopped(self._clock.utc(), end.value, self._sitting(), books))
+            told = (self._sitting(), self.ledger.close(), self._evaluator.remarks())
+            self._journal.record(Stopped(self._clock.utc(), end.value, *told))
             await self._journal.flush()
         return end
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from bestarm_agent.archive import Record, recorded_lesson, report_path
+from bestarm_agent.archive import Record, failures_of, recorded_lesson, report_path
 from bestarm_agent.assembly import Parts, assemble, build_selector
 from bestarm_agent.certifying.audit import trial_order
 from bestarm_agent.certifying.driver import CertifyingSelector
@@ -37,6 +37,7 @@ from bestarm_agent.opening import (
 )
 from bestarm_agent.plan import check_prices, ready_entries
 from bestarm_agent.replies import Replies
+from bestarm_agent.report.page import FailureLine
 from bestarm_agent.roster import Entry, Roster
 from bestarm_agent.runner import Rules, Runner
 from bestarm_agent.schedule.caller import RetryPolicy
@@ -279,6 +280,10 @@ class Study:
         record = Record(self._journal.state, self.standing(), self._check, self.certifying)
         record.write_report(target)
         return target
+
+    def failures(self) -> list[FailureLine]:
+        """What went wrong, by candidate and kind, most frequent first."""
+        return failures_of(self._journal.state)
 
     def remarks(self) -> tuple[str, ...]:
         """What the replies of this sitting showed that users should know, a sentence each."""

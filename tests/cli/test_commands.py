@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -68,12 +69,49 @@ def test_the_exit_code_tells_failures(tmp_path: Path, capsys: Capsys) -> None:
     done = invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path)
     assert done.code == 4
     assert "No score yet" in done.out
+    assert "ended: failures" in done.out
+    assert "Report: " in done.out
+    assert re.search(r"Failed:    \S+: \d+ x overloaded \(provider\): \w", done.out)
+    shown = invoke(capsys, "show", folder=tmp_path)
+    assert "x overloaded (provider)" in shown.out
+
+
+def test_a_single_candidate_is_told_why_nothing_is_asked(tmp_path: Path, capsys: Capsys) -> None:
+    changes = {"models": ["replay/c0"], "selector": "ucb-e"}
+    path = write_study(tmp_path, changes=changes)
+    done = invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path)
+    assert "There is one candidate, so nothing is to be found out" in done.out
+    assert "stop_when_separated: false" in done.out
 
 
 def test_resume_goes_on_with_more_budget(tmp_path: Path, capsys: Capsys) -> None:
     select(capsys, tmp_path, "--budget-pulls", "30")
     done = invoke(capsys, "resume", "--budget-pulls", "25", "--quiet", "--json", folder=tmp_path)
     assert (done.code, json.loads(done.out)["asked"]) == (0, 55)
+
+
+@pytest.mark.parametrize(
+    ("flag", "amount", "rule"),
+    [
+        ("--budget-usd", "abc", '--budget-usd must be an amount of dollars such as 5 or "$5"'),
+        ("--budget-pulls", "-3", "--budget-pulls must be at least 1, got -3"),
+        ("--budget-minutes", "0", "--budget-minutes must be greater than 0, got 0"),
+    ],
+)
+def test_resume_takes_no_wrong_budget(
+    tmp_path: Path, capsys: Capsys, flag: str, amount: str, rule: str
+) -> None:
+    select(capsys, tmp_path, "--budget-pulls", "30")
+    done = invoke(capsys, "resume", flag, amount, folder=tmp_path)
+    assert done.code == 2
+    assert rule in done.err
+
+
+def test_certify_wants_to_know_what_is_good_enough(tmp_path: Path, capsys: Capsys) -> None:
+    done = invoke(capsys, "certify", "-c", write_study(tmp_path), "--quiet", folder=tmp_path)
+    assert done.code == 2
+    assert "has no section `certify`" in done.err
+    assert not (tmp_path / "runs").exists(), "nothing was begun"
 
 
 def test_list_show_and_report(tmp_path: Path, capsys: Capsys) -> None:

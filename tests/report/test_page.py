@@ -68,6 +68,15 @@ def test_the_page_tells_the_ranking_and_the_failures(page: str) -> None:
     assert "cut off" in text
 
 
+def test_what_servers_ignored_is_told(page: str) -> None:
+    standing = standing_with(["a"], [[]])
+    remarks = [f"p/m1 ignores {HOSTILE}"]
+    told = render_report(standing, config=None, failures=[], sittings=[], remarks=remarks)
+    assert "What the replies showed p/m1 ignores <script>" in " ".join(Tags(told).text.split())
+    assert "script" not in Tags(told).tags
+    assert "What the replies showed" not in page
+
+
 def test_a_run_without_scores_says_so() -> None:
     standing = standing_with(["a"], [[]])
     page = render_report(standing, config=None, failures=[], sittings=[])

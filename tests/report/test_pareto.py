@@ -97,7 +97,7 @@ def test_the_report_says_what_was_asked_for_and_what_was_found() -> None:
     assert "Asked for: those that none beats without being dearer" in text
     assert "is not established at 95%" in text
     assert "$20.00 [$18.00, $30.00] per 1,000 calls" in text
-    assert "$20.00 [$18.00, $30.00] study" in text
+    assert "price from: study" in text
 
 
 def test_without_an_objective_by_price_nothing_is_drawn() -> None:

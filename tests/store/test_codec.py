@@ -106,7 +106,7 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '{"type":"candidates-barred","candidates":[1],"reason":"too dear"}',
         '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds":2.5,'
         f'"books":{{"reserved":{NINE},"settled":{NONE},"refunded":{NINE},"overrun":{NONE},'
-        f'"charged":{NONE}}}}}',
+        f'"charged":{NONE}}},"remarks":["p/m ignores it"]}}',
         '{"type":"resumed","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',
     ]
     books = Books(reserved=Spend(calls=9), refunded=Spend(calls=9))
@@ -115,7 +115,7 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         told(7),
         failed(8),
         CandidatesBarred((1,), "too dear"),
-        Stopped(AT, "budget", 2.5, books),
+        Stopped(AT, "budget", 2.5, books, ("p/m ignores it",)),
         Resumed(AT, "0.1.0"),
     ]
     assert [dump_event(event) for event in events] == expected

@@ -111,8 +111,14 @@ def certify(  # noqa: PLR0913 - one argument per option
         section |= overrides(pool=pool or None, correction=correction)
         changes = {f"certify.{key}": value for key, value in section.items()}
         changes |= overrides(selector__seed=seed, budget__usd=budget_usd, output_dir=output_dir)
+        study = resolve(candidates, {**changes, "limits.in_flight": in_flight})
+        if study.config.certify is None:
+            raise ConfigError(
+                f"{candidates} has no section `certify`; write one, or say what is good enough "
+                f"and who scores: --risk 0.1 --judge NAME"
+            )
         opening = Study.open(
-            resolve(candidates, {**changes, "limits.in_flight": in_flight}),
+            study,
             options=study_options(store, catalog, no_cache=no_cache),
         )
         run_study(opening, None, Showing(as_json, quiet, display, plot))

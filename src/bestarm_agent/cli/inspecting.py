@@ -67,7 +67,7 @@ def show(
         found = finding_of(record.certifying, record.standing)
         show_finding(found, as_json=as_json, plot=None)
     else:
-        print_result(record.standing, as_json=as_json)
+        print_result(record.standing, as_json=as_json, failures=record.failures)
 
 
 def report(

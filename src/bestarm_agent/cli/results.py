@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from math import isinf
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from bestarm_agent.cli.display import candidates_table
 from bestarm_agent.config.objective import Objective
 from bestarm_agent.domain.spend import Books, Spend, usd
+from bestarm_agent.report.page import FailureLine
 from bestarm_agent.standing import Finding, Row, Standing, Status
 from bestarm_agent.wording import (
     aim_line,
@@ -24,11 +26,18 @@ from bestarm_agent.wording import (
 )
 
 _SHOWN_ROWS = 10
+_SHOWN_FAILURES = 5
 _WIDTH_WITHOUT_TERMINAL = 140
 
 
-def print_result(standing: Standing, *, as_json: bool, report: Path | None = None) -> None:
-    """Print a standing."""
+def print_result(
+    standing: Standing,
+    *,
+    as_json: bool,
+    report: Path | None = None,
+    failures: Sequence[FailureLine] = (),
+) -> None:
+    """Print a standing, and for people what went wrong most often."""
     if as_json:
         typer.echo(json.dumps(standing_json(standing, report), indent=2, ensure_ascii=False))
         return
@@ -37,7 +46,7 @@ def print_result(standing: Standing, *, as_json: bool, report: Path | None = Non
     if len(standing.rows) > _SHOWN_ROWS:
         console.print(f"... and {len(standing.rows) - _SHOWN_ROWS} more", style="dim")
     console.print()
-    for line in _lines(standing, report):
+    for line in [*_lines(standing, report), *_failure_lines(failures)]:
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -50,22 +59,40 @@ def stdout_console() -> Console:
 
 
 def _lines(standing: Standing, report: Path | None) -> list[str]:
-    best, second = standing.best, standing.runner_up
-    if best is None:
-        return [f"No score yet. Run {standing.run_id}, {budget_line(standing)}."]
-    if standing.finding is not None:
-        lines = _finding_lines(standing.finding)
-    else:
-        lines = [f"Winner:    {_placed(best)}"]
-    lines.append(f"How sure:  {how_sure(standing)}")
-    if second is not None and standing.finding is None:
-        lines.append(f"Runner-up: {_placed(second)}")
+    lines = ["No score yet."] if standing.best is None else _verdict_lines(standing)
+    if standing.best is None and len(standing.rows) == 1:
+        lines.append(
+            "There is one candidate, so nothing is to be found out; add others, or let it be "
+            "scored with `selector: {stop_when_separated: false}`."
+        )
     lines.append(f"Spent:     {budget_line(standing)}, {duration(standing.seconds)}")
     lines.append(f"Run:       {standing.run_id}, ended: {standing.end or 'not yet'}")
     if report is not None:
         lines.append(f"Report:    {report}")
     broken = [row for row in standing.rows if row.problem is not None]
     lines += [f"{_why(r)}: {safe(r.candidate.label)}: {safe(r.problem or '')}" for r in broken]
+    return lines
+
+
+def _verdict_lines(standing: Standing) -> list[str]:
+    best, second = standing.best, standing.runner_up
+    if standing.finding is not None:
+        lines = _finding_lines(standing.finding)
+    else:
+        lines = [f"Winner:    {_placed(best)}"] if best is not None else []
+    lines.append(f"How sure:  {how_sure(standing)}")
+    if second is not None and standing.finding is None:
+        lines.append(f"Runner-up: {_placed(second)}")
+    return lines
+
+
+def _failure_lines(failures: Sequence[FailureLine]) -> list[str]:
+    lines = [
+        f"Failed:    {safe(f.label)}: {f.count:,} x {f.kind} ({f.blame}): {safe(f.message)}"
+        for f in failures[:_SHOWN_FAILURES]
+    ]
+    if (more := len(failures) - _SHOWN_FAILURES) > 0:
+        lines.append(f"... and {more} more kinds of failure in the report")
     return lines
 
 

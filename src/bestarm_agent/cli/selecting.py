@@ -46,8 +46,8 @@ from bestarm_agent.cli.options import (
     study_options,
 )
 from bestarm_agent.cli.results import print_result
-from bestarm_agent.config.settings import resolve
-from bestarm_agent.domain.spend import Budget, nanos
+from bestarm_agent.config.settings import more_budget, resolve
+from bestarm_agent.domain.spend import Budget
 from bestarm_agent.runner import End
 from bestarm_agent.standing import Standing
 from bestarm_agent.study import Study
@@ -134,12 +134,12 @@ def resume(  # noqa: PLR0913 - one argument per option
 
     A --budget-... given here is what may be spent beyond what the run has spent already.
     """
-    more = Budget(
-        usd_nanos=None if budget_usd is None else nanos(budget_usd.lstrip("$")),
+    more = more_budget(
+        usd=budget_usd,
         pulls=budget_pulls,
         calls=budget_calls,
         tokens=budget_tokens,
-        seconds=None if budget_minutes is None else 60 * budget_minutes,
+        minutes=budget_minutes,
     )
     options = study_options(default_store(store), catalog, no_cache=no_cache)
     showing = Showing(as_json=as_json, quiet=quiet, display=display)
@@ -182,7 +182,8 @@ async def _run_and_report(
             finding = finding_of(study.certifying, standing)
             show_finding(finding, as_json=showing.as_json, plot=showing.plot)
             return certified_code(finding, standing)
-    print_result(standing, as_json=showing.as_json, report=report)
+        failures = study.failures()
+    print_result(standing, as_json=showing.as_json, report=report, failures=failures)
     return exit_code(standing, confidence_asked=study.confidence_asked)
 
 

@@ -34,6 +34,7 @@ _PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "dict_type": lambda _: "must be a mapping (`key: value`)",
     "model_type": lambda _: "must be a mapping (`key: value`)",
     "literal_error": lambda context: f"must be {context['expected']}",
+    "enum": lambda context: f"must be {context['expected']}",
     "greater_than": lambda context: f"must be greater than {context['gt']:g}",
     "greater_than_equal": lambda context: f"must be at least {context['ge']:g}",
     "less_than": lambda context: f"must be less than {context['lt']:g}",
@@ -117,7 +118,7 @@ def _hint(details: ErrorDetails, at: KeyPath) -> str:
     value = details["input"]
     if details["type"] == "string_type" and isinstance(value, bool | int | float):
         return "; put it in quotes"
-    if details["type"] == "literal_error":
+    if details["type"] in ("literal_error", "enum"):
         expected = str(details["ctx"]["expected"]).replace(" or ", ", ").replace("'", "")
         return f"; {nearest(str(value), expected.split(', '))}"
     if details["type"].startswith("greater") and at[0] == "budget":

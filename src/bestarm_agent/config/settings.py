@@ -13,8 +13,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from bestarm_agent.config.environment import ENV_FILE
 from bestarm_agent.config.loading import LoadedStudy, load_study
 from bestarm_agent.config.problems import rule_of
+from bestarm_agent.config.running import BudgetSpec
 from bestarm_agent.config.values import read_dollars, read_share
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.spend import Budget
 from bestarm_agent.errors import ConfigError
 
 _PREFIX = "BESTARM_"
@@ -146,3 +148,17 @@ def resolve(
     settings = settings or Settings()
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     return load_study(path, {**settings.overrides(), **given}, environ=environ)
+
+
+def more_budget(**caps: str | float | None) -> Budget:
+    """What flags allow to be spent beyond what was spent; a cap that is None stays as it is.
+
+    Raises:
+        ConfigError: an amount breaks a rule of the study's ``budget``.
+    """
+    given = {name: amount for name, amount in caps.items() if amount is not None}
+    try:
+        return BudgetSpec.model_validate(given).caps(cells=0)
+    except ValidationError as error:
+        rules = (f"--budget-{found['loc'][0]} {rule_of(found)}" for found in error.errors())
+        raise ConfigError("; ".join(rules)) from error

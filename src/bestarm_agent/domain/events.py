@@ -137,12 +137,14 @@ class Stopped:
         seconds: wall-clock seconds of this sitting.
         books: what was set aside and where it went; all nothing in logs of versions that did not
             record it.
+        remarks: what the replies showed that users should know, a sentence each.
     """
 
     at: str
     reason: str
     seconds: float
     books: Books = field(default_factory=Books)
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,7 @@ def render_report(
     judge: JudgeSection | None = None,
     verdicts: Sequence[VerdictLine] = (),
     certified: Finding | None = None,
+    remarks: Sequence[str] = (),
 ) -> str:
     """Render the report of a run.
 
@@ -112,6 +113,7 @@ def render_report(
         judge: how the judge fares on gold scores, if there are any.
         verdicts: the latest judgements of a model, if one judges.
         certified: what a certification has found.
+        remarks: what the replies showed that users should know, such as what servers ignored.
 
     Returns:
         A complete HTML document; no file, font, script or address outside it is used.
@@ -129,6 +131,7 @@ def render_report(
         judge=judge,
         plot=None if standing.finding is None else plot_of(standing.rows, standing.finding),
         verdicts=verdicts,
+        remarks=remarks,
         certified=None if certified is None else finding_lines(certified),
         screened=[] if certified is None else list(screened_rows(certified)),
     )
