@@ -92,3 +92,48 @@ def test_two_models_judge_every_reply(
     sums = [row[0] > 0 and row[1] == 0 for row in found["reliance"]]  # on the good judge alone
     alone = sum(weight for weight, good in zip(last, sums, strict=True) if good)
     assert alone > 9 / 28  # its share at the start: what wins grows
+
+
+def human(folder: Path, rows: list[dict[str, JsonValue]]) -> None:
+    """Let the study name a file of scores that people gave."""
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "human.jsonl").write_text(text, encoding="utf-8")
+    study = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps({**study, "labels": "human.jsonl"}))
+
+
+@pytest.mark.parametrize("people", [False, True])
+def test_people_have_the_last_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], people: bool
+) -> None:
+    write(tmp_path, people=people)
+    human(tmp_path, [{"example": f"e{j}", "answer": "yes", "score": 0} for j in range(N_LABELS)])
+    done = invoke(capsys, "certify", "-c", "study.json", "-q", "--json", folder=tmp_path)
+    found = json.loads(done.out)
+    assert found["chosen"] == (None if people else "medium")
+    assert done.code == (3 if people else 0)
+    first = found["candidates"][0]
+    assert (first["verdict"], first["mean_loss"] == 1.0) == (
+        ("refuted", True) if people else ("certified", False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (None, "name their file as the study's `labels`"),
+        ({"example": "e1", "candidate": "large", "score": 1}, "needs `answer` or `answer_digest`"),
+    ],
+)
+def test_scores_of_people_that_name_no_answer(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    row: dict[str, JsonValue] | None,
+    message: str,
+) -> None:
+    write(tmp_path, people=True)
+    if row is not None:
+        human(tmp_path, [row])
+    done = invoke(capsys, "certify", "-c", "study.json", "-q", folder=tmp_path)
+    assert done.code == 2
+    assert message in " ".join(done.err.split())

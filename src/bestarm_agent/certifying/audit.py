@@ -14,12 +14,14 @@ from bestarm_agent.certification.rounds import plan_pool, plan_rounds
 from bestarm_agent.certifying.trials import Plan
 from bestarm_agent.config.certifying import CertifySpec
 from bestarm_agent.config.schema import StudyConfig
+from bestarm_agent.datasets.labels import load_labels
 from bestarm_agent.datasets.loading import load_examples
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.judges.audited import AuditedJudge
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.people import PeopleFirst
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.judges.side_by_side import SideBySide
 from bestarm_agent.stats.keyed import KeyedRandom
@@ -57,7 +59,7 @@ def set_up_audit(
     spec = config.certify
     if spec is None:
         raise ValueError("the study has no `certify` section")
-    trusted = create_judge(config.scorer.name, config.scorer.options, catalog)
+    trusted = _trusted(config, spec, base_dir, catalog)
     floor = config.limits.failed_score
     autoevaluator = _autoevaluator(spec, examples, catalog, floor)
     labelled = _labelled(spec, examples, base_dir, trusted)
@@ -107,6 +109,27 @@ def trial_order(
 def _length(candidate: Candidate) -> int:
     prompt = candidate.prompt
     return len(prompt.text or "") + sum(len(message.content) for message in prompt.messages)
+
+
+def _trusted(config: StudyConfig, spec: CertifySpec, base_dir: Path, catalog: Catalog) -> Judge:
+    """The trusted judge; people come before it, if that is asked for."""
+    judge = create_judge(config.scorer.name, config.scorer.options, catalog)
+    if not spec.people:
+        return judge
+    if config.labels is None:
+        raise ConfigError(
+            "certify.people needs scores that people gave; name their file as the study's `labels`"
+        )
+    scores = {}
+    for label in load_labels(base_dir / config.labels):
+        if label.answer_digest is None:
+            raise ConfigError(
+                f"{Path(config.labels).name}: the score of example {label.example!r} names only "
+                f"the candidate {label.candidate!r}, whose next answer may be another one; "
+                f"certify.people needs `answer` or `answer_digest`"
+            )
+        scores[label.example, label.answer_digest] = label.score
+    return PeopleFirst(judge, scores)
 
 
 def _autoevaluator(

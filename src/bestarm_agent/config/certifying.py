@@ -59,6 +59,11 @@ class CertifySpec(StudyModel):
         description="For many candidates: one after the other until the first that fails, each at "
         "its share of the error probability, or a bound on the share of bad ones certified.",
     )
+    people: bool = Field(
+        False,
+        description="Whether scores that people gave to single answers (the study's `labels`) take "
+        "the place of the trusted scorer's.",
+    )
     pool: bool = Field(
         False,
         description="Ask for the mean loss over exactly the study's examples: every one of them is "
