@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from functools import partial
-from math import exp, log
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,24 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 import light_auto
+from auto_found import GAPS, Found, hit_rates, plain_form, ratio, shares_of
 from auto_matrices import MATRICES, Place, scores_of
+from auto_papers import PARTS as PAPERS
 from auto_selectors import PARTS
 from bestarm_agent.selectors.rounds import RoundSelector
 from bestarm_agent.selectors.sequential_halving import SequentialHalving
 from bestarm_agent.selectors.successive_rejects import SynchronisedSuccessiveRejects
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.stats.ranking import isotonic_crossing
 from reproduce import fill_report
 from reproduce_study import Bench, markdown, say
 
 Scores: TypeAlias = NDArray[np.float32]
 Budgets: TypeAlias = NDArray[np.int64]
 Rule: TypeAlias = Callable[[Scores, Budgets, int], Sequence[int]]
-SHARES = (0.005, 0.012, 0.027, 0.06, 0.12, 0.2, 0.36)
-SMALL_SHARES = (0.08, 0.12, 0.18, 0.27, 0.4, 0.6, 0.8)  # fewer than 4,000 cells
 ENOUGH = 0.99  # precision after which larger budgets are taken to be as good
-GAPS = (0.0, 0.01)
-_CLOSE = 1e-9
 
 
 def plain(scores: Scores, budgets: Budgets, seed: int, batch: int) -> Sequence[int]:
@@ -85,7 +80,12 @@ RULES: Mapping[str, Rule] = {
     "halving, common": HALVING,
 }
 RIVALS = tuple(RULES)[1:]
-ANYTIME = ("ucb-e", "ucb-e, batch 16", "budget unknown")  # one run for all budgets
+ANYTIME = (
+    "ucb-e",
+    "ucb-e, batch 16",
+    "budget unknown",
+    "neither, budget unknown",
+)  # one run for all budgets
 VARIANTS: Mapping[str, light_auto.Variant] = {
     "as it is": light_auto.Variant(),
     "budget unknown": light_auto.Variant(narrow=False),
@@ -94,6 +94,8 @@ VARIANTS: Mapping[str, light_auto.Variant] = {
     "all pulls by rank": light_auto.Variant(floor=1.0),
     "chance not squared": light_auto.Variant(sharpness=1.0),
     "variances not inflated": light_auto.Variant(inflation=1.0),
+    "neither": light_auto.Variant(sharpness=1.0, inflation=1.0),
+    "neither, budget unknown": light_auto.Variant(sharpness=1.0, inflation=1.0, narrow=False),
     "no factor of examples": light_auto.Variant(factor=False),
     "own noise only": light_auto.Variant(leaders_noise=1.0),
     "warm-up of 6 examples": light_auto.Variant(warm_up=6),
@@ -101,34 +103,11 @@ VARIANTS: Mapping[str, light_auto.Variant] = {
 ABLATED = ("LiveCodeBench", "SAT12", "AlpacaEval, real, no annotator", "formal")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Precision of one rule on one matrix, at rising shares of the cells.
-
-    Attributes:
-        shares: budgets.
-        precision: by gap, at each share.
-    """
-
-    shares: tuple[float, ...]
-    precision: Mapping[float, tuple[float, ...]]
-
-    def crossing(self, gap: float) -> float | None:
-        """Share from which precision is 95 %; None if not reached."""
-        return isotonic_crossing(self.shares, self.precision[gap])
-
-    def average(self, gap: float) -> float:
-        """Mean precision up to 12 % of the cells, or of all budgets of a small matrix."""
-        low = [p for s, p in zip(self.shares, self.precision[gap], strict=True) if s <= 0.12]
-        return float(np.mean(low if len(low) > 2 else self.precision[gap]))
-
-
 def measure(data: Path, place: Place, rule: Rule, seeds: int, *, anytime: bool) -> dict[str, Any]:
     """Run one rule with every seed at every share; afresh for each unless it is anytime."""
     scores = scores_of(data, place)
     means = scores.mean(axis=1, dtype=np.float64)
-    usual = SMALL_SHARES if scores.size < 4000 else SHARES
-    shares = tuple(s for s in usual if len(scores) <= round(s * scores.size) <= place.most)
+    shares = shares_of(len(scores), scores.size, place.most)
     budgets = np.array([round(share * scores.size) for share in shares])
     regrets: list[list[float]] = []
     for chunk in [budgets] if anytime else np.split(budgets, len(budgets)):
@@ -139,11 +118,10 @@ def measure(data: Path, place: Place, rule: Rule, seeds: int, *, anytime: bool) 
             world = np.ascontiguousarray(scores[rows][:, columns], dtype=np.float32)
             found.append(means.max() - means[rows[rule(world, chunk, seed)]])
         regrets += np.array(found).T.tolist()
-        if np.mean(np.array(regrets[-1]) <= _CLOSE) >= ENOUGH:
+        if hit_rates(regrets[-1:], 0.0)[0] >= ENOUGH:
             break
     regrets += [regrets[-1]] * (len(shares) - len(regrets))
-    hits = {str(gap): (np.array(regrets) <= gap + _CLOSE).mean(axis=1).tolist() for gap in GAPS}
-    return {"shares": shares, "precision": hits}
+    return plain_form(shares, regrets)
 
 
 def run_matrices(bench: Bench, jobs: int) -> dict[str, str]:
@@ -151,7 +129,7 @@ def run_matrices(bench: Bench, jobs: int) -> dict[str, str]:
     order = {title: (place.half, -place.seeds) for title, place in MATRICES.items()}
     titles = sorted(MATRICES, key=order.__getitem__)  # confirmation and small ones first
     tasks = [(title, rule) for title in titles for rule in RULES]
-    found = {key: _found(value) for key, value in _run(bench, "auto", tasks, RULES, jobs).items()}
+    found = {key: Found.of(value) for key, value in _run(bench, "auto", tasks, RULES, jobs).items()}
     return {
         f"{name}-{half}": make(found, [t for t in MATRICES if MATRICES[t].half == half])
         for half in ("development", "confirmation")
@@ -163,10 +141,10 @@ def run_ablation(bench: Bench, jobs: int) -> dict[str, str]:
     """Each ingredient left out, on some development matrices."""
     rules: dict[str, Rule] = {n: partial(auto, variant=v) for n, v in VARIANTS.items()}
     tasks = [(title, name) for title in ABLATED for name in rules]
-    found = {k: _found(v) for k, v in _run(bench, "ablation", tasks, rules, jobs).items()}
+    found = {k: Found.of(v) for k, v in _run(bench, "ablation", tasks, rules, jobs).items()}
     rows = []
     for name in rules:
-        cells = [_cell(found[title, name]) for title in ABLATED]
+        cells = [found[title, name].cell() for title in ABLATED]
         mean = [np.mean([found[t, name].average(gap) for t in ABLATED]) for gap in GAPS]
         rows.append([name, *cells, " / ".join(f"{100 * each:.1f}" for each in mean)])
     return {"ablation": markdown(["", *ABLATED, "mean precision"], rows)}
@@ -200,25 +178,13 @@ def _run(
     return found
 
 
-def _found(value: Mapping[str, Any]) -> Found:
-    return Found(tuple(value["shares"]), {gap: tuple(value["precision"][str(gap)]) for gap in GAPS})
-
-
-def _cell(found: Found) -> str:
-    return "/".join(_percent(found.crossing(gap)) for gap in GAPS)
-
-
-def _percent(share: float | None) -> str:
-    return "n.r." if share is None else f"{100 * share:.3g}"
-
-
 def _crossings(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) -> str:
     rows = []
     for title in titles:
         place = MATRICES[title]
         mine = found[title, "auto"].average(0.0)
         best = max(found[title, rival].average(0.0) for rival in RIVALS)
-        cells = [_cell(found[title, rule]) for rule in RULES]
+        cells = [found[title, rule].cell() for rule in RULES]
         rows.append([title, str(place.seeds), *cells, f"{100 * mine:.0f} / {100 * best:.0f}"])
     headers = ["matrix", "seeds", *RULES, "mean precision: auto / best rival"]
     return markdown(headers, rows)
@@ -227,42 +193,13 @@ def _crossings(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) ->
 def _ratios(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) -> str:
     rows = []
     for gap in GAPS:
-        cells = [_ratio(found, titles, (rival,), gap) for rival in RIVALS]
-        rows.append([f"budget, ε = {gap:g}", *cells, _ratio(found, titles, RIVALS, gap)])
+        cells = [ratio(found, titles, (rival,), gap) for rival in RIVALS]
+        rows.append([f"budget, ε = {gap:g}", *cells, ratio(found, titles, RIVALS, gap)])
     for gap in GAPS:
         means = [np.mean([found[t, r].average(gap) for t in titles]) for r in RULES]
         text = [f"{100 * mean:.1f}" for mean in means]
         rows.append([f"mean precision, ε = {gap:g}: auto {text[0]}", *text[1:], ""])
     return markdown(["", *RIVALS, "the best rival of each matrix"], rows)
-
-
-def _ratio(
-    found: Mapping[tuple[str, str], Found],
-    titles: Sequence[str],
-    rivals: Sequence[str],
-    gap: float,
-) -> str:
-    """Geometric mean of the ratios of budgets, the worst of them, and how many there are.
-
-    What is not reached counts as reached at the largest budget; matrices on which neither reaches
-    it, or both do at the smallest, are left out.
-    """
-    ratios = []
-    for title in titles:
-        mine, best = found[title, "auto"], [found[title, rival].crossing(gap) for rival in rivals]
-        last = mine.shares[-1]
-        theirs = min((each for each in best if each is not None), default=None)
-        own = mine.crossing(gap)
-        if own is None and theirs is None:
-            continue
-        ratio = (own or last) / (theirs or last)
-        if not (own == theirs == mine.shares[0]):
-            ratios.append((ratio, title))
-    if not ratios:
-        return ""
-    mean = exp(sum(log(ratio) for ratio, _ in ratios) / len(ratios))
-    worst, where = max(ratios)
-    return f"**{mean:.2f}** ({len(ratios)}); worst {worst:.2f}, {where}"
 
 
 def main() -> None:
@@ -273,7 +210,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the seeds")
-    parts = {"matrices": run_matrices, "ablation": run_ablation, **PARTS}
+    parts = {"matrices": run_matrices, "ablation": run_ablation, **PARTS, **PAPERS}
     parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all if none is named")
     options = parser.parse_args()
     bench = Bench(options.data, options.work, options.out, options.jobs, options.scale)

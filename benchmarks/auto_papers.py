@@ -1,0 +1,229 @@
+"""``auto`` beside the two rules that need a model or a history: UCB-E-LRF and PULSE.
+
+They are the package's own selectors, one call in flight; ``auto`` is its compiled second writing,
+in the same shuffled worlds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache, partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import light_auto
+from auto_found import GAPS, Found, plain_form, ratio, shares_of
+from auto_matrices import MATRICES, scores_of
+from bestarm_agent.history import learn_once
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.simulation.matrices import ScoreMatrix, load_matrix
+from bestarm_agent.simulation.replay import replay
+from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.stats.foresight import Lesson
+from reproduce_pulse import FILE, build_pool
+from reproduce_study import Bench, markdown, say
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A selector of the package, its options, and whether it is given the history."""
+
+    name: str
+    options: Mapping[str, Any]
+    with_history: bool = False
+
+
+MODELLED: Mapping[str, Rival | None] = {  # None: auto
+    "auto": None,
+    "ucb-e-lrf": Rival("ucb-e-lrf", {}),
+    "ucb-e-lrf, batch 8, 16 members": Rival("ucb-e-lrf", {"batch": 8, "members": 16}),
+    "ucb-e-lrf, batch 2": Rival("ucb-e-lrf", {"batch": 2}),
+}
+LEARNED: Mapping[str, Rival | None] = {
+    "auto": None,
+    "pulse, batch 1, no history": Rival("pulse", {"batch": 1}),
+    "pulse, batch 8, no history": Rival("pulse", {"batch": 8}),
+    "pulse, batch 1": Rival("pulse", {"batch": 1}, with_history=True),
+    "pulse, batch 8": Rival("pulse", {"batch": 8}, with_history=True),
+    "pulse, batch 8, focused": Rival("pulse", {"batch": 8, "focus": 0.5}, with_history=True),
+}
+# seeds and the largest budget in pulls: a model fitted every other pull takes seconds a run
+MODELLED_ON = {
+    "AlpacaEval, no annotator": (6, 12_300),
+    "SAT12": (6, 7_300),
+    "AlpacaEval, real, no annotator": (12, 8_400),
+    "LiveCodeBench": (24, 6_500),
+    "cause and effect": (24, 4_000),
+    "common concept": (24, 4_000),
+    "formal": (24, 4_000),
+}
+POOL = "OpenLLM, 50 models"  # the best one, one .0114 below it, and the 48 after that
+LEARNED_ON = {
+    "LiveCodeBench": (20, 20_000),
+    "GSM8K": (20, 20_000),
+    "SAT12": (20, 20_000),
+    "BFCL": (20, 20_000),
+    "metabench, 400 models": (12, 20_000),
+    POOL: (8, 30_000),
+}
+
+
+@cache
+def _halves(data: Path, title: str) -> tuple[ScoreMatrix, ScoreMatrix]:
+    """A random half of the rows to choose from, and the other half as history."""
+    if title == POOL:
+        pool = build_pool(load_matrix(str(data / f"{FILE}:scores")), 0.01, 50)
+        return pool, load_matrix(str(data / f"{FILE}:history"))
+    matrix = _whole(data, title)
+    order = np.random.default_rng(9).permutation(len(matrix.scores))
+    half = len(order) // 2
+    parts = [np.sort(rows) for rows in (order[half:], order[:half])]
+    current, past = (
+        ScoreMatrix(matrix.scores[rows], tuple(matrix.names[i] for i in rows)) for rows in parts
+    )
+    return current, past
+
+
+@cache
+def _whole(data: Path, title: str) -> ScoreMatrix:
+    scores = scores_of(data, MATRICES[title])
+    return ScoreMatrix(scores, tuple(map(str, range(len(scores)))))
+
+
+@cache
+def _lesson(data: Path, work: Path, title: str) -> Lesson:
+    return learn_once(_halves(data, title)[1].scores.astype(float), work)
+
+
+def _answers(
+    rival: Rival | None, matrix: ScoreMatrix, seed: int, budgets: list[int], lesson: Lesson | None
+) -> list[int]:
+    """Rows of the matrix that are named at each budget."""
+    world = World(matrix, seed, Conditions())
+    if rival is None:
+        return _named_by_auto(matrix, world, seed, budgets)
+    options = dict(rival.options)
+    if lesson is not None:
+        factors = lesson.factors.at(np.asarray(world.columns))
+        options["history"] = Lesson(factors, lesson.foresight)
+    make = partial(make_selector, rival.name, **options)
+    return [answer.best for answer in replay(make, world, budgets, seed=seed).answers]
+
+
+def _named_by_auto(matrix: ScoreMatrix, world: World, seed: int, budgets: list[int]) -> list[int]:
+    """Run afresh for each budget, and told it."""
+    shuffled = matrix.scores[world.rows][:, world.columns]
+    scores = np.ascontiguousarray(shuffled, dtype=np.float32)
+    rule = light_auto.Variant().numbers()
+    named = []
+    for budget in budgets:
+        rng = np.random.default_rng([seed, budget])
+        [best] = light_auto.run_auto(scores, np.array([budget]), budget, rule, rng)
+        named.append(world.rows[int(best)])
+    return named
+
+
+def measure(
+    bench: Bench, title: str, rival: Rival | None, seeds: int, most: int, *, halved: bool
+) -> dict[str, Any]:
+    """Run one rule with every seed."""
+    matrix = _halves(bench.data, title)[0] if halved else _whole(bench.data, title)
+    given = rival is not None and rival.with_history
+    lesson = _lesson(bench.data, bench.work, title) if given else None
+    shares = shares_of(len(matrix.scores), matrix.scores.size, most)
+    budgets = [round(share * matrix.scores.size) for share in shares]
+    named = [_answers(rival, matrix, seed, budgets, lesson) for seed in range(seeds)]
+    regrets = matrix.means.max() - matrix.means[np.array(named)]
+    return plain_form(shares, regrets.T.tolist())
+
+
+def run_modelled(bench: Bench, jobs: int) -> dict[str, str]:
+    """Beside UCB-E-LRF, on whole matrices."""
+    return _tables(bench, jobs, "modelled", MODELLED_ON, MODELLED)
+
+
+def run_learned(bench: Bench, jobs: int) -> dict[str, str]:
+    """Beside PULSE, on half of the candidates; the other half is its history."""
+    for title in LEARNED_ON:  # before the workers need it
+        _lesson(bench.data, bench.work, title)
+    return _tables(bench, jobs, "learned", LEARNED_ON, LEARNED)
+
+
+def _tables(
+    bench: Bench,
+    jobs: int,
+    part: str,
+    places: Mapping[str, tuple[int, int]],
+    rules: Mapping[str, Rival | None],
+) -> dict[str, str]:
+    values = _run(bench, jobs, part, places, rules)
+    found = {key: Found.of(value) for key, value in values.items()}
+    titles, rivals = tuple(places), tuple(rules)[1:]
+    rows = [
+        [title, str(bench.seeds(places[title][0])), *(found[title, r].cell() for r in rules)]
+        for title in titles
+    ]
+    for gap in GAPS:
+        ratios = [ratio(found, titles, (rival,), gap) for rival in rivals]
+        rows.append([f"`auto` relative to it, ε = {gap:g}", "", "", *ratios])
+    for gap in GAPS:
+        means = [np.mean([found[t, r].average(gap) for t in titles]) for r in rules]
+        rows.append([f"mean precision, ε = {gap:g}", "", *(f"{100 * m:.1f}" for m in means)])
+    table = markdown(["matrix", "seeds", *rules], rows)
+    return {part: f"{table}\n\n{_beside_the_best(found, titles, rules)}"}
+
+
+def _beside_the_best(
+    found: Mapping[tuple[str, str], Found],
+    titles: Sequence[str],
+    rules: Mapping[str, Rival | None],
+) -> str:
+    """A line for the rivals with history and one for those without."""
+    lines = []
+    for given in (False, True):
+        rivals = [n for n, rule in rules.items() if rule and rule.with_history == given]
+        if rivals:
+            what = "with history" if given else "without history"
+            ratios = (f"{ratio(found, titles, rivals, gap)} at ε = {gap:g}" for gap in GAPS)
+            lines.append(f"- `auto` relative to the best rival of each matrix, {what}: ")
+            lines[-1] += "; ".join(ratios) + "."
+    return "\n".join(lines)
+
+
+def _run(
+    bench: Bench,
+    jobs: int,
+    part: str,
+    places: Mapping[str, tuple[int, int]],
+    rules: Mapping[str, Rival | None],
+) -> dict[tuple[str, str], Any]:
+    """Measure what was not measured before, in parallel, the slow rules first."""
+    found: dict[tuple[str, str], Any] = {}
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        waiting = {}
+        for name in reversed(tuple(rules)):
+            for title, (usual, most) in places.items():
+                seeds = bench.seeds(usual)
+                key = {"part": part, "matrix": title, "rule": name, "seeds": seeds, "most": most}
+                if (kept := bench.recall(key)) is not None:
+                    found[title, name] = kept
+                    continue
+                halved = part == "learned"
+                task = pool.submit(measure, bench, title, rules[name], seeds, most, halved=halved)
+                waiting[task] = (key, title, name)
+        for task in as_completed(waiting):
+            key, title, name = waiting[task]
+            found[title, name] = task.result()
+            bench.keep(key, found[title, name])
+            say(f"{part}: {title}, {name}")
+    return found
+
+
+PARTS: Mapping[str, Callable[[Bench, int], dict[str, str]]] = {
+    "learned": run_learned,
+}
