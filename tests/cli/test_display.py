@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from bestarm_agent.cli.display import LiveTable, PlainLines, screen_of
+from bestarm_agent.cli.results import print_result
+from bestarm_agent.cli.selecting import print_notices
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.schedule.waits import Wait
 from bestarm_agent.wording import most_used, used_line
@@ -83,3 +87,18 @@ def test_the_live_table_draws_and_cleans_up() -> None:
         live.show(standing_with(["a"], [[1.0]]))
     assert isinstance(console.file, StringIO)
     assert "leading" in console.file.getvalue()
+
+
+def test_an_interrupted_run_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    standing = replace(standing_with(["a", "b"], [[1.0], [0.0]]), end="interrupted")
+    print_result(standing, as_json=False)
+    assert "ended: interrupted; `bestarm-agent resume` goes on" in capsys.readouterr().out
+    print_result(replace(standing, end="budget"), as_json=False)
+    assert "resume" not in capsys.readouterr().out
+
+
+def test_a_notice_is_one_line_where_no_terminal_sets_a_width() -> None:
+    console = Console(file=StringIO(), width=40)
+    print_notices(console, ["a word " * 20])
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count("\n") == 1

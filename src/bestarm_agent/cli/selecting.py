@@ -190,7 +190,7 @@ async def _run_and_report(
 def print_notices(console: Console, notices: Iterable[str]) -> None:
     """Print what users should know, a line each."""
     for notice in notices:
-        console.print(f"notice: {safe(notice)}", markup=False, highlight=False)
+        console.print(f"notice: {safe(notice)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def progress_on(
