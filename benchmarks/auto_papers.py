@@ -183,15 +183,14 @@ def _beside_the_best(
     titles: Sequence[str],
     rules: Mapping[str, Rival | None],
 ) -> str:
-    """A line for the rivals with history and one for those without."""
+    """A line for the rivals without history and one for those with it."""
     lines = []
-    for given in (False, True):
+    for given, what in ((False, "has no history"), (True, "is given the history")):
         rivals = [n for n, rule in rules.items() if rule and rule.with_history == given]
         if rivals:
-            what = "with history" if given else "without history"
             ratios = (f"{ratio(found, titles, rivals, gap)} at ε = {gap:g}" for gap in GAPS)
-            lines.append(f"- `auto` relative to the best rival of each matrix, {what}: ")
-            lines[-1] += "; ".join(ratios) + "."
+            best = f"- `auto` relative to the best rival on each matrix that {what}"
+            lines.append(f"{best}: {'; '.join(ratios)}.")
     return "\n".join(lines)
 
 
@@ -225,5 +224,6 @@ def _run(
 
 
 PARTS: Mapping[str, Callable[[Bench, int], dict[str, str]]] = {
+    "modelled": run_modelled,
     "learned": run_learned,
 }
