@@ -127,6 +127,23 @@ def test_an_outage_is_not_a_wrong_answer() -> None:
     assert (estimates.lower[0], estimates.upper[0]) == pytest.approx((0.95, 1.0))
 
 
+@pytest.mark.parametrize("max_failed_share", [0.5, 1.0])
+def test_a_run_without_any_score_did_not_succeed(max_failed_share: float) -> None:
+    """Also where there are too few pairs to stop it on the way."""
+    busy = failing(FailureKind.OVERLOADED, transient=True)
+    rules = Rules(max_failed_share=max_failed_share)
+    scene = Scene({"a": Actor("p", lambda r, _: busy)}, n_examples=3, rules=rules)
+    assert scene.run() is End.FAILURES
+    assert states(scene, 0) == [0, 0, 3]
+
+
+@pytest.mark.parametrize(("bad", "end"), [(4, End.EXHAUSTED), (6, End.FAILURES)])
+def test_a_short_run_fails_by_the_same_share_as_a_long_one(bad: int, end: End) -> None:
+    busy = failing(FailureKind.OVERLOADED, transient=True)
+    actor = Actor("p", lambda r, _: busy if int(r.example[1:]) < bad else scored(1.0))
+    assert Scene({"a": actor}, n_examples=10, rules=Rules()).run() is end
+
+
 def test_the_candidates_own_failure_counts_with_the_floor() -> None:
     refusal = ProviderError("no", kind=FailureKind.REFUSED, blame=Blame.CANDIDATE)
     scene = Scene(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bestarm_agent.objectives import Aim
+from bestarm_agent.selectors.table import ScoreTable
+from bestarm_agent.selectors.types import State
 
 
 class End(StrEnum):
@@ -21,6 +23,9 @@ class End(StrEnum):
     ERROR = "error"  # an unexpected error
 
 
+_RUN_OUT = (End.EXHAUSTED, End.INDIFFERENT, End.BUDGET)
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """How a run treats failures, and what it aims at.
@@ -34,3 +39,20 @@ class Rules:
     failed_score: float = 0.0
     max_failed_share: float = 0.5
     aim: Aim | None = None
+
+    def reviewed(self, end: End, table: ScoreTable) -> End:
+        """Name the end failures if too few pairs could be measured, however short the run was.
+
+        What was established in spite of them is: intervals were widened by what is missing.
+
+        Args:
+            end: why nothing more is asked.
+            table: all pairs of the run.
+        """
+        n_void = int(table.count(State.VOID).sum())
+        n_told = table.n_asked - int(table.count(State.PENDING).sum())
+        if n_void and n_void == n_told:
+            return End.FAILURES if end is not End.INTERRUPTED else end
+        if end in _RUN_OUT and n_void > self.max_failed_share * n_told:
+            return End.FAILURES
+        return end

@@ -148,7 +148,7 @@ class Runner:
         self._begin()
         end = End.ERROR
         try:
-            end = await self._run_tasks()
+            end = self._rules.reviewed(await self._run_tasks(), self.selector.table)
         except asyncio.CancelledError:
             end = End.INTERRUPTED
             self._book_finished()

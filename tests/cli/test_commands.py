@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from pathlib import Path
 
@@ -20,6 +21,15 @@ Capsys = pytest.CaptureFixture[str]
 def select(capsys: Capsys, folder: Path, *flags: str) -> Done:
     path = write_study(folder)
     return invoke(capsys, "select", "--candidates", path, "--quiet", *flags, folder=folder)
+
+
+def break_every_answer(folder: Path) -> None:
+    scores = folder / "scores.jsonl"
+    broken = [json.loads(line) for line in scores.read_text().splitlines()]
+    for record in broken:
+        del record["score"]
+        record["error"] = "overloaded"
+    scores.write_text("\n".join(map(json.dumps, broken)))
 
 
 def test_select_prints_the_winner_and_writes_the_report(tmp_path: Path, capsys: Capsys) -> None:
@@ -60,12 +70,7 @@ def test_the_exit_code_tells_an_unreached_confidence(tmp_path: Path, capsys: Cap
 
 def test_the_exit_code_tells_failures(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, changes={"limits": {"max_attempts": 1}})
-    scores = tmp_path / "scores.jsonl"
-    broken = [json.loads(line) for line in scores.read_text().splitlines()]
-    for record in broken:
-        del record["score"]
-        record["error"] = "overloaded"
-    scores.write_text("\n".join(map(json.dumps, broken)))
+    break_every_answer(tmp_path)
     done = invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path)
     assert done.code == 4
     assert "No score yet" in done.out
@@ -74,6 +79,43 @@ def test_the_exit_code_tells_failures(tmp_path: Path, capsys: Capsys) -> None:
     assert re.search(r"Failed:    \S+: \d+ x overloaded \(provider\): \w", done.out)
     shown = invoke(capsys, "show", folder=tmp_path)
     assert "x overloaded (provider)" in shown.out
+
+
+def test_a_single_candidate_that_was_never_measured_is_no_success(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    changes = {
+        "models": ["replay/c0"],
+        "limits": {"max_attempts": 1},
+        "selector": {"stop_when_separated": False},
+    }
+    path = write_study(tmp_path, n_examples=5, changes=changes)
+    break_every_answer(tmp_path)
+    done = invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path)
+    assert done.code == 4, done.out
+    assert "ended: failures" in done.out
+    assert "nothing is to be found out" not in done.out
+
+
+def test_several_stores_are_counted_and_one_is_named(tmp_path: Path, capsys: Capsys) -> None:
+    for i in range(7):
+        folder = tmp_path / f"study{i}"
+        folder.mkdir()
+        (folder / "runs.sqlite").touch()
+        os.utime(folder / "runs.sqlite", (i, i))
+    done = invoke(capsys, "list", folder=tmp_path)
+    assert done.code == 2
+    assert "7 run stores lie here" in done.err
+    assert "and 2 more" in done.err
+    assert "choose one with --store study6/runs.sqlite" in done.err
+    assert "study1" not in done.err
+
+
+def test_where_no_store_lies_the_way_to_one_is_told(tmp_path: Path, capsys: Capsys) -> None:
+    done = invoke(capsys, "show", folder=tmp_path)
+    assert done.code == 2
+    assert "no run store (runs.sqlite) lies in this folder" in done.err
+    assert "bestarm-agent select" in done.err
 
 
 def test_a_single_candidate_is_told_why_nothing_is_asked(tmp_path: Path, capsys: Capsys) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,9 @@ from bestarm_agent.config.settings import Settings
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.opening import STORE_FILE, Options
+
+_DEPTH = 4  # how many levels of folders, this one included, are searched for a store
+_MOST_STORES = 5
 
 
 class Display(StrEnum):
@@ -131,10 +135,23 @@ def default_store(store: str | None) -> str | Path:
     given = store or Settings().store
     if given:
         return given
-    found = sorted(path for i in range(4) for path in Path().glob("*/" * i + STORE_FILE))
+    found = [path for i in range(_DEPTH) for path in Path().glob("*/" * i + STORE_FILE)]
     if len(found) == 1:
         return found[0]
-    what = (
-        f"several stores lie here: {', '.join(map(str, found[:5]))}" if found else "no store here"
+    raise ConfigError(_which_store(found))
+
+
+def _which_store(found: Sequence[Path]) -> str:
+    """Ask for one store where there are several, the one that was last written to first."""
+    if not found:
+        return (
+            f"no run store ({STORE_FILE}) lies in this folder or up to {_DEPTH - 1} folders below; "
+            f"begin a run with `bestarm-agent select`, or say where one is with --store PATH"
+        )
+    latest = sorted(found, key=lambda path: (-path.stat().st_mtime, path))
+    more = len(found) - _MOST_STORES
+    listed = ", ".join(map(str, latest[:_MOST_STORES])) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"{len(found)} run stores lie here, the last written to first: {listed}; choose one with "
+        f"--store {latest[0]} or BESTARM_STORE, or call from the folder of the study"
     )
-    raise ConfigError(f"{what}; say which one with --store PATH or BESTARM_STORE")

@@ -60,7 +60,7 @@ def stdout_console() -> Console:
 
 def _lines(standing: Standing, report: Path | None) -> list[str]:
     lines = ["No score yet."] if standing.best is None else _verdict_lines(standing)
-    if standing.best is None and len(standing.rows) == 1:
+    if not standing.asked and len(standing.rows) == 1:
         lines.append(
             "There is one candidate, so nothing is to be found out; add others, or let it be "
             "scored with `selector: {stop_when_separated: false}`."
