@@ -18,7 +18,12 @@ from bestarm_agent.stats.keyed import KeyedRandom
 from tests.runs import Actor, Scene
 
 MAYBE_BILLED = (FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.MALFORMED_REPLY)
-FREE = (FailureKind.OVERLOADED, FailureKind.SERVER, FailureKind.RATE_LIMITED)
+FREE = (
+    FailureKind.OVERLOADED,
+    FailureKind.SERVER,
+    FailureKind.RATE_LIMITED,
+    FailureKind.UNREACHABLE,
+)
 
 
 @dataclass

@@ -69,6 +69,7 @@ class FailureKind(StrEnum):
     OVERLOADED = "overloaded"
     TIMEOUT = "timeout"
     CONNECTION = "connection"
+    UNREACHABLE = "unreachable"
     SERVER = "server"
     MALFORMED_REPLY = "malformed-reply"
     JUDGE_FAILED = "judge-failed"

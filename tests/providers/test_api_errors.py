@@ -13,6 +13,7 @@ import pytest
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Finish
+from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api_errors import (
     Speaker,
@@ -21,6 +22,7 @@ from bestarm_agent.providers.api_errors import (
     sdk_failure,
     status_failure,
 )
+from bestarm_agent.providers.failures import failed_spend
 from tests.fake_api import Call, FakeApi, Fault, in_thread
 from tests.providers.api_cases import VENDORS, answers, asked, error, provider_of, reply
 
@@ -180,11 +182,13 @@ def test_a_wrong_key_names_the_variable_to_set(
     assert "wrong-key" not in str(found)
 
 
-def test_a_server_that_is_not_there_is_a_connection_failure() -> None:
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_a_server_that_is_not_there_took_nothing(vendor: str) -> None:
     gone = FakeApi(port=9)  # the discard service, which nobody runs
-    for vendor in VENDORS:
-        found = error(provider_of(vendor, gone), asked("1+1"))
-        assert (found.kind, found.transient) == (FailureKind.CONNECTION, True)
+    found = error(provider_of(vendor, gone), asked("1+1"))
+    assert (found.kind, found.transient) == (FailureKind.UNREACHABLE, True)
+    assert "nothing was sent" in str(found)
+    assert failed_spend(found, Spend(calls=1, tokens=500, usd_nanos=70)) == Spend(calls=1)
 
 
 def test_an_error_in_a_good_response_is_an_error() -> None:

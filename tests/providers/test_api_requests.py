@@ -285,7 +285,7 @@ def test_no_message_shows_what_an_address_or_a_header_hides() -> None:
     hidden: dict[str, Json] = {"key": "NO_SUCH_KEY", "headers": {"X-Pass": "open-sesame"}}
     gone = {**hidden, "base_url": "http://127.0.0.1:9/v1?token=t0k3n"}
     found = error(openai.create("mine", gone, Path()), asked("2+3"))
-    assert found.kind is FailureKind.CONNECTION
+    assert found.kind is FailureKind.UNREACHABLE
     assert "t0k3n" not in str(found)
     assert "open-sesame" not in str(found)
     elsewhere = {**hidden, "base_url": "https://api.example/v1?token=t0k3n"}

@@ -86,6 +86,10 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
         ),
     )
 )
+_WORDS: Mapping[FailureKind, str] = {
+    FailureKind.CONNECTION: "Connection error.",
+    FailureKind.UNREACHABLE: "No connection, so nothing was sent.",
+}
 _LIKE_A_KEY = re.compile(r"\b(sk|pk|gsk|key|xai|r8|hf)[-_][\w*.-]{6,}|Bearer\s+\S+", re.IGNORECASE)
 
 
@@ -125,9 +129,9 @@ def sdk_failure(error: Exception, speaker: Speaker) -> ProviderError:
         return status_failure(status, getattr(error, "body", None), headers, speaker)
     causes = _causes(error)
     kind = by_class or FailureKind.INTERNAL
-    if kind is FailureKind.TIMEOUT and _is_disconnection(causes):
-        kind = FailureKind.CONNECTION
-    words = "Connection error." if kind is FailureKind.CONNECTION else str(error)
+    if kind in (FailureKind.TIMEOUT, FailureKind.CONNECTION):
+        kind = _disconnection(causes) or kind
+    words = _WORDS.get(kind, str(error))
     cause = f" ({type(causes[-1]).__name__}: {causes[-1]})" if causes else ""
     return failure(kind, f"{speaker.name}: {_clean(f'{words}{cause}', speaker.secrets)}")
 
@@ -142,10 +146,17 @@ def _causes(error: BaseException) -> list[BaseException]:
     return causes
 
 
-def _is_disconnection(causes: Iterable[BaseException]) -> bool:
-    """Whether no time was exceeded: OpenAI's transport reports refused connections as time-outs."""
+def _disconnection(causes: Iterable[BaseException]) -> FailureKind | None:
+    """How the connection failed, by aiohttp's own errors; None if it was no matter of that.
+
+    OpenAI's transport reports refused connections as time-outs.
+    """
     names = {cls.__name__ for cause in causes for cls in type(cause).__mro__}
-    return "ClientConnectionError" in names and "TimeoutError" not in names
+    if "ClientConnectorError" in names:
+        return FailureKind.UNREACHABLE
+    if "ClientConnectionError" in names and "TimeoutError" not in names:
+        return FailureKind.CONNECTION
+    return None
 
 
 def status_failure(

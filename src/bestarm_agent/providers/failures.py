@@ -22,6 +22,7 @@ _TRANSIENT = frozenset(
         FailureKind.OVERLOADED,
         FailureKind.TIMEOUT,
         FailureKind.CONNECTION,
+        FailureKind.UNREACHABLE,
         FailureKind.SERVER,
         FailureKind.MALFORMED_REPLY,
     }
@@ -36,7 +37,8 @@ _FATAL = frozenset(
         FailureKind.BAD_REQUEST,
     }
 )
-# The call may have been answered and billed although nothing came back.
+# The call may have been answered and billed although nothing came back. UNREACHABLE is not among
+# them: there was no connection that the request could have left by.
 _MAY_BE_BILLED = frozenset(
     {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.MALFORMED_REPLY}
 )

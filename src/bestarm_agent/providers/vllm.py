@@ -30,6 +30,7 @@ from bestarm_agent.providers.vllm_options import ServeOptions
 from bestarm_agent.providers.vllm_server import VllmServer
 
 _SECONDS_PER_HOUR = 3600
+_GONE = (FailureKind.CONNECTION, FailureKind.UNREACHABLE)
 _SOME_URL = "http://127.0.0.1:1/v1"  # the port is not known before the server is started
 
 
@@ -207,7 +208,7 @@ class VllmProvider:
                 f"{self.name}/{server.name} did not answer within {self._serve.call_seconds:g} s; "
                 "raise `call_seconds` of `serve` if it is slow",
             )
-        if not isinstance(error, ProviderError) or error.kind is not FailureKind.CONNECTION:
+        if not isinstance(error, ProviderError) or error.kind not in _GONE:
             return None
         death = await server.death()
         if death is None:
