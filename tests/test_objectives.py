@@ -119,7 +119,7 @@ def test_once_an_answer_is_good_enough_nobody_dearer_is_asked() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"name": "best-under-usd"}, "needs a price"),
+        ({"name": "best-under-usd"}, "--usd-per-1k-calls 2"),
         ({"name": "pareto", "usd_per_1k_calls": 1}, "belongs to `best-under-usd`"),
     ],
 )

@@ -77,7 +77,7 @@ def test_show_and_report_know_the_objective_too(tmp_path: Path, capsys: Capsys) 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--objective", "best-under-usd"), "needs a price"),
+        (("--objective", "best-under-usd"), "--usd-per-1k-calls 2"),
         (("--objective", "cheapest"), "objective"),
         (("--objective", "pareto", "--usd-per-1k-calls", "2"), "belongs to `best-under-usd`"),
         (("--objective", "cheapest-within-epsilon", "--epsilon", "1.5"), "epsilon"),

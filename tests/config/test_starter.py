@@ -16,7 +16,12 @@ from bestarm_agent.errors import ConfigError
 
 def test_the_starter_is_a_valid_study(tmp_path: Path) -> None:
     written = write_starter(tmp_path / "new" / "my-study.yaml")
-    assert [path.name for path in written] == ["my-study.yaml", "questions.jsonl", "answers.csv"]
+    assert [path.name for path in written] == [
+        "my-study.yaml",
+        "questions.jsonl",
+        "answers.csv",
+        "study.schema.json",
+    ]
     config = load_study(written[0], environ={}).config
     prompts = {p.name: PromptTemplate(p.name, p.text) for p in config.prompts if p.name and p.text}
     found = expand(config, prompts, lambda provider, model: frozenset())
@@ -29,7 +34,7 @@ def test_the_starter_is_a_valid_study(tmp_path: Path) -> None:
 
 
 def test_every_question_of_the_starter_has_an_answer_of_every_candidate(tmp_path: Path) -> None:
-    study, questions, answers = write_starter(tmp_path / "study.yaml")
+    study, questions, answers, _ = write_starter(tmp_path / "study.yaml")
     config = load_study(study, environ={}).config
     rows = [json.loads(line) for line in questions.read_text(encoding="utf-8").splitlines()]
     assert all({"id", "country", config.dataset.target} <= row.keys() for row in rows)
@@ -43,8 +48,9 @@ def test_the_starter_tells_editors_the_schema_and_users_the_command(tmp_path: Pa
     path = tmp_path / "mine.yaml"
     write_starter(path)
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert lines[0] == f"# yaml-language-server: $schema={schema_path().as_uri()}"
-    assert schema_path().is_file()
+    assert lines[0] == "# yaml-language-server: $schema=study.schema.json"
+    assert (tmp_path / "study.schema.json").read_bytes() == schema_path().read_bytes()
+    assert str(tmp_path) not in "".join(lines)
     assert "#     bestarm-agent select --candidates mine.yaml" in lines
     assert "@" not in "".join(lines)
 
@@ -67,7 +73,7 @@ def test_commented_lines_of_the_starter_are_valid_too(tmp_path: Path) -> None:
     assert config.providers["hf"] == {"threads": 2}
 
 
-@pytest.mark.parametrize("name", ["study.yaml", "answers.csv"])
+@pytest.mark.parametrize("name", ["study.yaml", "answers.csv", "study.schema.json"])
 def test_nothing_is_overwritten_and_nothing_left_behind(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine", encoding="utf-8")
     with pytest.raises(ConfigError, match=rf"{name} exists already and is not overwritten"):

@@ -49,7 +49,12 @@ class ObjectiveSpec(StudyModel):
     def _check_price(self) -> Self:
         needed = self.name is Objective.BEST_UNDER_USD
         if needed and self.usd_per_1k_calls is None:
-            broken("is missing: `best-under-usd` needs a price", "usd_per_1k_calls")
+            broken(
+                "is missing: `best-under-usd` needs to know what 1,000 calls may cost; write "
+                "`objective: {name: best-under-usd, usd_per_1k_calls: 2}`, or give "
+                "--usd-per-1k-calls 2",
+                "usd_per_1k_calls",
+            )
         if not needed and self.usd_per_1k_calls is not None:
             broken(
                 f"belongs to `best-under-usd`, and the objective is `{self.name}`; name that one, "

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from bestarm_agent.config.documents import shown_path
-from bestarm_agent.config.schema_json import schema_path
+from bestarm_agent.config.schema_json import SCHEMA_FILE, schema_path
 from bestarm_agent.errors import ConfigError
 
 _STUDY = "study.yaml"
@@ -15,7 +15,9 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def write_starter(path: Path) -> tuple[Path, ...]:
-    """Write a study file, and next to it the dataset and the recorded answers that it names.
+    """Write a study file, and next to it the dataset, the recorded answers and the schema it names.
+
+    The schema is a copy: a path to the installed one would hold on this machine alone.
 
     Args:
         path: the study file to write; folders on the way to it are made.
@@ -28,9 +30,10 @@ def write_starter(path: Path) -> tuple[Path, ...]:
     """
     if path.suffix not in _SUFFIXES:
         raise ConfigError(f"a study to start from is YAML; name it {path.stem or 'study'}.yaml")
-    study = _resource(_STUDY).replace("@SCHEMA@", schema_path().as_uri())
+    study = _resource(_STUDY).replace("@SCHEMA@", SCHEMA_FILE)
     contents = {path: study.replace("@FILE@", path.name)}
     contents |= {path.with_name(name): _resource(name) for name in _COMPANIONS}
+    contents[path.with_name(SCHEMA_FILE)] = schema_path().read_text(encoding="utf-8")
     _make_folder(path.parent)
     written: list[Path] = []
     try:
