@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bestarm_agent.domain.spend import Budget
 from bestarm_agent.objectives import Aim
+from bestarm_agent.roster import Roster
+from bestarm_agent.schedule.ledger import Ledger
+from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.table import ScoreTable
 from bestarm_agent.selectors.types import State
+
+_ENOUGH_TO_JUDGE_FAILURES = 20
 
 
 class End(StrEnum):
@@ -40,6 +46,23 @@ class Rules:
     max_failed_share: float = 0.5
     aim: Aim | None = None
 
+    def end(self, seconds: float, budget: Budget, n_told: int, n_void: int) -> End | None:
+        """Why nothing more may be asked, though the selector may want to; None if it may.
+
+        Args:
+            seconds: wall-clock seconds of the run.
+            budget: its caps; all but ``seconds`` are the ledger's concern.
+            n_told: pairs told.
+            n_void: those of them that this sitting could not measure.
+        """
+        if budget.seconds is not None and seconds >= budget.seconds:
+            return End.BUDGET
+        if self.aim is not None and self.aim.is_reached:
+            return End.SEPARATED
+        if n_told >= _ENOUGH_TO_JUDGE_FAILURES and n_void > self.max_failed_share * n_told:
+            return End.FAILURES
+        return None
+
     def reviewed(self, end: End, table: ScoreTable) -> End:
         """Name the end failures if too few pairs could be measured, however short the run was.
 
@@ -56,3 +79,21 @@ class Rules:
         if end in _RUN_OUT and n_void > self.max_failed_share * n_told:
             return End.FAILURES
         return end
+
+
+def end_of_silence(selector: Selector, roster: Roster, ledger: Ledger, *, put_off: bool) -> End:
+    """Why a selector asks for nothing although nothing is in flight.
+
+    Args:
+        selector: the rule.
+        roster: the candidates.
+        ledger: the budget.
+        put_off: whether pairs stay pending.
+    """
+    if (stop := selector.stopped()) is not None:
+        return End(stop.value)
+    if roster.broken():
+        return End.FAILURES
+    affordable = roster.affordable(ledger)
+    cannot_pay = affordable is not None and not affordable.all()
+    return End.BUDGET if put_off or cannot_pay else End.INDIFFERENT

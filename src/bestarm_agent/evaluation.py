@@ -3,77 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.exchange import Reply, Request
+from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import JudgeError, ProviderError
+from bestarm_agent.jobs import Deferred, Job, deferred
 from bestarm_agent.judging import Hearing, JudgeOutOfOrderError, Panel
 from bestarm_agent.replies import Errand, Obtained, Replies
-from bestarm_agent.roster import Entry
-from bestarm_agent.schedule.caller import Attempts, BudgetEndedError, replied_spend
-from bestarm_agent.schedule.gate import Slot
+from bestarm_agent.schedule.caller import BudgetEndedError, replied_spend
 from bestarm_agent.schedule.ledger import Ledger
-from bestarm_agent.schedule.purse import Purse
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """An asked pair on its way.
-
-    Attributes:
-        seq: the ask's number.
-        entry: the candidate, with all that is needed to call it.
-        example: what it is tried on.
-        request: the rendered prompt.
-        slot: its place in the gates.
-        attempts: what is set aside for the next attempt, and what was spent so far.
-        purse: what is set aside for judging, and what that has cost so far.
-        inherited: whether an earlier process sent it and ended before the outcome was logged.
-        resent: whether this or an earlier process sent it before.
-    """
-
-    seq: int
-    entry: Entry
-    example: Example
-    request: Request
-    slot: Slot
-    attempts: Attempts
-    purse: Purse
-    inherited: bool = False
-    resent: bool = False
-
-    @property
-    def spend(self) -> Spend:
-        """What the pair has cost so far, judging included."""
-        return self.attempts.spend + self.purse.spent
-
-
-@dataclass(frozen=True, slots=True)
-class Deferred:
-    """A pair that stays pending: it can be evaluated once something has been put right.
-
-    Attributes:
-        spend: what calling the candidate has cost so far, booked already.
-        judge_spend: what judging has cost so far, booked already.
-        error: the fatal error in the way; None if the budget ended.
-        judge: whether the error is the judge's.
-        inherited: whether an earlier process sent it, and what that may have cost is not booked.
-    """
-
-    spend: Spend = field(default_factory=Spend)
-    judge_spend: Spend = field(default_factory=Spend)
-    error: ProviderError | None = None
-    judge: bool = False
-    inherited: bool = False
-
-
-def deferred(job: Job, error: ProviderError | None = None, *, judge: bool = False) -> Deferred:
-    """Put a pair off, with what it has cost so far."""
-    inherited = job.inherited and job.spend == Spend()
-    return Deferred(job.attempts.spend, job.purse.spent, error, judge, inherited)
 
 
 class Evaluator:

@@ -20,7 +20,8 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.evaluation import Deferred, Evaluator, Job
+from bestarm_agent.evaluation import Evaluator
+from bestarm_agent.jobs import Deferred, Job, note_trouble, quoted
 from bestarm_agent.journal import judged
 from bestarm_agent.opening import Options, catalog_of, loaded_study, store_of
 from bestarm_agent.replies import Replies
@@ -30,9 +31,8 @@ from bestarm_agent.routing.entries import Entries, text_of
 from bestarm_agent.routing.records import Record
 from bestarm_agent.routing.router import Router
 from bestarm_agent.routing.settings import RouterSettings
-from bestarm_agent.schedule.caller import Attempts, BudgetEndedError
+from bestarm_agent.schedule.caller import BudgetEndedError
 from bestarm_agent.schedule.gate import Slot
-from bestarm_agent.schedule.purse import Purse
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.sql import SqlStore
 
@@ -208,21 +208,14 @@ class Service:
 
     def _job(self, entry: Entry, example: Example) -> Job | None:
         """Set the cost of one answer aside; None if it does not fit beside the others."""
-        request = entry.request(example)
-        call = entry.line.provider.bound(request) + Spend(pulls=1)
-        judging = self._evaluator.panel.bound(example)
-        if not self._ledger.affords(call + judging):
-            return None
-        self._count += 1
-        return Job(
-            seq=self._count - 1,
-            entry=entry,
-            example=example,
-            request=request,
-            slot=Slot.outside(*entry.line.gates(entry.candidate.model), self._roster.gate),
-            attempts=Attempts(self._ledger.reserve(call)),
-            purse=Purse(self._ledger, self._ledger.reserve(judging)),
-        )
+        quote = quoted(entry, example, self._evaluator.panel)
+        job = quote.job(self._count, self._ledger, self._waiting_place)
+        self._count += job is not None
+        return job
+
+    def _waiting_place(self, entry: Entry) -> Slot:
+        """A place that is still to be waited for."""
+        return Slot.outside(*entry.line.gates(entry.candidate.model), self._roster.gate)
 
     async def _evaluated(self, jobs: Mapping[str, Job]) -> dict[str, Outcome | Deferred]:
         try:
@@ -239,11 +232,8 @@ class Service:
             self._evaluator.let_go(job)
             raise
         result = await self._evaluator.evaluate(job, _nothing)
-        if isinstance(result, Deferred) and result.error is not None:
-            if result.judge:
-                self._roster.close(f"the judge cannot be called: {result.error}")
-            else:
-                self._roster.withdraw(job.entry, result.error)
+        if isinstance(result, Deferred):
+            note_trouble(self._roster, job, result)
         return result
 
     def _answer(self, name: str, result: Outcome | Deferred) -> Answer:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -55,3 +57,19 @@ async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event) -> No
     finally:
         for wait in waits:
             wait.cancel()
+
+
+@contextmanager
+def alarm(seconds: float | None, event: asyncio.Event) -> Iterator[None]:
+    """Set ``event`` after ``seconds`` of the event loop's time, unless the block ends before.
+
+    At once if ``seconds`` <= 0, never if None.
+    """
+    if seconds is None:
+        yield
+        return
+    timer = asyncio.get_running_loop().call_later(max(0.0, seconds), event.set)
+    try:
+        yield
+    finally:
+        timer.cancel()
