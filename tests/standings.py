@@ -7,11 +7,12 @@ import numpy as np
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Started
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.picture import Moment, picture
 from bestarm_agent.schedule.waits import Wait
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.standing import Moment, Standing, picture
+from bestarm_agent.standing import Standing
 from bestarm_agent.store.fold import RunState, fold
 
 PROMPT = PromptTemplate("q", text="{{ question }}")

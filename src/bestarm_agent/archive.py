@@ -23,6 +23,7 @@ from bestarm_agent.gold import check_run, stored_labels
 from bestarm_agent.history import recall
 from bestarm_agent.journal import initial_size, replay
 from bestarm_agent.objectives import aim_of
+from bestarm_agent.picture import Moment, picture
 from bestarm_agent.report.page import (
     FailureLine,
     JudgeSection,
@@ -31,7 +32,7 @@ from bestarm_agent.report.page import (
     render_report,
 )
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.standing import Moment, Standing, picture
+from bestarm_agent.standing import Standing
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunInfo
 from bestarm_agent.store.fold import RunState, fold

@@ -35,6 +35,7 @@ from bestarm_agent.opening import (
     relative,
     store_of,
 )
+from bestarm_agent.picture import Moment, picture
 from bestarm_agent.plan import check_prices, ready_entries
 from bestarm_agent.replies import Replies
 from bestarm_agent.report.page import FailureLine
@@ -44,7 +45,7 @@ from bestarm_agent.schedule.caller import RetryPolicy
 from bestarm_agent.schedule.ledger import Balance, Ledger
 from bestarm_agent.schedule.waits import WaitBoard
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.standing import Moment, Standing, picture
+from bestarm_agent.standing import Standing
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunLog, RunStore
 from bestarm_agent.store.fold import fold

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.rounds import Field, RoundSelector, Schedule, fit_schedule
+from bestarm_agent.selectors.elimination import Field, Schedule, fit_schedule
+from bestarm_agent.selectors.rounds import RoundSelector
 from bestarm_agent.selectors.sequential_halving import SequentialHalving
 from bestarm_agent.selectors.successive_rejects import (
     SuccessiveRejects,

@@ -13,7 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rounds import Field, RoundSelector, Schedule
+from bestarm_agent.selectors.elimination import Field, Schedule
+from bestarm_agent.selectors.rounds import RoundSelector
 from bestarm_agent.selectors.sar import all_decided, border_gaps
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
 

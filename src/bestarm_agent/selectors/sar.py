@@ -11,7 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rounds import Field, RoundSelector, Schedule
+from bestarm_agent.selectors.elimination import Field, Schedule
+from bestarm_agent.selectors.rounds import RoundSelector
 from bestarm_agent.selectors.successive_rejects import one_leaves_per_phase
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
 

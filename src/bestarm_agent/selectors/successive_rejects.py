@@ -14,7 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rounds import Field, RoundSelector, Schedule, drop_worst
+from bestarm_agent.selectors.elimination import Field, Schedule, drop_worst
+from bestarm_agent.selectors.rounds import RoundSelector
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
 
 
