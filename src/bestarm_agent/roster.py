@@ -16,9 +16,10 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.prompts.rendering import CompiledPrompt
 from bestarm_agent.providers.base import Provider
-from bestarm_agent.schedule.caller import WHOLE_PROVIDER, Caller
+from bestarm_agent.schedule.caller import Caller
 from bestarm_agent.schedule.gate import Gate, Slot
 from bestarm_agent.schedule.lane import Lane
+from bestarm_agent.schedule.lanes import WHOLE_PROVIDER
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.selectors.types import BoolArray
 from bestarm_agent.sharing import Sharing

@@ -178,3 +178,18 @@ def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
     run_virtual(interrupted())
     assert scene.ledger.spent == BOUND + Spend(pulls=1)
     assert scene.gate.inside == 0
+
+
+def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it() -> None:
+    refused = failure(FailureKind.AUTHENTICATION, fatal=True)
+    scene = Scene([refused])
+
+    async def play() -> None:
+        twin = scene.caller.apart()
+        for caller, model in ((twin, "first"), (scene.caller, "second"), (twin, "third")):
+            with pytest.raises(ProviderError) as caught:
+                await caller.call(Request(model, text="?"), Slot(scene.gate), Attempts(None))
+            assert caught.value is refused
+
+    run_virtual(play())
+    assert [request.model for _, request in scene.provider.sent] == ["first"]

@@ -15,20 +15,17 @@ from tenacity.wait import wait_exponential_jitter
 
 from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import failed_spend
+from bestarm_agent.schedule.attempt import attempt
 from bestarm_agent.schedule.clock import Clock
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.lane import Lane, LaneRules
+from bestarm_agent.schedule.lanes import Lanes
 from bestarm_agent.schedule.ledger import Ledger, Reservation
 from bestarm_agent.schedule.limiter import Permit
 from bestarm_agent.schedule.waits import WaitBoard
-
-# What makes every further call to the provider, or to the model, pointless.
-WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
-_WHOLE_ACCOUNT = (FailureKind.RATE_LIMITED,)  # fatal where the pause asked for is too long
-_WHOLE_MODEL = (*_WHOLE_ACCOUNT, FailureKind.MODEL_NOT_FOUND)
 
 
 class BudgetEndedError(Exception):
@@ -110,11 +107,7 @@ class Caller:
         shared: bool = False,
     ) -> None:
         self.provider = provider
-        self._rules = rules
-        self._shared = shared
-        self._closes_lane = _WHOLE_ACCOUNT if shared else _WHOLE_MODEL
-        self._lanes: dict[str, Lane] = {}
-        self._halted: ProviderError | None = None
+        self._lanes = Lanes(provider, clock, board, rules, shared=shared)
         self._ledger = ledger
         self._policy = policy
         self._clock = clock
@@ -127,14 +120,7 @@ class Caller:
 
     def lane(self, model: str) -> Lane:
         """The way to a model."""
-        name = "" if self._shared else model
-        if name not in self._lanes:
-            lane = Lane(self.provider, name, self._rules(model), self._clock)
-            if self._halted is not None:
-                lane.halt(self._halted)
-            self._board.watch(lane.waits)
-            self._lanes[name] = lane
-        return self._lanes[name]
+        return self._lanes.of(model)
 
     def apart(self) -> Caller:
         """One that shares the lanes of this one, and has its own books.
@@ -186,7 +172,12 @@ class Caller:
         attempts.began = self._clock.now() if attempts.began is None else attempts.began
         lane.send(permit)
         try:
-            reply = await self._generate(request)
+            reply = await attempt(
+                self.provider,
+                request,
+                timeout_seconds=self._policy.timeout_seconds,
+                max_wait_seconds=self._policy.max_wait_seconds,
+            )
             cost = replied_spend(reply, pulls=pulls)
             lane.answered(permit, request, reply, first=attempts.failure is None)
         except ProviderError as error:
@@ -228,56 +219,7 @@ class Caller:
         else:
             sending.attempts.counted += 1
             sending.lane.failed(permit, sending.request, error)
-        if error.fatal and error.kind in WHOLE_PROVIDER:
-            self._halted = error
-            for lane in self._lanes.values():
-                lane.halt(error)
-        elif error.fatal and error.kind in self._closes_lane:
-            sending.lane.halt(error)
-
-    async def _generate(self, request: Request) -> Reply:
-        queued = self.provider.capabilities(request.model).queued
-        try:
-            async with asyncio.timeout(None if queued else self._policy.timeout_seconds):
-                return await self.provider.generate(request)
-        except ProviderError as error:
-            raise self._within_patience(error, request) from error
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise ProviderError(  # else the call would vanish, and be waited for forever
-                f"provider {self.provider.name} let a cancellation of its own get out",
-                kind=FailureKind.INTERNAL,
-                blame=Blame.HARNESS,
-            ) from error
-        except TimeoutError as error:
-            raise ProviderError(
-                f"{self.provider.name}/{request.model} did not answer within "
-                f"{self._policy.timeout_seconds:g} s; raise limits.timeout_seconds if it is slow",
-                kind=FailureKind.TIMEOUT,
-                transient=True,
-            ) from error
-        except Exception as error:
-            raise ProviderError(
-                f"provider {self.provider.name} raised {type(error).__name__}: {error}",
-                kind=FailureKind.INTERNAL,
-                blame=Blame.HARNESS,
-            ) from error
-
-    def _within_patience(self, error: ProviderError, request: Request) -> ProviderError:
-        """The error, made fatal if a rate limit lasts too long to be waited for."""
-        most = self._policy.max_wait_seconds
-        if error.kind is not FailureKind.RATE_LIMITED or (error.retry_after or 0.0) <= most:
-            return error
-        return ProviderError(
-            f"{self.provider.name}/{request.model} is rate limited for another "
-            f"{error.retry_after:.0f} s, and a run waits {most:.0f} s at most; `bestarm-agent "
-            f"resume` goes on with it when that is over ({error})",
-            kind=FailureKind.RATE_LIMITED,
-            fatal=True,
-            retry_after=error.retry_after,
-        )
+        self._lanes.close(sending.request.model, error)
 
     def _exhausted(self, attempts: Attempts) -> bool:
         elapsed = self._clock.now() - (attempts.began or 0.0)
