@@ -121,7 +121,10 @@ def test_working_per_dollar_needs_known_prices(tmp_path: Path) -> None:
     path = write_study(tmp_path, changes={"selector": selector()})
     records = (tmp_path / "scores.jsonl").read_text().replace(', "usd": 0.001', "")
     (tmp_path / "scores.jsonl").write_text(records)
-    with pytest.raises(ConfigError, match=r"price of replay/c0 is not known.*price: \{input"):
+    with pytest.raises(
+        ConfigError,
+        match=r"prices of replay/c0, .* and replay/c5 are not .*`usd` in",
+    ):
         run_all(path)
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 
 from bestarm_agent.catalog import Catalog
 from bestarm_agent.certifying.audit import Audit, set_up_audit
+from bestarm_agent.config.documents import placing
 from bestarm_agent.config.grid import expand
 from bestarm_agent.config.loading import LoadedStudy
 from bestarm_agent.config.objective import ObjectiveSpec
+from bestarm_agent.config.places import Places
 from bestarm_agent.config.running import SelectorSpec
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.datasets.labels import Label, load_labels
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.errors import ConfigError
 from bestarm_agent.fleet import Fleet
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge
@@ -78,9 +79,9 @@ def assemble(
     """
     config, base_dir = study.config, study.base_dir
     found = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
-    audit, judge = _judge(config, found, base_dir, catalog)
+    audit, judge = _judge(study, found, catalog)
     prompts = read_prompts(config.prompts, base_dir, catalog)
-    fleet = Fleet(config, base_dir, catalog)
+    fleet = Fleet(config, base_dir, catalog, study.places)
     notices = left_out(judge, found, fleet.able) if judge.models else []
     expansion = expand(config, prompts, fleet.params, study.places)
     parts = Parts(
@@ -95,17 +96,19 @@ def assemble(
         notices=(*expansion.notices, *notices),
         audit=audit,
     )
-    rule = check_selector(config, parts.budget, (len(parts.candidates), len(found)))
+    rule = check_selector(parts, (len(parts.candidates), len(found)))
     return replace(parts, notices=(*parts.notices, *_in_vain(config.selector, rule)))
 
 
 def _judge(
-    config: StudyConfig, examples: Sequence[Example], base_dir: Path, catalog: Catalog
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
 ) -> tuple[Audit | None, Judge]:
     """The judge; with what is to be certified, if that is the question."""
-    if config.certify is not None:
-        return set_up_audit(config, examples, base_dir, catalog)
-    judge = create_judge(config.scorer.name, config.scorer.options, catalog)
+    if study.config.certify is not None:
+        return set_up_audit(study, examples, catalog)
+    scorer = study.config.scorer
+    with placing(partial(study.places.where, "scorer")):
+        judge = create_judge(scorer.name, scorer.options, catalog)
     check_examples(judge, examples)
     return None, judge
 
@@ -120,28 +123,35 @@ def _in_vain(chosen: SelectorSpec, rule: Selector) -> tuple[str, ...]:
     )
 
 
-def check_selector(config: StudyConfig, budget: Budget, size: tuple[int, int]) -> Selector:
+def check_selector(parts: Parts, size: tuple[int, int]) -> Selector:
     """Check the selection rule's name and parameters by making one; return it.
+
+    Args:
+        parts: the study.
+        size: numbers of candidates and examples.
 
     Raises:
         ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls.
     """
-    _check_history(config.selector)
+    chosen, budget, places = parts.config.selector, parts.budget, parts.study.places
+    _check_history(chosen, places)
     pulls = budget.pulls
-    if pulls is None and config.selector.per == "dollar" and budget.usd_nanos is not None:
+    if pulls is None and chosen.per == "dollar" and budget.usd_nanos is not None:
         pulls = size[0] * size[1]  # as many as the dollars will turn out to pay for
     try:
-        return build_selector(config.selector, Problem(size[0], size[1], budget=pulls))
+        return build_selector(chosen, Problem(size[0], size[1], budget=pulls))
     except ValueError as error:
-        raise ConfigError(f"selector: {error}") from error
+        key = "params" if chosen.name in selector_names() and chosen.params else "name"
+        raise places.error(str(error), "selector", key) from error
 
 
-def _check_history(chosen: SelectorSpec) -> None:
+def _check_history(chosen: SelectorSpec, places: Places) -> None:
     learners = [name for name in selector_names() if "history" in selector_params(name)]
     if chosen.history and chosen.name in selector_names() and chosen.name not in learners:
-        raise ConfigError(
+        raise places.error(
             f"selector.history: {chosen.name} does not learn from history; choose one that does "
-            f"({', '.join(learners)}), or leave the history out"
+            f"({', '.join(learners)}), or leave the history out",
+            *("selector", "history"),
         )
 
 

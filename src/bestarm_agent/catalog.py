@@ -19,7 +19,15 @@ from typing import Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from bestarm_agent.config.documents import KeyPath, parse_options, read_text, read_yaml, shown_path
+from bestarm_agent.config.documents import (
+    KeyPath,
+    OptionsError,
+    Problem,
+    parse_options,
+    read_text,
+    read_yaml,
+    shown_path,
+)
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError, nearest
 
@@ -95,7 +103,8 @@ class Catalog:
         for folder in self._folders:
             if path := _find(folder, kind, name):
                 return read_entry(path)
-        raise ConfigError(f"no {kind[:-1]} is called `{name}`; {nearest(name, self.names(kind))}")
+        close = nearest(name, self.names(kind))
+        raise OptionsError("", [Problem((), f"no {kind[:-1]} is called `{name}`; {close}")])
 
     def shipped(self, kind: Kind, name: str) -> CatalogEntry:
         """Read the entry that ships with the package, whatever the user's folders hold.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.documents import placing
+from bestarm_agent.config.places import Places
 from bestarm_agent.config.rates import rate_limits
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.judges.base import JudgeModel
+from bestarm_agent.option_places import OptionPlaces
 from bestarm_agent.providers.base import Capabilities, KnowsModels, Provider
 from bestarm_agent.providers.entry import ProviderEntry, divided, layered
 from bestarm_agent.providers.program_task import CallsModels
@@ -24,24 +28,44 @@ class Fleet:
         config: names providers, models and their options.
         base_dir: folder that relative paths start from.
         catalog: holds what is known of each provider.
+        places: where the configuration stands, for messages.
 
     Raises:
         ConfigError: there is no provider of a name that the configuration uses.
     """
 
-    def __init__(self, config: StudyConfig, base_dir: Path, catalog: Catalog) -> None:
+    def __init__(
+        self,
+        config: StudyConfig,
+        base_dir: Path,
+        catalog: Catalog,
+        places: Places | None = None,
+    ) -> None:
         self._config = config
+        self._places = places = places or Places("the study")
         self._base_dir = base_dir
         self._catalog = catalog
         self._by_options: dict[str, Provider] = {}
         self._by_model: dict[tuple[str, str], Provider] = {}
         self._declared: dict[tuple[int, str], Mapping[str, Json]] = {}
         self._unconnected: list[Provider] = []
-        for name in {*config.limits.providers, *(m.split("/")[0] for m in config.limits.models)}:
-            catalog.get("providers", name)  # a limit of a misspelt provider would not be kept
+        self._check_names()
         for (provider, model), options in config.model_options().items():
-            self._by_model[provider, model] = self._provider(provider, model, options)
+            with placing(OptionPlaces(places, config, catalog, provider, model).where):
+                self._by_model[provider, model] = self._provider(provider, model, options)
         self._connect()
+
+    def _check_names(self) -> None:
+        """What is said of a misspelt provider would not be kept."""
+        limits = self._config.limits
+        named: list[tuple[tuple[str, ...], str]] = [
+            *((("providers", name), name) for name in self._config.providers),
+            *((("limits", "providers", name), name) for name in limits.providers),
+            *((("limits", "models", name), name.partition("/")[0]) for name in limits.models),
+        ]
+        for at, provider in named:
+            with placing(partial(self._places.where, *at)):
+                self._catalog.get("providers", provider)
 
     def of(self, provider: str, model: str, options: Mapping[str, Json] | None = None) -> Provider:
         """The provider of a model; one that the configuration does not name has its defaults.

@@ -124,7 +124,7 @@ def ready_entries(parts: Parts) -> list[Entry]:
 
 
 def _ready(workshop: Workshop, parts: Parts) -> list[Entry]:
-    entries = [workshop.entry(candidate) for candidate in parts.candidates]
+    entries = workshop.entries(parts.candidates)
     check_prices(parts.config, entries)
     return entries
 
@@ -152,9 +152,8 @@ def check_prices(config: StudyConfig, entries: Sequence[Entry]) -> None:
     if not (per_dollar or config.objective.by_price):
         return
     key = "selector.per is `dollar`" if per_dollar else f"objective is `{config.objective.name}`"
-    for entry in entries:
-        if entry.usd is None:
-            raise ConfigError(f"{key}, but {unpriced(entry.model)}")
+    if unknown := list(dict.fromkeys(entry.model for entry in entries if entry.usd is None)):
+        raise ConfigError(f"{key}, but {unpriced(unknown)}")
     if per_dollar and not any(entry.usd for entry in entries):
         raise ConfigError(f"{key}, but no candidate costs anything; leave it at `call`")
 

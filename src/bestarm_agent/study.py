@@ -234,7 +234,7 @@ class Study:
         """
         candidates = [self._candidate(spec) for spec in specs]
         check_new(candidates, self._journal.state.candidates)
-        entries = [self._workshop.entry(candidate) for candidate in candidates]
+        entries = self._workshop.entries(candidates)
         check_prices(self.parts.config, entries)
         self._check_started(entries)
         self._runner.add_candidates(entries)
@@ -322,7 +322,7 @@ class Study:
     def _make_runner(self, selector: Selector, store: RunStore) -> Runner:
         parts, limits = self.parts, self.parts.config.limits
         roster = Roster(limits.in_flight)
-        roster.add([self._workshop.entry(c) for c in self._journal.state.candidates])
+        roster.add(self._workshop.entries(self._journal.state.candidates))
         self._replies = Replies(store, self._ledger, use_cache=self._options.use_cache)
         return Runner(
             journal=self._journal,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, inf, isnan
 
 from bestarm_agent.config.objective import Objective, ObjectiveSpec
@@ -9,6 +10,8 @@ from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.standing import Finding, Row, RowPrice, Standing
 from bestarm_agent.stats.agreement import Measure
+
+_MOST_MODELS = 10
 
 
 def safe(text: str) -> str:
@@ -29,12 +32,23 @@ def money(nano_dollars: int) -> str:
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.3g}"
 
 
-def unpriced(model: str) -> str:
-    """That the price of ``provider/model`` is missing, and how to give it."""
+def unpriced(models: Sequence[str]) -> str:
+    """That the prices of some ``provider/model`` are missing, and how to give them.
+
+    Example:
+        >>> unpriced(["openai/a", "openai/b"])[:60]
+        'the prices of openai/a and openai/b are not known, and an un'
+    """
+    more = len(models) - _MOST_MODELS
+    named = [*models[:_MOST_MODELS], *([f"{more} more"] if more > 0 else [])]
+    *others, last = named
+    names = f"{', '.join(others)} and {last}" if others else last
+    subject = f"prices of {names} are" if others else f"price of {names} is"
     return (
-        f"the price of {model} is not known, and an unknown price is not $0; give it one in the "
-        f"model's options: `options: {{price: {{input: 0.10, output: 0.50}}}}` in dollars per "
-        f"million tokens, or for a program `options: {{usd_per_call: 0.001}}`"
+        f"the {subject} not known, and an unknown price is not $0; give one where the model is "
+        f"listed: `options: {{price: {{input: 0.10, output: 0.50}}}}`, in dollars per million "
+        f"tokens; a judge's as `model_options: {{price: ...}}`, a program's as "
+        f"`options: {{usd_per_call: 0.001}}`, that of recorded answers as `usd` in their rows"
     )
 
 

@@ -66,6 +66,18 @@ class Workshop:
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
         self._fingerprints: dict[tuple[int, str], str] = {}
 
+    def entries(self, candidates: Sequence[Candidate]) -> list[Entry]:
+        """Make candidates ready; all prices that are missing are told at once.
+
+        Raises:
+            ConfigError: as with ``entry``.
+        """
+        fleet, judges = self._fleet, self._judge.models
+        models = [(fleet.of(c.provider, c.model), c.model) for c in candidates]
+        models += [(fleet.of(m.provider, m.name, m.options), m.name) for m in judges]
+        self._check_prices(list({(id(p), m): (p, m) for p, m in models}.values()))
+        return [self.entry(candidate) for candidate in candidates]
+
     def entry(self, candidate: Candidate) -> Entry:
         """Make a candidate ready.
 
@@ -116,17 +128,22 @@ class Workshop:
         key = (id(provider), model)
         if key not in self._fingerprints:
             provider.check(model)
-            self._check_price(provider, model)
+            self._check_prices([(provider, model)])
             self._check_counts(provider, model)
             self._fingerprints[key] = provider.fingerprint(model)
         return self._fingerprints[key]
 
-    def _check_price(self, provider: Provider, model: str) -> None:
-        capped = self._ledger.budget.usd_nanos is not None
-        if capped and not provider.capabilities(model).priced:
+    def _check_prices(self, models: Sequence[tuple[Provider, str]]) -> None:
+        if self._ledger.budget.usd_nanos is None:
+            return
+        unknown = []
+        for provider, model in models:
+            provider.check(model)  # a model that cannot be used at all is told first
+            if not provider.capabilities(model).priced:
+                unknown.append(f"{provider.name}/{model}")
+        if unknown:
             raise ConfigError(
-                f"budget.usd is set, but {unpriced(f'{provider.name}/{model}')}; "
-                f"or cap calls or tokens instead"
+                f"budget.usd is set, but {unpriced(unknown)}; or cap calls or tokens instead"
             )
 
     def _check_counts(self, provider: Provider, model: str) -> None:

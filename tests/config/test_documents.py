@@ -106,13 +106,13 @@ def test_malformed_yaml_names_the_place(tmp_path: Path, text: str, message: str)
         ),
         (
             {"which": "middle"},
-            "judge `x`, line 7: `which`: input should be 'first' or 'last', got 'middle'",
+            "judge `x`, line 7: `which` must be 'first' or 'last', got \"middle\"",
         ),
-        ({"nested": {"a": "b"}}, "judge `x`, line 9: `nested.a`: input should be a valid integer"),
-        ({"count": 0}, "judge `x`: `count`: input should be greater than or equal to 1, got 0"),
+        ({"nested": {"a": "b"}}, "judge `x`, line 9: `nested.a` must be a whole number, got"),
+        ({"count": 0}, "judge `x`: `count` must be at least 1, got 0"),
         (
             {"count": 0, "which": 1, "nested": 1, "wich": 1},
-            "judge `x`, line 7: `which`: input should be 'first' or 'last', got 1; `count`",
+            "judge `x`, line 7: `which` must be 'first' or 'last', got 1; `count`",
         ),
     ],
 )

@@ -89,12 +89,12 @@ def test_only_a_group_needs_a_reference() -> None:
     [
         ({}, "judge `regex`: option `pattern` is required"),
         ({"pattern": "(a"}, "judge `regex`: `pattern` is malformed: missing \\) at position 2"),
-        ({"pattern": ""}, "`pattern`: string should have at least 1 character, got ''"),
-        ({"pattern": "a" * 2001}, "`pattern`: string should have at most 2000 characters"),
+        ({"pattern": ""}, "`pattern` must not be empty, got"),
+        ({"pattern": "a" * 2001}, "`pattern` must have at most 2,000 characters"),
         ({"pattern": "a", "group": 1}, r"`group` must be in \[0, 0\] for this `pattern`, got 1"),
         ({"pattern": "(a)", "group": "b"}, "`pattern` has no group named 'b'"),
-        ({"pattern": "a", "flags": ["i"]}, r"`flags.0`: input should be 'ignore-case', 'multi-l"),
-        ({"pattern": "a", "timeout_seconds": 0}, "`timeout_seconds`: input should be greater th"),
+        ({"pattern": "a", "flags": ["i"]}, r"`flags\[0\]` must be 'ignore-case', 'multi-l"),
+        ({"pattern": "a", "timeout_seconds": 0}, "`timeout_seconds` must be greater than 0, got 0"),
         ({"pattern": "a", "timeout": 1}, "unknown option `timeout`; did you mean `timeout_secon"),
     ],
 )

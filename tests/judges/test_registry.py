@@ -140,12 +140,12 @@ def test_tolerances_of_equal_value_have_one_digest() -> None:
         (
             "adapter: exact\noptions:\n  normalise: [upper]\n",
             {},
-            r"^judge `mine` \(judges/mine\.yaml\), line 3: `normalise\.0`: input should be 'unico",
+            r"^judge `mine` \(judges/mine\.yaml\), line 3: `normalise\[0\]` must be 'unicode'",
         ),
         (
             "adapter: exact\noptions:\n  lines: none\n",
             {"lines": "some"},
-            r"^judge `mine` \(judges/mine\.yaml\): `lines`: input should be 'all', 'first' or 'la",
+            r"^judge `mine` \(judges/mine\.yaml\): `lines` must be 'all', 'first' or 'last'",
         ),
     ],
 )
@@ -162,12 +162,12 @@ def test_mistakes_in_a_file_are_named_with_their_line(
     [
         ("exat", {}, "no judge is called `exat`; did you mean `exact`?"),
         ("exact", {"normalize": []}, "judge `exact`: unknown option `normalize`; did you mean"),
-        ("exact", {"max_chars": 10}, "judge `exact`: `max_chars`: input should be greater than"),
-        ("exact", {"after": " "}, "judge `exact`: `after`: string should match pattern"),
-        ("numeric", {"absolute_tolerance": -1}, "judge `numeric`: `absolute_tolerance`: input sh"),
-        ("numeric", {"absolute_tolerance": "NaN"}, "`absolute_tolerance`: input should be a fin"),
+        ("exact", {"max_chars": 10}, "judge `exact`: `max_chars` must be at least 100, got 10"),
+        ("exact", {"after": " "}, "judge `exact`: `after` must match the pattern `"),
+        ("numeric", {"absolute_tolerance": -1}, "`absolute_tolerance` must be at least 0, got -1"),
+        ("numeric", {"absolute_tolerance": "NaN"}, "`absolute_tolerance` must be finite"),
         ("recorded", {"x": 1}, "judge `recorded`: unknown option `x`"),
-        ("multiple-choice", {"markers": []}, "judge `multiple-choice`: `markers`: tuple should"),
+        ("multiple-choice", {"markers": []}, "`markers` must not be empty, got []"),
     ],
 )
 def test_mistakes_in_the_study_are_explained(

@@ -80,10 +80,10 @@ def test_a_yaml_file_holds_text_or_messages(study: Path) -> None:
         ("description: x\n", r"^p\.yaml: a prompt needs either `text` or `messages`, and not both"),
         ("text: a\nmessages: [{role: user, content: b}]\n", "and not both"),
         ("text: a\ntxt: b\n", r"^p\.yaml, line 2: unknown option `txt`; did you mean `text`\?"),
-        ("text: 5\n", r"^p\.yaml, line 1: `text`: input should be a valid string, got 5"),
+        ("text: 5\n", r"^p\.yaml, line 1: `text` must be a text, got 5; put it in quotes"),
         (
             "messages:\n- role: user\n  content: a\n- role: bot\n  content: b\n",
-            r"^p\.yaml, line 4: `messages\.1\.role`: input should be 'system', 'user' or 'assis",
+            r"^p\.yaml, line 4: `messages\[1\]\.role` must be 'system', 'user' or 'assis",
         ),
         (
             "text: |-\n  a\n  {{ b }\n",

@@ -304,7 +304,7 @@ def test_blocking_the_loop_by_a_call_is_refused(base: Path) -> None:
         ("exits", FailureKind.INTERNAL, Blame.HARNESS, "SystemExit"),
         ("stops", FailureKind.INTERNAL, Blame.HARNESS, "StopIteration"),
         ("number", FailureKind.INTERNAL, Blame.HARNESS, "must be a text, a mapping or an object"),
-        ("nonsense", FailureKind.INTERNAL, Blame.HARNESS, "unknown option `tokens`"),
+        ("nonsense", FailureKind.INTERNAL, Blame.HARNESS, "unknown field `tokens`"),
     ],
 )
 def test_who_is_to_blame(

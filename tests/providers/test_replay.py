@@ -284,7 +284,7 @@ def test_bad_rows_are_refused_with_their_line(tmp_path: Path, row: Row, problem:
         ("r.jsonl", b"\xff\xfe\n", "cannot be read"),
         ("r.npz", b"not a zip file", "no NumPy archive"),
         ("r.txt", b"", "not '.txt'"),
-        ("r.csv", b"candidate,example,text\na,1,x,y\n", "line 2: unknown option"),
+        ("r.csv", b"candidate,example,text\na,1,x,y\n", "line 2: unknown field"),
     ],
 )
 def test_broken_files_are_refused(tmp_path: Path, name: str, content: bytes, problem: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from bestarm_agent.certification.evidence import Goal, Method
 from bestarm_agent.certification.rounds import plan_pool, plan_rounds
 from bestarm_agent.certifying.trials import Plan
 from bestarm_agent.config.certifying import CertifySpec
+from bestarm_agent.config.documents import placing
+from bestarm_agent.config.loading import LoadedStudy
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.datasets.labels import load_labels
 from bestarm_agent.datasets.loading import load_examples
@@ -49,20 +52,22 @@ class Audit:
 
 
 def set_up_audit(
-    config: StudyConfig, examples: Sequence[Example], base_dir: Path, catalog: Catalog
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
 ) -> tuple[Audit, Judge]:
     """Read the labels, plan the rounds, and make the judge that scores both ways.
 
     Raises:
         ConfigError: a label or a judge is missing or wrong, or there are too few examples.
     """
-    spec = config.certify
+    config, spec = study.config, study.config.certify
     if spec is None:
         raise ValueError("the study has no `certify` section")
-    trusted = _trusted(config, spec, base_dir, catalog)
+    with placing(partial(study.places.where, "scorer")):
+        trusted = _trusted(config, spec, study.base_dir, catalog)
     floor = config.limits.failed_score
-    autoevaluator = _autoevaluator(spec, examples, catalog, floor)
-    labelled = _labelled(spec, examples, base_dir, trusted)
+    with placing(partial(study.places.where, "certify", "judge")):
+        autoevaluator = _autoevaluator(spec, examples, catalog, floor)
+    labelled = _labelled(spec, examples, study.base_dir, trusted)
     audit = audit_of(spec, _plan(config, spec, examples, labelled))
     due = [examples[j] for j in audit.plan.labelled]
     chosen = {example.id: labelled[example.id] for example in due}

@@ -6,7 +6,8 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +15,8 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from bestarm_agent.config.base import dotted, shown
+from bestarm_agent.config.problems import hint_of, rule_of
 from bestarm_agent.config.yaml_errors import YamlProblem
 from bestarm_agent.config.yaml_text import KeyPath as KeyPath
 from bestarm_agent.config.yaml_text import parse_yaml
@@ -93,6 +96,76 @@ def malformed(path: Path, problem: YamlProblem, language: str = "YAML") -> Confi
     return ConfigError(f"{shown_path(path)}{line}{column}: malformed {language}: {problem}")
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A broken rule among options.
+
+    Attributes:
+        path: key path of the option.
+        text: the rule, the value and the way out.
+        line: line that the option stands in, if that is known.
+    """
+
+    path: KeyPath
+    text: str
+    line: int | None = None
+
+
+class OptionsError(ConfigError):
+    """Options that break rules, read where nobody knows in which line of a study they stand.
+
+    Attributes:
+        subject: what the options belong to; "" if the problems name it.
+        problems: what is wrong, at least one.
+    """
+
+    def __init__(self, subject: str, problems: Sequence[Problem]) -> None:
+        self.subject = subject
+        self.problems = tuple(problems)
+        found = [f"line {one.line}: {one.text}" if one.line else one.text for one in problems]
+        separator = ", " if problems[0].line else ": "
+        whole = f"{subject}{separator}" if subject else ""
+        super().__init__(f"{whole}{'; '.join([*found[:_MOST_ERRORS], *_more(found)])}")
+
+    def placed(self, where: Callable[..., str]) -> ConfigError:
+        """Return the error with the place of every option; itself, if it knows lines.
+
+        Args:
+            where: given the key path of an option, its place, such as "study.yaml, line 7".
+        """
+        if any(one.line for one in self.problems):
+            return self
+        found: dict[tuple[str, KeyPath], str] = {}
+        for one in self.problems:  # what stands in one place is told once, however often it counts
+            found.setdefault((where(*one.path), one.path[-1:]), one.text)
+        texts = [f"{place}: {text}" for (place, _), text in found.items()]
+        if len(texts) > 1:
+            listed = [f"{len(texts)} errors in {self.subject}:", *texts[:_MOST_ERRORS]]
+            return ConfigError("\n  ".join([*listed, *_more(texts)]))
+        ((place, _),) = found
+        return ConfigError(": ".join(filter(None, (place, self.subject, self.problems[0].text))))
+
+
+def _more(found: Sequence[str]) -> list[str]:
+    return [f"and {len(found) - _MOST_ERRORS} more"] if len(found) > _MOST_ERRORS else []
+
+
+@contextmanager
+def placing(where: Callable[..., str]) -> Iterator[None]:
+    """Let errors about options name the place where each was written.
+
+    Args:
+        where: as in ``OptionsError.placed``.
+
+    Raises:
+        ConfigError: one was raised within.
+    """
+    try:
+        yield
+    except OptionsError as error:
+        raise error.placed(where) from None
+
+
 def parse_options(
     model: type[_Model],
     data: Mapping[str, Json],
@@ -109,22 +182,37 @@ def parse_options(
         lines: line of every key, if known.
 
     Raises:
-        ConfigError: a rule is broken; names the key, the rule, the value and the way out.
+        OptionsError: a rule is broken; names the key, the rule, the value and the way out.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        found = [_located(one, model, lines or {}) for one in error.errors()]
-    more = f"; and {len(found) - _MOST_ERRORS} more" if len(found) > _MOST_ERRORS else ""
-    separator = ", " if found[0].startswith("line ") else ": "
-    raise ConfigError(f"{subject}{separator}{'; '.join(found[:_MOST_ERRORS])}{more}")
+        found = [_problem(one, model, lines or {}) for one in error.errors(include_url=False)]
+    raise OptionsError(subject, found)
 
 
-def _located(error: ErrorDetails, model: type[BaseModel], lines: Mapping[KeyPath, int]) -> str:
+def parse_row(model: type[_Model], data: Mapping[str, Json], where: str) -> _Model:
+    """Validate a row of a data file.
+
+    Args:
+        model: the rules.
+        data: the row.
+        where: file and line, for messages.
+
+    Raises:
+        ConfigError: a rule is broken.
+    """
+    try:
+        return parse_options(model, data, subject=where)
+    except OptionsError as error:
+        found = [one.text.replace("option `", "field `") for one in error.problems[:_MOST_ERRORS]]
+    raise ConfigError(f"{where}: {'; '.join(found)}")
+
+
+def _problem(error: ErrorDetails, model: type[BaseModel], lines: Mapping[KeyPath, int]) -> Problem:
     key = error["loc"]
     line = next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), None)
-    explanation = _explained(error, ".".join(map(str, key)), model)
-    return f"line {line}: {explanation}" if line else explanation
+    return Problem(key, _explained(error, dotted(key), model), line)
 
 
 def _explained(error: ErrorDetails, name: str, model: type[BaseModel]) -> str:
@@ -132,8 +220,17 @@ def _explained(error: ErrorDetails, name: str, model: type[BaseModel]) -> str:
         known = model.model_fields if name in error["loc"] else ()
         return f"unknown option `{name}`" + (f"; {nearest(name, known)}" if known else "")
     if error["type"] == "missing":
-        return f"option `{name}` is required"
+        return f"option `{name}` is required{_such_as(error, model)}"
+    if error["type"] != "value_error":
+        return f"`{name}` {rule_of(error)}{hint_of(error)}{_such_as(error, model)}"
     rule = error["msg"].removeprefix("Value error, ")
-    if not name:
-        return rule
-    return f"`{name}`: {rule[0].lower()}{rule[1:]}, got {error['input']!r:.80}"
+    return f"`{name}`: {rule[0].lower()}{rule[1:]}, got {shown(error['input'])}" if name else rule
+
+
+def _such_as(error: ErrorDetails, model: type[BaseModel]) -> str:
+    """An example of the option, if its field has one."""
+    field = model.model_fields.get(str(error["loc"][0])) if error["loc"] else None
+    if field is None or not field.examples:
+        return ""
+    purpose = f", {field.description}" if field.description else ""
+    return f"; such as `{error['loc'][0]}: {field.examples[0]}`{purpose}"

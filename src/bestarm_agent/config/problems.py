@@ -15,13 +15,15 @@ from bestarm_agent.config.yaml_text import KeyPath
 from bestarm_agent.errors import ConfigError, nearest
 
 _MOST_LISTED = 10
+_NAMES = r"^\w["
 _NAME_RULE = "must begin with a letter or digit and hold only letters, digits, spaces and .:@+()-_"
 
 # What a value must be, by pydantic's type of error.
 _PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "string_type": lambda _: "must be a text",
     "string_too_short": lambda _: "must not be empty",
-    "string_pattern_mismatch": lambda _: _NAME_RULE,
+    "string_too_long": lambda context: f"must have at most {context['max_length']:,} characters",
+    "string_pattern_mismatch": lambda context: _pattern_rule(context["pattern"]),
     "too_short": lambda _: "must not be empty",
     "int_type": lambda _: "must be a whole number",
     "int_parsing": lambda _: "must be a whole number",
@@ -29,6 +31,10 @@ _PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "float_parsing": lambda _: "must be a number",
     "float_type": lambda _: "must be a number",
     "finite_number": lambda _: "must be finite",
+    "decimal_parsing": lambda _: "must be a number",
+    "decimal_type": lambda _: "must be a number",
+    "list_type": lambda _: "must be a list (`- item` on lines of their own, or [a, b])",
+    "bool_parsing": lambda _: "must be true or false",
     "bool_type": lambda _: "must be true or false",
     "tuple_type": lambda _: "must be a list (`- item` on lines of their own, or [a, b])",
     "dict_type": lambda _: "must be a mapping (`key: value`)",
@@ -40,6 +46,10 @@ _PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "less_than": lambda context: f"must be less than {context['lt']:g}",
     "less_than_equal": lambda context: f"must be at most {context['le']:g}",
 }
+
+
+def _pattern_rule(pattern: str) -> str:
+    return _NAME_RULE if pattern.startswith(_NAMES) else f"must match the pattern `{pattern}`"
 
 
 def config_error(error: ValidationError, root: type[StudyModel], places: Places) -> ConfigError:
@@ -115,14 +125,20 @@ def _purpose(model: type[StudyModel] | None, at: KeyPath) -> str:
 
 
 def _hint(details: ErrorDetails, at: KeyPath) -> str:
+    if details["type"].startswith("greater") and at[0] == "budget":
+        return "; leave it out for no such cap"
+    return hint_of(details)
+
+
+def hint_of(details: ErrorDetails) -> str:
+    """Return the way out of a broken rule where its kind tells it, with a semicolon before it."""
     value = details["input"]
     if details["type"] == "string_type" and isinstance(value, bool | int | float):
         return "; put it in quotes"
     if details["type"] in ("literal_error", "enum"):
         expected = str(details["ctx"]["expected"]).replace(" or ", ", ").replace("'", "")
-        return f"; {nearest(str(value), expected.split(', '))}"
-    if details["type"].startswith("greater") and at[0] == "budget":
-        return "; leave it out for no such cap"
+        close = nearest(str(value), expected.split(", "))
+        return f"; {close}" if close.endswith("?") else ""
     return ""
 
 

@@ -13,7 +13,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bestarm_agent.config.documents import parse_options, shown_path
+from bestarm_agent.config.documents import parse_row, shown_path
 from bestarm_agent.datasets.loading import load_rows
 from bestarm_agent.domain.digest import digest
 from bestarm_agent.errors import ConfigError
@@ -75,7 +75,7 @@ def load_labels(path: Path) -> tuple[Label, ...]:
     for row in load_rows(path):
         where = f"{shown_path(path)}, {row.place}"
         values = {key: value for key, value in row.values.items() if value not in (None, "")}
-        read = parse_options(_Row, values, subject=where)  # type: ignore[arg-type]
+        read = parse_row(_Row, values, where)  # type: ignore[arg-type]
         named = answer_digest(read.answer) if read.answer is not None else read.answer_digest
         label = Label(read.example, read.score, read.candidate, read.answer, named)
         key = (label.example, label.candidate, label.answer_digest)

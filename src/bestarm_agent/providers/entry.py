@@ -51,7 +51,9 @@ class ModelFacts(BaseModel):
     params: tuple[str, ...] | None = None
     without: tuple[str, ...] | None = None
     context: int | None = Field(None, ge=1)
-    price: PriceOverride | None = None
+    price: PriceOverride | None = Field(
+        None, description="dollars per million tokens", examples=["{input: 0.10, output: 0.50}"]
+    )
     logprobs: bool | None = None
     response_schema: bool | None = None
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None

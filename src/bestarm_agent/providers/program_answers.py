@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bestarm_agent.config.documents import parse_options
+from bestarm_agent.config.documents import parse_row
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.spend import Spend, Usage, nanos
@@ -210,7 +210,7 @@ def read_answer(value: object, subject: str) -> Answer:
     if isinstance(value, Reply):
         return Answer(text=value.text, finish=value.finish, model=value.model)
     if isinstance(value, Mapping):
-        return parse_options(Answer, value, subject=subject)
+        return parse_row(Answer, value, subject)
     fields: dict[str, Json] = {
         name: getattr(value, name) for name in Answer.model_fields if hasattr(value, name)
     }
@@ -219,7 +219,7 @@ def read_answer(value: object, subject: str) -> Answer:
             f"{subject}: must be a text, a mapping or an object with `text`, got "
             f"{type(value).__name__}"
         )
-    return parse_options(Answer, fields, subject=subject)
+    return parse_row(Answer, fields, subject)
 
 
 def _sum(one: Usage, other: Usage) -> Usage:

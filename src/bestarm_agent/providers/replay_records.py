@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bestarm_agent.config.documents import parse_options
+from bestarm_agent.config.documents import parse_row
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.spend import Usage, nanos
@@ -123,7 +123,7 @@ class RowRecording:
         self._attempts: dict[str, dict[str, tuple[Record, ...]]] = {}
         self._unpriced: set[str] = set()
         for where, values in rows:
-            row = parse_options(_Row, values, subject=where)
+            row = parse_row(_Row, values, where)
             of_candidate = self._attempts.setdefault(row.candidate, {})
             earlier = of_candidate.get(row.example, ())
             if row.attempt != len(earlier) + 1:

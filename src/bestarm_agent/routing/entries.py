@@ -44,7 +44,7 @@ class Entries:
             clock=options.clock,
             board=WaitBoard(),
         )
-        self.by_name = {c.label: self.workshop.entry(c) for c in parts.candidates}
+        self.by_name = {e.candidate.label: e for e in self.workshop.entries(parts.candidates)}
         if len(self.by_name) < len(parts.candidates):
             labels = [candidate.label for candidate in parts.candidates]
             twice = next(label for label in labels if labels.count(label) > 1)
