@@ -8,10 +8,11 @@ neighbours with a dot, ``from . import tools``. Everything else is imported as u
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import file_digest
 from importlib import import_module, invalidate_caches
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from bestarm_agent.domain.digest import digest
+from bestarm_agent.domain.redaction import hidden_texts, is_secret_variable, masked
 from bestarm_agent.errors import ConfigError, nearest
 
 Function: TypeAlias = Callable[..., Any]  # called with a Task; returns an answer, or awaits one
@@ -38,12 +40,19 @@ class Program:
         function: called with a ``Task``.
         is_async: whether calling it gives something to await, so that it needs no thread.
         digest: of its source files.
+        hidden: what must not be shown of what it says, with what stands in its place: it can read
+            the secrets in our environment.
     """
 
     name: str
     function: Function
     is_async: bool
     digest: str
+    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def said(self, error: BaseException | str) -> str:
+        """What the function raised or returned as messages show it, without secrets and paths."""
+        return masked(str(error), self.hidden)
 
 
 def load_program(name: str, base_dir: Path, sources: Iterable[str] = ()) -> Program:
@@ -68,7 +77,8 @@ def load_program(name: str, base_dir: Path, sources: Iterable[str] = ()) -> Prog
     content = files_digest(files, base_dir)
     full = f"{_namespace(base_dir, content)}.{module_name}" if is_local else module_name
     function = _function(_imported(full, name, base_dir), attribute, name)
-    return Program(name, function, _is_async(function), content)
+    secrets = [value for key, value in os.environ.items() if is_secret_variable(key)]
+    return Program(name, function, _is_async(function), content, hidden_texts(secrets, base_dir))
 
 
 def files_digest(files: Iterable[Path], base_dir: Path) -> str:

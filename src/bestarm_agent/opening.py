@@ -11,11 +11,13 @@ from bestarm_agent._version import __version__
 from bestarm_agent.archive import kept_lessons
 from bestarm_agent.assembly import Parts, assemble
 from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.base import dotted
 from bestarm_agent.config.loading import LoadedStudy, load_study, study_from
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.history import is_score_file, keep, load_history
 from bestarm_agent.journal import candidates_added, examples_added
@@ -174,11 +176,18 @@ def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> No
     """Check that candidates differ from those that are there, and from each other.
 
     Raises:
-        ConfigError: two are equal, or have the same label.
+        ConfigError: two are equal, or have the same label; or one has a parameter that is called
+            like a secret, which the log leaves out.
     """
     labels = {candidate.label for candidate in there}
     ids = {candidate.id: candidate.label for candidate in there}
     for candidate in candidates:
+        for path, _ in secrets_in(candidate.params):
+            raise ConfigError(
+                f"candidate {candidate.label!r} has the parameter `{dotted(path)}`, which is "
+                f"called like a secret and would not be kept in the log; hand it to the provider "
+                f"by an option, as ${{NAME_OF_THE_VARIABLE}}"
+            )
         if candidate.id in ids:
             raise ConfigError(
                 f"candidate {candidate.label!r} is the same as {ids[candidate.id]!r}: model, "

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bestarm_agent.config.loading import LoadedStudy, load_study, study_from
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.redaction import redacted
 from bestarm_agent.errors import ConfigError
 
 Write = Callable[..., Path]
@@ -201,6 +202,21 @@ APPENDED = [
         "providers: {openai: {api_key: sk-123}}",
         "`providers.openai.api_key` holds a secret, which does not belong in a study file",
     ),
+    (
+        "providers: {command: {env: {MODE: fast, MY_KEY: sk-123}}}",
+        "`providers.command.env.MY_KEY` holds a secret, which does not belong in a study file; put "
+        "it into an environment variable and write ${NAME_OF_THE_VARIABLE}",
+    ),
+    (
+        "providers: {openai: {headers: {X-Token: 'sk-123${USER}'}}}",
+        "`providers.openai.headers.X-Token` holds a secret",
+    ),
+    (
+        "providers: {openai: {api_key: '[redacted]'}}",
+        "`providers.openai.api_key` held a secret when the run began, which its log leaves out; "
+        "begin a new run with the secret in an environment variable",
+    ),
+    ("params: {hf_token: sk-123}", "`params.hf_token` is called like a secret, which the log of a"),
     ("limits: {timeout_seconds: 0}", "`limits.timeout_seconds` must be greater than 0, got 0"),
     ("limits: {failed_score: 1.5}", "`limits.failed_score` must be at most 1, got 1.5"),
     ("models: [hf/a]", "line 7, column 1: malformed YAML: key `models` is written twice, first on"),
@@ -208,6 +224,14 @@ APPENDED = [
     ("budget:\n\tusd: 3", "line 8, column 1: malformed YAML: "),
     ("name: 'x", "line 7, column 7: malformed YAML: the quote that opens here is never closed"),
 ]
+
+
+def test_what_is_accepted_under_a_secrets_name_is_kept_in_the_log(write: Write) -> None:
+    headers: Json = {"Authorization": "Bearer ${ONE}", "X-Api-Key": "${ONE}:${TWO}"}
+    options: Json = {"api_key": "${ONE}", "headers": headers, "eos_token": "</s>", "token": 5}
+    text = f"{LEAST}providers: {{openai: {json.dumps(options)}}}\n"
+    study = load_study(write(text), environ={"ONE": "1", "TWO": "2"})
+    assert redacted(study.record()) == study.record()
 
 
 @pytest.mark.parametrize(("text", "message"), APPENDED)

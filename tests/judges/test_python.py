@@ -79,6 +79,12 @@ def test_what_is_no_score_is_told_apart(
     )
 
 
+def test_no_message_holds_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_TOKEN", "very-hidden-value")
+    with pytest.raises(JudgeError, match=r"raised KeyError: '\[redacted\]'"):
+        score(judge(tmp_path, "odd"), Reply("very-hidden-value"))
+
+
 def test_a_cancellation_from_within_is_the_judges_failure(tmp_path: Path) -> None:
     with pytest.raises(JudgeError, match="let a cancellation of its own get out") as caught:
         score(judge(tmp_path, "careless"), Reply("x"))

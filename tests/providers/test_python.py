@@ -28,6 +28,7 @@ from bestarm_agent.testing.virtual_time import run_virtual
 
 PROGRAMS = """
 import asyncio
+import os
 from types import SimpleNamespace
 from bestarm_agent import CandidateError
 
@@ -85,6 +86,18 @@ def refuses(task):
 
 def breaks(task):
     return 1 / 0
+
+def leaks_a_variable(task):
+    return {}[os.environ["MY_KEY"]]
+
+def leaks_its_place(task):
+    raise CandidateError(f"{__file__} with {os.environ['MY_KEY']}")
+
+def leaks_a_key(task):
+    raise PermissionError("401: sk-proj-11112222 is no key")
+
+def reports_a_variable(task):
+    return {"error": "refused", "message": f"not with {os.environ['MY_KEY']}"}
 
 def exits(task):
     raise SystemExit(3)
@@ -474,3 +487,21 @@ def test_no_more_threads_than_allowed() -> None:
 
     asyncio.run(main())
     assert most == 3
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        ("leaks_a_variable", "raised KeyError (programs.py:"),
+        ("leaks_its_place", "./programs.py with [redacted]"),
+        ("leaks_a_key", "401: [redacted] is no key"),
+        ("reports_a_variable", "not with [redacted]"),
+    ],
+)
+def test_what_a_program_says_holds_no_secret_and_no_place_of_this_machine(
+    base: Path, monkeypatch: pytest.MonkeyPatch, function: str, shown: str
+) -> None:
+    monkeypatch.setenv("MY_KEY", "very-hidden-value")
+    said = str(failed(build(base), ask(function)))
+    assert shown in said
+    assert not any(text in said for text in ("very-hidden-value", "sk-proj", str(base)))

@@ -22,10 +22,10 @@ from bestarm_agent.domain.events import (
     Stopped,
 )
 from bestarm_agent.domain.exchange import Position, Reply, Token
+from bestarm_agent.domain.redaction import is_secret_name
 from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_event, load_reply
-from bestarm_agent.store.redact import is_secret_name
 from bestarm_agent.testing.store_runs import (
     AT,
     asked,

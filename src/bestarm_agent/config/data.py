@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from bestarm_agent.config.base import StudyModel, broken
-from bestarm_agent.config.values import Count, Expandable, Text
+from bestarm_agent.config.values import Count, Expandable, Text, without_secrets
 
 
 class HuggingFaceSpec(StudyModel):
@@ -77,6 +77,11 @@ class ScorerSpec(StudyModel):
     name: Text = Field(
         description="Name of a scorer in the judges catalogue, such as `exact` or `numeric`."
     )
+
+    @model_validator(mode="after")
+    def _check_secrets(self) -> ScorerSpec:
+        without_secrets(self.options)
+        return self
 
     @property
     def options(self) -> dict[str, JsonValue]:

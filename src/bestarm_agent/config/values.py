@@ -13,11 +13,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict, 
 from bestarm_agent.config.base import broken, shown
 from bestarm_agent.config.yaml_text import KeyPath
 from bestarm_agent.domain.digest import canonical
+from bestarm_agent.domain.redaction import REDACTED, secrets_in
 
 _VARIABLE = re.compile(r"\$(\$\{[^}]*\})|\$\{([^}]*)\}")  # "$${X}" stands for the text "${X}"
-_SECRET = re.compile(
-    r"(api[_-]?key|secret|password|authorization|(access|auth|bearer|hf)[_-]?token)$", re.IGNORECASE
-)
 _AMOUNT = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
 _DOLLARS = re.compile(rf"\s*\$?{_AMOUNT}(?:usd)?\s*", re.IGNORECASE)
 _SHARE = re.compile(rf"{_AMOUNT}(%?)\s*")
@@ -73,23 +71,35 @@ def _expanded(value: JsonValue, info: ValidationInfo) -> JsonValue:
     return value if environ is None else expand_variables(value, environ)
 
 
-def _without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    _refuse_secrets(options, ())
+def without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse secrets written out: a study file is shared, and the log of a run leaves them out.
+
+    Raises:
+        PydanticCustomError: there is one.
+    """
+    for path, value in secrets_in(options):
+        if value == REDACTED:
+            broken(
+                "held a secret when the run began, which its log leaves out; begin a new run with "
+                "the secret in an environment variable and ${NAME_OF_THE_VARIABLE} in its place",
+                *path,
+            )
+        broken(
+            "holds a secret, which does not belong in a study file; put it into an environment "
+            "variable and write ${NAME_OF_THE_VARIABLE}",
+            *path,
+        )
     return options
 
 
-def _refuse_secrets(options: Mapping[str, JsonValue], at: KeyPath) -> None:
-    """Refuse keys written out: a study file is shared, and logged with the run."""
-    for key, value in options.items():
-        if isinstance(value, dict):
-            _refuse_secrets(value, (*at, key))
-        elif isinstance(value, str) and _SECRET.search(key) and "${" not in value:
-            broken(
-                "holds a secret, which does not belong in a study file; put it into an "
-                "environment variable and write ${NAME_OF_THE_VARIABLE}",
-                *at,
-                key,
-            )
+def _without_secret_params(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for path, _ in secrets_in(params):
+        broken(
+            "is called like a secret, which the log of a run leaves out, so that it could not be "
+            "resumed; hand it to the provider by an option, as ${NAME_OF_THE_VARIABLE}",
+            *path,
+        )
+    return params
 
 
 def tidy(value: JsonValue, *at: str | int) -> JsonValue:
@@ -163,7 +173,9 @@ GridShare: TypeAlias = Annotated[
 ]
 Expandable: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(_expanded)]
 Options: TypeAlias = Annotated[
-    dict[str, JsonValue], AfterValidator(_without_secrets), AfterValidator(_expanded)
+    dict[str, JsonValue], AfterValidator(without_secrets), AfterValidator(_expanded)
 ]
-Params: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(tidy)]
+Params: TypeAlias = Annotated[
+    dict[str, JsonValue], AfterValidator(_without_secret_params), AfterValidator(tidy)
+]
 Grid: TypeAlias = Annotated[Params, AfterValidator(_check_axes)]

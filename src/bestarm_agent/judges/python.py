@@ -94,7 +94,8 @@ class PythonJudge:
                 raise
             raise broken(f"{self._program.name} let a cancellation of its own get out") from error
         except Exception as error:  # a function may raise anything
-            raise broken(f"{self._program.name} raised {type(error).__name__}: {error}") from error
+            said = self._program.said(error)
+            raise broken(f"{self._program.name} raised {type(error).__name__}: {said}") from error
         if found is None:
             raise unparsable(f"{self._program.name} found nothing to score", reply.text)
         try:
@@ -103,6 +104,7 @@ class PythonJudge:
             value = math.nan
         if not 0.0 <= value <= 1.0:  # NaN fails this too
             raise broken(
-                f"{self._program.name} must return a number in [0, 1] or None, got {found!r:.60}"
+                f"{self._program.name} must return a number in [0, 1] or None, got "
+                f"{self._program.said(repr(found)):.60}"
             )
         return Score(value)

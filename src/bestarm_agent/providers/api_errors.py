@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.redaction import REDACTED, masked
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api_headers import retry_after, should_retry
 from bestarm_agent.providers.api_reading import MalformedError, mapping, text
@@ -90,7 +91,6 @@ _WORDS: Mapping[FailureKind, str] = {
     FailureKind.CONNECTION: "Connection error.",
     FailureKind.UNREACHABLE: "No connection, so nothing was sent.",
 }
-_LIKE_A_KEY = re.compile(r"\b(sk|pk|gsk|key|xai|r8|hf)[-_][\w*.-]{6,}|Bearer\s+\S+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +239,6 @@ def _message(status: int, kind: FailureKind, words: str, speaker: Speaker) -> st
 
 def _clean(words: str, secrets: Iterable[str]) -> str:
     """One line, not too long, without secrets."""
-    for secret in secrets:
-        if secret:
-            words = words.replace(secret, "[redacted]")
-    words = _LIKE_A_KEY.sub("[redacted]", " ".join(words.split()))
+    hidden = {secret: REDACTED for secret in secrets if secret}
+    words = masked(" ".join(words.split()), hidden)
     return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 1]}…"

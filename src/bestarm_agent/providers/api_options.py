@@ -12,12 +12,12 @@ from pydantic import Field, SecretStr, field_validator
 
 from bestarm_agent.config.environment import environment
 from bestarm_agent.domain.allowance import Resource
+from bestarm_agent.domain.redaction import SHORTEST_SECRET
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.entry import ModelFacts
 
 NO_KEY = "none"
 _ANY_KEY = "none"  # the SDKs want some text
-_SHORTEST_SECRET = 6  # shorter texts stand in messages by chance
 
 
 class ApiOptions(ModelFacts):
@@ -89,7 +89,7 @@ class Endpoint:
     def secrets(self) -> tuple[str, ...]:
         """Texts that no message may hold."""
         texts = (self.key or "", *self.headers.values())
-        return tuple(text for text in texts if len(text) >= _SHORTEST_SECRET)
+        return tuple(text for text in texts if len(text) >= SHORTEST_SECRET)
 
     def check(self, provider: str) -> None:
         """Check that there is a key.

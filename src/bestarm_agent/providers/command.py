@@ -24,7 +24,7 @@ from bestarm_agent.providers.command_calls import Command, OneShot, Workers
 from bestarm_agent.providers.command_process import (
     environment,
     find_program,
-    hidden_texts,
+    hidden_from,
     shown_tail,
 )
 from bestarm_agent.providers.failures import BilledError, failure
@@ -97,7 +97,7 @@ class CommandProvider:
         self._base_dir = base_dir
         self._clock = clock
         self._variables = environment(options.pass_env, options.env)
-        self._hidden = hidden_texts(options.pass_env, options.env, base_dir)
+        self._hidden = hidden_from(options.pass_env, options.env, base_dir)
         self._runner: OneShot | Workers | None = None
         self._places = asyncio.Semaphore(options.in_flight)
 
@@ -215,7 +215,7 @@ class CommandProvider:
             raise BilledError(malformed, self._options.bound()) from error
         cost = answer.cost(Metered())
         self._options.check(cost, f"the program {request.model}")
-        failed = answer.failed()
+        failed = answer.failed(self._hidden)
         if failed is not None:
             raise BilledError(failed, cost)
         return answer.reply(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import signal
 from asyncio.subprocess import SubprocessStreamProtocol
@@ -13,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bestarm_agent.domain.redaction import hidden_texts, is_secret_variable, masked
 from bestarm_agent.errors import ConfigError
 
 # What a program needs to find itself, its language and its files; keys are not among them.
@@ -22,14 +22,6 @@ PASSED_ON = (
 )
 _TAIL_BYTES = 2000
 _CHUNK = 65_536
-_SHORTEST_SECRET = 6
-_SECRET_NAME = re.compile(r"(?:key|token|secret|password)$", re.IGNORECASE)
-# Values after a name that ends like a secret's, and what begins as the vendors' keys do.
-_SECRET_LIKE = re.compile(
-    r"(?i)((?:api[_-]?key|token|secret|password|authorization)[\"']?\s*[:=]\s*[\"']?(?:bearer\s+)?"
-    r"|\bbearer\s+)\S+"
-    r"|\b(?:sk|pk|hf|ghp|xox[abp])[-_][\w-]{12,}"
-)
 
 
 def environment(passed: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
@@ -180,20 +172,17 @@ async def _read(child: Child, most: int) -> bytes | None:
     return bytes(content)
 
 
-def hidden_texts(
-    passed: Sequence[str], given: Mapping[str, str], folder: Path
-) -> Mapping[str, str]:
+def hidden_from(passed: Sequence[str], given: Mapping[str, str], folder: Path) -> Mapping[str, str]:
     """What must not be shown of a program's output, with what stands in its place.
 
     Args:
         passed: names of variables that were passed on by name.
         given: variables that were set; those named like secrets count.
-        folder: the study's: paths of this machine are nobody's.
+        folder: the study's.
     """
     secrets = [os.environ.get(name, "") for name in passed]
-    secrets += [text for name, text in given.items() if _SECRET_NAME.search(name)]
-    hidden = {text: "[redacted]" for text in secrets if len(text) >= _SHORTEST_SECRET}
-    return {**hidden, str(folder.resolve()): ".", str(Path.home()): "~"}
+    secrets += [text for name, text in given.items() if is_secret_variable(name)]
+    return hidden_texts(secrets, folder)
 
 
 def shown_tail(tail: bytes, hidden: Mapping[str, str], n_lines: int = 2) -> str:
@@ -204,12 +193,6 @@ def shown_tail(tail: bytes, hidden: Mapping[str, str], n_lines: int = 2) -> str:
         hidden: further texts that must not be shown, with what stands in their place.
         n_lines: how many lines to show, >= 1.
     """
-    text = tail.decode("utf-8", errors="replace")
-    for secret, shown in hidden.items():
-        text = text.replace(secret, shown)
+    text = masked(tail.decode("utf-8", errors="replace"), hidden)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " / ".join(_SECRET_LIKE.sub(_redact, line)[:300] for line in lines[-n_lines:])
-
-
-def _redact(found: re.Match[str]) -> str:
-    return f"{found[1] or ''}[redacted]"
+    return " / ".join(line[:300] for line in lines[-n_lines:])

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from bestarm_agent.config.documents import parse_row
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Finish, Reply
+from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError, failure
@@ -135,13 +136,12 @@ class Answer(BaseModel):
             raise ValueError("`error` is about the program, and 'judge-failed' is not")
         return self
 
-    def failed(self) -> ProviderError | None:
-        """The error that it reports, if it does."""
+    def failed(self, hidden: Mapping[str, str]) -> ProviderError | None:
+        """The error that it reports, if it does, without what is ``hidden``."""
         if self.error is None:
             return None
-        return failure(
-            self.error, self.message or "the program gave no message", retry_after=self.retry_after
-        )
+        message = masked(self.message, hidden) or "the program gave no message"
+        return failure(self.error, message, retry_after=self.retry_after)
 
     def cost(self, metered: Metered) -> Spend:
         """What the answer cost: the calls of our clients, and those that the program reports."""

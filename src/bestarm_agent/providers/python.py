@@ -203,9 +203,10 @@ class PythonProvider:
         except ProviderError as error:
             return error
         except CandidateError as error:
-            return failure(FailureKind.GAVE_UP, str(error) or f"{program.name} gave up")
+            said = program.said(error)
+            return failure(FailureKind.GAVE_UP, said or f"{program.name} gave up")
         except ConfigError as error:
-            return failure(FailureKind.INTERNAL, str(error))
+            return failure(FailureKind.INTERNAL, program.said(error))
         except (Exception, SystemExit) as error:
             if isinstance(error, TimeoutError) and timer.expired():
                 return failure(
@@ -215,7 +216,8 @@ class PythonProvider:
                 )
             return failure(
                 FailureKind.INTERNAL,
-                f"program {program.name} raised {type(error).__name__}{_place(error)}: {error}",
+                f"program {program.name} raised {type(error).__name__}{_place(error)}: "
+                f"{program.said(error)}",
             )
 
     async def _called(self, program: Program, task: Task) -> object:
@@ -232,7 +234,7 @@ class PythonProvider:
     def _reply(self, answer: Answer, models: Models, program: Program, seconds: float) -> Reply:
         cost = answer.cost(models.metered)
         self._options.check(cost, f"program {program.name}")
-        error = answer.failed()
+        error = answer.failed(program.hidden)
         if error is not None:
             raise BilledError(_own(error, program), cost)
         priced = self._options.usd_per_call is not None
@@ -251,9 +253,16 @@ class PythonProvider:
 
 def _own(error: ProviderError, program: Program) -> ProviderError:
     """An error as the candidate's: what is fatal for a model it calls is so for this one alone."""
-    if not error.fatal:
-        return error
-    return failure(FailureKind.MODEL_NOT_FOUND, f"program {program.name}: {error}")
+    said = program.said(error)
+    if error.fatal:
+        return failure(FailureKind.MODEL_NOT_FOUND, f"program {program.name}: {said}")
+    return ProviderError(
+        said,
+        kind=error.kind,
+        blame=error.blame,
+        transient=error.transient,
+        retry_after=error.retry_after,
+    )
 
 
 def _place(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.redaction import is_secret_variable
 from bestarm_agent.providers.command_process import environment, shown_tail
 
 _GUARD = Path(__file__).with_name("guard.py")
@@ -165,11 +166,10 @@ class ServerProcess:
 def server_environment(passed: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
     """The variables of a server: those of all programs, and what its libraries are set up by."""
     prefixes = ("CUDA", "HF_", "HIP", "NCCL", "NVIDIA", "OMP_", "ROCR", "TORCH", "VLLM_", "XDG_")
-    secret = ("KEY", "TOKEN", "SECRET", "PASSWORD")
     library = {
         name: value
         for name, value in os.environ.items()
-        if name.startswith(prefixes) and not name.endswith(secret)
+        if name.startswith(prefixes) and not is_secret_variable(name)
     }
     return {**library, **environment(passed, given)}
 

@@ -19,7 +19,7 @@ from bestarm_agent.domain.spend import Spend, nanos
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api import ApiProvider
 from bestarm_agent.providers.base import Capabilities, Footprint, Provider
-from bestarm_agent.providers.command_process import find_program, hidden_texts
+from bestarm_agent.providers.command_process import find_program, hidden_from
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.hf_folder import CONTENT, ContentDigests
 from bestarm_agent.providers.openai import create as create_api
@@ -223,7 +223,7 @@ class VllmProvider:
         process = ServerProcess(
             lambda port: [file, *program[1:], *serve.arguments(name, self._base_dir, port)],
             variables=self._variables,
-            hidden=hidden_texts(serve.pass_env, serve.env, self._base_dir),
+            hidden=hidden_from(serve.pass_env, serve.env, self._base_dir),
             log=self._base_dir / serve.log_dir / f"{name.replace('/', '--')}.log",
             start_seconds=serve.start_seconds,
             stop_seconds=serve.stop_seconds,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from bestarm_agent.domain.exchange import Reply, Request
+from bestarm_agent.domain.redaction import masked
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 
@@ -51,7 +52,7 @@ async def attempt(
         ) from error
     except Exception as error:
         raise ProviderError(
-            f"provider {provider.name} raised {type(error).__name__}: {error}",
+            f"provider {provider.name} raised {type(error).__name__}: {masked(str(error))}",
             kind=FailureKind.INTERNAL,
             blame=Blame.HARNESS,
         ) from error

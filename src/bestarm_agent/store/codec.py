@@ -21,8 +21,8 @@ from bestarm_agent.domain import events
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Failed, Scored
+from bestarm_agent.domain.redaction import redacted
 from bestarm_agent.errors import StoreError, StoreVersionError
-from bestarm_agent.store.redact import redacted
 
 _Value: TypeAlias = Any  # a dataclass or scalar on one side, what JSON has for it on the other
 _Hint: TypeAlias = object  # a type hint
