@@ -72,7 +72,7 @@ class Panel:
         """How many of its calls wait for a place at their provider; None if none does."""
         if not self._queueing:
             return None
-        return Wait(f"judge {self.judge.name}", "queue full", self._queueing, 0.0)
+        return Wait(f"judge {self.judge.name}", "queue full", self._queueing, None)
 
     async def enter(self, slot: Slot) -> None:
         """Wait for room in the gates of a slot, and be counted as waiting."""

@@ -127,7 +127,8 @@ def waits_line(standing: Standing) -> str:
     """Why calls wait, the soonest to go on first."""
     return "; ".join(
         (f"{wait.count} x " if wait.count else "")
-        + f"{safe(wait.provider)} {safe(wait.reason)}, {wait.seconds:.0f} s"
+        + f"{safe(wait.provider)} {safe(wait.reason)}"
+        + ("" if wait.seconds is None else f", {wait.seconds:.0f} s")
         for wait in standing.waits
     )
 

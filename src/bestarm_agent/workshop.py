@@ -22,7 +22,7 @@ from bestarm_agent.schedule.caller import Attempts, Caller, RetryPolicy
 from bestarm_agent.schedule.clock import Clock
 from bestarm_agent.schedule.gate import Gate, Slot
 from bestarm_agent.schedule.ledger import Ledger
-from bestarm_agent.schedule.waits import WaitBoard
+from bestarm_agent.schedule.waits import WaitBoard, loading_wait
 from bestarm_agent.wording import unpriced
 
 
@@ -176,6 +176,7 @@ class Workshop:
             )
             gate = Gate(self._fleet.in_flight(provider, model))
             self._lines[id(provider)] = Line(provider, caller, gate)
+            self._board.watch(partial(loading_wait, provider))
             if isinstance(provider, CallsModels):
                 provider.send_by(self._sent)
         return self._lines[id(provider)]

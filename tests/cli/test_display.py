@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from io import StringIO
 
 import pytest
@@ -12,8 +13,9 @@ from bestarm_agent.cli.display import LiveTable, PlainLines, screen_of
 from bestarm_agent.cli.results import print_result
 from bestarm_agent.cli.selecting import print_notices
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.schedule.waits import Wait
-from bestarm_agent.wording import most_used, used_line
+from bestarm_agent.schedule.waits import Wait, WaitBoard, loading_wait
+from bestarm_agent.wording import most_used, used_line, waits_line
+from tests.runs import Actor, Answer, scored
 from tests.standings import standing_with
 
 
@@ -29,6 +31,26 @@ def drawn(width: int = 110, max_rows: int = 10) -> str:
     console.print(screen_of(standing, max_rows))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
+
+
+def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
+    board = WaitBoard()
+    loader = Loader()
+    board.watch(partial(loading_wait, loader))
+    board.watch(partial(loading_wait, Actor("remote", lambda _request, _before: scored(1.0))))
+    assert board.summary(now=0.0) == ()
+    loader.loading = ["models/large", "models/larger"]
+    standing = replace(standing_with(["a"], [[1.0]]), waits=board.summary(now=0.0))
+    assert waits_line(standing) == "hf is loading models/large and 1 more"
+
+
+@dataclass
+class Loader(Actor):
+    """A provider that loads models."""
+
+    name: str = "hf"
+    answer: Answer = lambda _request, _before: scored(1.0)
+    loading: list[str] = field(default_factory=list)
 
 
 def test_the_screen_shows_candidates_totals_and_why_it_waits() -> None:

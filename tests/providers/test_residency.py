@@ -173,3 +173,21 @@ def test_elsewhere_all_memory_counts(tmp_path: Path, content: str | None) -> Non
 
 def test_there_is_a_core() -> None:
     assert available_cores() >= 1
+
+
+def test_what_is_being_loaded_can_be_seen_until_it_is_there() -> None:
+    log: list[str] = []
+    slow, broken = fakes(log, 1, 1)
+    broken.is_broken = True
+
+    async def main() -> None:
+        residency = Residency(2, 1)
+        for model in (slow, broken):
+            coming = asyncio.create_task(residency.admit(model))
+            await asyncio.sleep(0)
+            assert list(residency.loading) == [model.name]
+            await asyncio.wait([coming])
+            assert not residency.loading
+            assert (coming.exception() is None) == model.is_loaded
+
+    asyncio.run(main())

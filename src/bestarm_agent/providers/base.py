@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
@@ -89,6 +89,16 @@ class SharesMemory(Protocol):
 
     def footprint(self, model: str) -> Footprint:
         """What ``model`` takes, and how long things have taken so far."""
+        ...
+
+
+@runtime_checkable
+class LoadsModels(Protocol):
+    """A provider whose calls may have to wait until a model is loaded."""
+
+    @property
+    def loading(self) -> Sequence[str]:
+        """Names of the models that are being loaded now."""
         ...
 
 

@@ -184,6 +184,11 @@ class HfProvider:
         return sum(worker.n_loads for worker in self._workers.values())
 
     @property
+    def loading(self) -> tuple[str, ...]:
+        """Models that are being loaded."""
+        return () if self._residency is None else self._residency.loading
+
+    @property
     def memory_bytes(self) -> int:
         """Memory for the weights of all loaded models."""
         return self._models.memory_cap

@@ -40,7 +40,7 @@ class ContinuousWorker:
         residency: Residency,
         terms: Terms,
     ) -> None:
-        self.model = model
+        self.name = model
         self.n_bytes = n_bytes
         self.n_loads = 0
         self.load_seconds = Average()
@@ -87,7 +87,7 @@ class ContinuousWorker:
             self._time.end()
             reason = " ".join(str(error).split()) or type(error).__name__
             self._broken = (
-                f"model {self.model} cannot be loaded: {reason}; correct its folder, or take the "
+                f"model {self.name} cannot be loaded: {reason}; correct its folder, or take the "
                 "model out of the study"
             )
             raise failure(FailureKind.MODEL_NOT_FOUND, self._broken) from error
@@ -129,7 +129,7 @@ class ContinuousWorker:
             usd_nanos=self._terms.price(seconds),
             seconds=self._terms.clock() - submitted,
             gpu_seconds=seconds,
-            model=self.model,
+            model=self.name,
         )
 
     async def _timed(self, engine: ContinuousEngine, call: Call) -> tuple[Generation, float]:
@@ -141,7 +141,7 @@ class ContinuousWorker:
             self._time.fail(ticket)
             raise failure(
                 FailureKind.TIMEOUT,
-                f"{self.model} did not finish within {self._terms.max_gpu_seconds:g} s; raise the "
+                f"{self.name} did not finish within {self._terms.max_gpu_seconds:g} s; raise the "
                 "provider's option `max_gpu_seconds`, or lower `max_tokens`",
             ) from None
         except BaseException:

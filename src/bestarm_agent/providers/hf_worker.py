@@ -95,7 +95,7 @@ class ModelWorker:
         residency: Residency,
         terms: Terms,
     ) -> None:
-        self.model = model
+        self.name = model
         self.n_bytes = n_bytes
         self._load = load
         self._residency = residency
@@ -140,7 +140,7 @@ class ModelWorker:
         Raises:
             ProviderError: MODEL_NOT_FOUND, fatal: it cannot be loaded.
         """
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"hf {self.model}")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"hf {self.name}")
         start = self._terms.clock()
         try:
             self._engine = await self._in_thread(self._load)
@@ -148,7 +148,7 @@ class ModelWorker:
             self._let_go()
             reason = " ".join(str(error).split()) or type(error).__name__
             self._broken = (
-                f"model {self.model} cannot be loaded: {reason}; correct its folder, or take the "
+                f"model {self.name} cannot be loaded: {reason}; correct its folder, or take the "
                 "model out of the study"
             )
             raise failure(FailureKind.MODEL_NOT_FOUND, self._broken) from error
@@ -218,7 +218,7 @@ class ModelWorker:
                 job.reply.cancel()
             raise
         except Exception as error:
-            reason = f"model {self.model} failed on {len(jobs)} calls: {error!r}"
+            reason = f"model {self.name} failed on {len(jobs)} calls: {error!r}"
             _fail(jobs, failure(FailureKind.INTERNAL, reason))
 
     def _timed(self, calls: Sequence[Call]) -> tuple[list[Generation | ProviderError], float]:
@@ -255,7 +255,7 @@ class ModelWorker:
             usd_nanos=self._terms.price(charged),
             seconds=seconds,
             gpu_seconds=charged,
-            model=self.model,
+            model=self.name,
         )
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:

@@ -14,9 +14,11 @@ class Resident(Protocol):
     """A model that takes up memory while it is loaded.
 
     Attributes:
+        name: the model's name.
         n_bytes: what its weights take.
     """
 
+    name: str
     n_bytes: int
 
     @property
@@ -71,6 +73,11 @@ class Residency:
         if not resident.is_loaded:  # also one that was, and ended by itself
             await self._load(resident)
         self._loaded.append(resident)
+
+    @property
+    def loading(self) -> tuple[str, ...]:
+        """Names of the models that are being loaded."""
+        return tuple(resident.name for resident in self._coming)
 
     def notice_idle(self) -> None:
         """Note that a model has become idle."""

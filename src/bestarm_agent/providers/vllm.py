@@ -143,6 +143,11 @@ class VllmProvider:
         return sum(server.n_loads for server in self._servers.values())
 
     @property
+    def loading(self) -> tuple[str, ...]:
+        """Models whose servers are being started or woken."""
+        return () if self._residency is None else self._residency.loading
+
+    @property
     def memory_bytes(self) -> int:
         """How many servers are awake at once."""
         return self._serve.resident or len(self._serve.served)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from bestarm_agent.providers.base import LoadsModels, Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +18,13 @@ class Wait:
         provider: the provider's name, or "provider/model".
         reason: "backing off after: overloaded", "rate limited until 12:03:10", ...
         count: how many calls wait; 0 if calls are held back before they are even asked for.
-        seconds: until the first of them goes on, >= 0.
+        seconds: until the first of them goes on, >= 0; None if nobody knows.
     """
 
     provider: str
     reason: str
     count: int
-    seconds: float
+    seconds: float | None
 
 
 class WaitBoard:
@@ -57,4 +60,15 @@ class WaitBoard:
             for (provider, reason), untils in groups.items()
         ]
         waits += [wait for source in self._watched if (wait := source()) is not None]
-        return tuple(sorted(waits, key=lambda wait: wait.seconds))
+        return tuple(sorted(waits, key=lambda w: math.inf if w.seconds is None else w.seconds))
+
+
+def loading_wait(provider: Provider) -> Wait | None:
+    """Say which of a provider's models are being loaded; None if there are none.
+
+    A first look at a large model takes minutes in which nothing else can be seen to happen.
+    """
+    if not isinstance(provider, LoadsModels) or not (models := provider.loading):
+        return None
+    more = f" and {len(models) - 1} more" if len(models) > 1 else ""
+    return Wait(provider.name, f"is loading {models[0]}{more}", 0, None)
