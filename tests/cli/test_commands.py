@@ -220,6 +220,9 @@ def test_simulate_reads_an_earlier_run(tmp_path: Path, capsys: Capsys) -> None:
     done = invoke(capsys, "simulate", "latest", *flags, folder=tmp_path)
     assert done.code == 0, done.err
     assert "ucb-e" in done.out
+    store = ("--store", tmp_path / "runs" / "runs.sqlite")
+    elsewhere = invoke(capsys, "simulate", "latest", *flags, *store, folder=tmp_path.parent)
+    assert elsewhere.out.splitlines()[0] == done.out.splitlines()[0]
 
 
 def test_help_and_version(capsys: Capsys) -> None:

@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from bestarm_agent.cli.display import LiveTable, PlainLines, screen_of
+from bestarm_agent.cli.options import Display
 from bestarm_agent.cli.results import print_result
-from bestarm_agent.cli.selecting import print_notices
+from bestarm_agent.cli.selecting import Showing, print_notices, starting
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.schedule.waits import Wait, WaitBoard, loading_wait
 from bestarm_agent.wording import most_used, used_line, waits_line
@@ -42,6 +43,19 @@ def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
     loader.loading = ["models/large", "models/larger"]
     standing = replace(standing_with(["a"], [[1.0]]), waits=board.summary(now=0.0))
     assert waits_line(standing) == "hf is loading models/large and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "quiet", "said"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_a_terminal_is_told_that_something_happens_before_the_first_call(
+    terminal: bool, quiet: bool, said: bool
+) -> None:
+    console = Console(file=StringIO(), force_terminal=terminal)
+    with starting(console, Showing(as_json=False, quiet=quiet, display=Display.AUTO)):
+        pass
+    assert isinstance(console.file, StringIO)
+    assert ("reading the study" in console.file.getvalue()) == said
 
 
 @dataclass

@@ -24,7 +24,7 @@ def small_matrix() -> ScoreMatrix:
 
 def run(*arguments: str) -> tuple[str, BaseException | None]:
     app = typer.Typer()
-    register(app, open_run=lambda name: small_matrix())
+    register(app, open_run=lambda run, *, store=None: small_matrix())
     result = CliRunner().invoke(app, ["run-1", "--jobs", "1", *arguments])
     return result.stdout, result.exception
 
@@ -67,7 +67,9 @@ def test_a_first_budget_that_is_enough_says_so() -> None:
 def test_json_on_stdout_is_all_there_is() -> None:
     text, error = run("--budget", "1:1:1", "--seeds", "1", "--json", "-")
     assert error is None
-    assert json.loads(text)["selectors"]["ucb-e"]["top1"] == [1.0]
+    found = json.loads(text)["selectors"]
+    assert list(found) == ["auto", "ucb-e", "sysrs", "uniform"], "the default and its rivals"
+    assert found["auto"]["top1"] == [1.0]
 
 
 def test_a_budget_that_is_never_enough_is_said() -> None:

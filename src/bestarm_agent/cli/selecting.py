@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,7 +178,9 @@ async def _run_and_report(
     opening: AbstractAsyncContextManager[Study], budget: Budget | None, showing: Showing
 ) -> int:
     console = Console(stderr=True)
-    async with opening as study:
+    async with AsyncExitStack() as stack:
+        with starting(console, showing):
+            study = await stack.enter_async_context(opening)
         print_notices(console, study.notices)
         progress = progress_on(console, showing.display, quiet=showing.quiet)
         standing = await run_shown(study, budget, progress)
@@ -185,6 +193,17 @@ async def _run_and_report(
         failures = study.failures()
     print_result(standing, as_json=showing.as_json, report=report, failures=failures)
     return exit_code(standing, confidence_asked=study.confidence_asked)
+
+
+@contextmanager
+def starting(console: Console, showing: Showing) -> Iterator[None]:
+    """Say on a terminal that something happens before the first call: libraries take seconds."""
+    wanted = not showing.quiet and showing.display in (Display.AUTO, Display.FULL)
+    if not (wanted and console.is_terminal):
+        yield
+        return
+    with console.status("reading the study and starting what answers"):
+        yield
 
 
 def print_notices(console: Console, notices: Iterable[str]) -> None:

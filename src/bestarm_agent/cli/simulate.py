@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -27,6 +28,8 @@ from bestarm_agent.cli.simulate_options import (
     PlotOption,
     SeedsOption,
     SelectorsOption,
+    StoredRuns,
+    StoreOption,
     TopKOption,
     TransposeOption,
     conditions_of,
@@ -44,7 +47,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.contenders import parse_contenders
 from bestarm_agent.simulation.curves import GAPS, Curve, Truth, summarise
 from bestarm_agent.simulation.figures import check_figure_path, draw_study
-from bestarm_agent.simulation.matrices import RunLoader, ScoreMatrix, load_matrix
+from bestarm_agent.simulation.matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.reading import Reading
 from bestarm_agent.simulation.study import Plan, budget_shares, run_study
 from bestarm_agent.simulation.study import Progress as Report
@@ -52,7 +55,7 @@ from bestarm_agent.simulation.study import Progress as Report
 _WIDTH_WITHOUT_TERMINAL = 160
 
 
-def register(app: typer.Typer, *, open_run: RunLoader | None = None) -> None:
+def register(app: typer.Typer, *, open_run: StoredRuns | None = None) -> None:
     """Add the command to an application.
 
     Args:
@@ -63,7 +66,7 @@ def register(app: typer.Typer, *, open_run: RunLoader | None = None) -> None:
     @app.command()
     def simulate(  # noqa: PLR0913 - one argument per option
         matrix: MatrixArgument,
-        selectors: SelectorsOption = "ucb-e",
+        selectors: SelectorsOption = "auto,ucb-e,sysrs,uniform",
         budget: BudgetOption = "0.01:0.30",
         seeds: SeedsOption = 50,
         in_flight: InFlightOption = None,
@@ -78,6 +81,7 @@ def register(app: typer.Typer, *, open_run: RunLoader | None = None) -> None:
         json_path: JsonOption = None,
         plot: PlotOption = None,
         jobs: JobsOption = None,
+        store: StoreOption = None,
     ) -> None:
         """Replay selection rules on a known score matrix; show what they would have saved."""
         if plot is not None:
@@ -86,7 +90,8 @@ def register(app: typer.Typer, *, open_run: RunLoader | None = None) -> None:
         shares = budget_shares(*parse_budget(budget))
         plan = Plan(shares, seeds, conditions=conditions, top_k=top_k)
         reading = Reading(cutoff, transposed=transpose)
-        known = with_costs(load_matrix(matrix, open_run=open_run, reading=reading), costs)
+        stored = None if open_run is None else partial(open_run, store=store)
+        known = with_costs(load_matrix(matrix, open_run=stored, reading=reading), costs)
         truth = Truth.of(known, top_k=top_k, gaps=sorted({*GAPS, *(eps or ())}))
         curves = _study(truth, selectors, plan, processes(jobs))
         if plot is not None:

@@ -6,7 +6,7 @@ import csv
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Protocol, TypeAlias
 
 import numpy as np
 import typer
@@ -63,6 +63,17 @@ PlotOption: TypeAlias = Annotated[
 JobsOption: TypeAlias = Annotated[
     int | None, typer.Option(min=1, help="Parallel processes; one per core if not given.")
 ]
+StoreOption: TypeAlias = Annotated[
+    str | None, typer.Option(help="Run store that a run is read from: a file or a PostgreSQL URL.")
+]
+
+
+class StoredRuns(Protocol):
+    """Reads the score matrix of an earlier run from its store."""
+
+    def __call__(self, run: str, *, store: str | None = None) -> ScoreMatrix:
+        """Read it; ``store`` is its file or URL, None for the usual one."""
+        ...
 
 
 def parse_budget(text: str) -> tuple[float, float, int]:
