@@ -125,7 +125,7 @@ def test_simulate_compares_rules_with_fixed_choices(
         (("train", "absent.jsonl"), "cannot be read"),
         (("train", "history.jsonl", "--set", "rule=x"), "no preselection rule 'x'"),
         (("train", "history.jsonl", "-c", "absent.json"), "candidates absent.json cannot be read"),
-        (("choose", "hello"), "no store here"),
+        (("choose", "hello"), "no run store (runs.sqlite) lies in this folder"),
         (("choose", "hello", "--store", "runs.sqlite"), "there is no store at runs.sqlite"),
         (("simulate", "history.jsonl"), "every candidate needs a score on every prompt"),
         (("simulate", "m.npz", "-k", "4"), r"k must be in 2..3, got 4"),
