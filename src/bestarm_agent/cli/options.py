@@ -146,7 +146,7 @@ def _which_store(found: Sequence[Path]) -> str:
     if not found:
         return (
             f"no run store ({STORE_FILE}) lies in this folder or up to {_DEPTH - 1} folders below; "
-            f"`bestarm-agent select` and `preselect train` make one; say where it is with --store PATH"
+            f"`bestarm-agent select` and `preselect train` make one; name yours with --store PATH"
         )
     latest = sorted(found, key=lambda path: (-path.stat().st_mtime, path))
     more = len(found) - _MOST_STORES
