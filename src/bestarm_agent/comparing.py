@@ -20,12 +20,11 @@ from bestarm_agent.gold import compare_run
 from bestarm_agent.judging import Hearing, JudgeOutOfOrderError, Panel
 from bestarm_agent.opening import Options, catalog_of, store_of
 from bestarm_agent.replies import Replies
-from bestarm_agent.schedule.caller import BudgetEndedError, RetryPolicy
+from bestarm_agent.schedule.caller import BudgetEndedError
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.schedule.purse import Purse
-from bestarm_agent.schedule.waits import WaitBoard
 from bestarm_agent.store.sql import SqlStore
-from bestarm_agent.workshop import Workshop
+from bestarm_agent.workshop import workshop_of
 
 
 async def compare_stored(where: str | Path, run: str, labels: Sequence[Label]) -> Comparison:
@@ -57,15 +56,7 @@ async def compare_answers(
     examples = _examples(parts, labels)
     limits = parts.config.limits
     ledger = Ledger(parts.budget)
-    panel = Workshop(
-        parts.fleet,
-        parts.examples,
-        parts.judge,
-        ledger,
-        policy=RetryPolicy(limits.max_attempts, limits.timeout_seconds),
-        clock=options.clock,
-        board=WaitBoard(),
-    ).panel
+    panel = workshop_of(parts, ledger, clock=options.clock).panel
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(await SqlStore.connect(store_of(study, options)))
         for provider in panel.providers:

@@ -15,13 +15,11 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.expecting import expected_spend, times
 from bestarm_agent.judging import Panel
 from bestarm_agent.roster import Entry
-from bestarm_agent.schedule.caller import RetryPolicy
 from bestarm_agent.schedule.clock import SystemClock
 from bestarm_agent.schedule.ledger import Ledger
-from bestarm_agent.schedule.waits import WaitBoard
 from bestarm_agent.store.fold import RunState
 from bestarm_agent.wording import unpriced
-from bestarm_agent.workshop import Workshop, longest_of
+from bestarm_agent.workshop import Workshop, longest_of, workshop_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +128,7 @@ def _ready(workshop: Workshop, parts: Parts) -> list[Entry]:
 
 
 def _workshop(parts: Parts) -> Workshop:
-    return Workshop(
-        parts.fleet,
-        parts.examples,
-        parts.judge,
-        Ledger(parts.budget),
-        policy=RetryPolicy(),
-        clock=SystemClock(),
-        board=WaitBoard(),
-        every_bound=parts.config.objective.by_price,
-    )
+    return workshop_of(parts, Ledger(parts.budget), clock=SystemClock())
 
 
 def check_prices(config: StudyConfig, entries: Sequence[Entry]) -> None:

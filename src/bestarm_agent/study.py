@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bestarm_agent.archive import Record, failures_of, recorded_lesson, report_path
-from bestarm_agent.assembly import Parts, assemble, build_selector
-from bestarm_agent.certifying.audit import trial_order
+from bestarm_agent.assembly import Parts, assemble
 from bestarm_agent.certifying.driver import CertifyingSelector
 from bestarm_agent.checking import JudgeCheck
 from bestarm_agent.config.explicit import explicit_candidate
@@ -19,11 +18,8 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.errors import ConfigError
-from bestarm_agent.evaluation import Evaluator
 from bestarm_agent.gold import check_run
-from bestarm_agent.journal import Journal, Size, initial_size, replay
-from bestarm_agent.objectives import aim_of
+from bestarm_agent.live import LiveRun
 from bestarm_agent.opening import (
     Options,
     catalog_of,
@@ -35,22 +31,15 @@ from bestarm_agent.opening import (
     relative,
     store_of,
 )
-from bestarm_agent.picture import Moment, picture
 from bestarm_agent.plan import check_prices, ready_entries
-from bestarm_agent.replies import Replies
 from bestarm_agent.report.page import FailureLine
-from bestarm_agent.roster import Entry, Roster
-from bestarm_agent.runner import Rules, Runner
-from bestarm_agent.schedule.caller import RetryPolicy
-from bestarm_agent.schedule.ledger import Balance, Ledger
-from bestarm_agent.schedule.waits import WaitBoard
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.roster import Entry
+from bestarm_agent.schedule.ledger import Balance
 from bestarm_agent.standing import Standing
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunLog, RunStore
 from bestarm_agent.store.fold import fold
 from bestarm_agent.store.sql import SqlStore
-from bestarm_agent.workshop import Workshop
 
 
 class Study:
@@ -93,34 +82,11 @@ class Study:
     ) -> None:
         self.parts = parts
         self.notices = (*parts.notices, *notices)
-        self._lesson = lesson
         self.run_id = log.run_id
         self._store = store
-        self._check: JudgeCheck | None = None
-        self._options = options
         self._where = store_of(parts.study, options)
-        self._board = WaitBoard()
-        selector = self._selector(initial_size(events), fold(events).candidates)
-        replay(events, selector)
-        self._aim = aim_of(parts.config.objective, parts.config.selector, selector, events)
-        prices = None if self._aim is None else self._aim.book
-        self._journal = Journal(log, fold(events), prices)
-        state = self._journal.state
-        self._ledger = Ledger(state.budget, state.spend)
-        limits = parts.config.limits
-        self._workshop = Workshop(
-            parts.fleet,
-            parts.examples,
-            parts.judge,
-            self._ledger,
-            policy=RetryPolicy(limits.max_attempts, limits.timeout_seconds),
-            clock=options.clock,
-            board=self._board,
-            every_bound=parts.config.objective.by_price,
-        )
-        self._runner = self._make_runner(selector, store)
-        self._providers = AsyncExitStack()
-        self._started: set[int] = set()
+        self._live = LiveRun(parts, store, log, events, options, lesson)
+        self._check: JudgeCheck | None = None
 
     @classmethod
     @asynccontextmanager
@@ -161,7 +127,7 @@ class Study:
             study = cls(
                 parts, store, log, events, options, lesson=learned.lesson, notices=learned.notices
             )
-            async with study._live():
+            async with study._live.held_open():
                 yield study
 
     @classmethod
@@ -191,7 +157,8 @@ class Study:
             parts = recorded_parts(state, options, examples=examples)
             lesson = recorded_lesson(state, where)
             await _ready(parts)
-            async with cls(parts, store, log, events, options, lesson=lesson)._live() as study:
+            study = cls(parts, store, log, events, options, lesson=lesson)
+            async with study._live.held_open():
                 yield study
 
     async def run(self, budget: Budget | None = None) -> Standing:
@@ -206,21 +173,22 @@ class Study:
         Raises:
             StoreError: the store could not be written.
         """
+        live = self._live
         if budget is not None:
-            caps = self._ledger.budget.with_room(self._ledger.spent, self._runner.seconds, budget)
-            self._runner.set_budget(caps)
-            self._begin_anew_if_nothing_was_asked()
-        await self._start_providers()
-        await self._runner.run()
+            caps = live.ledger.budget.with_room(live.ledger.spent, live.runner.seconds, budget)
+            live.runner.set_budget(caps)
+            live.begin_anew_if_nothing_was_asked()
+        await live.start_providers()
+        await live.runner.run()
         standing = self.standing()
         if self.parts.labels:
-            state, labels = self._journal.state, self.parts.labels
+            state, labels = live.journal.state, self.parts.labels
             self._check = await check_run(self._store, state, labels, standing.confidence)
         return standing
 
     def stop(self) -> None:
         """Ask for no more pairs; ``run`` returns once those in flight are booked."""
-        self._runner.stop()
+        self._live.runner.stop()
 
     def add_candidates(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
         """Let candidates join, also while ``run`` runs.
@@ -232,33 +200,19 @@ class Study:
         Raises:
             ConfigError: one is wrong or is there already; none joins then.
         """
+        live = self._live
         candidates = [self._candidate(spec) for spec in specs]
-        check_new(candidates, self._journal.state.candidates)
-        entries = self._workshop.entries(candidates)
+        check_new(candidates, live.journal.state.candidates)
+        entries = live.workshop.entries(candidates)
         check_prices(self.parts.config, entries)
-        self._check_started(entries)
-        self._runner.add_candidates(entries)
-        self._begin_anew_if_nothing_was_asked()
+        live.check_started(entries)
+        live.runner.add_candidates(entries)
+        live.begin_anew_if_nothing_was_asked()
         return candidates
 
     def standing(self) -> Standing:
         """Where the run stands now."""
-        runner = self._runner
-        moment = Moment(
-            in_flight=runner.in_flight,
-            waits=self._board.summary(self._options.clock.now()),
-            seconds=runner.seconds,
-            broken=runner.roster.broken(),
-        )
-        return picture(
-            self._journal.state,
-            runner.selector,
-            run_id=self.run_id,
-            budget=self._ledger.budget,
-            spent=self._ledger.spent,
-            moment=moment,
-            aim=self._aim,
-        )
+        return self._live.standing()
 
     @property
     def confidence_asked(self) -> bool:
@@ -268,7 +222,7 @@ class Study:
     @property
     def certifying(self) -> CertifyingSelector | None:
         """The driver of a certification, which knows the certificate; None in other runs."""
-        selector = self._runner.selector
+        selector = self._live.runner.selector
         return selector if isinstance(selector, CertifyingSelector) else None
 
     def write_report(self, path: Path | None = None) -> Path:
@@ -278,86 +232,26 @@ class Study:
             StoreError: the file cannot be written.
         """
         target = path or report_path(self._where, self.run_id)
-        record = Record(self._journal.state, self.standing(), self._check, self.certifying)
+        record = Record(self._live.journal.state, self.standing(), self._check, self.certifying)
         record.write_report(target)
         return target
 
     def failures(self) -> list[FailureLine]:
         """What went wrong, by candidate and kind, most frequent first."""
-        return failures_of(self._journal.state)
+        return failures_of(self._live.journal.state)
 
     def remarks(self) -> tuple[str, ...]:
         """What the replies of this sitting showed that users should know, a sentence each."""
-        return self._replies.remarks()
+        return self._live.replies.remarks()
 
     def balance(self) -> Balance:
         """The books of this sitting: what was reserved, spent and given back."""
-        return self._ledger.balance()
+        return self._live.ledger.balance()
 
     def _candidate(self, spec: Mapping[str, Json] | Candidate) -> Candidate:
         if isinstance(spec, Candidate):
             return spec
         return explicit_candidate(self.parts.config, spec, self.parts.prompts)
-
-    def _selector(self, size: Size, candidates: Sequence[Candidate]) -> Selector:
-        chosen, audit = self.parts.config.selector, self.parts.audit
-        if audit is not None:
-            there = candidates[: size.n_candidates]
-            order = trial_order(audit.order, there, size.costs or ())
-            return CertifyingSelector(size.problem(per_dollar=False), audit, order)
-        problem = size.problem(per_dollar=chosen.per == "dollar")
-        return build_selector(chosen, problem, self._lesson, self.parts.config.objective)
-
-    def _begin_anew_if_nothing_was_asked(self) -> None:
-        """A selector rebuilt from the log begins with all that was there at the first ask."""
-        if self._runner.selector.table.n_asked == 0:
-            candidates = self._journal.state.candidates
-            self._runner.selector = self._selector(self._size(), candidates)
-
-    def _size(self) -> Size:
-        state = self._journal.state
-        costs = tuple(state.costs)
-        return Size(len(state.candidates), len(state.example_ids), state.budget, costs)
-
-    def _make_runner(self, selector: Selector, store: RunStore) -> Runner:
-        parts, limits = self.parts, self.parts.config.limits
-        roster = Roster(limits.in_flight)
-        roster.add(self._workshop.entries(self._journal.state.candidates))
-        self._replies = Replies(store, self._ledger, use_cache=self._options.use_cache)
-        return Runner(
-            journal=self._journal,
-            selector=selector,
-            roster=roster,
-            examples=parts.examples,
-            evaluator=Evaluator(self._replies, self._workshop.panel, self._ledger),
-            ledger=self._ledger,
-            clock=self._options.clock,
-            rules=Rules(limits.failed_score, limits.max_failed_share, self._aim),
-        )
-
-    @asynccontextmanager
-    async def _live(self) -> AsyncIterator[Study]:
-        """Hold the providers open, then write what is left to write."""
-        async with self._providers:
-            await self._start_providers()
-            yield self
-        await self._journal.flush()
-
-    async def _start_providers(self) -> None:
-        for provider in self.parts.fleet.providers:
-            if id(provider) not in self._started:
-                self._started.add(id(provider))
-                await self._providers.enter_async_context(provider)
-
-    def _check_started(self, entries: Sequence[Entry]) -> None:
-        if not self._runner.is_running:
-            return
-        for entry in entries:
-            if id(entry.line.provider) not in self._started:
-                raise ConfigError(
-                    f"{entry.model} needs a provider that was not started with this run; add "
-                    f"candidate {entry.candidate.label!r} while no run() is under way"
-                )
 
 
 async def _ready(parts: Parts) -> list[Entry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, partial
 
+from bestarm_agent.assembly import Parts
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply, Request
@@ -192,6 +193,36 @@ class Workshop:
             return await line.caller.apart().call(request, slot, Attempts(None))
         finally:
             slot.leave()
+
+
+def workshop_of(
+    parts: Parts,
+    ledger: Ledger,
+    *,
+    clock: Clock,
+    board: WaitBoard | None = None,
+    examples: Sequence[Example] | None = None,
+) -> Workshop:
+    """A study's workshop.
+
+    Args:
+        parts: the study.
+        ledger: where calls are booked.
+        clock: tells the time.
+        board: is told why calls wait, if anybody wants to know.
+        examples: what prompts are checked against, if not the study's dataset.
+    """
+    limits = parts.config.limits
+    return Workshop(
+        parts.fleet,
+        parts.examples if examples is None else examples,
+        parts.judge,
+        ledger,
+        policy=RetryPolicy(limits.max_attempts, limits.timeout_seconds),
+        clock=clock,
+        board=board or WaitBoard(),
+        every_bound=parts.config.objective.by_price,
+    )
 
 
 def longest_of(examples: Sequence[Example]) -> Example:

@@ -21,12 +21,11 @@ from bestarm_agent.replies import Errand, Replies
 from bestarm_agent.roster import Entry
 from bestarm_agent.routing.entries import text_of
 from bestarm_agent.routing.records import Record
-from bestarm_agent.schedule.caller import Attempts, RetryPolicy
+from bestarm_agent.schedule.caller import Attempts
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.ledger import Ledger
-from bestarm_agent.schedule.waits import WaitBoard
 from bestarm_agent.store.base import RunStore
-from bestarm_agent.workshop import Workshop
+from bestarm_agent.workshop import workshop_of
 
 _PROMPT = PromptTemplate("asis", text="{{ text }}")
 _FIELD = "text"
@@ -90,17 +89,9 @@ def embedder_of(
             is not known.
     """
     provider, _, name = model.partition("/")
-    limits = parts.config.limits
     longest = max((text_of(example) for example in parts.examples), key=len)
-    workshop = Workshop(
-        parts.fleet,
-        [Example("longest", {_FIELD: longest})],
-        parts.judge,
-        ledger,
-        policy=RetryPolicy(limits.max_attempts, limits.timeout_seconds),
-        clock=options.clock,
-        board=WaitBoard(),
-    )
+    examples = [Example("longest", {_FIELD: longest})]
+    workshop = workshop_of(parts, ledger, clock=options.clock, examples=examples)
     entry = workshop.entry(Candidate(provider, name, _PROMPT, label=model))
     return Embedder(entry, replies, ledger)
 

@@ -8,10 +8,8 @@ from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.opening import Options
 from bestarm_agent.routing.router import Router
 from bestarm_agent.routing.settings import RoutedCandidate
-from bestarm_agent.schedule.caller import RetryPolicy
 from bestarm_agent.schedule.ledger import Ledger
-from bestarm_agent.schedule.waits import WaitBoard
-from bestarm_agent.workshop import Workshop
+from bestarm_agent.workshop import workshop_of
 
 _USUAL_FIELDS = ("prompt", "text", "question", "input")
 
@@ -33,17 +31,8 @@ class Entries:
     """
 
     def __init__(self, parts: Parts, options: Options) -> None:
-        limits = parts.config.limits
         self.ledger = Ledger(parts.budget)
-        self.workshop = Workshop(
-            parts.fleet,
-            parts.examples,
-            parts.judge,
-            self.ledger,
-            policy=RetryPolicy(limits.max_attempts, limits.timeout_seconds),
-            clock=options.clock,
-            board=WaitBoard(),
-        )
+        self.workshop = workshop_of(parts, self.ledger, clock=options.clock)
         self.by_name = {e.candidate.label: e for e in self.workshop.entries(parts.candidates)}
         if len(self.by_name) < len(parts.candidates):
             labels = [candidate.label for candidate in parts.candidates]
