@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -214,6 +214,3 @@ def shortest_certified(
         if labels_needed(strict, method, rounds) is not None:
             return int(row)
     return None
-
-
-Part: TypeAlias = Callable[[Path, int], dict[str, object]]

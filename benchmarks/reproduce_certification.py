@@ -8,10 +8,7 @@ Fills the marked places of ``certification.md`` and draws its figures. Finished 
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,6 @@ from certification_worlds import (
     JUDGES,
     QUALITIES,
     Models,
-    Part,
     Prompts,
     crossings,
     load_models,
@@ -39,6 +35,7 @@ from certification_worlds import (
     toy_rounds,
     toy_stream,
 )
+from parts import Parts, reproduce
 
 GOAL = Goal(0.1, 0.1)
 GAMMAS = (0.99, 0.9, 0.7)
@@ -234,7 +231,7 @@ def intervals(_data: Path, repetitions: int) -> dict[str, Any]:
     return found
 
 
-PARTS: Mapping[str, tuple[Part, int]] = {
+PARTS: Parts = {
     "toy": (toy, 200),
     "weights": (weights, 20),
     "triviaqa": (lambda data, n: quantisation(data, n, "triviaqa"), 100),
@@ -248,37 +245,5 @@ PARTS: Mapping[str, tuple[Part, int]] = {
 }
 
 
-def main() -> None:
-    """Measure what is not measured yet, and write the report."""
-    arguments = _arguments()
-    arguments.work.mkdir(parents=True, exist_ok=True)
-    for name in arguments.parts:
-        part, repetitions = PARTS[name]
-        path = arguments.work / f"certification_{name}.json"
-        if path.exists():
-            continue
-        began = time.process_time()
-        found = part(arguments.data, arguments.repetitions or repetitions)
-        seconds = time.process_time() - began
-        path.write_text(json.dumps({"seconds": seconds, **found}), encoding="utf-8")
-        print(f"{name}: {seconds:.0f} s of CPU", flush=True)
-    results = {
-        name: json.loads(path.read_text(encoding="utf-8"))
-        for name in PARTS
-        if (path := arguments.work / f"certification_{name}.json").exists()
-    }
-    write_report(arguments.out, results)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the score matrices")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the report")
-    parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--repetitions", type=int, help="of every part; else as reported")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    reproduce("certification", PARTS, write_report, __doc__)

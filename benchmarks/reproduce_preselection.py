@@ -9,10 +9,7 @@ with the default repetitions.
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bestarm_agent.simulation.preselecting import Table
+from parts import Parts, reproduce
 from preselection_report import write_report
 from preselection_worlds import (
     PAPER_RULES,
@@ -137,7 +135,7 @@ def yardsticks(table: Table) -> dict[str, Any]:
     return {"fixed": fixed, "oracle": oracle}
 
 
-PARTS: Mapping[str, tuple[Callable[[Path, int], dict[str, Any]], int]] = {
+PARTS: Parts = {
     "figure1": (figure1, 100),
     "figure2": (figure2, 50),
     "router": (router, 3),
@@ -145,36 +143,5 @@ PARTS: Mapping[str, tuple[Callable[[Path, int], dict[str, Any]], int]] = {
 }
 
 
-def main() -> None:
-    """Measure what is not measured yet, and write the report."""
-    arguments = _arguments()
-    arguments.work.mkdir(parents=True, exist_ok=True)
-    for name, (part, repetitions) in PARTS.items():
-        path = arguments.work / f"preselection_{name}.json"
-        if path.exists() or name not in arguments.parts:
-            continue
-        began = time.process_time()
-        found = part(arguments.data, arguments.repetitions or repetitions)
-        seconds = time.process_time() - began
-        path.write_text(json.dumps({"seconds": seconds, **found}), encoding="utf-8")
-        print(f"{name}: {seconds:.0f} s of CPU", flush=True)
-    results = {
-        name: json.loads(path.read_text(encoding="utf-8"))
-        for name in PARTS
-        if (path := arguments.work / f"preselection_{name}.json").exists()
-    }
-    write_report(arguments.out, results)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the score matrices")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the report")
-    parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--repetitions", type=int, help="of every part; else as reported")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    reproduce("preselection", PARTS, write_report, __doc__)

@@ -9,10 +9,10 @@ from bestarm_agent.domain.events import Asked, CandidatesBarred
 from bestarm_agent.jobs import Job
 from bestarm_agent.journal import Journal
 from bestarm_agent.objectives import Aim
-from bestarm_agent.roster import Roster, both, excluded
+from bestarm_agent.roster import Roster, excluded
 from bestarm_agent.schedule.ledger import Ledger
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.types import Ask, BoolArray
+from bestarm_agent.selectors.types import Ask, BoolArray, both
 
 
 class Asking:

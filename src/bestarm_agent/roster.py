@@ -21,7 +21,7 @@ from bestarm_agent.schedule.gate import Gate, Slot
 from bestarm_agent.schedule.lane import Lane
 from bestarm_agent.schedule.lanes import WHOLE_PROVIDER
 from bestarm_agent.schedule.ledger import Ledger
-from bestarm_agent.selectors.types import BoolArray
+from bestarm_agent.selectors.types import BoolArray, both
 from bestarm_agent.sharing import Sharing
 
 
@@ -226,13 +226,6 @@ class Roster:
 def _room(door: tuple[Line, Lane]) -> float:
     line, lane = door
     return min(line.gate.free, lane.room) if line.broken is None else 0
-
-
-def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
-    """Rows that two masks leave; None leaves all."""
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
 
 
 def excluded(available: BoolArray | None, affordable: BoolArray | None) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -55,11 +56,9 @@ def load_examples(
     _check_limit(limit)
     _check_file(path)
     columns = Columns(id_field, target_field, fields)
-    try:
+    with _reading(path):
         rows = islice(_rows(path, _format_of(path, format), columns), limit)
         return to_examples(rows, columns, shown_path(path))
-    except OSError as error:
-        raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
 
 
 def load_rows(path: Path) -> Iterator[Row]:
@@ -69,10 +68,8 @@ def load_rows(path: Path) -> Iterator[Row]:
         ConfigError: the file is missing or malformed.
     """
     _check_file(path)
-    try:
+    with _reading(path):
         yield from _rows(path, _format_of(path, "auto"), Columns())
-    except OSError as error:
-        raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
 
 
 def load_huggingface_examples(
@@ -137,6 +134,15 @@ def _format_of(path: Path, format: Format | Literal["auto"]) -> Format:
 def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise ValueError(f"`limit` must be >= 1, got {limit}")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say what the system says as a ConfigError."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
 
 
 def _check_file(path: Path) -> None:

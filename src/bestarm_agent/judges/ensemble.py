@@ -13,8 +13,8 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
-from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
-from bestarm_agent.judges.members import Tagging, scored, tagged
+from bestarm_agent.judges.base import Calls, Judge, JudgeCall
+from bestarm_agent.judges.members import Tagging, longest_calls_of, models_of, scored
 from bestarm_agent.judges.together import together
 
 _HALF = 0.5
@@ -86,8 +86,7 @@ class EnsembleJudge:
         self.name = name
         self.members = tuple(members)
         self.needs_reference = any(member.needs_reference for member in members)
-        models = {model.key: model for member in members for model in member.models}
-        self.models: tuple[JudgeModel, ...] = tuple(models.values())
+        self.models = models_of(members)
         self._options = options
         self._weights = [member.weight for member in options.members]
         self.digest = digest(
@@ -103,11 +102,7 @@ class EnsembleJudge:
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Those of all members."""
-        return [
-            tagged(call, i)
-            for i, member in enumerate(self.members)
-            for call in member.longest_calls(example)
-        ]
+        return longest_calls_of(self.members, example)
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Let all members score a reply at once and combine what they say.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.errors import JudgeError
-from bestarm_agent.judges.base import Calls, Judge, JudgeCall
+from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
 
 
 class Tagging:
@@ -26,6 +27,21 @@ class Tagging:
     async def ask(self, call: JudgeCall) -> Reply:
         """Answer a call under the member's name."""
         return await self._calls.ask(tagged(call, self._member))
+
+
+def models_of(members: Sequence[Judge]) -> tuple[JudgeModel, ...]:
+    """The models of all members, each once."""
+    models = {model.key: model for member in members for model in member.models}
+    return tuple(models.values())
+
+
+def longest_calls_of(members: Sequence[Judge], example: Example) -> list[JudgeCall]:
+    """The longest calls of all members, tagged as when they are made."""
+    return [
+        tagged(call, i)
+        for i, member in enumerate(members)
+        for call in member.longest_calls(example)
+    ]
 
 
 def tagged(call: JudgeCall, member: int) -> JudgeCall:

@@ -10,8 +10,8 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
-from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
-from bestarm_agent.judges.members import Tagging, scored, tagged
+from bestarm_agent.judges.base import Calls, Judge, JudgeCall
+from bestarm_agent.judges.members import Tagging, longest_calls_of, models_of, scored
 from bestarm_agent.judges.together import together
 
 
@@ -28,17 +28,12 @@ class SideBySide:
         self._floor = floor
         self.name = ", ".join(judge.name for judge in judges)
         self.needs_reference = any(judge.needs_reference for judge in judges)
-        models = {model.key: model for judge in judges for model in judge.models}
-        self.models: tuple[JudgeModel, ...] = tuple(models.values())
+        self.models = models_of(judges)
         self.digest = digest(["side-by-side", [judge.digest for judge in judges], floor])
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Those of all judges."""
-        return [
-            tagged(call, i)
-            for i, judge in enumerate(self._judges)
-            for call in judge.longest_calls(example)
-        ]
+        return longest_calls_of(self._judges, example)
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score a reply: the mean of the judges, and in ``guesses`` what each of them said.

@@ -20,6 +20,7 @@ from bestarm_agent.selectors.types import (
     State,
     Stop,
     Tell,
+    both,
 )
 from bestarm_agent.stats.keyed import KeyedRandom
 
@@ -71,7 +72,7 @@ class Selector(Statements, ABC):
             The asks; fewer than ``n``, or none, when nothing can be asked until something is told
             (see ``stopped`` for "never again").
         """
-        allowed = _both(affordable, available)
+        allowed = both(affordable, available)
         asks: list[Ask] = []
         while len(asks) < n and (choice := self.next_choice(allowed)) is not None:
             ask = Ask(self.table.n_asked, *choice)
@@ -232,9 +233,3 @@ class Selector(Statements, ABC):
         self._weights = None
         self._open = (self.table.n_unseen > 0) & ~self.barred
         self._grown()
-
-
-def _both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other

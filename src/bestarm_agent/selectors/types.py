@@ -16,6 +16,13 @@ IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 
+def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
+    """Rows that two (K,) masks leave; None leaves all."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
 class State(IntEnum):
     """What is known of one (candidate, example) cell."""
 
