@@ -16,8 +16,11 @@ from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.history import History, keep, learn_once, load_history, recall
+from bestarm_agent.selectors.auto import Auto
 from bestarm_agent.selectors.pulse import Pulse
 from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.factors import Factors
+from bestarm_agent.stats.foresight import Foresight, Lesson
 from bestarm_agent.store.fold import RunState, fold
 
 FloatArray = NDArray[np.float64]
@@ -141,6 +144,22 @@ def test_history_that_predicts_nothing_says_so() -> None:
     assert not found.lesson.foresight.is_useful
     assert "not used" in found.describe()
     assert not Pulse(Problem(3, 40), history=found.lesson).uses_history
+
+
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [
+        (0.4, "predictions remove 40% of a new candidate's variance over examples"),
+        (0.1, "over examples: enough for pulse, not for auto (surely above 15%)"),
+        (0.0, "so it is not used"),
+    ],
+)
+def test_a_history_says_who_will_use_it(gain: float, words: str) -> None:
+    factors = Factors(np.zeros(40), np.ones((40, 1)))
+    lesson = Lesson(factors, Foresight(1, 4.0, gain, 0.01, 0.5, 0.6, 30))
+    assert History(lesson, ("first",), 30, 0, 40).describe().endswith(words)
+    assert Auto(Problem(3, 40), history=lesson).uses_history == lesson.foresight.is_strong
+    assert Pulse(Problem(3, 40), history=lesson).uses_history == lesson.foresight.is_useful
 
 
 def test_what_was_learned_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

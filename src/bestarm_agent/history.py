@@ -1,4 +1,4 @@
-"""Past scores on the same examples, and what is learned from them for rules such as PULSE.
+"""Past scores on the same examples, and what is learned from them for rules that can use it.
 
 History comes from earlier runs in the store, whose examples are recognised by their content, or
 from score files, whose examples are recognised by their ids. What is learned takes a minute on a
@@ -23,7 +23,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.matrices import load_matrix
 from bestarm_agent.simulation.tabular import read_table
 from bestarm_agent.stats.factors import Factors
-from bestarm_agent.stats.foresight import Foresight, Lesson, learn
+from bestarm_agent.stats.foresight import STRONG, Foresight, Lesson, learn
 from bestarm_agent.store.fold import RunState
 from bestarm_agent.store.scores import matrix as scores_of
 
@@ -41,7 +41,7 @@ class History:
 
     Attributes:
         lesson: factors of all N examples, in the study's order, and how well they predict; give it
-            to ``make_selector("pulse", problem, history=...)``.
+            to ``make_selector("auto", problem, history=...)``, or to ``pulse``.
         sources: the runs and files it comes from.
         n_candidates: past candidates that it rests on.
         n_dropped: past candidates with too few scores on these examples.
@@ -58,11 +58,13 @@ class History:
         """One sentence for people."""
         found = self.lesson.foresight
         dropped = f" ({self.n_dropped} more had too few scores)" if self.n_dropped else ""
-        verdict = (
-            f"predictions remove {found.gain:.0%} of a new candidate's variance over examples"
-            if found.is_useful
-            else "it does not predict candidates that were held out, so it is not used"
-        )
+        verdict = "it does not predict candidates that were held out, so it is not used"
+        if found.is_useful:
+            verdict = (
+                f"predictions remove {found.gain:.0%} of a new candidate's variance over examples"
+            )
+            if not found.is_strong:
+                verdict += f": enough for pulse, not for auto (surely above {STRONG:.0%})"
         return (
             f"history: {self.n_candidates} candidates{dropped} on {self.n_known} of the"
             f" {self.lesson.factors.n_examples} examples; {verdict}"

@@ -11,7 +11,7 @@ from bestarm_agent.selectors.auto import Auto
 from bestarm_agent.selectors.contest import Contest, chance_of_being_best, sharpened
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Guarantee, Problem, State, Stop, Tell
-from bestarm_agent.stats.one_factor import Outlook
+from bestarm_agent.stats.outlook import Outlook
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

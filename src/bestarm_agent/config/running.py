@@ -88,7 +88,7 @@ class SelectorSpec(StudyModel):
     history: tuple[Text, ...] = Field(
         (),
         description="Earlier runs (id or name) and score files to learn from, for rules that can: "
-        "`pulse`. Examples are recognised by content in runs, by id in files.",
+        "`auto` and `pulse`. Examples are recognised by content in runs, by id in files.",
     )
     seed: Annotated[int, Strict(), Field(ge=0)] = Field(
         0, description="Seed of all random choices, >= 0."

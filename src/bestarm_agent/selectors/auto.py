@@ -11,6 +11,11 @@ A known budget narrows the field: after the share x of it the leader effectively
 K^(1 - x) challengers, the pace of Sequential Halving (Karnin, Koren & Somekh 2013), but softly and
 by the posterior. Without a budget the chances alone decide, and the rule is anytime.
 
+History says beforehand how hard and how noisy examples are. Those that tell good candidates apart
+then come early in the order, more likely in proportion to the spread of a good candidate's score
+(Neyman's allocation), and the model knows about the rest. The order is still drawn without regard
+to the scores of this run, with known chances, by which the intervals are weighed.
+
 Only allocation and the answer rest on the model. A run is stopped by the betting intervals and the
 paired comparisons of ``PairedIntervals`` alone, which hold whatever the scores are like.
 """
@@ -37,9 +42,13 @@ from bestarm_agent.selectors.types import (
     Tell,
     Verdict,
 )
+from bestarm_agent.stats.betting import Odds
+from bestarm_agent.stats.factors import Factors
+from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.stats.keyed import KeyedRandom
-from bestarm_agent.stats.one_factor import OneFactor, Outlook
-from bestarm_agent.stats.prefixes import PrefixRows
+from bestarm_agent.stats.one_factor import OneFactor
+from bestarm_agent.stats.outlook import Outlook
+from bestarm_agent.stats.profiles import Profile
 
 _DRAWS = 512  # of all means, for the probability that the best is the best
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
@@ -69,9 +78,12 @@ class Auto(Selector):
         warm_up: common examples of every candidate before the model is used, >= 1.
         floor: share in [0, 1] of the pulls that keep the candidate of rank r at 1 / r.
         narrow: whether to narrow the field as the budget goes, where one is known.
+        history: what was learned from past candidates on the same examples, in the same order; the
+            examples may go on. It is left aside unless predictions of candidates that were held out
+            were strong (``Foresight.is_strong``).
 
     Raises:
-        ValueError: a parameter is out of range.
+        ValueError: a parameter is out of range, or the history is of more examples than there are.
 
     Example:
         >>> selector = Auto(Problem(n_candidates=3, n_examples=10))
@@ -91,6 +103,7 @@ class Auto(Selector):
         warm_up: int = 1,
         floor: float = 0.25,
         narrow: bool = True,
+        history: Lesson | None = None,
     ) -> None:
         if top_k < 1:
             raise ValueError(f"top_k must be at least 1, got {top_k}")
@@ -104,13 +117,23 @@ class Auto(Selector):
         self.floor = floor
         self.narrow = narrow
         self.anytime = problem.budget is None or not narrow
-        self._order = SharedOrder(self.table, problem.seed)
+        self._profile = Profile.plain(problem.n_examples)
+        weights = None
+        if history is not None and history.foresight.is_strong:
+            self._profile = Profile.of(_factors_of_all(history, problem.n_examples))
+            weights = self._profile.weights()
+        self._order = SharedOrder(self.table, problem.seed, weights)
         self._posterior = KeyedRandom(problem.seed, "posterior")
         self._n_told = 0
         self._contest: Contest | None = None  # None until the warm-up is told
         self._latest: Outlook | None = None  # of the scores up to the `_answered_at`-th
         self._answered_at, self._next_fit, self._next_fit_of_all = -1, 0, 0
         self._begin()
+
+    @property
+    def uses_history(self) -> bool:
+        """Whether the past says which examples to ask first."""
+        return not self._order.is_even
 
     def best(self) -> Verdict:
         """Also say how probable the model thinks it that the best is the best."""
@@ -125,8 +148,14 @@ class Auto(Selector):
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         candidate, reason = self._pick(allowed, rng)
-        propensity = 1.0 / self.table.n_unseen_of(candidate)  # a random order: any may be next
-        return Choice(Pair(candidate, self._order.next_of(candidate)), propensity, reason)
+        example = self._order.next_of(candidate)
+        return Choice(Pair(candidate, example), self._propensity(candidate, example), reason)
+
+    def _propensity(self, candidate: int, example: int) -> float | None:
+        """The chance that this one comes next of what the candidate has left in a random order."""
+        if self.uses_history and len(self._generations) > 1:
+            return None  # it then depends on what else was passed over
+        return 1.0 / (self.table.n_unseen_of(candidate) * self._order.odds_of(example).ratio)
 
     def _pick(self, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
         n_trials = self.table.n_trials
@@ -169,8 +198,7 @@ class Auto(Selector):
         return super()._stands_apart()
 
     def _asked(self, ask: Ask) -> None:
-        candidate, place = ask.pair.candidate, int(self._order.places[ask.pair.example])
-        self._rows.open(candidate, place, self._model.expected(candidate, place))
+        self._model.open(ask.pair.candidate, int(self._order.places[ask.pair.example]))
 
     def _told(self, tell: Tell) -> None:
         self._n_told += 1
@@ -182,7 +210,7 @@ class Auto(Selector):
         table = self.table
         if table.state[seq] not in (_PENDING, _VOID):
             place = int(self._order.places[table.example[seq]])
-            self._rows.put(int(table.candidate[seq]), place, float(table.score[seq]))
+            self._model.put(int(table.candidate[seq]), place, float(table.score[seq]))
 
     def _fit(self) -> None:
         everybody = self._n_told >= self._next_fit_of_all
@@ -217,20 +245,35 @@ class Auto(Selector):
         """Put all scores into the order anew: examples that join fall anywhere in it."""
         began = self._contest is not None
         self._order.grow()
+        self._profile = self._profile.joined_by(self.table.n_examples - len(self._profile.mean))
         self._begin()
         if began:
             self._fit()
 
     def _begin(self) -> None:
         table = self.table
-        self._rows = PrefixRows(table.n_candidates)
-        self._model = OneFactor(self._rows, table.n_examples)
+        self._model = OneFactor(self._profile.at(self._order.examples), table.n_candidates)
         places = self._order.places[table.example]
         for seq in range(table.n_asked):
-            self._rows.open(int(table.candidate[seq]), int(places[seq]), 0.5)
+            self._model.open(int(table.candidate[seq]), int(places[seq]))
             self._put(seq)
         self._contest = None
         self._latest = None
         self._answered_at = -1
         self._next_fit = table.n_candidates * self.warm_up
         self._next_fit_of_all = 0
+
+    def _odds(self, example: int) -> Odds:
+        return self._order.odds_of(example)
+
+
+def _factors_of_all(history: Lesson, n_examples: int) -> Factors:
+    """What was learned of each example; later ones are taken to be average."""
+    known = history.factors.n_examples
+    if known > n_examples:
+        raise ValueError(
+            f"history has factors of {known} examples, the problem has only {n_examples};"
+            " align the history with the problem's examples"
+        )
+    columns = np.arange(n_examples)
+    return history.factors.at(np.where(columns < known, columns, -1))

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray
-from bestarm_agent.stats.one_factor import Outlook
+from bestarm_agent.stats.outlook import Outlook
 
 _INFLATION = 1.25  # of posterior variances: the model is too sure of itself
 _SHARPNESS = 2  # power of the chance to overtake; else many poor rivals outweigh a good one

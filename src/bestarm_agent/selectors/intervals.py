@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from bestarm_agent.selectors.table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, FloatArray, State
+from bestarm_agent.stats.betting import EVEN, Odds
 from bestarm_agent.stats.sequences import PopulationSequences
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
+
+
+def even_odds(_example: int) -> Odds:
+    """Odds of an example that was drawn uniformly."""
+    return EVEN
 
 
 class AskOrderIntervals:
@@ -22,16 +28,22 @@ class AskOrderIntervals:
 
     Args:
         table: what was asked and told so far.
-        generations: numbers of examples that joined together; examples are drawn uniformly within
+        generations: numbers of examples that joined together; examples are drawn at random within
             each generation, hence one stratum for each.
         confidence: joint level in (0, 1); None leaves every interval at [0, 1], at no cost.
+        odds: how an example that was asked was drawn among those left of its generation.
     """
 
     def __init__(
-        self, table: ScoreTable, generations: Sequence[int], confidence: float | None
+        self,
+        table: ScoreTable,
+        generations: Sequence[int],
+        confidence: float | None,
+        odds: Callable[[int], Odds] = even_odds,
     ) -> None:
         n_rows = table.n_candidates
         self._table = table
+        self._odds = odds
         self._prefix = [0] * n_rows  # trials already fed in, per row
         self._sequences: PopulationSequences | None = None
         self.lower: FloatArray = np.zeros(n_rows)
@@ -53,7 +65,8 @@ class AskOrderIntervals:
         while at < len(seqs) and (known := state[seqs[at]]) != _PENDING:
             score = float(scores[seqs[at]])
             low, high = (0.0, 1.0) if known == _VOID else (score, score)
-            self._push(row, int(table.example[seqs[at]]), low, high)
+            example = int(table.example[seqs[at]])
+            self._push(row, example, low, high, self._odds(example))
             at += 1
         self._prefix[row] = at
 
@@ -68,6 +81,6 @@ class AskOrderIntervals:
         """
         return float(bounds.max(initial=0.0, where=among))
 
-    def _push(self, row: int, example: int, low: float, high: float) -> None:
+    def _push(self, row: int, example: int, low: float, high: float, odds: Odds) -> None:
         if self._sequences is not None:
-            self._sequences.push(row, example, low, high)
+            self._sequences.push(row, example, low, high, odds)

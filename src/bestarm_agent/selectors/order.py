@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bestarm_agent.selectors.table import ScoreTable
-from bestarm_agent.selectors.types import IntArray, State
+from bestarm_agent.selectors.types import FloatArray, IntArray, State
+from bestarm_agent.stats.betting import Odds
 from bestarm_agent.stats.keyed import KeyedRandom
 
 _UNSEEN = int(State.UNSEEN)
@@ -18,9 +19,14 @@ class SharedOrder:
     of them cancels in the differences. Every example has a random rank; a candidate's next example
     is its unseen one of the lowest rank, so examples that join later fall anywhere in the order.
 
+    Ranks are exponential times at the examples' rates. So of those that are left, each comes next
+    with a chance proportional to its weight, whatever came before.
+
     Args:
         table: whose examples are put in order; may grow.
         seed: >= 0.
+        weights: (N,) how likely an example is to come early, > 0; None for all alike. Examples that
+            join later have weight 1.
 
     Example:
         >>> order = SharedOrder(ScoreTable(2, 3), seed=0)
@@ -28,26 +34,41 @@ class SharedOrder:
         True
     """
 
-    def __init__(self, table: ScoreTable, seed: int) -> None:
+    def __init__(self, table: ScoreTable, seed: int, weights: FloatArray | None = None) -> None:
         self._table = table
         self._random = KeyedRandom(seed, "shared-order")
         self._ranks = np.empty(0)
-        self.grow()
+        self._odds = np.empty((0, 2))
+        self.is_even = weights is None
+        self._join(np.ones(table.n_examples) if weights is None else weights)
 
     def grow(self) -> None:
         """Take in the examples and candidates that joined the table."""
-        n_known = len(self._ranks)
-        n_new = self._table.n_examples - n_known
-        new = self._random.at(n_known).random(n_new)
-        self._ranks = np.concatenate([self._ranks, new])
+        self._join(np.ones(self._table.n_examples - len(self._ranks)))
+
+    def _join(self, weights: FloatArray) -> None:
+        random = self._random.at(len(self._ranks)).random(len(weights))
+        ranks = -np.log1p(-random) / weights
+        self._odds = np.concatenate([self._odds, _odds_along(ranks, weights)])
+        self._ranks = np.concatenate([self._ranks, ranks])
         self._order: IntArray = np.argsort(self._ranks, kind="stable")
         self._places: IntArray = np.argsort(self._order)
         self._at = [0] * self._table.n_candidates  # all before it are seen, per candidate
 
     @property
+    def examples(self) -> IntArray:
+        """(N,) the examples in their order; a view, not to be written."""
+        return self._order
+
+    @property
     def places(self) -> IntArray:
         """(N,) place of every example in the order, from 0; a view, not to be written."""
         return self._places
+
+    def odds_of(self, example: int) -> Odds:
+        """How an example is drawn when it comes next among those that joined with it."""
+        ratio, most = self._odds[example].tolist()
+        return Odds(ratio, most)
 
     def next_of(self, candidate: int) -> int:
         """Return the candidate's next example.
@@ -62,3 +83,14 @@ class SharedOrder:
         if at == len(row):
             raise ValueError(f"candidate {candidate} has no unseen example left")
         return int(self._order[at])
+
+
+def _odds_along(ranks: FloatArray, weights: FloatArray) -> FloatArray:
+    """(n, 2) ratio and largest possible ratio of each when it comes next, by rising rank."""
+    order = np.argsort(ranks, kind="stable")[::-1]  # from the last
+    ordered = weights[order]
+    mean_left = np.cumsum(ordered) / np.arange(1, len(order) + 1)
+    least_left = np.minimum.accumulate(ordered)
+    odds = np.empty((len(order), 2))
+    odds[order] = np.column_stack([mean_left / ordered, mean_left / least_left])
+    return odds

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from bestarm_agent.selectors.intervals import AskOrderIntervals
+from bestarm_agent.selectors.intervals import AskOrderIntervals, even_odds
 from bestarm_agent.selectors.table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, FloatArray
+from bestarm_agent.stats.betting import Odds
 from bestarm_agent.stats.paired import PairedSequences
 
 
@@ -28,20 +29,25 @@ class PairedIntervals(AskOrderIntervals):
 
     Args:
         table: what was asked and told so far; each candidate asked along one shared order that was
-            drawn uniformly, without regard to any score.
+            drawn without regard to any score, uniformly or with the ``odds``.
         generations: numbers of examples that joined together.
         confidence: joint level in (0, 1); None states nothing, at no cost.
+        odds: how an example that was asked was drawn among those left of its generation.
     """
 
     def __init__(
-        self, table: ScoreTable, generations: Sequence[int], confidence: float | None
+        self,
+        table: ScoreTable,
+        generations: Sequence[int],
+        confidence: float | None,
+        odds: Callable[[int], Odds] = even_odds,
     ) -> None:
         self._pairs: PairedSequences | None = None
         if confidence is not None and len(generations) == 1:
             alpha = (1 - confidence) / 2
             self._pairs = PairedSequences(table.n_candidates, table.n_examples, alpha)
             confidence = 1 - alpha
-        super().__init__(table, generations, confidence)
+        super().__init__(table, generations, confidence, odds)
 
     def beaten_by(self, leader: int, among: BoolArray) -> BoolArray:
         """Which of the (K,) candidates ``among`` the leader is shown to beat on common examples.
@@ -65,7 +71,7 @@ class PairedIntervals(AskOrderIntervals):
                 margin = min(bounds[other], self._pairs.shortfall(leader, other, margin))
         return float(margin)
 
-    def _push(self, row: int, example: int, low: float, high: float) -> None:
-        super()._push(row, example, low, high)
+    def _push(self, row: int, example: int, low: float, high: float, odds: Odds) -> None:
+        super()._push(row, example, low, high, odds)
         if self._pairs is not None:
-            self._pairs.push(row, example, low, high)
+            self._pairs.push(row, example, low, high, odds)

@@ -19,6 +19,7 @@ from bestarm_agent.selectors.types import (
     State,
     Verdict,
 )
+from bestarm_agent.stats.betting import EVEN, Odds
 from bestarm_agent.stats.keyed import KeyedRandom
 
 
@@ -179,6 +180,10 @@ class Statements:
         self._settled = None
         self._intervals.advance(candidate)
 
+    def _odds(self, _example: int) -> Odds:
+        """How an example that was asked was drawn among those left of its generation."""
+        return EVEN
+
     def _begin_anew(self) -> None:
         """Begin a new statement, over all rows and columns that the table has now."""
         n_old, n_now = len(self.barred), self.table.n_candidates
@@ -194,4 +199,4 @@ class Statements:
         track = self.problem.track_intervals and self.exogenous
         confidence = self.problem.confidence if track else None
         kind = PairedIntervals if self.common_examples else AskOrderIntervals
-        return kind(self.table, self._generations, confidence)
+        return kind(self.table, self._generations, confidence, self._odds)

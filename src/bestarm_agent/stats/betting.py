@@ -20,6 +20,11 @@ approximation that holds at one time only.
 Assumption: draws are uniform among what is left (or independent, with replacement), whatever was
 seen before. The number of draws may depend on anything, since the bound holds at all times at once.
 
+Draws of unequal chance: let the draw J be made with chance p_J among n that are left, and
+r = 1 / (n p_J). Then E[r (x_J - c)] = c_t - c for every c, so the factor 1 + l r (x / c_t - 1) is
+as fair as the one above (inverse-probability weighting around c_t). It needs l r <= 1 for whatever
+might have been drawn, which caps the stake, and it falls in c_t as before.
+
 References:
     Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting",
     JRSS B 86(1): section 4 (capital), section 5 (without replacement), appendix B (mixtures).
@@ -29,6 +34,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +44,21 @@ _GRID_RATIO = 3.0  # of neighbouring bets; a bet off by its square root loses at
 _TINY = 1e-9  # odds are raised to this (to the safe side), and sums compared with this slack
 _FINE = 1 / 32  # distance from bound to new probe, as a share of that to the sample mean
 _COARSE = 4.0  # a probe so many times farther off than that is moved: the sample mean came down
+
+
+class Odds(NamedTuple):
+    """How a draw was made among the n that were left.
+
+    Attributes:
+        ratio: 1 / (n p) for the chance p of what was drawn, > 0; 1 where chances are equal.
+        most: the largest ratio that might have come out.
+    """
+
+    ratio: float
+    most: float
+
+
+EVEN = Odds(1.0, 1.0)
 
 
 def bet_grid(horizon: int, alpha: float) -> tuple[float, ...]:
@@ -93,7 +114,7 @@ class Wager:
         self._size = size
         self._wealths = [1.0] * len(bets)
 
-    def push(self, value: float) -> None:
+    def push(self, value: float, odds: Odds = EVEN) -> None:
         """Take the next draw, in [0, 1]. It may understate the true value, at a loss of wealth.
 
         Why understating is sound: let y <= x be the draw as known. The odds use c^y(m), computed
@@ -109,31 +130,37 @@ class Wager:
             growth = self._size / left
         self.n += 1
         self.total += value
-        scale, gain = math.sqrt(fair) * growth, value / fair - 1.0
+        scale, gain = math.sqrt(fair) * growth, odds.ratio * (value / fair - 1.0)
+        most = _MAX_STAKE / odds.most
         self._wealths = [
-            wealth * (1.0 + min(bet * scale, _MAX_STAKE) * gain)
+            wealth * (1.0 + min(bet * scale, most) * gain)
             for bet, wealth in zip(self._bets, self._wealths, strict=True)
         ]
         self._settle()
 
-    def extend(self, values: NDArray[np.float64]) -> None:
-        """Take several draws, in order; equal to pushing them one by one, and faster."""
-        logs = self._take(values).sum(axis=1).tolist()
+    def extend(self, values: NDArray[np.float64], odds: NDArray[np.float64] | None = None) -> None:
+        """Take several draws, in order; equal to pushing them one by one, and faster.
+
+        ``odds`` (n, 2) are those of the draws, as in ``Odds``; None where all are even.
+        """
+        logs = self._take(values, odds).sum(axis=1).tolist()
         self._wealths = [
             wealth * math.exp(min(log, 600.0))
             for wealth, log in zip(self._wealths, logs, strict=True)
         ]
         self._settle()
 
-    def climb(self, values: NDArray[np.float64]) -> float:
+    def climb(self, values: NDArray[np.float64], odds: NDArray[np.float64] | None = None) -> float:
         """Take one or more draws, in order, and return the highest wealth on the way."""
-        logs = np.minimum(np.cumsum(self._take(values), axis=1), 600.0)
+        logs = np.minimum(np.cumsum(self._take(values, odds), axis=1), 600.0)
         paths = np.array(self._wealths)[:, None] * np.exp(logs)
         self._wealths = paths[:, -1].tolist()
         self._settle()
         return max(float(paths.mean(axis=0).max()), self.wealth)
 
-    def _take(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _take(
+        self, values: NDArray[np.float64], odds: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
         """Count draws in; return (bets, draws) logarithms of what they multiply the wealths by."""
         if self._size is None:
             fair, growth = np.full(len(values), self._mean), np.ones(len(values))
@@ -144,8 +171,10 @@ class Wager:
             growth = self._size / left
         self.n += len(values)
         self.total += float(values.sum())
-        stakes = np.minimum(np.multiply.outer(self._bets, np.sqrt(fair) * growth), _MAX_STAKE)
-        return np.asarray(np.log1p(stakes * (values / fair - 1.0)))
+        ratio, most = (1.0, 1.0) if odds is None else odds.T
+        stakes = np.multiply.outer(self._bets, np.sqrt(fair) * growth)
+        stakes = np.minimum(stakes, _MAX_STAKE / most)
+        return np.asarray(np.log1p(stakes * (ratio * (values / fair - 1.0))))
 
     def _settle(self) -> None:
         self.wealth = sum(self._wealths) / len(self._bets)
@@ -180,7 +209,17 @@ class LowerBound:
         True
     """
 
-    __slots__ = ("_bets", "_draws", "_enough", "_grain", "_probe", "_size", "_wager", "lower")
+    __slots__ = (
+        "_bets",
+        "_draws",
+        "_enough",
+        "_grain",
+        "_odds",
+        "_probe",
+        "_size",
+        "_wager",
+        "lower",
+    )
 
     def __init__(self, alpha: float, bets: tuple[float, ...], size: int | None = None) -> None:
         self.lower = 0.0
@@ -189,6 +228,7 @@ class LowerBound:
         self._size = size
         self._grain = 0.1 * bets[0] ** 2 if size is None else 0.5 / size  # finest step of a probe
         self._draws = array("d")
+        self._odds = array("d")  # ratio and most of every draw
         self._probe = self._grain
         self._wager = Wager(self._probe, bets, size)
 
@@ -197,11 +237,12 @@ class LowerBound:
         """Sum of the draws."""
         return self._wager.total
 
-    def push(self, value: float) -> None:
+    def push(self, value: float, odds: Odds = EVEN) -> None:
         """Take the next draw, in [0, 1]; it may understate the true value (see ``Wager.push``)."""
         self._draws.append(value)
+        self._odds.extend(odds)
         wager = self._wager
-        wager.push(value)
+        wager.push(value, odds)
         if wager.wealth >= self._enough:
             self._advance(self._probe)
         elif self._probe - self.lower > _COARSE * self._step():
@@ -223,11 +264,11 @@ class LowerBound:
         edge = max(rejected, certain)
         step = fine = self._step()
         factor = 2.0
-        draws = np.frombuffer(self._draws)
+        draws, odds = np.frombuffer(self._draws), np.frombuffer(self._odds).reshape(-1, 2)
         while edge < 1.0:
             probe = min(1.0, edge + step)
             wager = Wager(probe, self._bets, self._size)
-            wager.extend(draws)
+            wager.extend(draws, odds)
             if wager.wealth >= self._enough:
                 edge = probe
             elif step > fine:

@@ -29,6 +29,7 @@ FloatArray: TypeAlias = NDArray[np.float64]
 RANKS = (0, 1, 2, 4, 8, 16, 24)
 RIDGES = (4.0, 16.0)
 FOLDS = 5
+STRONG = 0.15  # gain below which examples chosen by predictions misled in trials
 _FEWEST = 3  # past candidates from which anything can be judged
 _ROWS_PER_FOLD = 60  # held-out candidates looked at per fold
 
@@ -59,7 +60,15 @@ class Foresight:
     @property
     def is_useful(self) -> bool:
         """Whether predictions remove variance, by more than a standard error."""
-        return self.n_candidates >= _FEWEST and self.gain - self.gain_se > 0.0
+        return self._surely_above(0.0)
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether they remove enough to choose examples by, by more than a standard error."""
+        return self._surely_above(STRONG)
+
+    def _surely_above(self, gain: float) -> bool:
+        return self.n_candidates >= _FEWEST and self.gain - self.gain_se > gain
 
 
 @dataclass(frozen=True, slots=True)

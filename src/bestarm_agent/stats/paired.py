@@ -14,7 +14,8 @@ nothing else: not on when, or how often, anybody asked.
 State: a pair has one only once somebody asks for it. ``beaten_by(leader)`` opens the leader's pairs
 and catches up with what came since, so the cost is that of the leaders there were, not K^2.
 
-Assumption that breaks it: an order that depends on scores.
+An example may be the more likely to come early the more it tells (``Odds``), as long as the chances
+are known. Assumption that breaks it: an order that depends on scores.
 
 References:
     Waudby-Smith and Ramdas (2024), JRSS B 86(1), section 5 (the wealth).
@@ -29,7 +30,7 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.betting import LowerBound, Wager, bet_grid
+from bestarm_agent.stats.betting import EVEN, LowerBound, Odds, Wager, bet_grid
 
 _FEW = 12  # draws up to which pushing one by one is faster than a vector
 _FINE = 2.0**-11  # to which a shortfall is rounded upwards
@@ -67,16 +68,18 @@ class PairedSequences:
         self._null = (1.0 - margin) / 2.0
         self._bets = bet_grid(n_examples, 1.0 / self._enough)
         self._order = array("q")  # the shared order, as far as the longest row has come
+        self._odds = array("d")  # ratio and most of every place in it
         self._taken = bytearray(n_examples)
         self._low = [array("d") for _ in range(n_rows)]
         self._high = [array("d") for _ in range(n_rows)]
         self._length = np.zeros(n_rows, dtype=np.int64)
         self._duels: dict[int, _Duels] = {}
 
-    def push(self, row: int, example: int, low: float, high: float) -> None:
+    def push(self, row: int, example: int, low: float, high: float, odds: Odds = EVEN) -> None:
         """Feed the row's next value along the shared order, known to lie in [low, high].
 
-        The row that comes first to a place in the order says which example stands there.
+        The row that comes first to a place in the order says which example stands there, and with
+        which ``odds`` it was drawn among those that were left.
 
         Raises:
             ValueError: not 0 <= low <= high <= 1, or the example is not the order's next one.
@@ -85,7 +88,7 @@ class PairedSequences:
             raise ValueError(f"0 <= low <= high <= 1 must hold, got low={low}, high={high}")
         place = len(self._low[row])
         if place == len(self._order):
-            self._append(example)
+            self._append(example, odds)
         elif self._order[place] != example:
             raise ValueError(
                 f"row {row} must take example {self._order[place]} next, as the rows before it, "
@@ -136,13 +139,13 @@ class PairedSequences:
             The bound in [``least``, 1], rounded upwards.
         """
         stop = int(min(self._length[leader], self._length[other]))
-        draws = self._differences(leader, other, 0, stop)
+        draws, odds = self._differences(leader, other, 0, stop), self._odds_of(0, stop)
         low, high = least, 1.0
-        if self._excludes(least, draws):
+        if self._excludes(least, draws, odds):
             return least
         while high - low > _FINE:
             middle = (low + high) / 2
-            low, high = (low, middle) if self._excludes(middle, draws) else (middle, high)
+            low, high = (low, middle) if self._excludes(middle, draws, odds) else (middle, high)
         return high
 
     def difference(self, a: int, b: int, alpha: float) -> tuple[float, float]:
@@ -167,29 +170,30 @@ class PairedSequences:
         wager = duels.wagers.get(worse) or Wager(self._null, self._bets, self._size)
         duels.wagers[worse] = wager
         stop = int(min(self._length[better], self._length[worse]))
-        fresh = self._differences(better, worse, wager.n, stop)
+        fresh, odds = self._differences(better, worse, wager.n, stop), self._odds_of(wager.n, stop)
         highest = wager.wealth
         if len(fresh) > _FEW:
-            highest = max(highest, wager.climb(fresh))
+            highest = max(highest, wager.climb(fresh, odds))
         else:
-            for value in fresh.tolist():
-                wager.push(value)
+            for value, (ratio, most) in zip(fresh.tolist(), odds.tolist(), strict=True):
+                wager.push(value, Odds(ratio, most))
                 highest = max(highest, wager.wealth)
         duels.n[worse] = stop
         duels.highest[worse] = max(highest, float(duels.highest[worse]))
         return wager
 
-    def _excludes(self, lead: float, draws: NDArray[np.float64]) -> bool:
+    def _excludes(self, lead: float, draws: NDArray[np.float64], odds: NDArray[np.float64]) -> bool:
         """Whether the second row is shown not to be better by ``lead`` or more."""
         wager = Wager((1.0 - lead) / 2.0, self._bets, self._size)
-        wager.extend(draws)
+        wager.extend(draws, odds)
         return wager.wealth >= self._enough
 
     def _least_difference(self, a: int, b: int, alpha: float) -> float:
         bound = LowerBound(alpha, bet_grid(self._size, alpha), self._size)
         stop = int(min(self._length[a], self._length[b]))
-        for value in self._differences(a, b, 0, stop).tolist():
-            bound.push(value)
+        draws, odds = self._differences(a, b, 0, stop), self._odds_of(0, stop)
+        for value, (ratio, most) in zip(draws.tolist(), odds.tolist(), strict=True):
+            bound.push(value, Odds(ratio, most))
         return 2.0 * max(bound.lower, bound.total / self._size) - 1.0
 
     def _differences(self, a: int, b: int, start: int, stop: int) -> NDArray[np.float64]:
@@ -198,18 +202,23 @@ class PairedSequences:
         high = np.array(self._high[b][start:stop])
         return np.asarray((1.0 + low - high) / 2.0)
 
+    def _odds_of(self, start: int, stop: int) -> NDArray[np.float64]:
+        """(n, 2) odds of places start..stop-1 of the order."""
+        return np.array(self._odds[2 * start : 2 * stop]).reshape(-1, 2)
+
     def _duels_of(self, row: int) -> _Duels:
         if row not in self._duels:
             self._duels[row] = _Duels(len(self._length))
         return self._duels[row]
 
-    def _append(self, example: int) -> None:
+    def _append(self, example: int, odds: Odds) -> None:
         if not 0 <= example < self._size:
             raise ValueError(f"example must be in 0..{self._size - 1}, got {example}")
         if self._taken[example]:
             raise ValueError(f"example {example} has its place in the shared order already")
         self._taken[example] = 1
         self._order.append(example)
+        self._odds.extend(odds)
 
 
 class _Duels:

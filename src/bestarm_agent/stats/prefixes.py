@@ -27,23 +27,28 @@ class PrefixRows:
     A hole (a pending or void cell, or one that was passed over) holds a guess, so that sums over a
     prefix need not leave it out.
 
+    Args:
+        n_rows: K, may grow.
+        weights: (m, q) of the places, for the sums that are kept.
+
     Attributes:
         length: (K,) places each row has come to, holes included.
-        total: (K,) sums of the values, holes included.
+        totals: (K, q) sums of the values, weighted; holes included.
         squares: (K,) sums of their squares.
 
     Example:
-        >>> rows = PrefixRows(2)
+        >>> rows = PrefixRows(2, np.array([[1.0], [3.0]]))
         >>> rows.put(0, 1, 1.0, guess=0.5)
-        >>> rows.values(0)
-        array([0.5, 1. ])
+        >>> rows.values(0), rows.totals[0]
+        (array([0.5, 1. ]), array([3.5]))
     """
 
-    def __init__(self, n_rows: int) -> None:
+    def __init__(self, n_rows: int, weights: FloatArray) -> None:
+        self._weights = weights
         self._values: list[FloatArray] = []
         self._holes: list[set[int]] = []
         self.length: IntArray = np.zeros(0, dtype=np.int64)
-        self.total: FloatArray = np.zeros(0)
+        self.totals: FloatArray = np.zeros((0, weights.shape[1]))
         self.squares: FloatArray = np.zeros(0)
         self.grow(n_rows)
 
@@ -53,7 +58,7 @@ class PrefixRows:
         self._values += [np.zeros(_ROOM) for _ in range(n_new)]
         self._holes += [set() for _ in range(n_new)]
         self.length = np.append(self.length, np.zeros(n_new, dtype=np.int64))
-        self.total = np.append(self.total, np.zeros(n_new))
+        self.totals = np.concatenate([self.totals, np.zeros((n_new, self.totals.shape[1]))])
         self.squares = np.append(self.squares, np.zeros(n_new))
 
     def open(self, row: int, place: int, guess: float = 0.0) -> None:
@@ -69,7 +74,7 @@ class PrefixRows:
         self._values[row][length : place + 1] = guess
         self._holes[row].update(new)
         self.length[row] = place + 1
-        self.total[row] += guess * len(new)
+        self.totals[row] += guess * self._weights[length : place + 1].sum(axis=0)
         self.squares[row] += guess * guess * len(new)
 
     def put(self, row: int, place: int, value: float, guess: float = 0.0) -> None:
@@ -78,7 +83,7 @@ class PrefixRows:
         old = float(self._values[row][place])
         self._values[row][place] = value
         self._holes[row].discard(place)
-        self.total[row] += value - old
+        self.totals[row] += self._weights[place] * (value - old)
         self.squares[row] += value * value - old * old
 
     def fill(self, row: int, guess: Callable[[IntArray], FloatArray]) -> None:
@@ -88,13 +93,14 @@ class PrefixRows:
         places = np.array(sorted(self._holes[row]), dtype=np.int64)
         self._values[row][places] = guess(places)
         values = self.values(row)
-        self.total[row], self.squares[row] = values.sum(), values @ values
+        self.totals[row] = values @ self._weights[: len(values)]
+        self.squares[row] = values @ values
 
     def blocks(self, rows: IntArray) -> list[Block]:
         """Gather rows of the same length, the shortest first: copies, to be read many times.
 
         Example:
-            >>> rows = PrefixRows(3)
+            >>> rows = PrefixRows(3, np.ones((5, 1)))
             >>> for row in (0, 2):
             ...     rows.put(row, 0, 1.0)
             >>> [(who.tolist(), values.tolist()) for who, values in rows.blocks(np.arange(3))]

@@ -16,7 +16,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.betting import LowerBound, bet_grid
+from bestarm_agent.stats.betting import EVEN, LowerBound, Odds, bet_grid
 
 
 class PopulationSequences:
@@ -33,8 +33,8 @@ class PopulationSequences:
     Args:
         n_rows: number of rows, >= 0.
         strata: sizes of the strata, each >= 1; example j belongs to the stratum in which j falls
-            when strata follow one another. Within a stratum examples must come in uniformly random
-            order.
+            when strata follow one another. Within a stratum examples must come in random order:
+            uniformly, or with the odds that are given with each.
         alpha: error probability of each row's sequence, in (0, 1).
 
     Attributes:
@@ -64,11 +64,12 @@ class PopulationSequences:
         self._bets = [bet_grid(size, self._side) for size in strata]
         self._rows: list[list[_StratumInterval] | None] = [None] * n_rows
 
-    def push(self, row: int, example: int, low: float, high: float) -> None:
+    def push(self, row: int, example: int, low: float, high: float, odds: Odds = EVEN) -> None:
         """Feed the next value of a row, known to lie in [low, high].
 
-        ``low < high`` says that the value could not be measured. The lower bound then uses ``low``
-        and the upper bound ``high``, which is sound however the gap came about.
+        ``odds`` say how it was drawn among what is left of its stratum. ``low < high`` says that
+        the value could not be measured. The lower bound then uses ``low`` and the upper bound
+        ``high``, which is sound however the gap came about.
 
         Raises:
             ValueError: not 0 <= low <= high <= 1, or a stratum's values were all pushed before.
@@ -77,7 +78,7 @@ class PopulationSequences:
         if not 0 <= example < self._ends[-1]:
             raise ValueError(f"example must be in 0..{self._ends[-1] - 1}, got {example}")
         parts = self._rows[row] or self._open(row)
-        parts[bisect_right(self._ends, example)].push(low, high)
+        parts[bisect_right(self._ends, example)].push(low, high, odds)
         if len(parts) == 1:
             low_total, high_total = parts[0].low, parts[0].high
         else:
@@ -171,13 +172,13 @@ class _StratumInterval:
         self._below = LowerBound(alpha, bets, size)  # of x
         self._above = LowerBound(alpha, bets, size)  # of 1 - x
 
-    def push(self, low: float, high: float) -> None:
+    def push(self, low: float, high: float, odds: Odds) -> None:
         if self._n_left == 0:
             raise ValueError(f"all {self._size} values of this stratum were pushed before")
         self._n_left -= 1
         self.n_vague += low < high
-        self._below.push(low)
-        self._above.push(1.0 - high)
+        self._below.push(low, odds)
+        self._above.push(1.0 - high, odds)
         if self._n_left == 0:
             self._finish()
         else:
