@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, inf, isnan
 
 from bestarm_agent.config.objective import Objective, ObjectiveSpec
@@ -227,6 +227,30 @@ def _meaning(guarantee: Guarantee) -> str:
     if guarantee is Guarantee.EXACT:
         return "exact: every example was seen"
     return "anytime-valid intervals over all candidates, finite sample"
+
+
+_ENDINGS: Mapping[str, str] = {
+    "separated": "what was asked for is established",
+    "exhausted": "every pair was evaluated",
+    "indifferent": "what is left cannot change the answer",
+    "verdict": "every verdict is in",
+    "budget": "it cannot pay another pair; `bestarm-agent resume --budget-...` goes on",
+    "interrupted": "`bestarm-agent resume` goes on",
+    "failures": "too little could be measured; `bestarm-agent resume` goes on once that is mended",
+    "error": "`bestarm-agent resume` goes on",
+}
+
+
+def ending(end: str | None) -> str:
+    """Why a run ended, and what to do next.
+
+    Example:
+        >>> ending("exhausted"), ending(None)
+        ('ended: exhausted (every pair was evaluated)', 'ended: not yet')
+    """
+    if end is None:
+        return "ended: not yet"
+    return f"ended: {end}" + (f" ({_ENDINGS[end]})" if end in _ENDINGS else "")
 
 
 def safe_lines(text: str) -> str:

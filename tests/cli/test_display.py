@@ -14,6 +14,7 @@ from bestarm_agent.cli.options import Display
 from bestarm_agent.cli.results import print_result
 from bestarm_agent.cli.selecting import Showing, print_notices, starting
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.endings import End
 from bestarm_agent.schedule.waits import Wait, WaitBoard, loading_wait
 from bestarm_agent.wording import most_used, used_line, waits_line
 from tests.runs import Actor, Answer, scored
@@ -125,12 +126,16 @@ def test_the_live_table_draws_and_cleans_up() -> None:
     assert "leading" in console.file.getvalue()
 
 
-def test_an_interrupted_run_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
-    standing = replace(standing_with(["a", "b"], [[1.0], [0.0]]), end="interrupted")
+@pytest.mark.parametrize("end", list(End))
+def test_why_a_run_ended_is_explained_and_how_it_goes_on(
+    end: End, capsys: pytest.CaptureFixture[str]
+) -> None:
+    standing = replace(standing_with(["a", "b"], [[1.0], [0.0]]), end=end)
     print_result(standing, as_json=False)
-    assert "ended: interrupted; `bestarm-agent resume` goes on" in capsys.readouterr().out
-    print_result(replace(standing, end="budget"), as_json=False)
-    assert "resume" not in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"ended: {end} (" in out
+    goes_on = end in (End.INTERRUPTED, End.BUDGET, End.FAILURES, End.ERROR)
+    assert ("`bestarm-agent resume" in out) == goes_on
 
 
 def test_a_notice_is_one_line_where_no_terminal_sets_a_width() -> None:

@@ -96,12 +96,38 @@ def test_a_figure_is_written(tmp_path: Path) -> None:
         (("--plot", "out.gif"), "a figure is written as"),
         (("--costs", "nowhere.csv"), "there is no file nowhere.csv"),
         (("--budget", "0.5:0.1"), "--budget must be LO:HI"),
+        (("--json", "nowhere/out.json"), "there is no folder nowhere to write out.json into"),
+        (("--plot", "nowhere/out.svg"), "there is no folder nowhere to write out.svg into"),
+        (("--json", "."), ". is a folder; name a file in it"),
     ],
 )
 def test_what_the_user_wrote_wrong_is_named(arguments: tuple[str, ...], message: str) -> None:
     _, error = run(*arguments)
     assert isinstance(error, ConfigError)
     assert message in str(error)
+
+
+def test_a_single_candidate_is_no_contest(tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", scores=np.ones((1, 9)))
+    _, error = run_file(tmp_path / "one.npz")
+    assert isinstance(error, ConfigError)
+    assert "holds one candidate" in str(error)
+
+
+def test_missing_scores_are_pointed_out(tmp_path: Path) -> None:
+    scores = small_matrix().scores.copy()
+    scores[0, :30] = np.nan
+    np.savez(tmp_path / "some.npz", scores=scores)
+    text, _ = run_file(tmp_path / "some.npz", "--seeds", "1", "--selectors", "row-mean")
+    assert "12.5% of the scores are missing: these pairs count as not measurable" in text
+    assert "missing" not in run("--seeds", "1", "--selectors", "row-mean")[0]
+
+
+def run_file(path: Path, *arguments: str) -> tuple[str, BaseException | None]:
+    app = typer.Typer()
+    register(app)
+    result = CliRunner().invoke(app, [str(path), "--jobs", "1", *arguments])
+    return result.stdout, result.exception
 
 
 def test_run_times_are_read_with_a_cutoff(tmp_path: Path) -> None:

@@ -53,6 +53,22 @@ def test_flags_beat_the_environment(write: Write, monkeypatch: pytest.MonkeyPatc
     assert (config.selector.seed, config.output_dir) == (4, "environment")
 
 
+def test_a_wrong_value_is_called_what_the_user_calls_it(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value, flag in (
+        ("selector.seed", -1, "--seed: `selector.seed` must be at least 0, got -1"),
+        ("budget.share", 2.0, "--budget-share: `budget.share` must be at most 1"),
+        ("objective.name", "bset", "--objective: `objective.name` must be "),
+        ("limits.in_flight", 0, "--in-flight: `limits.in_flight` must be at least 1"),
+    ):
+        with pytest.raises(ConfigError, match=flag):
+            resolve(write(STUDY), {key: value})
+    monkeypatch.setenv("BESTARM_OUTPUT_DIR", "${NO_SUCH_FOLDER}")
+    with pytest.raises(ConfigError, match=r"^BESTARM_OUTPUT_DIR: `output_dir` needs the"):
+        resolve(write(STUDY))
+
+
 def test_every_value_of_a_study_that_can_be_set_is_set(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

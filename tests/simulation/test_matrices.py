@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.simulation.losses import load_losses
 from bestarm_agent.simulation.matrices import ScoreMatrix, load_matrix, matrix_from_cells
 from bestarm_agent.simulation.reading import Reading
 from bestarm_agent.simulation.tabular import Cell
@@ -196,7 +198,7 @@ def test_what_is_no_score_table_is_refused(
     [
         ("none.npz", "there is no file 'none.npz'"),
         ("none.csv", "there is no file 'none.csv'"),
-        ("prompts-7", "'prompts-7' is no .npz, .csv or .parquet file, and no store of runs"),
+        ("prompts-7", "'prompts-7' is no .npz, .csv or .parquet file, and no run of a store"),
     ],
 )
 def test_missing_files_are_named(location: str, message: str) -> None:
@@ -219,6 +221,46 @@ def test_missing_files_are_named(location: str, message: str) -> None:
 def test_a_matrix_checks_itself(make: Callable[[np.ndarray], ScoreMatrix], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(SCORES.astype(np.float32))
+
+
+def as_npy() -> bytes:
+    """An array as numpy.save writes it."""
+    content = BytesIO()
+    np.save(content, SCORES)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("write_file", "message"),
+    [
+        (lambda path: path.write_bytes(b"no archive"), "is no .npz file of plain arrays"),
+        (lambda path: path.write_bytes(b"PK\x03\x04 cut off"), "is no .npz file of plain arrays"),
+        (lambda path: path.write_bytes(b""), "is no .npz file of plain arrays"),
+        (
+            lambda path: np.savez(path, scores=np.array([[None, 1]], dtype=object)),
+            "is no .npz file of plain arrays .*no objects",
+        ),
+        (lambda path: np.savez(path, scores=np.array([["a", "b"]])), "must hold numbers, got <U1"),
+        (lambda path: path.write_bytes(as_npy()), "holds a single array; write it with"),
+    ],
+)
+def test_files_that_hold_no_plain_arrays_are_refused(
+    tmp_path: Path, write_file: Callable[[Path], None], message: str
+) -> None:
+    path = tmp_path / "scores.npz"
+    write_file(path)
+    with pytest.raises(ConfigError, match=message):
+        load_matrix(str(path))
+    if "numbers" not in message:
+        with pytest.raises(ConfigError, match=message):
+            load_losses(path)
+
+
+def test_a_file_of_another_kind_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "scores.npy"
+    np.save(path, SCORES)
+    with pytest.raises(ConfigError, match=r"is no \.npz, \.csv or \.parquet file"):
+        load_matrix(str(path), open_run=lambda run: pytest.fail(f"run {run} was looked for"))
 
 
 # best mean and H1 as published in the data's own table

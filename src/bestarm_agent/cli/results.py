@@ -19,6 +19,7 @@ from bestarm_agent.wording import (
     aim_line,
     budget_line,
     duration,
+    ending,
     how_sure,
     interval,
     price_text,
@@ -66,8 +67,7 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
             "scored with `selector: {stop_when_separated: false}`."
         )
     lines.append(f"Spent:     {budget_line(standing)}, {duration(standing.seconds)}")
-    goes_on = "; `bestarm-agent resume` goes on" if standing.end == "interrupted" else ""
-    lines.append(f"Run:       {standing.run_id}, ended: {standing.end or 'not yet'}{goes_on}")
+    lines.append(f"Run:       {standing.run_id}, {ending(standing.end)}")
     if report is not None:
         lines.append(f"Report:    {report}")
     broken = [row for row in standing.rows if row.problem is not None]

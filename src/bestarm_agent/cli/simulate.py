@@ -32,6 +32,7 @@ from bestarm_agent.cli.simulate_options import (
     StoreOption,
     TopKOption,
     TransposeOption,
+    check_contest,
     conditions_of,
     parse_budget,
     processes,
@@ -39,6 +40,7 @@ from bestarm_agent.cli.simulate_options import (
 )
 from bestarm_agent.cli.simulate_results import (
     conclusion,
+    missing_line,
     results_json,
     results_table,
     results_title,
@@ -46,7 +48,7 @@ from bestarm_agent.cli.simulate_results import (
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.contenders import parse_contenders
 from bestarm_agent.simulation.curves import GAPS, Curve, Truth, summarise
-from bestarm_agent.simulation.figures import check_figure_path, draw_study
+from bestarm_agent.simulation.figures import check_figure_path, check_folder, draw_study
 from bestarm_agent.simulation.matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.reading import Reading
 from bestarm_agent.simulation.study import Plan, budget_shares, run_study
@@ -86,12 +88,15 @@ def register(app: typer.Typer, *, open_run: StoredRuns | None = None) -> None:
         """Replay selection rules on a known score matrix; show what they would have saved."""
         if plot is not None:
             check_figure_path(plot)
+        if json_path not in (None, "-"):
+            check_folder(Path(json_path))
         conditions = conditions_of(in_flight, batch, latency, failures)
         shares = budget_shares(*parse_budget(budget))
         plan = Plan(shares, seeds, conditions=conditions, top_k=top_k)
         reading = Reading(cutoff, transposed=transpose)
         stored = None if open_run is None else partial(open_run, store=store)
         known = with_costs(load_matrix(matrix, open_run=stored, reading=reading), costs)
+        check_contest(known)
         truth = Truth.of(known, top_k=top_k, gaps=sorted({*GAPS, *(eps or ())}))
         curves = _study(truth, selectors, plan, processes(jobs))
         if plot is not None:
@@ -132,5 +137,7 @@ def _show(truth: Truth, plan: Plan, curves: Mapping[str, Curve], json_path: str 
     if not console.is_terminal:
         console = Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
     console.print(Text(results_title(truth)))
+    if (missing := missing_line(truth.matrix)) is not None:
+        console.print(Text(missing))
     console.print(results_table(truth, plan, curves))
     console.print(Text(conclusion(curves)))

@@ -162,6 +162,14 @@ def with_costs(matrix: ScoreMatrix, costs: str) -> ScoreMatrix:
         raise ConfigError(f"{costs}: {error}") from None
 
 
+def check_contest(matrix: ScoreMatrix) -> None:
+    """Refuse a matrix with nothing to choose from; raises ConfigError."""
+    if len(matrix.names) == 1:
+        raise ConfigError(
+            f"{matrix.source} holds one candidate, and a selection rule chooses among several"
+        )
+
+
 def processes(jobs: int | None) -> int:
     """Number of processes: as asked, else one per core."""
     return jobs or os.cpu_count() or 1

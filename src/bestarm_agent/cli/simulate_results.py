@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bestarm_agent._version import __version__
 from bestarm_agent.simulation.curves import Curve, Truth, describe
+from bestarm_agent.simulation.matrices import ScoreMatrix
 from bestarm_agent.simulation.study import Plan
 
 
@@ -38,6 +40,18 @@ def results_title(truth: Truth) -> str:
     n_candidates, n_examples = truth.matrix.scores.shape
     name = Path(truth.matrix.source).name
     return f"{name}: {n_candidates} candidates x {n_examples} examples, H1 = {truth.h1:,.0f}"
+
+
+def missing_line(matrix: ScoreMatrix) -> str | None:
+    """What scores that are not there mean for what is said; None if all are there."""
+    missing = float(np.isnan(matrix.scores).mean())
+    if not missing:
+        return None
+    return (
+        f"{missing:.1%} of the scores are missing: these pairs count as not measurable, and the "
+        f"best candidate is the one of the highest mean over what is there. A run that chose its "
+        f"pairs says more about good candidates than about bad ones."
+    )
 
 
 def results_table(truth: Truth, plan: Plan, curves: Mapping[str, Curve]) -> Table:

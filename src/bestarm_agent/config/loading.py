@@ -56,6 +56,7 @@ def load_study(
     overrides: Mapping[str, Json] | None = None,
     *,
     environ: Mapping[str, str] | None = None,
+    given_by: Mapping[str, str] | None = None,
 ) -> LoadedStudy:
     """Load and validate a study file (YAML; JSON and TOML by the ending of its name).
 
@@ -63,6 +64,7 @@ def load_study(
         path: the file; relative paths in it start from its folder.
         overrides: values that replace those of the file, by dotted key ("selector.seed").
         environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
+        given_by: what users call each override ("--seed"), for messages; default: "override KEY".
 
     Raises:
         ConfigError: the file cannot be read or breaks a rule; the message lists the first ten
@@ -71,6 +73,8 @@ def load_study(
     data, places = read_source(path)
     data.pop("$schema", None)  # for editors, in a JSON file
     data.setdefault("name", _name_of(path))
+    named = {key: (given_by or {}).get(key, f"override {key}") for key in overrides or {}}
+    places = replace(places, origins={tuple(key.split(".")): name for key, name in named.items()})
     return _loaded(data, overrides or {}, places, environ, path, path.parent)
 
 
@@ -93,7 +97,8 @@ def study_from(
         ConfigError: it breaks a rule.
     """
     data = {key: _copied(value) for key, value in content.items()}
-    places = Places("the study")
+    origins: dict[KeyPath, str] = {tuple(k.split(".")): f"override {k}" for k in overrides or {}}
+    places = Places("the study", origins=origins)
     check_plain(data, places)
     return _loaded(data, overrides or {}, places, environ, None, base_dir or Path())
 
@@ -108,8 +113,6 @@ def _loaded(
 ) -> LoadedStudy:
     for key, value in overrides.items():
         _override(data, key, value)
-    origins: dict[KeyPath, str] = {tuple(key.split(".")): f"override {key}" for key in overrides}
-    places = replace(places, origins=origins)
     context = {"environ": environment() if environ is None else environ}
     try:
         config = StudyConfig.model_validate(data, context=context)

@@ -145,9 +145,25 @@ def resolve(
     Raises:
         ConfigError: the file, a flag or a variable breaks a rule.
     """
-    settings = settings or Settings()
+    told = (settings or Settings()).overrides()
     given = {key: value for key, value in (flags or {}).items() if value is not None}
-    return load_study(path, {**settings.overrides(), **given}, environ=environ)
+    named = {key: _variable(name) for name, key in _STUDY_KEYS.items()}
+    named |= {key: flag_of(key) for key in given}
+    return load_study(path, {**told, **given}, environ=environ, given_by=named)
+
+
+def flag_of(key: str) -> str:
+    """What the flag of a study's key is called.
+
+    Example:
+        >>> flag_of("selector.name"), flag_of("budget.usd"), flag_of("selector.seed")
+        ('--selector', '--budget-usd', '--seed')
+    """
+    *parents, last = key.split(".")
+    if last == "name" and parents:
+        last = parents[-1]
+    words = ["budget", last] if parents == ["budget"] else [last]
+    return f"--{'-'.join(words).replace('_', '-')}"
 
 
 def more_budget(**caps: str | float | None) -> Budget:

@@ -58,10 +58,23 @@ def check_figure_path(path: Path) -> None:
     """
     if path.suffix not in FORMATS:
         raise ConfigError(f"a figure is written as {', '.join(FORMATS)}, got {str(path)!r}")
+    check_folder(path)
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise ConfigError("drawing needs matplotlib; pip install 'bestarm-agent[plot]'") from None
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a file that could not be written, before hours are spent on its content.
+
+    Raises:
+        ConfigError: its folder does not exist, or it is a folder itself.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise ConfigError(f"there is no folder {path.parent} to write {path.name} into; make it")
 
 
 def draw_study(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.simulation.archives import open_arrays
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -70,13 +71,8 @@ def load_losses(
     Raises:
         ConfigError: the file or an array is missing, or its shape or values are wrong.
     """
-    if not path.is_file():
-        raise ConfigError(f"there is no file {str(path)!r}; check the name")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"{path} is no .npz file of plain arrays: {error}") from error
+    with open_arrays(path) as file:
+        arrays = {name: file[name] for name in file.files}
     table = _matrix(arrays, losses, path, labelled_only=True)
     if guesses is None:
         guesses = ["guesses"] if "guesses" in arrays else []

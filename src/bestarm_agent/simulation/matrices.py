@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.simulation.archives import open_arrays
 from bestarm_agent.simulation.reading import Reading
 from bestarm_agent.simulation.tabular import Cell, read_table
 
@@ -110,10 +111,8 @@ def load_matrix(
         raise ConfigError(f"{location!r} is no .npz file: it holds scores and names its candidates")
     if location.endswith((".csv", ".parquet")):
         return matrix_from_cells(read_table(_existing(Path(location))), location)
-    if open_run is None:
-        raise ConfigError(
-            f"{location!r} is no .npz, .csv or .parquet file, and no store of runs is open"
-        )
+    if open_run is None or Path(location).is_file():
+        raise ConfigError(f"{location!r} is no .npz, .csv or .parquet file, and no run of a store")
     return open_run(location)
 
 
@@ -130,7 +129,7 @@ def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
 
 
 def _read_npz(path: Path, name: str, source: str, reading: Reading) -> ScoreMatrix:
-    with np.load(_existing(path), allow_pickle=False) as arrays:
+    with open_arrays(path) as arrays:
         scores = reading.scores(_find_scores(arrays, name, source))
         names = _row_labels(arrays, name, len(scores))
         costs = _row_costs(arrays, name, len(scores))
@@ -154,6 +153,8 @@ def _unpacked(arrays: np.lib.npyio.NpzFile, key: str) -> NDArray[np.generic]:
     """Rows of bits back from ``np.packbits(..., axis=1)`` where the file gives a wider shape."""
     matrix: NDArray[np.generic] = arrays[key]
     shape_key = f"shape__{key.partition('__')[2]}" if "__" in key else "shape"
+    if matrix.dtype.kind not in "fiub":
+        raise ConfigError(f"array {key!r} must hold numbers, got {matrix.dtype}")
     if matrix.dtype != np.uint8 or shape_key not in arrays:
         return matrix
     n_examples = int(arrays[shape_key][1])
