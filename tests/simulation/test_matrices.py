@@ -238,7 +238,7 @@ def as_npy() -> bytes:
         (lambda path: path.write_bytes(b""), "is no .npz file of plain arrays"),
         (
             lambda path: np.savez(path, scores=np.array([[None, 1]], dtype=object)),
-            "is no .npz file of plain arrays .*no objects",
+            "is no .npz file of plain arrays.*no objects",
         ),
         (lambda path: np.savez(path, scores=np.array([["a", "b"]])), "must hold numbers, got <U1"),
         (lambda path: path.write_bytes(as_npy()), "holds a single array; write it with"),
