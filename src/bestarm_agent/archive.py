@@ -31,6 +31,7 @@ from bestarm_agent.report.page import (
     VerdictLine,
     render_report,
 )
+from bestarm_agent.routing.recorded import ROUTED, Routed
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.standing import Standing
 from bestarm_agent.stats.foresight import Lesson
@@ -165,6 +166,8 @@ def recorded_selector(
     if (section := _section(config, "certify")) not in (None, {}):
         spec = CertifySpec.model_validate(section)
         selector: Selector = recorded_driver(spec, size.problem(per_dollar=False), events)
+    elif _section(config, ROUTED) not in (None, {}):
+        selector = Routed(size.problem(per_dollar=False))
     else:
         problem = size.problem(per_dollar=chosen.per == "dollar")
         selector = build_selector(chosen, problem, lesson, _objective_spec(config))
