@@ -122,7 +122,7 @@ def test_a_call_that_has_no_record_by_its_name_is_bounded_by_the_dearest(
 ) -> None:
     """As a judgement is, before the answer is there that it is named after."""
     usd = [0.001, 0.003, 0.002]
-    rows = [
+    rows: list[Row] = [
         {"candidate": "j", "example": f"a/e{i}/first", "text": "", "usd": usd[i]} for i in (0, 1, 2)
     ]
     write_rows(tmp_path / "r.jsonl", *rows)

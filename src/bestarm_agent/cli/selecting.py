@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
-    contextmanager,
     suppress,
 )
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from rich.console import Console
 
 from bestarm_agent.certifying.finding import Finding, finding_of
 from bestarm_agent.cli.certifying_results import show_finding
-from bestarm_agent.cli.display import LiveTable, PlainLines, Silence
+from bestarm_agent.cli.display import LiveTable, PlainLines, Silence, busy
 from bestarm_agent.cli.options import (
     CallsOption,
     CandidatesOption,
@@ -179,7 +178,8 @@ async def _run_and_report(
 ) -> int:
     console = Console(stderr=True)
     async with AsyncExitStack() as stack:
-        with starting(console, showing):
+        wanted = not showing.quiet and showing.display in (Display.AUTO, Display.FULL)
+        with busy(console, "reading the study and starting what answers", wanted=wanted):
             study = await stack.enter_async_context(opening)
         print_notices(console, study.notices)
         progress = progress_on(console, showing.display, quiet=showing.quiet)
@@ -193,17 +193,6 @@ async def _run_and_report(
         failures = study.failures()
     print_result(standing, as_json=showing.as_json, report=report, failures=failures)
     return exit_code(standing, confidence_asked=study.confidence_asked)
-
-
-@contextmanager
-def starting(console: Console, showing: Showing) -> Iterator[None]:
-    """Say on a terminal that something happens before the first call: libraries take seconds."""
-    wanted = not showing.quiet and showing.display in (Display.AUTO, Display.FULL)
-    if not (wanted and console.is_terminal):
-        yield
-        return
-    with console.status("reading the study and starting what answers"):
-        yield
 
 
 def print_notices(console: Console, notices: Iterable[str]) -> None:
