@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bestarm_agent.cli.display import LiveTable, PlainLines, busy, screen_of
 from bestarm_agent.cli.results import print_result
-from bestarm_agent.cli.selecting import print_notices
+from bestarm_agent.cli.running import print_notices
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.endings import End
 from bestarm_agent.schedule.waits import Wait, WaitBoard, loading_wait
