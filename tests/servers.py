@@ -79,6 +79,7 @@ class Counted(Actor):
     Attributes:
         admitted: when each request was let in.
         refused: when each was turned away.
+        inside: how many are being answered now.
         tokens: prompt tokens let in.
     """
 
@@ -96,6 +97,7 @@ class Counted(Actor):
         self._count = count
         self.admitted: list[float] = []
         self.refused: list[float] = []
+        self.inside = 0
         self.tokens = 0
         self._rng = np.random.default_rng(7)
         self._seconds = seconds
@@ -121,7 +123,9 @@ class Counted(Actor):
             )
         self.admitted.append(now())
         self.tokens += prompt
+        self.inside += 1
         await asyncio.sleep(self._seconds * self._rng.lognormal(0.0, 0.3))
+        self.inside -= 1
         self.counter.leave(output)
         return Reply("", usage=Usage(input=prompt, output=output))
 

@@ -149,6 +149,22 @@ def test_the_display_says_until_when() -> None:
     assert wait.seconds == pytest.approx(20.0)
 
 
+def test_the_display_says_at_what_rate_calls_leave() -> None:
+    rules = {"a": LaneRules(adaptive=100)}
+    scene = Scene({"a": Actor("p", always(1.0))}, n_examples=20, lanes=rules, in_flight=100)
+
+    async def play() -> tuple[Wait, ...]:
+        runner = await scene.open()
+        running = asyncio.create_task(runner.run())
+        await asyncio.sleep(0.005)
+        waits = scene.board.summary(asyncio.get_running_loop().time())
+        await running
+        return waits
+
+    (wait,) = run_virtual(play())
+    assert wait.reason == "at 3,000 requests a minute, the rate found so far"
+
+
 def test_the_display_says_which_limit_holds_calls_back() -> None:
     scene = Scene({"a": Actor("p", always(1.0))}, n_examples=5, lanes={"a": per_minute(6)})
 
@@ -277,5 +293,6 @@ def test_adaptive_lanes_start_small_and_grow() -> None:
     rules = {"a": LaneRules(adaptive=100)}
     scene = Scene({"a": actor}, in_flight=100, provider_in_flight=100, n_examples=300, lanes=rules)
     scene.run()
-    at_once = [sum(at == t for t in times(actor)) for at in sorted(set(times(actor)))]
-    assert at_once[:3] == [20, 40, 80]
+    in_second = [sum(int(at) == second for at in times(actor)) for second in range(5)]
+    assert in_second == [20, 40, 55, 80, 100]
+    assert max(times(actor).count(at) for at in times(actor)) <= 16, "no herds: 0.1 s of them"

@@ -136,6 +136,21 @@ def test_all_refusals_of_a_burst_tell_how_many_were_let_in() -> None:
     assert run_virtual(scene()) == (72, 72)  # 90 % of 80
 
 
+def test_a_refusal_while_few_are_in_flight_cuts_nothing() -> None:
+    async def scene() -> list[int]:
+        concurrency, targets = after_a_refusal(), list[int]()
+        await asyncio.sleep(20.0)
+        for calls in (71, 72):  # 80 % of 90 are 72
+            send(concurrency, calls)
+            concurrency.refused(0.0)
+            targets.append(concurrency.target)
+            for _ in range(calls - 1):
+                concurrency.gave_up()
+        return targets
+
+    assert run_virtual(scene()) == [90, 63]
+
+
 def test_a_probe_that_is_refused_cuts_nothing() -> None:
     async def scene() -> int:
         concurrency = after_a_refusal()

@@ -31,8 +31,9 @@ class Concurrency:
 
     A refusal (429) cuts to 90 % of the calls in flight that were let in, at most once in a
     cool-down of 15 s, or of the pause that the provider asked for if that is longer; within it,
-    to those let in. Who leaves during the pause is not replaced, down to an eighth of that; after
-    it every answer adds one until the number is reached again.
+    to those let in. After slow start it cuts nothing unless 80 % were in flight: what is too high
+    is then not their number but their rate (``Pace``). Who leaves during the pause is not replaced,
+    down to an eighth of that; after it every answer adds one until the number is reached again.
 
     Calls answered within a cool-down, or after a retry, count for no round; other failures (5xx,
     time-outs) begin a cool-down and cut nothing. Replies from a cache never get here.
@@ -56,6 +57,7 @@ class Concurrency:
         self._cut_until = -math.inf  # no further cut before
         self._cool_until = -math.inf  # no growth before
         self._slow_start = True
+        self._is_at_fault = False
 
     @property
     def target(self) -> int:
@@ -105,17 +107,18 @@ class Concurrency:
         now = self._clock.now()
         if news:
             self._let_in = self._flying
+            self._is_at_fault = self._slow_start or self._flying >= _SATURATED * self._target
             self._kept = 1.0 if now < self._cut_until else _CUT
         self._flying -= 1
         self._let_in -= 1
         self._paused_until = max(self._paused_until, now + pause)
-        if not probe:
+        cool = now + max(_COOL_DOWN, pause) if self._kept < 1.0 else now
+        if not probe and self._is_at_fault:
             self._target = max(1, min(self._target, int(self._kept * self._let_in)))
             self._slow_start = False
+            self._cut_until = max(self._cut_until, cool)
         self._drain()
-        if self._kept < 1.0:
-            self._cut_until = max(self._cut_until, now + max(_COOL_DOWN, pause))
-            self._cool_until = max(self._cool_until, self._cut_until)
+        self._cool_until = max(self._cool_until, cool)
         self._new_round()
 
     def failed(self) -> None:

@@ -56,7 +56,7 @@ class Lane:
 
     def __init__(self, provider: Provider, model: str, rules: LaneRules, clock: Clock) -> None:
         self.name = f"{provider.name}/{model}" if model else provider.name
-        self.limiter = Limiter(rules.limits, clock)
+        self.limiter = Limiter(rules.limits, clock, searching=rules.adaptive is not None)
         self.concurrency = None if rules.adaptive is None else Concurrency(rules.adaptive, clock)
         self.halted: ProviderError | None = None
         self._provider = provider
@@ -178,9 +178,12 @@ class Lane:
 
     def _at_limit(self) -> str:
         quotas = self.limiter.quotas
+        now = self._clock.now()
+        if self.limiter.pace.wait(now) > 0:
+            rate = self.limiter.pace.rate(now)
+            return f"at {60 * rate:,.0f} requests a minute, the rate found so far"
         if not quotas:
             return "waiting in line"
-        now = self._clock.now()
         name = max(quotas, key=lambda n: quotas[n].used(now) / quotas[n].per_minute)
         return f"at its limit of {quotas[name].per_minute:,.0f} {_UNITS[name]} a minute"
 

@@ -18,6 +18,7 @@ from bestarm_agent.domain.allowance import Allowance, RateLimits, Resource
 from bestarm_agent.errors import ProviderError
 from bestarm_agent.schedule.clock import Clock, sleep_unless
 from bestarm_agent.schedule.gate import Slot
+from bestarm_agent.schedule.pace import Departure, Pace
 from bestarm_agent.schedule.quota import Hold, Quota
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 16.0  # where a refusal does not say how long
@@ -33,14 +34,14 @@ class Permit:
         holds: what is set aside for it.
         era: number of refusals before it was sent.
         probe: whether it was the first after a pause, to see whether the door is open.
-        sent: whether the attempt was sent.
+        departure: when it was sent, or None.
         closed: whether it was settled or refunded.
     """
 
     holds: dict[Resource, Hold]
     era: int = 0
     probe: bool = False
-    sent: bool = False
+    departure: Departure | None = None
     closed: bool = False
 
 
@@ -58,15 +59,18 @@ class Limiter:
     Args:
         limits: what the user set; the rest is learned from the provider's answers.
         clock: tells the time and sleeps.
+        searching: whether the rate is to be found out from the first call on, not only after a
+            refusal.
     """
 
-    def __init__(self, limits: RateLimits, clock: Clock) -> None:
+    def __init__(self, limits: RateLimits, clock: Clock, *, searching: bool = False) -> None:
         self._clock = clock
         self._given = frozenset(limits.per_minute)
         now = clock.now()
         known = {**limits.assumed, **limits.per_minute}
         self.quotas = {name: Quota(most, now) for name, most in known.items()}
         self._queue: deque[_Ticket] = deque()
+        self.pace = Pace(now, searching=searching)
         self._paused_until = -math.inf
         self._era = 0
         self._pauses = 0  # in a row
@@ -78,7 +82,7 @@ class Limiter:
     @property
     def engaged(self) -> bool:
         """Whether anything is, or ever was, in anybody's way."""
-        return bool(self.quotas or self._queue) or self._era > 0
+        return bool(self.quotas or self._queue or self._era) or not self.pace.unlimited
 
     @property
     def queued(self) -> int:
@@ -106,10 +110,11 @@ class Limiter:
             return 0
         if self._doubtful:
             return 1
-        if not self.quotas:
-            return math.inf
+        if self.quotas and need is None:
+            return 1
         now = self._clock.now()
-        return 1 if need is None else min(q.room(need[n], now) for n, q in self.quotas.items())
+        rooms = [quota.room(need[name], now) for name, quota in self.quotas.items() if need]
+        return min([self.pace.room(now), *rooms])
 
     def take(self, need: Mapping[Resource, float]) -> Permit | None:
         """Give a permit if nobody is before and nothing is in the way; else None."""
@@ -150,11 +155,11 @@ class Limiter:
 
     def send(self, permit: Permit) -> None:
         """The attempt leaves now."""
-        permit.sent = True
         permit.era = self._era
         now = self._clock.now()
         for hold in permit.holds.values():
             hold.send(now)
+        permit.departure = self.pace.sent(now)
 
     def settle(self, permit: Permit, used: Mapping[Resource, float] | None) -> None:
         """The attempt ended without a refusal.
@@ -167,6 +172,7 @@ class Limiter:
         if used is not None:
             for name, hold in permit.holds.items():
                 hold.settle(used[name], now)
+        self.pace.let_in(now)
         if permit.era == self._era:
             self._pauses = 0
         if permit.era == self._era or now >= self._paused_until:
@@ -180,6 +186,7 @@ class Limiter:
         now = self._close(permit)
         for hold in permit.holds.values():
             hold.refund(now)
+        self.pace.give_back(now)
         self._poke()
 
     def refuse(self, permit: Permit, retry_after: float | None, *, at_most: float) -> bool:
@@ -209,6 +216,8 @@ class Limiter:
         if news or retry_after is not None:
             seconds = min(max(self._own_pause(retry_after), retry_after or 0.0), at_most)
             self._paused_until = max(self._paused_until, now + seconds)
+        if permit.departure is not None:
+            self.pace.refused(permit.departure, now, self.paused, news=news, probe=permit.probe)
         self._poke()
         return news
 
@@ -247,6 +256,7 @@ class Limiter:
         now = self._clock.now()
         waits = [quota.wait(need.get(name, 0.0), now) for name, quota in self.quotas.items()]
         waits.append(self._paused_until - now)
+        waits.append(self.pace.wait(now))
         if self._doubtful and self._probe is not None:
             waits.append(self._probed_at + _PROBE_SECONDS - now)
         return max(waits)
@@ -254,6 +264,7 @@ class Limiter:
     def _grant(self, need: Mapping[Resource, float]) -> Permit:
         holds = {name: quota.reserve(need[name]) for name, quota in self.quotas.items()}
         permit = Permit(holds)
+        self.pace.take(self._clock.now())
         if self._doubtful and self._probe is not None:
             self._doubtful = False  # it was not refused for so long: it was let in
         elif self._doubtful:

@@ -1,0 +1,183 @@
+"""The pace: slow start, cuts and the curve, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bestarm_agent.schedule.pace import Departure, Pace
+
+
+def searching() -> Pace:
+    return Pace(0.0, searching=True)
+
+
+def steady(pace: Pace, per_second: float, begin: float, end: float) -> list[Departure]:
+    """Calls that leave evenly, all of them let in."""
+    n = round((end - begin) * per_second)
+    return [pace.sent(begin + i / per_second) for i in range(n)]
+
+
+def answered(pace: Pace, per_second: float, begin: float, end: float) -> None:
+    """Answers that come evenly, the last at ``end``."""
+    n = round((end - begin) * per_second)
+    for i in range(n):
+        pace.let_in(begin + (i + 1) / per_second)
+
+
+def refused(pace: Pace, at: float, *, pause: float = 0.0) -> None:
+    """One more call leaves, and is turned away at once."""
+    pace.refused(pace.sent(at), at, pause, news=True, probe=False)
+
+
+def cut_before(at: float) -> Pace:
+    """Cut to 90 % of what was let in in the half second before: 12 a second."""
+    pace = Pace(0.0, searching=False)
+    steady(pace, 10, at - 0.5, at)
+    refused(pace, at)
+    return pace
+
+
+def cut_to_nine() -> Pace:
+    """10 a second were let in from the cut at 20 s to that at 40 s."""
+    pace = cut_before(20.0)
+    steady(pace, 10, 20.0, 39.9)
+    refused(pace, 40.0)
+    return pace
+
+
+def test_calls_leave_evenly_after_the_first_few() -> None:
+    """50 a second; those of the first 0.1 s may leave at once."""
+    pace, left, now = searching(), list[float](), 0.0
+    while len(left) < 9:
+        now += pace.wait(now)
+        pace.take(now)
+        left.append(round(now, 3))
+    assert left == [0.0] * 6 + [0.02, 0.04, 0.06]
+
+
+def test_who_is_late_makes_up_for_a_tenth_of_a_second_at_most() -> None:
+    pace = searching()
+    for _ in range(6):
+        pace.take(0.0)
+    assert [pace.room(at) for at in (0.0, 0.01, 0.02, 0.06, 7.0)] == [0, 0, 1, 3, 6]
+    assert pace.wait(0.015) == pytest.approx(0.005)
+
+
+def test_a_call_that_does_not_leave_makes_room() -> None:
+    pace = searching()
+    for _ in range(6):
+        pace.take(0.0)
+    pace.give_back(0.0)
+    assert pace.room(0.0) == 1
+
+
+def test_slow_start_is_twice_as_fast_as_the_fastest_answers() -> None:
+    pace, rates = searching(), [50.0]
+    for second, answers in enumerate([40, 80, 60]):
+        answered(pace, answers, second, second + 1)
+        rates.append(pace.rate(second + 1))
+    assert rates == [50.0, 80.0, 160.0, 160.0]
+
+
+def test_without_a_search_nothing_is_held_back_until_a_refusal() -> None:
+    pace = Pace(0.0, searching=False)
+    assert (pace.unlimited, pace.rate(0.0), pace.room(0.0)) == (True, math.inf, math.inf)
+    for _ in range(1000):
+        pace.take(0.0)
+    assert pace.wait(0.0) == 0.0
+    steady(pace, 100, 0.0, 1.0)
+    refused(pace, 1.0)
+    # 50 in the last half second, and the one that was tried: 102 a second
+    assert pace.rate(1.0) == pytest.approx(0.9 * 102)
+    assert not pace.unlimited
+
+
+def test_after_a_cut_the_rate_follows_the_curve() -> None:
+    """W_max = (199 + 1) / 20 s = 10 a second; K = 20 s, since 100 calls take 10 s."""
+    pace = cut_to_nine()
+    curve = {40.0: 9.0, 50.0: 10 - 1 / 8, 60.0: 10.0, 70.0: 10 + 1 / 8, 80.0: 11.0, 100.0: 18.0}
+    assert {at: pace.rate(at) for at in curve} == pytest.approx(curve)
+
+
+def test_slow_calls_have_a_longer_curve() -> None:
+    """One a second: 100 calls take 100 s."""
+    pace = cut_before(20.0)
+    steady(pace, 1, 20.0, 59.0)
+    refused(pace, 60.0)
+    assert [pace.rate(at) for at in (60.0, 160.0, 260.0)] == pytest.approx([0.9, 1.0, 1.1])
+
+
+def test_the_curve_never_passes_twice_the_fastest_answers() -> None:
+    pace = searching()
+    answered(pace, 50, 0.0, 1.0)
+    refused(pace, 1.0)
+    assert pace.rate(1000.0) == 100.0
+
+
+def test_other_refusals_of_a_burst_lower_what_was_let_in() -> None:
+    pace = cut_before(20.0)
+    calls = steady(pace, 10, 20.0, 39.9)
+    refused(pace, 40.0)
+    for call in calls[-20:]:
+        pace.refused(call, 40.1, 0.0, news=False, probe=False)
+    assert pace.rate(40.1) == pytest.approx(0.9 * 180 / 20)
+
+
+def test_what_a_minute_let_in_is_let_in_again() -> None:
+    """600 in the first 6 s, then the door is closed: 600 / 60 s, not 1 / 54 s."""
+    pace = Pace(0.0, searching=False)
+    steady(pace, 100, 0.0, 6.0)
+    refused(pace, 6.0, pause=54.0)
+    refused(pace, 60.0)
+    assert pace.rate(60.0) == pytest.approx(0.9 * 600 / 60)
+
+
+def test_nothing_cuts_upwards() -> None:
+    """50 a second were let in, though no more than 9.2 a second were to leave."""
+    pace = cut_to_nine()
+    steady(pace, 50, 40.0, 41.0)
+    before = pace.rate(41.0)
+    refused(pace, 41.0)
+    assert pace.rate(41.0) == pytest.approx(0.9 * before)
+
+
+def test_far_from_the_plateau_the_last_20_seconds_count() -> None:
+    pace = cut_to_nine()
+    steady(pace, 10, 40.0, 80.0)
+    steady(pace, 14, 80.0, 99.9)
+    refused(pace, 100.0)
+    assert pace.rate(100.0) == pytest.approx(0.9 * (279 + 1) / 20)
+
+
+def test_a_refused_probe_starts_the_curve_anew_and_cuts_nothing() -> None:
+    pace = cut_to_nine()
+    pace.refused(pace.sent(75.0), 75.0, 8.0, news=True, probe=True)
+    assert [pace.rate(at) for at in (75.0, 83.0, 103.0)] == pytest.approx([9.0, 9.0, 10.0])
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.0, 30.0), st.sampled_from(["let in", "refused", "old", "probe"])),
+        max_size=60,
+    )
+)
+def test_whatever_happens_there_is_a_rate_and_nobody_waits_forever(
+    steps: list[tuple[float, str]],
+) -> None:
+    pace, now = searching(), 0.0
+    for seconds, fate in steps:
+        now += seconds + pace.wait(now)
+        assert pace.room(now) >= 1
+        pace.take(now)
+        call = pace.sent(now)
+        now += 0.1
+        if fate == "let in":
+            pace.let_in(now)
+        else:
+            pace.refused(call, now, 0.5, news=fate != "old", probe=fate == "probe")
+        assert 1 / 60 * 0.9 <= pace.rate(now) < math.inf
+        assert pace.wait(now) <= 60 / 0.9
