@@ -7,10 +7,8 @@ in the same shuffled worlds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from bestarm_agent.simulation.replay import replay
 from bestarm_agent.simulation.world import Conditions, World
 from bestarm_agent.stats.foresight import Lesson
 from reproduce_pulse import FILE, build_pool
-from reproduce_study import Bench, markdown, say
+from reproduce_study import Bench, markdown, measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,25 +200,14 @@ def _run(
     rules: Mapping[str, Rival | None],
 ) -> dict[tuple[str, str], Any]:
     """Measure what was not measured before, in parallel, the slow rules first."""
-    found: dict[tuple[str, str], Any] = {}
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting = {}
-        for name in reversed(tuple(rules)):
-            for title, (usual, most) in places.items():
-                seeds = bench.seeds(usual)
-                key = {"part": part, "matrix": title, "rule": name, "seeds": seeds, "most": most}
-                if (kept := bench.recall(key)) is not None:
-                    found[title, name] = kept
-                    continue
-                halved = part == "learned"
-                task = pool.submit(measure, bench, title, rules[name], seeds, most, halved=halved)
-                waiting[task] = (key, title, name)
-        for task in as_completed(waiting):
-            key, title, name = waiting[task]
-            found[title, name] = task.result()
-            bench.keep(key, found[title, name])
-            say(f"{part}: {title}, {name}")
-    return found
+    wanted = {}
+    for name in reversed(tuple(rules)):
+        for title, (usual, most) in places.items():
+            seeds, halved = bench.seeds(usual), part == "learned"
+            key = {"part": part, "matrix": title, "rule": name, "seeds": seeds, "most": most}
+            make = partial(measure, bench, title, rules[name], seeds, most, halved=halved)
+            wanted[title, name] = (key, make)
+    return measured(bench, wanted, jobs)
 
 
 PARTS: Mapping[str, Callable[[Bench, int], dict[str, str]]] = {

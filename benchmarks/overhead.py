@@ -22,7 +22,7 @@ from rich.console import Console
 
 from bestarm_agent import Budget, Study
 from bestarm_agent.cli.display import LiveTable
-from bestarm_agent.cli.selecting import run_shown
+from bestarm_agent.cli.running import run_shown
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.exchange import Request
 from bestarm_agent.providers.registry import create_provider

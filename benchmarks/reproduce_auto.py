@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,7 +27,7 @@ from bestarm_agent.selectors.sequential_halving import SequentialHalving
 from bestarm_agent.selectors.successive_rejects import SynchronisedSuccessiveRejects
 from bestarm_agent.selectors.types import Problem
 from reproduce import fill_report
-from reproduce_study import Bench, markdown, say
+from reproduce_study import Bench, markdown, measured, say
 
 Scores: TypeAlias = NDArray[np.float32]
 Budgets: TypeAlias = NDArray[np.int64]
@@ -158,24 +156,14 @@ def _run(
     jobs: int,
 ) -> dict[tuple[str, str], Any]:
     """Measure what was not measured before, in parallel."""
-    found: dict[tuple[str, str], Any] = {}
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting = {}
-        for title, rule in tasks:
-            seeds = bench.seeds(MATRICES[title].seeds)
-            key = {"part": part, "matrix": title, "rule": rule, "seeds": seeds}
-            if (kept := bench.recall(key)) is not None:
-                found[title, rule] = kept
-                continue
-            place, anytime = MATRICES[title], rule in ANYTIME
-            task = pool.submit(measure, bench.data, place, rules[rule], seeds, anytime=anytime)
-            waiting[task] = (key, title, rule)
-        for task in as_completed(waiting):
-            key, title, rule = waiting[task]
-            found[title, rule] = task.result()
-            bench.keep(key, found[title, rule])
-            say(f"{part}: {title}, {rule}")
-    return found
+    wanted = {}
+    for title, rule in tasks:
+        place, anytime = MATRICES[title], rule in ANYTIME
+        seeds = bench.seeds(place.seeds)
+        key = {"part": part, "matrix": title, "rule": rule, "seeds": seeds}
+        make = partial(measure, bench.data, place, rules[rule], seeds, anytime=anytime)
+        wanted[title, rule] = (key, make)
+    return measured(bench, wanted, jobs)
 
 
 def _crossings(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) -> str:

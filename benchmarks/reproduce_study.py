@@ -6,10 +6,12 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from bestarm_agent.simulation.matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.study import Plan, run_study
 
 DIGITS = 6
+
+_Name = TypeVar("_Name", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,30 @@ class Bench:
     def _path(self, key: Mapping[str, Any]) -> Path:
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         return self.work / f"{key['part']}-{digest}.json"
+
+
+def measured(
+    bench: Bench, tasks: Mapping[_Name, tuple[Mapping[str, Any], Callable[[], Any]]], jobs: int
+) -> dict[_Name, Any]:
+    """Measure in parallel what was not measured before, in the order given.
+
+    Args:
+        bench: keeps what is found.
+        tasks: by name, the key that the result is kept under, and what makes it in a process.
+        jobs: processes at once.
+    """
+    kept = {name: bench.recall(key) for name, (key, _) in tasks.items()}
+    found = {name: value for name, value in kept.items() if value is not None}
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        left = {name: make for name, (_, make) in tasks.items() if name not in found}
+        waiting = {pool.submit(make): name for name, make in left.items()}
+        for task in as_completed(waiting):
+            name = waiting[task]
+            key = tasks[name][0]
+            found[name] = task.result()
+            bench.keep(key, found[name])
+            say(f"{key['part']}: {key['matrix']}, {key['rule']}")
+    return found
 
 
 def study(

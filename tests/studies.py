@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bestarm_agent.opening import STORE_FILE
 from bestarm_agent.stats.keyed import KeyedRandom
 
 
@@ -55,6 +56,11 @@ def write_study(
     path = folder / "study.json"
     path.write_text(json.dumps(study))
     return path
+
+
+def store_of(path: Path) -> Path:
+    """Where the runs of a study are stored unless it says otherwise."""
+    return path.parent / "runs" / STORE_FILE
 
 
 def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -248,6 +248,15 @@ def test_nothing_to_compare_is_an_error() -> None:
         check_judge(Comparison((), 3), 0.95)
 
 
+def test_a_judge_that_failed_on_everything_is_told_by_its_last_failure(tmp_path: Path) -> None:
+    path = write_study(tmp_path)
+    row = {"candidate": "nobody", "example": "e1", "score": 0, "answer": "unrecorded"}
+    write_lines(tmp_path / "gold.jsonl", [row])
+    shown = CliRunner().invoke(app, ["judge", "check", str(path), str(tmp_path / "gold.jsonl")])
+    assert isinstance(shown.exception, ConfigError)
+    assert "failed on 1 of them, the last time: judge model " in str(shown.exception)
+
+
 def test_labels_by_text_carry_its_digest(tmp_path: Path) -> None:
     write_lines(tmp_path / "g.jsonl", [{"example": 7, "score": 0.5, "answer": "46"}])
     assert load_labels(tmp_path / "g.jsonl") == (Label("7", 0.5, None, "46", answer_digest("46")),)

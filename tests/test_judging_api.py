@@ -18,6 +18,7 @@ from bestarm_agent.opening import Options
 from bestarm_agent.standing import Standing
 from bestarm_agent.store.fold import RunState
 from tests.fake_api import Call, FakeApi
+from tests.studies import store_of
 
 KEY = "fake-key-3f9a"
 N = 12
@@ -65,10 +66,6 @@ async def run(path: Path) -> tuple[Standing, RunState]:
         notices = study.notices
     assert all("judge" in notice for notice in notices)
     return standing, await Archive(store_of(path)).state("latest")
-
-
-def store_of(path: Path) -> Path:
-    return path.parent / "runs" / "runs.sqlite"
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])

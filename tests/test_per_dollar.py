@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.assembly import build_selector
+from bestarm_agent.assembly import assemble, build_selector
+from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.loading import load_study
 from bestarm_agent.config.running import SelectorSpec
 from bestarm_agent.domain.events import CandidatesAdded, Event
 from bestarm_agent.domain.spend import Budget, nanos
@@ -48,7 +50,9 @@ def spec(changes: dict[str, Any]) -> SelectorSpec:
     return SelectorSpec.model_validate(changes)
 
 
-@pytest.mark.parametrize("rule", ["ucb-e", "top-two", "lucb", "row-mean", "successive-rejects"])
+@pytest.mark.parametrize(
+    "rule", ["auto", "ucb-e", "top-two", "lucb", "row-mean", "successive-rejects"]
+)
 def test_every_ask_follows_from_the_log_before_it(tmp_path: Path, rule: str) -> None:
     changes = {
         "selector": selector(rule),
@@ -62,6 +66,13 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path, rule: str) -> 
     problem = initial_size(events).problem(per_dollar=True)
     assert problem.costs == pytest.approx(PRICES)
     assert unexplained_asks(events, build_selector(spec(selector(rule)), problem)) == []
+
+
+@pytest.mark.parametrize(("rule", "is_blind"), [("auto", False), ("racing", True)])
+def test_a_rule_that_is_blind_to_costs_says_so(tmp_path: Path, rule: str, is_blind: bool) -> None:
+    path = write_study(tmp_path, usd=PRICES, changes={"selector": selector(rule)})
+    notices = assemble(load_study(path), Catalog(tmp_path, ())).notices
+    assert any("per: dollar changes nothing for" in one for one in notices) is is_blind
 
 
 def test_cheap_candidates_are_pulled_more(tmp_path: Path) -> None:

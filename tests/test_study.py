@@ -18,13 +18,13 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.journal import initial_size
-from bestarm_agent.opening import STORE_FILE, Options
+from bestarm_agent.opening import Options
 from bestarm_agent.providers.replay import ReplayProvider
 from bestarm_agent.selectors.types import Guarantee, Problem
 from bestarm_agent.standing import Standing, Status
 from bestarm_agent.store.sql import SqlStore
 from bestarm_agent.testing.rederiving import unexplained_asks
-from tests.studies import recorded_scores, write_study
+from tests.studies import recorded_scores, store_of, write_study
 
 
 def run_all(
@@ -40,10 +40,6 @@ def run_all(
 async def reached(asked: int, study: Study, running: asyncio.Task[Standing]) -> None:
     while study.standing().asked < asked and not running.done():  # noqa: ASYNC110 - no event to await
         await asyncio.sleep(0)
-
-
-def store_of(path: Path) -> Path:
-    return path.parent / "runs" / STORE_FILE
 
 
 def events_of(path: Path) -> Sequence[Event]:

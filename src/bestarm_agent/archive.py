@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bestarm_agent.assembly import build_selector
 from bestarm_agent.certifying.driver import CertifyingSelector
-from bestarm_agent.certifying.finding import finding_of
 from bestarm_agent.certifying.recorded import recorded_driver
-from bestarm_agent.checking import JudgeCheck, moved
+from bestarm_agent.checking import JudgeCheck
 from bestarm_agent.config.certifying import CertifySpec
 from bestarm_agent.config.objective import ObjectiveSpec
 from bestarm_agent.config.running import SelectorSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event
-from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.errors import StoreError
 from bestarm_agent.gold import check_run, stored_labels
 from bestarm_agent.history import recall
@@ -26,19 +23,15 @@ from bestarm_agent.objectives import aim_of
 from bestarm_agent.picture import Moment, picture
 from bestarm_agent.report.page import (
     FailureLine,
-    JudgeSection,
-    Sitting,
-    VerdictLine,
-    render_report,
 )
+from bestarm_agent.reporting import failures_of, report_of
+from bestarm_agent.routing.recorded import ROUTED, Routed
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.standing import Standing
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunInfo
 from bestarm_agent.store.fold import RunState, fold
 from bestarm_agent.store.sql import SqlStore
-
-_SHOWN_VERDICTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +158,8 @@ def recorded_selector(
     if (section := _section(config, "certify")) not in (None, {}):
         spec = CertifySpec.model_validate(section)
         selector: Selector = recorded_driver(spec, size.problem(per_dollar=False), events)
+    elif _section(config, ROUTED) not in (None, {}):
+        selector = Routed(size.problem(per_dollar=False))
     else:
         problem = size.problem(per_dollar=chosen.per == "dollar")
         selector = build_selector(chosen, problem, lesson, _objective_spec(config))
@@ -198,60 +193,3 @@ def _section(config: Json, key: str) -> Json:
     if not isinstance(config, Mapping):
         raise StoreError("the run's configuration is not a mapping; the log is damaged")
     return config.get(key, {})
-
-
-def report_of(
-    state: RunState,
-    standing: Standing,
-    check: JudgeCheck | None = None,
-    certifying: CertifyingSelector | None = None,
-) -> str:
-    """Render a run's report as HTML."""
-    return render_report(
-        standing,
-        config=state.started.config if state.started else None,
-        failures=failures_of(state),
-        sittings=[
-            Sitting(s.at, s.version, s.stopped.reason if s.stopped else None)
-            for s in state.sittings
-        ],
-        judge=None if check is None else JudgeSection(check, moved(standing, check)),
-        verdicts=_verdicts(state),
-        certified=None if certifying is None else finding_of(certifying, standing),
-        remarks=_remarks(state),
-    )
-
-
-def _remarks(state: RunState) -> list[str]:
-    """What the replies showed, by sitting; those that go on in one process say more of the same."""
-    stops = [sitting.stopped for sitting in state.sittings if sitting.stopped is not None]
-    return list(dict.fromkeys(remark for stop in stops for remark in stop.remarks))
-
-
-def _verdicts(state: RunState) -> list[VerdictLine]:
-    """The latest judgements, the last first."""
-    lines: list[VerdictLine] = []
-    for seq, told in reversed(state.told.items()):
-        ask, outcome = state.asks[seq], told.outcome
-        if isinstance(outcome, Scored):
-            label, example = state.candidates[ask.candidate].label, state.example_ids[ask.example]
-            lines += [VerdictLine(label, example, vote) for vote in outcome.votes]
-        if len(lines) >= _SHOWN_VERDICTS:
-            break
-    return lines[:_SHOWN_VERDICTS]
-
-
-def failures_of(state: RunState) -> list[FailureLine]:
-    """Count failures by candidate and kind, most frequent first."""
-    count: Counter[tuple[int, str, str]] = Counter()
-    last: dict[tuple[int, str, str], str] = {}
-    for seq, told in state.told.items():
-        outcome = told.outcome
-        if isinstance(outcome, Failed):
-            key = (state.asks[seq].candidate, outcome.kind.value, outcome.blame.value)
-            count[key] += 1
-            last[key] = outcome.message
-    return [
-        FailureLine(state.candidates[key[0]].label, key[1], key[2], n, last[key])
-        for key, n in count.most_common()
-    ]

@@ -115,11 +115,11 @@ def _judge(
 
 def _in_vain(chosen: SelectorSpec, rule: Selector) -> tuple[str, ...]:
     """Say that working per dollar changes nothing for a rule that pulls its field alike."""
-    if chosen.per != "dollar" or not (rule.common_examples and rule.anytime):
+    if chosen.per != "dollar" or rule.heeds_costs:
         return ()
     return (
         f"selector.per: dollar changes nothing for {chosen.name}: it compares candidates on common "
-        f"examples, and does not look at what they cost; ucb-e, top-two and sysrs do",
+        f"examples, and does not look at what they cost; auto, ucb-e and sysrs do",
     )
 
 

@@ -53,11 +53,13 @@ class Comparison:
         pairs: those that were.
         n_labels: how many labels there are.
         n_void: labelled answers on which the judge failed, or that no budget was left for.
+        why: what was said of the last of those.
     """
 
     pairs: tuple[Compared, ...]
     n_labels: int
     n_void: int = 0
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +148,7 @@ def check_judge(comparison: Comparison, confidence: float) -> JudgeCheck:
     """
     pairs, alpha = comparison.pairs, 1.0 - confidence
     if not pairs:
-        raise ConfigError(
-            f"none of {comparison.n_labels} labels is about an answer that the judge scored; "
-            f"labels name an example's id with a candidate's label or the answer"
-        )
+        raise ConfigError(_nothing_compared(comparison))
     firsts = [wins for pair in pairs if (wins := _first_wins(pair.votes)) is not None]
     swings = [abs(first - second) > 0.5 for first, second in _orders(pairs)]
     return JudgeCheck(
@@ -160,6 +159,18 @@ def check_judge(comparison: Comparison, confidence: float) -> JudgeCheck:
         length=_length_bias(pairs, alpha),
         usd_per_1000=1000 * usd(sum(p.spend.usd_nanos for p in pairs)) / len(pairs),
         confidence=confidence,
+    )
+
+
+def _nothing_compared(comparison: Comparison) -> str:
+    if comparison.n_void:
+        return (
+            f"the judge scored none of the {comparison.n_labels} labelled answers; it failed on "
+            f"{comparison.n_void} of them, the last time: {comparison.why}"
+        )
+    return (
+        f"none of {comparison.n_labels} labels is about an answer that the judge scored; "
+        f"labels name an example's id with a candidate's label or the answer"
     )
 
 

@@ -81,6 +81,14 @@ def _examples(parts: Parts, labels: Sequence[Label]) -> dict[str, Example]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Unscored:
+    """An answer that got no score: by the judge's doing, or the answer's own."""
+
+    why: str
+    by_judge: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Asking:
     """Labelled answers before a judge."""
 
@@ -103,12 +111,13 @@ class _Asking:
             raise (error.error if isinstance(error, JudgeOutOfOrderError) else error) from several
         pairs = [task.result() for task in tasks]
         done = tuple(pair for pair in pairs if isinstance(pair, Compared))
-        return Comparison(done, len(labels), sum(pair is Blame.JUDGE for pair in pairs))
+        void = [pair.why for pair in pairs if isinstance(pair, _Unscored) and pair.by_judge]
+        return Comparison(done, len(labels), len(void), void[-1] if void else "")
 
     async def _judge(
         self, example: Example, label: Label, gate: asyncio.Semaphore
-    ) -> Compared | Blame:
-        """Judge one answer; else say who is to blame that there is no score."""
+    ) -> Compared | _Unscored:
+        """Judge one answer; else say why there is no score."""
         purse = Purse(self.ledger, None)
         hearing = Hearing(self.panel, self.replies, purse, label.candidate or "labelled")
         answer = label.answer or ""
@@ -116,7 +125,7 @@ class _Asking:
             try:
                 score = await hearing.score(example, Reply(answer))
             except JudgeError as error:
-                return error.blame
+                return _Unscored(str(error), by_judge=error.blame is Blame.JUDGE)
             except BudgetEndedError:
-                return Blame.JUDGE
+                return _Unscored("the study's budget ended", by_judge=True)
         return Compared(None, score.value, label.score, len(answer), purse.spent, score.votes)

@@ -23,6 +23,7 @@ class End(StrEnum):
     EXHAUSTED = "exhausted"  # every pair was evaluated
     INDIFFERENT = "indifferent"  # what is left cannot matter
     VERDICT = "verdict"  # a certification has its verdicts
+    SERVED = "served"  # every prompt that came to a router was answered
     BUDGET = "budget"  # the budget cannot pay another pair
     INTERRUPTED = "interrupted"  # somebody asked to stop
     FAILURES = "failures"  # too many pairs could not be measured, or nothing can be called

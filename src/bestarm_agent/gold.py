@@ -23,7 +23,7 @@ async def compare_run(store: RunStore, state: RunState, labels: Sequence[Label])
     """
     wanted = by_answer(labels)
     examples = {label.example for label in labels}
-    pairs, n_void = [], 0
+    pairs, void = [], []
     for seq, told in state.told.items():
         ask, outcome = state.asks[seq], told.outcome
         example = state.example_ids[ask.example]
@@ -38,8 +38,9 @@ async def compare_run(store: RunStore, state: RunState, labels: Sequence[Label])
         if isinstance(outcome, Scored):
             found = (outcome.value, label.score, len(text), outcome.judge_spend, outcome.votes)
             pairs.append(Compared(ask.candidate, *found))
-        n_void += isinstance(outcome, Failed) and outcome.blame is Blame.JUDGE
-    return Comparison(tuple(pairs), len(labels), n_void)
+        if isinstance(outcome, Failed) and outcome.blame is Blame.JUDGE:
+            void.append(outcome.message)
+    return Comparison(tuple(pairs), len(labels), len(void), void[-1] if void else "")
 
 
 async def check_run(

@@ -23,6 +23,7 @@ from bestarm_agent.history import is_score_file, keep, load_history
 from bestarm_agent.journal import candidates_added, examples_added
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.roster import Entry
+from bestarm_agent.routing.recorded import ROUTED
 from bestarm_agent.schedule.clock import Clock, SystemClock
 from bestarm_agent.stats.foresight import Lesson
 from bestarm_agent.store.base import RunStore
@@ -58,6 +59,11 @@ def recorded_parts(
     """
     if state.started is None:
         raise StoreError("the run's log is empty; begin a new run")
+    if isinstance(state.started.config, Mapping) and ROUTED in state.started.config:
+        raise ConfigError(
+            f"{state.name} holds what `preselect run` did, and a router's prompts are not resumed; "
+            f"run that command again (the replies that it bought are taken from the reply cache)"
+        )
     loaded = _recorded(state.started, options)
     parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
     _check_examples(parts.examples, state)

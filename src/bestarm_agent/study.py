@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bestarm_agent.archive import Record, failures_of, recorded_lesson, report_path
+from bestarm_agent.archive import Record, recorded_lesson, report_path
 from bestarm_agent.assembly import Parts, assemble
 from bestarm_agent.certifying.driver import CertifyingSelector
 from bestarm_agent.checking import JudgeCheck
@@ -33,6 +33,7 @@ from bestarm_agent.opening import (
 )
 from bestarm_agent.plan import check_prices, ready_entries
 from bestarm_agent.report.page import FailureLine
+from bestarm_agent.reporting import failures_of
 from bestarm_agent.roster import Entry
 from bestarm_agent.schedule.ledger import Balance
 from bestarm_agent.standing import Standing

@@ -234,6 +234,7 @@ _ENDINGS: Mapping[str, str] = {
     "exhausted": "every pair was evaluated",
     "indifferent": "what is left cannot change the answer",
     "verdict": "every verdict is in",
+    "served": "every prompt was answered",
     "budget": "it cannot pay another pair; `bestarm-agent resume --budget-...` goes on",
     "interrupted": "`bestarm-agent resume` goes on",
     "failures": "too little could be measured; `bestarm-agent resume` goes on once that is mended",

@@ -9,10 +9,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from bestarm_agent.cli.display import LiveTable, PlainLines, screen_of
-from bestarm_agent.cli.options import Display
+from bestarm_agent.cli.display import LiveTable, PlainLines, busy, screen_of
 from bestarm_agent.cli.results import print_result
-from bestarm_agent.cli.selecting import Showing, print_notices, starting
+from bestarm_agent.cli.running import print_notices
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.endings import End
 from bestarm_agent.schedule.waits import Wait, WaitBoard, loading_wait
@@ -47,13 +46,11 @@ def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("terminal", "quiet", "said"), [(True, False, True), (False, False, False), (True, True, False)]
+    ("terminal", "wanted", "said"), [(True, True, True), (False, True, False), (True, False, False)]
 )
-def test_a_terminal_is_told_that_something_happens_before_the_first_call(
-    terminal: bool, quiet: bool, said: bool
-) -> None:
+def test_a_terminal_is_told_what_takes_a_while(terminal: bool, wanted: bool, said: bool) -> None:
     console = Console(file=StringIO(), force_terminal=terminal)
-    with starting(console, Showing(as_json=False, quiet=quiet, display=Display.AUTO)):
+    with busy(console, "reading the study", wanted=wanted):
         pass
     assert isinstance(console.file, StringIO)
     assert ("reading the study" in console.file.getvalue()) == said

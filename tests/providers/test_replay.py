@@ -116,6 +116,26 @@ def test_a_row_becomes_a_reply(tmp_path: Path) -> None:
     assert provider.bound(ask("gpt/qa", "17")) == Spend(calls=1, tokens=10, usd_nanos=1000)
 
 
+@pytest.mark.parametrize("name", ["r.jsonl", "r.npz"])
+def test_a_call_that_has_no_record_by_its_name_is_bounded_by_the_dearest(
+    tmp_path: Path, name: str
+) -> None:
+    """As a judgement is, before the answer is there that it is named after."""
+    usd = [0.001, 0.003, 0.002]
+    rows: list[Row] = [
+        {"candidate": "j", "example": f"a/e{i}/first", "text": "", "usd": usd[i]} for i in (0, 1, 2)
+    ]
+    write_rows(tmp_path / "r.jsonl", *rows)
+    np.savez(
+        tmp_path / "r.npz", scores=np.ones((1, 3)), usd=np.array([usd]), candidates=np.array(["j"])
+    )
+    provider = create("replay", {"path": name}, tmp_path)
+    assert provider.bound(ask("j", "e1/first")).usd_nanos == 3_000_000
+    assert (
+        provider.bound(ask("j", "a/e0/first" if name == "r.jsonl" else "0")).usd_nanos == 1_000_000
+    )
+
+
 def test_csv_tells_an_empty_answer_from_a_missing_one(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text(
         "candidate,example,text,score,error,retry_after\n"

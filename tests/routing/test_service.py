@@ -14,7 +14,8 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.routing.entries import text_of
 from bestarm_agent.routing.router import Router
-from bestarm_agent.routing.service import Served, Service
+from bestarm_agent.routing.served import Served
+from bestarm_agent.routing.service import Service
 from bestarm_agent.routing.settings import RoutedCandidate, RouterSettings
 from tests.cli.commands import invoke
 from tests.studies import recorded_scores, write_study

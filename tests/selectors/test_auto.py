@@ -53,6 +53,24 @@ def test_chances_to_overtake_by_hand() -> None:
     np.testing.assert_allclose(contest.weight, [[0.2635**2, 0.1030**2]], atol=1e-4)
 
 
+def test_a_chance_counts_for_its_price_by_hand() -> None:
+    outlook, ties = outlook_of([0.5, 0.7, 0.6]), np.arange(3.0)
+    price = np.array([0.04, 0.01, 0.09])
+    contest = Contest.of(outlook, 1, ties, out=NOBODY[:3], price=price)
+    # the chances of above, for 9 and 4 times the least price
+    np.testing.assert_allclose(contest.weight, [[0.2635**2 / 9, 0.1030**2 / 4]], atol=1e-5)
+    # ranks 3, 1, 2, times the square roots of 4, 1 and 9
+    np.testing.assert_allclose(contest.burden, [6.0, 1.0, 6.0])
+
+
+def test_one_price_for_all_changes_no_bit() -> None:
+    outlook, ties = outlook_of([0.5, 0.7, 0.6, 0.65]), np.arange(4.0)
+    plain = Contest.of(outlook, 2, ties, out=NOBODY[:4], field=1.4)
+    equal = Contest.of(outlook, 2, ties, out=NOBODY[:4], field=1.4, price=np.full(4, 0.7))
+    assert equal.weight.tobytes() == plain.weight.tobytes()
+    assert equal.burden.tobytes() == plain.burden.tobytes()
+
+
 def test_of_a_pair_the_one_that_saw_less_is_pulled() -> None:
     contest = Contest.of(outlook_of([0.5, 0.7, 0.6]), 1, np.arange(3.0), out=NOBODY[:3])
     everybody = np.full(3, True)

@@ -48,6 +48,10 @@ class TestUcbEPerCost(PerCostSuite):
     rule = "ucb-e"
 
 
+class TestAutoPerCost(PerCostSuite):
+    rule = "auto"
+
+
 class TestTopTwoPerCost(PerCostSuite):
     rule = "top-two"
 
@@ -98,7 +102,7 @@ def test_nobody_counts_more_than_a_hundred_times_as_much_as_another() -> None:
 
 
 def test_equal_costs_change_nothing() -> None:
-    for rule in ("ucb-e", "uniform", "filled-subset"):
+    for rule in ("auto", "ucb-e", "uniform", "filled-subset"):
         world = World.with_failures((K, N), 3)
         plain = Run(make_selector(rule, Problem(K, N)), world).go(40)
         equal = Run(make_selector(rule, per_cost(Problem(K, N))), world).go(40)
@@ -143,6 +147,24 @@ def test_top_two_pulls_the_cheaper_of_the_two_more_often() -> None:
 def test_common_examples_are_pulled_alike_whatever_they_cost() -> None:
     for rule in ("filled-subset", "racing"):
         assert pulls_of(rule, (1.0, 100.0), 200) == [100, 100]
+
+
+def test_auto_spends_less_on_a_dear_half_that_is_as_good() -> None:
+    """Ten of equal quality, half of them 100 times as dear: most pulls go to the cheap ones."""
+    costs = (1.0, 100.0) * 5
+    dear = np.array(costs) > 1.0
+    for seed in range(3):
+        world = World.bernoulli([0.5] * 10, 400, seed)
+        pulls = []
+        for told in (None, costs):
+            selector = make_selector("auto", Problem(10, 400, seed=seed, costs=told))
+            for _ in range(600):
+                [ask] = selector.ask()
+                outcome = world.outcome(ask)
+                selector.tell([replace(outcome, cost=costs[ask.pair.candidate])])
+            pulls.append(int(selector.table.n_trials[dear].sum()))
+        assert pulls[1] < 0.6 * pulls[0], (seed, pulls)
+        assert selector.table.n_trials.min() >= 2  # nobody is forgotten
 
 
 @pytest.mark.parametrize("rule", ["successive-rejects", "sequential-halving", "sysrs", "sar"])

@@ -6,7 +6,8 @@ from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.lrf import SWEEPS, Lrf
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.stats.keyed import KeyedRandom
-from bestarm_agent.stats.low_rank import LowRankEnsemble, SeenCells
+from bestarm_agent.stats.low_rank import LowRankEnsemble
+from bestarm_agent.stats.seen_cells import SeenCells
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

@@ -9,7 +9,8 @@ from bestarm_agent.selectors.row_mean import RowMean
 from bestarm_agent.selectors.types import Guarantee, Problem, State, Tell
 from bestarm_agent.selectors.ucb_e_lrf import _SWEEPS_AGAIN, UcbELrf, UcbELrfScoreOnly
 from bestarm_agent.stats.keyed import KeyedRandom
-from bestarm_agent.stats.low_rank import LowRankEnsemble, SeenCells
+from bestarm_agent.stats.low_rank import LowRankEnsemble
+from bestarm_agent.stats.seen_cells import SeenCells
 from bestarm_agent.testing.selector_runs import Run, World, finish_pending
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.low_rank import LowRankEnsemble, SeenCells, _bernoulli_places
+from bestarm_agent.stats.low_rank import LowRankEnsemble, _bernoulli_places
+from bestarm_agent.stats.seen_cells import SeenCells
 
 Array = NDArray[np.float64]
 

@@ -50,7 +50,7 @@ from bestarm_agent.cli.options import (
     overrides,
     study_options,
 )
-from bestarm_agent.cli.selecting import EXIT_NO_GUARANTEE, EXIT_OK, Showing, run_study
+from bestarm_agent.cli.running import EXIT_NO_GUARANTEE, EXIT_OK, Showing, run_study
 from bestarm_agent.config.settings import resolve
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.certifying import Terms, alternatives, certify_table

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -31,6 +34,16 @@ _STYLES = {
     Status.BARRED: "dim",
 }
 _LINES_AROUND_TABLE = 10
+
+
+@contextmanager
+def busy(console: Console, words: str, *, wanted: bool = True) -> Iterator[None]:
+    """Say on a terminal what takes a while: libraries are imported, judges asked."""
+    if not (wanted and console.is_terminal):
+        yield
+        return
+    with console.status(words):
+        yield
 
 
 class LiveTable:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from bestarm_agent.checking import Comparison, JudgeCheck, check_judge
+from bestarm_agent.cli.display import busy
 from bestarm_agent.cli.options import (
     CatalogOption,
     JsonOption,
@@ -21,12 +23,12 @@ from bestarm_agent.cli.options import (
 )
 from bestarm_agent.cli.results import stdout_console
 from bestarm_agent.comparing import compare_answers, compare_stored
-from bestarm_agent.config.loading import load_study
+from bestarm_agent.config.settings import resolve
 from bestarm_agent.datasets.labels import load_labels
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.opening import Options
-from bestarm_agent.wording import measure
+from bestarm_agent.wording import measure, safe
 
 _STUDIES = (".yaml", ".yml", ".json")
 
@@ -69,7 +71,8 @@ def check(
     gold = load_labels(labels)
     if Path(source).suffix in _STUDIES:
         options = Options(store, tuple(catalog or ()), use_cache=not no_cache)
-        comparison = asyncio.run(compare_answers(load_study(Path(source)), options, gold))
+        with busy(Console(stderr=True), f"judging {len(gold)} answers"):
+            comparison = asyncio.run(compare_answers(resolve(Path(source)), options, gold))
     else:
         comparison = asyncio.run(compare_stored(default_store(store), source, gold))
     found = check_judge(comparison, confidence)
@@ -94,9 +97,10 @@ def _table(check: JudgeCheck) -> Table:
 
 def _counts(comparison: Comparison) -> str:
     missing = comparison.n_labels - len(comparison.pairs) - comparison.n_void
+    why = f"; the last failure: {safe(comparison.why)}" if comparison.n_void else ""
     return (
         f"{len(comparison.pairs)} of {comparison.n_labels} labels compared, {missing} without a "
-        f"score, {comparison.n_void} on which the judge failed"
+        f"score, {comparison.n_void} on which the judge failed{why}"
     )
 
 

@@ -24,7 +24,8 @@ from bestarm_agent.cli.options import (
 )
 from bestarm_agent.config.settings import resolve
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.routing.service import Served, Service
+from bestarm_agent.routing.served import Served
+from bestarm_agent.routing.service import Service
 from bestarm_agent.routing.settings import parse_settings
 from bestarm_agent.wording import safe
 
@@ -74,7 +75,7 @@ async def _run(opening: AbstractAsyncContextManager[Service], k: int, as_json: b
             if number % _SAVE_EVERY == 0:
                 await service.router.save()
         version = await service.router.save()
-        name, spent = service.router.name, service.spent
+        name, spent, run_id = service.router.name, service.spent, service.run_id
     if as_json:
         return
     typer.echo(
@@ -83,6 +84,7 @@ async def _run(opening: AbstractAsyncContextManager[Service], k: int, as_json: b
         f"{totals.mean_best}, of the first choice {totals.mean_first}"
     )
     typer.echo(f"router {safe(name)}, version {version}: learned from {totals.learnt:,} of them")
+    typer.echo(f"run {run_id}: `bestarm-agent show {run_id}` says what each candidate did and cost")
     if totals.served < len(service.parts.examples):
         typer.echo("the budget ended, or nothing can be called any more")
 

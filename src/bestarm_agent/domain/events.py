@@ -132,8 +132,8 @@ class Stopped:
 
     Attributes:
         at: when, ISO 8601 in UTC.
-        reason: "separated", "exhausted", "indifferent", "budget", "interrupted", "failures" or
-            "error".
+        reason: "separated", "exhausted", "indifferent", "verdict", "served", "budget",
+            "interrupted", "failures" or "error".
         seconds: wall-clock seconds of this sitting.
         books: what was set aside and where it went; all nothing in logs of versions that did not
             record it.

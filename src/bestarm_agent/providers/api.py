@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -27,16 +26,14 @@ from bestarm_agent.providers.api_errors import (
     sdk_failure,
 )
 from bestarm_agent.providers.api_headers import allowances
+from bestarm_agent.providers.api_models import KnownModels, Model
 from bestarm_agent.providers.api_notices import believed, notices
 from bestarm_agent.providers.api_options import ApiOptions, endpoint
 from bestarm_agent.providers.api_reading import Answer, MalformedError, read_body
 from bestarm_agent.providers.api_wire import Wire, check_params
 from bestarm_agent.providers.base import Capabilities
-from bestarm_agent.providers.entry import ModelFacts
-from bestarm_agent.providers.prices import Price, find_price
 
 _MODEL = re.compile(r"[\w.:@~+-]+(/[\w.:@~+-]+)*")
-_IN_FLIGHT = 64
 _DECIDES_REPLIES = {
     "api",
     "text",
@@ -70,8 +67,7 @@ class ApiProvider:
             url_variable=vendor.url_variable,
             key_variable=vendor.key_variable,
         )
-        self._declared: dict[str, ModelFacts] = {}
-        self._models: dict[str, _Model] = {}
+        self._models = KnownModels(name, vendor, options, self._endpoint)
         self._allowances: dict[str, tuple[Allowance, ...]] = {}
         self._connection: Connection | None = None
 
@@ -81,9 +77,7 @@ class ApiProvider:
         Raises:
             ConfigError: a fact is unknown or breaks a rule.
         """
-        subject = f"options of {self.name}/{model}"
-        self._declared[model] = parse_options(ModelFacts, facts, subject=subject)
-        self._models.pop(model, None)
+        self._models.declare(model, facts)
 
     async def __aenter__(self) -> Self:
         """Open the client; no call is made."""
@@ -112,11 +106,11 @@ class ApiProvider:
 
     def capabilities(self, model: str) -> Capabilities:
         """What the model can do, by the options and the catalogue."""
-        return self._model(model).capabilities
+        return self._models.of(model).capabilities
 
     def fingerprint(self, model: str) -> str:
         """Digest of the address, the model and all that is sent besides the request."""
-        facts = self._model(model).facts.model_dump(mode="json", include=_DECIDES_REPLIES)
+        facts = self._models.of(model).facts.model_dump(mode="json", include=_DECIDES_REPLIES)
         return digest([_PROTOCOL_VERSION, self._vendor.name, self._endpoint.url, model, facts])
 
     def bound(self, request: Request) -> Spend:
@@ -125,7 +119,7 @@ class ApiProvider:
         Raises:
             ConfigError: the request holds a parameter that the model does not take.
         """
-        return self._bound(self._model(request.model), request)
+        return self._bound(self._models.of(request.model), request)
 
     def allowances(self, model: str) -> tuple[Allowance, ...]:
         """What the headers of the latest response about ``model`` said."""
@@ -140,7 +134,7 @@ class ApiProvider:
         """
         if self._connection is None:
             raise RuntimeError(f"provider {self.name} is used outside `async with`")
-        known = self._model(request.model)
+        known = self._models.of(request.model)
         wire, body = self._encoded(known, request)
         now = asyncio.get_running_loop().time
         started = now()
@@ -149,7 +143,7 @@ class ApiProvider:
         answer = self._read(request.model, wire, response)
         return self._reply(known, request, wire.sent(body), answer, seconds, response)
 
-    def _encoded(self, known: _Model, request: Request) -> tuple[Wire, dict[str, Json]]:
+    def _encoded(self, known: Model, request: Request) -> tuple[Wire, dict[str, Json]]:
         wire = known.wires[request.text is None]
         facts = known.facts
         check_params(request, known.taken[wire], f"{self.name}/{request.model}")
@@ -184,7 +178,7 @@ class ApiProvider:
 
     def _reply(
         self,
-        known: _Model,
+        known: Model,
         request: Request,
         sent: Mapping[str, Json],
         answer: Answer,
@@ -207,14 +201,14 @@ class ApiProvider:
             notices=notices(request, answer, bound, usage),
         )
 
-    def _cost(self, known: _Model, request: Request, answer: Answer, usage: Usage) -> int | None:
+    def _cost(self, known: Model, request: Request, answer: Answer, usage: Usage) -> int | None:
         if known.price is None:
             return None
         if usage != answer.usage:  # nobody knows: not what these tokens cost at least, but at most
             return self._bound(known, request).usd_nanos
         return known.price.cost(usage, tier=answer.tier)
 
-    def _tokens(self, known: _Model, request: Request) -> Usage:
+    def _tokens(self, known: Model, request: Request) -> Usage:
         """More tokens than a call can take."""
         extra = known.facts.extra_body  # may hold tools, which are part of the prompt
         overhead = self._options.overhead_tokens + (len(canonical(extra).encode()) if extra else 0)
@@ -223,7 +217,7 @@ class ApiProvider:
             output=most_output_tokens(request, known.facts),
         )
 
-    def _bound(self, known: _Model, request: Request) -> Spend:
+    def _bound(self, known: Model, request: Request) -> Spend:
         self._encoded(known, request)
         tokens = self._tokens(known, request)
         tier = request.params.get("service_tier")
@@ -236,53 +230,6 @@ class ApiProvider:
     def _speaker(self, model: str) -> Speaker:
         place = self._endpoint
         return Speaker(f"{self.name}/{model}", place.shown, place.key_source, place.secrets)
-
-    def _model(self, model: str) -> _Model:
-        if model not in self._models:
-            facts = self._options.facts(model, self._declared.get(model))
-            wires = {chat: self._vendor.wire(facts, chat=chat) for chat in (True, False)}
-            taken = {wire: wire.taken(facts) for wire in wires.values()}
-            price = self._price(model, facts)
-            able = Capabilities(
-                params=frozenset().union(*taken.values()),
-                priced=price is not None,
-                price_source=None if price is None else price.source,
-                in_flight=_IN_FLIGHT,
-                rate_limited=True,
-                response_schema=facts.response_schema is not False,
-                logprobs=self._vendor.logprobs if facts.logprobs is None else facts.logprobs,
-            )
-            self._models[model] = _Model(facts, able, wires, taken, price)
-        return self._models[model]
-
-    def _price(self, model: str, facts: ModelFacts) -> Price | None:
-        vendor = self._options.vendor
-        own = self._endpoint.own and vendor is None
-        return find_price(
-            vendor or self._vendor.name,
-            model,
-            facts.price,
-            base_url=self._endpoint.url if own else None,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """What is known of one model, put together.
-
-    Attributes:
-        facts: what is declared.
-        capabilities: what it can do.
-        wires: the protocols for chat messages (True) and for plain prompts (False).
-        taken: the sampling parameters that it takes over each.
-        price: what it costs, or None if that is not known.
-    """
-
-    facts: ModelFacts
-    capabilities: Capabilities
-    wires: Mapping[bool, Wire]
-    taken: Mapping[Wire, frozenset[str]]
-    price: Price | None
 
 
 def parse_api_options(name: str, options: Mapping[str, Json]) -> ApiOptions:

@@ -134,15 +134,7 @@ class CommandProvider:
 
     def capabilities(self, model: str) -> Capabilities:
         """What is declared."""
-        return Capabilities(
-            params=frozenset(self._options.params),
-            priced=self._options.usd_per_call is not None,
-            price_source=None if self._options.usd_per_call is None else "usd_per_call",
-            in_flight=self._options.in_flight,
-            queued=True,
-            by_inputs=True,
-            counted=self._options.is_counted,
-        )
+        return self._options.capabilities(self._options.in_flight)
 
     def fingerprint(self, model: str) -> str:
         """Digest of the arguments, the variables given, and the files.

@@ -15,6 +15,7 @@ from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.failures import BilledError, failure
 
 _Count = Annotated[int, Field(ge=0)]
@@ -56,10 +57,23 @@ class ProgramOptions(BaseModel):
             gpu_seconds=self.max_gpu_seconds or 0.0,
         )
 
-    @property
-    def is_counted(self) -> bool:
-        """Whether tokens and worker seconds are bounded."""
-        return self.max_tokens is not None and self.max_gpu_seconds is not None
+    def capabilities(self, in_flight: int, *, priced: bool = True) -> Capabilities:
+        """What is declared.
+
+        Args:
+            in_flight: answers at once.
+            priced: whether all that the program calls has a price, where that is known.
+        """
+        priced = priced and self.usd_per_call is not None
+        return Capabilities(
+            params=frozenset(self.params),
+            priced=priced,
+            price_source="usd_per_call" if priced else None,
+            in_flight=in_flight,
+            queued=True,
+            by_inputs=True,
+            counted=self.max_tokens is not None and self.max_gpu_seconds is not None,
+        )
 
     def check(self, cost: Spend, program: str) -> None:
         """Check that an answer kept what was declared.

@@ -144,16 +144,8 @@ class PythonProvider:
         """What is declared; raises ConfigError if the function cannot be imported."""
         is_async = self._program(model).is_async
         inner = (p.capabilities(name.partition("/")[2]) for name, p in self._providers.items())
-        priced = self._options.usd_per_call is not None and all(able.priced for able in inner)
-        return Capabilities(
-            params=frozenset(self._options.params),
-            priced=priced,
-            price_source="usd_per_call" if priced else None,
-            in_flight=self._options.in_flight if is_async else self._options.threads,
-            queued=True,
-            by_inputs=True,
-            counted=self._options.is_counted,
-        )
+        in_flight = self._options.in_flight if is_async else self._options.threads
+        return self._options.capabilities(in_flight, priced=all(able.priced for able in inner))
 
     def fingerprint(self, model: str) -> str:
         """Digest of the source files, the option ``version``, and the models that are called."""

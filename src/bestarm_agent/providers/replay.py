@@ -72,6 +72,7 @@ class ReplayProvider:
         self._recording = read_recording(self._path, options.path)
         self._sleep = sleep
         self._played: Counter[tuple[str, str]] = Counter()
+        self._dearest: dict[str, Spend] = {}
 
     async def __aenter__(self) -> Self:
         """Nothing needs to be started."""
@@ -109,13 +110,18 @@ class ReplayProvider:
         return self._content_digest
 
     def bound(self, request: Request) -> Spend:
-        """What the dearest recorded attempt at the pair cost."""
-        replies = [record.reply for record in self._attempts(request)]
-        return Spend(
-            calls=1,
-            tokens=max((reply.usage.total for reply in replies), default=0),
-            usd_nanos=max((reply.usd_nanos or 0 for reply in replies), default=0),
-        )
+        """What the dearest recorded attempt at the pair cost; at any pair, where it has no record.
+
+        Judges are bounded before there is a reply to judge: the call has not got its name yet.
+        """
+        attempts = self._attempts(request)
+        if attempts:
+            return _dearest(attempts)
+        model = request.model
+        if model not in self._dearest:
+            pairs = (self._recording.attempts(model, e) for e in self._recording.examples(model))
+            self._dearest[model] = _dearest([record for records in pairs for record in records])
+        return self._dearest[model]
 
     def allowances(self, model: str) -> tuple[Allowance, ...]:
         """Nothing: no limits apply."""
@@ -157,6 +163,15 @@ class ReplayProvider:
     def _content_digest(self) -> str:
         with self._path.open("rb") as content:
             return file_digest(content, "sha256").hexdigest()[:16]
+
+
+def _dearest(records: Sequence[Record]) -> Spend:
+    replies = [record.reply for record in records]
+    return Spend(
+        calls=1,
+        tokens=max((reply.usage.total for reply in replies), default=0),
+        usd_nanos=max((reply.usd_nanos or 0 for reply in replies), default=0),
+    )
 
 
 def create(name: str, options: Mapping[str, Json], base_dir: Path) -> ReplayProvider:

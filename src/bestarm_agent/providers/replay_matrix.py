@@ -47,6 +47,10 @@ class MatrixRecording:
         """Whether there is a row of that name or number."""
         return _position(self._rows, candidate) is not None
 
+    def examples(self, candidate: str) -> Sequence[str]:
+        """Names of the columns."""
+        return list(self._columns)
+
     def attempts(self, candidate: str, example: str) -> Sequence[Record]:
         """The one call recorded for a pair; empty if its score is NaN."""
         row, column = _position(self._rows, candidate), _position(self._columns, example)

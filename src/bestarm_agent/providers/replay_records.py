@@ -54,6 +54,10 @@ class Recording(Protocol):
         """Whether a candidate has records."""
         ...
 
+    def examples(self, candidate: str) -> Sequence[str]:
+        """Ids of the examples that a candidate may have records of."""
+        ...
+
     def attempts(self, candidate: str, example: str) -> Sequence[Record]:
         """Calls recorded for one pair, in order; empty if there is none."""
         ...
@@ -143,6 +147,10 @@ class RowRecording:
     def knows(self, candidate: str) -> bool:
         """Whether a candidate has records."""
         return candidate in self._attempts
+
+    def examples(self, candidate: str) -> Sequence[str]:
+        """Ids of the examples that a candidate has records of."""
+        return list(self._attempts.get(candidate, ()))
 
     def attempts(self, candidate: str, example: str) -> Sequence[Record]:
         """Calls recorded for one pair, in order; empty if there is none."""

@@ -1,8 +1,8 @@
 """Prompts answered end to end: the router chooses, the candidates answer, the judge says who won.
 
 Calls are made as in a run: under the study's budget, gates and rate limits, with its retries, and
-every reply is stored before anything else happens to it. There is no log: what lasts is the reply
-cache and what the router has learnt.
+every reply is stored before anything else happens to it. What is asked, and what becomes of it, is
+logged as in a run, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bestarm_agent.assembly import Parts, assemble
@@ -19,63 +19,32 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Spend, usd
+from bestarm_agent.endings import End
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.evaluation import Evaluator
 from bestarm_agent.jobs import Deferred, Job, note_trouble, quoted
 from bestarm_agent.journal import judged
-from bestarm_agent.opening import Options, catalog_of, loaded_study, store_of
+from bestarm_agent.opening import (
+    Options,
+    catalog_of,
+    first_events,
+    loaded_study,
+    relative,
+    store_of,
+)
 from bestarm_agent.replies import Replies
 from bestarm_agent.roster import Entry, Roster
 from bestarm_agent.routing.embedding import Embedder, embedder_of
 from bestarm_agent.routing.entries import Entries, text_of
 from bestarm_agent.routing.records import Record
+from bestarm_agent.routing.round_log import RoundLog
 from bestarm_agent.routing.router import Router
+from bestarm_agent.routing.served import Answer, Served
 from bestarm_agent.routing.settings import RouterSettings
 from bestarm_agent.schedule.caller import BudgetEndedError
+from bestarm_agent.schedule.clock import Clock
 from bestarm_agent.schedule.gate import Slot
-from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.sql import SqlStore
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What one candidate made of a prompt.
-
-    Attributes:
-        candidate: its label.
-        score: the judge's, in [0, 1]; the floor score where the candidate failed; None where it
-            could not be measured, or was not called because the budget ended.
-        answer: what the judge read out of the reply, or None.
-        usd: dollars that it cost, judging included.
-        problem: why there is no reply or no score, or None.
-    """
-
-    candidate: str
-    score: float | None
-    answer: str | None
-    usd: float
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What became of one prompt.
-
-    Attributes:
-        example: the prompt.
-        answers: of the candidates chosen, in the order of choice.
-        learnt: whether the router learned from it.
-    """
-
-    example: Example
-    answers: tuple[Answer, ...]
-    learnt: bool
-
-    @property
-    def winner(self) -> Answer | None:
-        """The answer of the highest score; the one chosen first among equals, None without any."""
-        scored = [answer for answer in self.answers if answer.score is not None]
-        return max(scored, key=lambda answer: answer.score or 0.0, default=None)
 
 
 class Service:
@@ -85,26 +54,31 @@ class Service:
         router: chooses, and learns from every prompt that two or more candidates answered.
         parts: the study that says what the candidates are, how they are judged and what may be
             spent.
+        run_id: id of the log, which `show`, `report` and `export` read.
     """
 
     def __init__(
-        self, parts: Parts, store: RunStore, router: Router, entries: Entries, options: Options
+        self,
+        parts: Parts,
+        router: Router,
+        entries: Entries,
+        replies: Replies,
+        embedder: Embedder | None,
+        log: RoundLog,
+        clock: Clock,
     ) -> None:
         self.parts = parts
         self.router = router
+        self.run_id = log.run_id
+        self._log = log
         self._entries = entries
         self._ledger = entries.ledger
         self._roster = Roster(parts.config.limits.in_flight)
         self._roster.add(list(entries.by_name.values()))
-        replies = Replies(store, self._ledger, use_cache=options.use_cache)
         self._evaluator = Evaluator(replies, entries.workshop.panel, self._ledger)
-        self._embedder: Embedder | None = None
-        if router.settings.embedder:
-            model = router.settings.embedder
-            self._embedder = embedder_of(model, parts, replies, self._ledger, options)
-        self._clock = options.clock
-        self._began = options.clock.now()
-        self._count = 0
+        self._embedder = embedder
+        self._clock = clock
+        self._began = clock.now()
 
     @classmethod
     @asynccontextmanager
@@ -139,14 +113,21 @@ class Service:
         parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
         entries = await asyncio.to_thread(Entries, parts, options)  # digests weights
         async with AsyncExitStack() as stack:
-            connecting = await SqlStore.connect(store_of(loaded, options))
-            store = await stack.enter_async_context(connecting)
+            where = store_of(loaded, options)
+            store = await stack.enter_async_context(await SqlStore.connect(where))
             there = await Router.exists(router, store)
             candidates = () if there else entries.routed()
             opening = Router.open(router, store, candidates, settings)
             opened = await stack.enter_async_context(opening)
             entries.check_known(opened)
-            service = cls(parts, store, opened, entries, options)  # all providers are known now
+            replies = Replies(store, entries.ledger, use_cache=options.use_cache)
+            name = opened.settings.embedder
+            embedder = embedder_of(name, parts, replies, entries.ledger, options) if name else None
+            base, ready = relative(loaded.base_dir, where), list(entries.by_name.values())
+            events = first_events(parts, ready, base, options.clock)
+            log = await RoundLog.begin(store, parts, events, router, options.clock)
+            service = cls(parts, opened, entries, replies, embedder, log, options.clock)
+            await stack.enter_async_context(log.closed_with(entries.ledger, replies))
             for provider in parts.fleet.providers:
                 await stack.enter_async_context(provider)
             yield service
@@ -180,14 +161,21 @@ class Service:
         try:
             example = await self._described(text, example)
         except BudgetEndedError:
+            jobs = {}
+        else:
+            jobs = self._jobs(text, example, k)
+        if not jobs:
+            self._log.end = self._why_refused()
             return None
-        if not (able := self._able()):
-            return None
-        chosen = self.router.choose(text, min(k, len(able)), features=example.features, among=able)
-        jobs = {name: self._job(self._entries.by_name[name], example) for name in chosen}
-        results = await self._evaluated({name: job for name, job in jobs.items() if job})
+        await self._logged(example, jobs)
+        results = await self._evaluated(jobs)
         answers = tuple(self._answer(name, result) for name, result in results.items())
-        return Served(example, answers, self._learn(text, example, answers)) if answers else None
+        return Served(example, answers, self._learn(text, example, answers))
+
+    def _why_refused(self) -> End:
+        """Why no candidate can answer."""
+        is_broken = len(self._roster.broken()) == len(self._entries.by_name)
+        return End.FAILURES if is_broken else End.BUDGET
 
     async def _described(self, text: str, example: Example) -> Example:
         """The example with its prompt's vector as features, if the router goes by that."""
@@ -206,12 +194,29 @@ class Service:
             if entry.broken is None and self._ledger.affords(entry.bound + pull)
         ]
 
-    def _job(self, entry: Entry, example: Example) -> Job | None:
-        """Set the cost of one answer aside; None if it does not fit beside the others."""
-        quote = quoted(entry, example, self._evaluator.panel)
-        job = quote.job(self._count, self._ledger, self._waiting_place)
-        self._count += job is not None
-        return job
+    def _jobs(self, text: str, example: Example, k: int) -> dict[str, Job]:
+        """Let the router choose, and set aside what the answers cost, as far as the budget goes."""
+        able = self._able()
+        if not able:
+            return {}
+        features, panel = example.features, self._evaluator.panel
+        jobs: dict[str, Job] = {}
+        for name in self.router.choose(text, min(k, len(able)), features=features, among=able):
+            quote = quoted(self._entries.by_name[name], example, panel)
+            seq = self._log.next_seq + len(jobs)
+            if (job := quote.job(seq, self._ledger, self._waiting_place)) is not None:
+                jobs[name] = job
+        return jobs
+
+    async def _logged(self, example: Example, jobs: Mapping[str, Job]) -> None:
+        """Log who is asked before a byte leaves."""
+        rule = self.router.settings.rule if self.router.ready else "random"
+        try:
+            await self._log.asked(example, list(jobs), rule)
+        except BaseException:
+            for job in jobs.values():
+                self._evaluator.let_go(job)
+            raise
 
     def _waiting_place(self, entry: Entry) -> Slot:
         """A place that is still to be waited for."""
@@ -234,6 +239,8 @@ class Service:
         result = await self._evaluator.evaluate(job, _nothing)
         if isinstance(result, Deferred):
             note_trouble(self._roster, job, result)
+        else:
+            self._log.told(job.seq, result)
         return result
 
     def _answer(self, name: str, result: Outcome | Deferred) -> Answer:

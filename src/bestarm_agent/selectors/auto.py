@@ -68,8 +68,10 @@ class Auto(Selector):
     candidate that may not be asked leaves its turn to its opponent, then to whoever has the highest
     estimate plus twice its standard deviation.
 
-    Costs change nothing but how fast a budget goes: of two candidates the one that has seen less is
-    pulled, whatever it costs, since what one has seen alone says little about their difference.
+    Costs: a challenger is drawn by its squared chance to overtake for its price, the rank floor
+    counts the square root of the price as rank, and a budget goes by what was spent of it. Of the
+    two of a pair the one that has seen less is pulled, whatever it costs, since what one has seen
+    alone says little about their difference. Equal costs change nothing.
 
     Args:
         problem: K, N, seed and the rest.
@@ -164,7 +166,7 @@ class Auto(Selector):
             ties = np.flatnonzero(allowed & (n_trials == fewest))
             return int(ties[rng.integers(len(ties))]), "warm-up"
         if rng.random() < self.floor:
-            load = np.where(allowed, n_trials * self._contest.rank, np.inf)
+            load = np.where(allowed, n_trials * self._contest.burden, np.inf)
             return int(load.argmin()), "floor"
         return self._contest.draw(allowed, n_trials, rng), "duel"
 
@@ -218,7 +220,12 @@ class Auto(Selector):
         self._latest = self._model.fit(sweeps, everybody=everybody)
         self._answered_at = self._n_told
         self._contest = Contest.of(
-            self._latest, self.top_k, self._tie_ranks, out=self.barred, field=self._field()
+            self._latest,
+            self.top_k,
+            self._tie_ranks,
+            out=self.barred,
+            price=self.expected_costs(),
+            field=self._field(),
         )
         self._next_fit = self._n_told + max(_FEWEST_NEW, int(_SHARE_NEW * self._n_told))
         if everybody:

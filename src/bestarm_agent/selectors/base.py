@@ -43,10 +43,12 @@ class Selector(Statements, ABC):
         anytime: whether the rule asks the same pairs whatever ``Problem.budget`` is. A rule that
             plans for a budget sets False, or sets it when it was given one: its answer is meant for
             the end of that budget.
+        heeds_costs: whether ``Problem.costs`` change which pairs the rule asks.
     """
 
     name: ClassVar[str]
     anytime: bool = True
+    heeds_costs: ClassVar[bool] = True
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)

@@ -1,4 +1,10 @@
-"""Who is compared with whom: leaders against those that may overtake them."""
+"""Who is compared with whom: leaders against those that may overtake them.
+
+Where candidates differ in price, the chance that a challenger is wrongly left behind should be the
+larger the dearer it is. If that chance falls like exp(-D n) with n pulls at price c, the sum of all
+such chances is least for a given sum of money where D exp(-D n) is proportional to c: where another
+dollar takes the same off everybody's chance. So a chance counts for its price.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +30,19 @@ class Contest:
     Attributes:
         order: (K,) candidates by falling posterior mean.
         rank: (K,) place in that order from 1; leaders all have 1.
+        burden: (K,) the rank times the square root of the price: whoever is kept in sight whatever
+            the chances say has seen 1 / burden as many examples as the leader.
         leaders: (L,) the candidates that would be named now.
         challengers: (K - L,) the others.
-        weight: (L, K - L) the squared chance that the challenger is better than the leader, or a
-            higher power of it.
+        weight: (L, K - L) the squared chance that the challenger is better than the leader, for its
+            price, or a higher power of that.
         reach: (L * (K - L),) running sums of the weights, row by row.
         optimistic: (K,) posterior means plus two standard deviations.
     """
 
     order: IntArray
     rank: IntArray
+    burden: FloatArray
     leaders: IntArray
     challengers: IntArray
     weight: FloatArray
@@ -48,6 +57,7 @@ class Contest:
         ties: FloatArray,
         *,
         out: BoolArray,
+        price: FloatArray | None = None,
         field: float | None = None,
     ) -> Contest:
         """Set up the contest.
@@ -57,23 +67,28 @@ class Contest:
             top_k: how many are wanted.
             ties: (K,) numbers that put equals in order.
             out: (K,) candidates that are out of the competition.
+            price: (K,) cost of one more pull, > 0, in any unit; None for one price.
             field: the largest effective number of challengers to each leader, >= 1; None for as
                 many as there are chances.
         """
         order = np.lexsort((ties, -outlook.mean, out))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.maximum(1, np.arange(1, len(order) + 1) - top_k + 1)
+        price = np.ones(len(order)) if price is None else price / price.min(initial=np.inf)
         leaders, challengers = order[:top_k], order[top_k:]
         weight = np.empty((len(leaders), len(challengers)))
         for at, leader in enumerate(leaders.tolist()):
             behind = outlook.mean[leader] - outlook.mean[challengers]
             variance = outlook.gap_variance(leader)[challengers]
             chance = ndtr(-behind / np.sqrt(_INFLATION * variance))
-            weight[at] = np.where(out[challengers], 0.0, chance**_SHARPNESS)
+            worth = chance**_SHARPNESS / price[challengers]
+            weight[at] = np.where(out[challengers], 0.0, worth)
         if field is not None:
             weight = sharpened(weight, field * len(leaders))
         optimistic = outlook.mean + _OPTIMISM * outlook.sd
-        return cls(order, rank, leaders, challengers, weight, np.cumsum(weight), optimistic)
+        burden = np.asarray(rank * np.sqrt(price), dtype=np.float64)
+        reach = np.cumsum(weight)
+        return cls(order, rank, burden, leaders, challengers, weight, reach, optimistic)
 
     def draw(self, allowed: BoolArray, n_seen: IntArray, rng: np.random.Generator) -> int:
         """Draw a pair of which one at least is ``allowed`` (K,), and say who of it to pull.

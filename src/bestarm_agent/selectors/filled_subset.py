@@ -33,6 +33,7 @@ class FilledSubset(Selector):
 
     name: ClassVar[str] = "filled-subset"
     common_examples: bool = True
+    heeds_costs: ClassVar[bool] = False
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)

@@ -13,7 +13,8 @@ from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.row_mean import random_pair
 from bestarm_agent.selectors.types import BoolArray, Choice, FloatArray, Problem, State, Tell
 from bestarm_agent.stats.keyed import KeyedRandom
-from bestarm_agent.stats.low_rank import LowRankEnsemble, Pairing, SeenCells, Start
+from bestarm_agent.stats.low_rank import LowRankEnsemble, Pairing, Start
+from bestarm_agent.stats.seen_cells import SeenCells
 
 _DONE, _FAILED = int(State.DONE), int(State.FAILED)
 SWEEPS = 10  # of least squares; from an even start three to five already agree to .001

@@ -18,73 +18,17 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+
+from bestarm_agent.stats.normal_equations import pair_names, pairs, solutions
+from bestarm_agent.stats.seen_cells import Cells, SeenCells, sums_at
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IndexArray: TypeAlias = NDArray[np.intp]
 Pairing: TypeAlias = Literal["proper", "published"]
 Start: TypeAlias = Literal["even", "normal"]
 
-_NEGLIGIBLE = 1e-12
 _SMALL = 0.1
 _CHUNK = 64  # rows whose spreads are held at a time
-
-
-class SeenCells:
-    """The seen cells of a (K, N) matrix, by row and by column.
-
-    Args:
-        rows: (n,) row of each cell, in 0..K-1; no cell twice.
-        columns: (n,) column of each cell, in 0..N-1.
-        scores: (n,) finite scores.
-        shape: (K, N).
-
-    Example:
-        >>> SeenCells([0, 1], [2, 0], [1.0, 0.5], (2, 3)).row_totals
-        array([1. , 0.5])
-    """
-
-    def __init__(
-        self,
-        rows: NDArray[np.integer] | list[int],
-        columns: NDArray[np.integer] | list[int],
-        scores: FloatArray | list[float],
-        shape: tuple[int, int],
-    ) -> None:
-        by_row = csr_array((np.asarray(scores, dtype=float), (rows, columns)), shape=shape)
-        self.shape = shape
-        self.by_row = _Cells(by_row)
-        self.by_column = _Cells(by_row.T.tocsr())
-        self.row_totals: FloatArray = _sums(self.by_row.of, self.by_row.scores, shape[0])
-
-    def __len__(self) -> int:
-        return len(self.by_row.scores)
-
-
-class _Cells:
-    """Seen cells sorted by one axis (``of``), in sparse form."""
-
-    def __init__(self, sparse: csr_array) -> None:
-        self.size = sparse.shape[0]
-        self.of: IndexArray = np.repeat(np.arange(self.size), np.diff(sparse.indptr))
-        self.other: IndexArray = sparse.indices.astype(np.intp)
-        self.scores: FloatArray = sparse.data
-        ones = np.ones_like(sparse.data)
-        self._values = sparse
-        self._pattern = csr_array((ones, sparse.indices, sparse.indptr), shape=sparse.shape)
-
-    def weigh(self, factors: FloatArray) -> FloatArray:
-        """(size, ...) sums of scores times ``factors`` (other size, ...) over an item's cells."""
-        return _product(self._values, factors)
-
-    def add_up(self, factors: FloatArray) -> FloatArray:
-        """(size, ...) sums of ``factors`` (other size, ...) over an item's cells."""
-        return _product(self._pattern, factors)
-
-
-def _product(sparse: csr_array, factors: FloatArray) -> FloatArray:
-    flat: FloatArray = sparse @ factors.reshape(len(factors), -1)
-    return flat.reshape(-1, *factors.shape[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +142,7 @@ class LowRankEnsemble:
         """
         left, right = self.rows[rows], self.columns
         mean = _gram(left, right) / self.n_members
-        square = _gram(_pairs(left), _pairs(right, twice=True)) / self.n_members
+        square = _gram(pairs(left), pairs(right, twice=True)) / self.n_members
         square -= mean**2
         np.maximum(square, 0.0, out=square)
         if unbiased:
@@ -225,18 +169,18 @@ class LowRankEnsemble:
             totals[rows] = spreads.sum(axis=1)
         return totals
 
-    def _drop_cells(self, cells: _Cells, rng: np.random.Generator) -> tuple[_Dropped, _Dropped]:
+    def _drop_cells(self, cells: Cells, rng: np.random.Generator) -> tuple[_Dropped, _Dropped]:
         """Let every member leave out every cell with probability ``drop``, independently."""
         places = _bernoulli_places(len(cells.scores) * self.n_members, self.drop, rng)
         cell, member = np.divmod(places, self.n_members)
         of, other, scores = cells.of[cell], cells.other[cell], cells.scores[cell]
         return _Dropped(of, other, scores, member), _Dropped(other, of, scores, member)
 
-    def _solve(self, cells: _Cells, dropped: _Dropped, fixed: FloatArray) -> FloatArray:
+    def _solve(self, cells: Cells, dropped: _Dropped, fixed: FloatArray) -> FloatArray:
         """Least squares of one side's factors, the other side's being fixed."""
         rank, n_members = fixed.shape[1:]
         source = dropped.member
-        right, gram = cells.weigh(fixed), cells.add_up(_pairs(fixed))
+        right, gram = cells.weigh(fixed), cells.add_up(pairs(fixed))
         if self.pairing == "published":
             mixed = self._partners(np.arange(cells.size)[:, None], np.arange(n_members), cells.size)
             right = np.take_along_axis(right, mixed[:, None, :], axis=2)
@@ -245,10 +189,10 @@ class LowRankEnsemble:
         at, n = dropped.of * n_members + dropped.member, cells.size * n_members
         left_out = [fixed[:, a].ravel()[dropped.other * n_members + source] for a in range(rank)]
         for a in range(rank):
-            right[:, a] -= _sums(at, left_out[a] * dropped.scores, n).reshape(-1, n_members)
-        for place, (a, b) in enumerate(_pair_names(rank)):
-            gram[:, place] -= _sums(at, left_out[a] * left_out[b], n).reshape(-1, n_members)
-        return _solutions(gram, right, self.ridge)
+            right[:, a] -= sums_at(at, left_out[a] * dropped.scores, n).reshape(-1, n_members)
+        for place, (a, b) in enumerate(pair_names(rank)):
+            gram[:, place] -= sums_at(at, left_out[a] * left_out[b], n).reshape(-1, n_members)
+        return solutions(gram, right, self.ridge)
 
     def _partners(self, item: IndexArray, member: IndexArray, n_items: int) -> IndexArray:
         return (member * n_items + item) % self.n_members
@@ -289,62 +233,7 @@ def _bernoulli_places(n: int, p: float, rng: np.random.Generator) -> IndexArray:
     return places[: np.searchsorted(places, n)]
 
 
-def _pair_names(rank: int) -> list[tuple[int, int]]:
-    return [(a, b) for a in range(rank) for b in range(a, rank)]
-
-
-def _pairs(factors: FloatArray, *, twice: bool = False) -> FloatArray:
-    """(n, r (r + 1) / 2, K_ens) products of factors a <= b; those of a < b doubled if ``twice``."""
-    pairs = [
-        factors[:, a] * factors[:, b] * (2.0 if twice and a != b else 1.0)
-        for a, b in _pair_names(factors.shape[1])
-    ]
-    return np.stack(pairs, axis=1)
-
-
 def _gram(left: FloatArray, right: FloatArray) -> FloatArray:
     """(rows, columns) sums over rank and members of products."""
     gram: FloatArray = left.reshape(len(left), -1) @ right.reshape(len(right), -1).T
     return gram
-
-
-def _sums(at: IndexArray, weights: FloatArray, size: int) -> FloatArray:
-    """(size,) sums of the weights at each place."""
-    return np.bincount(at, weights=weights, minlength=size).astype(np.float64, copy=False)
-
-
-def _solutions(gram: FloatArray, right: FloatArray, ridge: float) -> FloatArray:
-    """Solve all normal equations: (n, r, K_ens) factors."""
-    rank = right.shape[1]
-    if rank == 1:
-        known = gram + ridge > _NEGLIGIBLE
-        solved = np.divide(right, gram + ridge, out=np.zeros_like(right), where=known)
-        known = known[:, 0]
-    else:
-        solved, known = _solved_jointly(gram, right, ridge)
-    return solved if ridge > 0 else _averages_for_unknown(solved, known)
-
-
-def _solved_jointly(
-    gram: FloatArray, right: FloatArray, ridge: float
-) -> tuple[FloatArray, NDArray[np.bool_]]:
-    n, rank, n_members = right.shape
-    matrix = np.empty((n, n_members, rank, rank))
-    for place, (a, b) in enumerate(_pair_names(rank)):
-        matrix[:, :, a, b] = matrix[:, :, b, a] = gram[:, place]
-    size = np.trace(matrix, axis1=2, axis2=3)
-    known = size + ridge > _NEGLIGIBLE
-    jitter = np.where(known, ridge + _NEGLIGIBLE * size, 1.0)  # smallest factors where undetermined
-    matrix += jitter[:, :, None, None] * np.eye(rank)
-    solved = np.linalg.solve(matrix, right.transpose(0, 2, 1)[..., None])[..., 0]
-    factors: FloatArray = np.asarray(solved, dtype=np.float64).transpose(0, 2, 1)
-    return factors, np.asarray(known, dtype=bool)
-
-
-def _averages_for_unknown(solved: FloatArray, known: NDArray[np.bool_]) -> FloatArray:
-    """Give items of which a member knows nothing the mean factors of those it knows."""
-    if known.all():
-        return solved
-    masked = np.where(known[:, None], solved, 0.0)
-    average = masked.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    return np.where(known[:, None], solved, average)
