@@ -235,15 +235,21 @@ _ENDINGS: Mapping[str, str] = {
     "indifferent": "what is left cannot change the answer",
     "verdict": "every verdict is in",
     "served": "every prompt was answered",
-    "budget": "it cannot pay another pair; `bestarm-agent resume --budget-...` goes on",
+    "budget": "it cannot pay another pair",
+    "interrupted": "somebody stopped it",
+    "failures": "too little could be measured",
+    "error": "something unexpected happened",
+}
+_GOES_ON: Mapping[str, str] = {
+    "budget": "`bestarm-agent resume --budget-...` goes on",
     "interrupted": "`bestarm-agent resume` goes on",
-    "failures": "too little could be measured; `bestarm-agent resume` goes on once that is mended",
+    "failures": "`bestarm-agent resume` goes on once that is mended",
     "error": "`bestarm-agent resume` goes on",
 }
 
 
 def ending(end: str | None) -> str:
-    """Why a run ended, and what to do next.
+    """Why a run ended.
 
     Example:
         >>> ending("exhausted"), ending(None)
@@ -252,6 +258,16 @@ def ending(end: str | None) -> str:
     if end is None:
         return "ended: not yet"
     return f"ended: {end}" + (f" ({_ENDINGS[end]})" if end in _ENDINGS else "")
+
+
+def what_next(end: str | None) -> str:
+    """How a run that ended for such a reason goes on; "" if there is nothing more to do.
+
+    Example:
+        >>> what_next("interrupted"), what_next("exhausted")
+        ('; `bestarm-agent resume` goes on', '')
+    """
+    return f"; {_GOES_ON[end]}" if end is not None and end in _GOES_ON else ""
 
 
 def safe_lines(text: str) -> str:

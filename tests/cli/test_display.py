@@ -131,6 +131,7 @@ def test_why_a_run_ended_is_explained_and_how_it_goes_on(
     print_result(standing, as_json=False)
     out = capsys.readouterr().out
     assert f"ended: {end} (" in out
+    assert "((" not in out
     goes_on = end in (End.INTERRUPTED, End.BUDGET, End.FAILURES, End.ERROR)
     assert ("`bestarm-agent resume" in out) == goes_on
 

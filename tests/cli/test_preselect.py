@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bestarm_agent.routing.simulating import Line, worth
 from tests.cli.commands import Done, invoke
 
 pytest.importorskip("sklearn", reason="needs the extra preselect")
@@ -117,6 +118,17 @@ def test_simulate_compares_rules_with_fixed_choices(
     table = invoke(capsys, "preselect", "simulate", path, "--rules", "mm", "-n", "1")
     assert "first named" in table.out
     assert "oracle" in table.out
+    assert "mm was tried in one order alone, which tells no error: in the second half" in table.out
+
+
+def test_simulate_says_whether_routing_is_worth_it() -> None:
+    fixed = Line("always a, b", 0.5, 0.0, 0.5, 0.5, 1.0, kind="fixed")
+    oracle = Line("oracle", 0.9, 0.0, 0.9, 0.9, 1.0, kind="oracle")
+    for late, verdict in ((0.6, "is worth it"), (0.4, "is not worth it"), (0.51, "no difference")):
+        said = worth([Line("mm", late, 0.01, late, 0.5, 1.0), fixed, oracle], 2)
+        assert said.startswith("mm ")
+        assert verdict in said
+        assert said.endswith("of the 0.4000 that an oracle would gain.")
 
 
 @pytest.mark.parametrize(

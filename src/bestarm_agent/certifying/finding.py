@@ -14,7 +14,7 @@ from bestarm_agent.certifying.driver import CertifyingSelector
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.endings import End
 from bestarm_agent.standing import Row, Standing
-from bestarm_agent.wording import budget_line, duration, ending, safe
+from bestarm_agent.wording import budget_line, duration, ending, safe, what_next
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ def finding_of(driver: CertifyingSelector, standing: Standing) -> Finding:
     """What a run with real calls has found, so far or in the end."""
     method = driver.audit.method
     spent = f"{budget_line(standing)}, {duration(standing.seconds)}"
-    remarks = [f"Spent:       {spent}", f"Run:         {standing.run_id}, {ending(standing.end)}"]
+    ended = f"{ending(standing.end)}{what_next(standing.end)}"
+    remarks = [f"Spent:       {spent}", f"Run:         {standing.run_id}, {ended}"]
     if standing.end not in (End.VERDICT, None):
         remarks.append("The run ended before the last verdict was in.")
     return Finding(

@@ -15,7 +15,7 @@ from rich.table import Table
 from bestarm_agent.cli.options import JsonOption
 from bestarm_agent.routing.history import read_history
 from bestarm_agent.routing.settings import RouterSettings, parse_settings
-from bestarm_agent.routing.simulating import Line, table_of
+from bestarm_agent.routing.simulating import Line, table_of, worth
 from bestarm_agent.routing.simulating import simulate as run_simulation
 from bestarm_agent.wording import safe
 
@@ -52,6 +52,7 @@ def simulate(
     if not console.is_terminal:
         console = Console(highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
     console.print(_table(lines, k))
+    console.print(safe(worth(lines, k)), markup=False)
 
 
 def _for_rule(settings: RouterSettings, name: str) -> RouterSettings:

@@ -24,6 +24,7 @@ from bestarm_agent.wording import (
     interval,
     price_text,
     safe,
+    what_next,
 )
 
 _SHOWN_ROWS = 10
@@ -67,7 +68,7 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
             "scored with `selector: {stop_when_separated: false}`."
         )
     lines.append(f"Spent:     {budget_line(standing)}, {duration(standing.seconds)}")
-    lines.append(f"Run:       {standing.run_id}, {ending(standing.end)}")
+    lines.append(f"Run:       {standing.run_id}, {ending(standing.end)}{what_next(standing.end)}")
     if report is not None:
         lines.append(f"Report:    {report}")
     broken = [row for row in standing.rows if row.problem is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 
 from bestarm_agent.errors import nearest
 from bestarm_agent.preselection.averaged_sgd import EpsilonGreedy, MaxTheta
@@ -36,7 +37,10 @@ def make_preselector(name: str, problem: PreselectionProblem, **params: float | 
     """
     if name not in RULES:
         raise ValueError(f"there is no preselection rule {name!r}; {nearest(name, RULES)}")
-    try:
-        return RULES[name](problem, **params)
-    except TypeError as error:
-        raise ValueError(f"the rule {name!r} takes no such parameter: {error}") from error
+    rule = RULES[name]
+    known = [key for key in signature(rule).parameters if key != "problem"]
+    for key in params:
+        if key not in known:
+            close = nearest(key, known) if known else "it takes none"
+            raise ValueError(f"the rule {name!r} takes no such parameter: {key}; {close}")
+    return rule(problem, **params)

@@ -19,6 +19,7 @@ from bestarm_agent.wording import (
     aim_line,
     budget_line,
     duration,
+    ending,
     how_sure,
     interval,
     measure,
@@ -145,6 +146,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
+        ending=ending,
         safe_text=safe,
         money=money,
         duration=duration,

@@ -52,9 +52,15 @@ class LossTable:
         if by not in self.columns:
             raise ConfigError(
                 f"{self.source} holds no array {by!r} of one number per candidate to order them "
-                f"by; {nearest(by, [*self.columns, 'given'])}"
+                f"by; {self._others(by)}--order given takes them as they come"
             )
         return [int(i) for i in np.argsort(-self.columns[by], kind="stable")]
+
+    def _others(self, by: str) -> str:
+        if not self.columns:
+            return ""
+        close = nearest(by, self.columns)
+        return f"{close} " if close.endswith("?") else f"{close}; "
 
 
 def load_losses(
