@@ -70,13 +70,17 @@ class Embedder:
         return _parsed(obtained.reply.text, entry.model)
 
     async def described(self, records: Sequence[Record]) -> list[Record]:
-        """Records with the vectors of their prompts as features; raises as ``vector`` does."""
+        """Records with the vectors of their prompts as features; raises as ``vector`` does.
+
+        Equal prompts are embedded once, also where they would be under way at the same time.
+        """
+        prompts = dict.fromkeys(record.prompt for record in records)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self.vector(record.prompt)) for record in records]
+                tasks = {prompt: group.create_task(self.vector(prompt)) for prompt in prompts}
         except ExceptionGroup as several:  # a task group wraps even a single error
             raise several.exceptions[0] from several
-        return [replace(r, features=t.result()) for r, t in zip(records, tasks, strict=True)]
+        return [replace(record, features=tasks[record.prompt].result()) for record in records]
 
 
 def embedder_of(
