@@ -217,6 +217,10 @@ APPENDED = [
         "begin a new run with the secret in an environment variable",
     ),
     ("params: {hf_token: sk-123}", "`params.hf_token` is called like a secret, which the log of a"),
+    (
+        "limits: {models: {hf/next-token: {rpm: 5}}}",
+        "`limits.models.hf/next-token` is called like a secret, and the log of a run leaves out",
+    ),
     ("limits: {timeout_seconds: 0}", "`limits.timeout_seconds` must be greater than 0, got 0"),
     ("limits: {failed_score: 1.5}", "`limits.failed_score` must be at most 1, got 1.5"),
     ("models: [hf/a]", "line 7, column 1: malformed YAML: key `models` is written twice, first on"),

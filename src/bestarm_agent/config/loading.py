@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from bestarm_agent.config.base import shown
+from bestarm_agent.config.base import dotted, shown
 from bestarm_agent.config.environment import environment
 from bestarm_agent.config.places import Places
 from bestarm_agent.config.problems import config_error, model_at
@@ -17,6 +17,7 @@ from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.config.sources import check_plain, read_source
 from bestarm_agent.config.yaml_text import KeyPath
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.errors import ConfigError
 
 
@@ -118,7 +119,14 @@ def _loaded(
         config = StudyConfig.model_validate(data, context=context)
     except ValidationError as error:
         raise config_error(error, StudyConfig, places) from None
-    return LoadedStudy(config, path, base_dir, places, data)
+    study = LoadedStudy(config, path, base_dir, places, data)
+    for at, _ in secrets_in(study.record()):
+        raise places.error(
+            f"`{dotted(at)}` is called like a secret, and the log of a run leaves out what stands "
+            f"there, so that it could not be resumed; call it otherwise",
+            *at,
+        )
+    return study
 
 
 def _name_of(path: Path) -> str:
