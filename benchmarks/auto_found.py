@@ -74,6 +74,7 @@ def ratio(
     titles: Sequence[str],
     rivals: Sequence[str],
     gap: float,
+    own: str = "auto",
 ) -> str:
     """Geometric mean of the ratios of budgets, the worst of them, and how many there are.
 
@@ -82,14 +83,13 @@ def ratio(
     """
     ratios = []
     for title in titles:
-        mine, best = found[title, "auto"], [found[title, rival].crossing(gap) for rival in rivals]
-        last = mine.shares[-1]
+        best = [found[title, rival].crossing(gap) for rival in rivals]
         theirs = min((each for each in best if each is not None), default=None)
-        own = mine.crossing(gap)
-        if own is None and theirs is None:
+        mine, (first, *_, last) = found[title, own].crossing(gap), found[title, own].shares
+        if mine is None and theirs is None:
             continue
-        if not (own == theirs == mine.shares[0]):
-            ratios.append(((own or last) / (theirs or last), title))
+        if not (mine == theirs == first):
+            ratios.append(((mine or last) / (theirs or last), title))
     if not ratios:
         return ""
     mean = exp(sum(log(value) for value, _ in ratios) / len(ratios))

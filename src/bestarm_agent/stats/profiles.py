@@ -25,7 +25,7 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 _STRONG = 1.0  # standard deviations of ability above past candidates: where the contest is expected
 _LEAST_NOISE = 0.005  # variance: an example that everybody solved may surprise
-_LEAST_WEIGHT = 0.3  # of the mean: no example is out of reach, and bets against it stay possible
+_LEAST_WEIGHT = 0.6  # of the mean: bets must survive the rarest draw of all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +75,7 @@ class Profile:
             >>> easy_to_hard = Factors(np.array([6.0, 0.0, -6.0]), np.ones((3, 1)))
             >>> profile = Profile.of(easy_to_hard)
             >>> profile.mean.round(2), profile.weights().round(2)
-            (array([1.  , 0.73, 0.01]), array([0.36, 2.23, 0.41]))
+            (array([1.  , 0.73, 0.01]), array([0.6 , 2.23, 0.6 ]))
         """
         chance = expit(factors.offset)
         steepest = (chance * (1.0 - chance)) @ factors.loadings
