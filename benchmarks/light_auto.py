@@ -19,6 +19,7 @@ from light_model import (
     INFLATION,
     MOST_ACTIVE,
     SHARPNESS,
+    SIGHT,
     WARM_UP,
     FloatArray,
     IntArray,
@@ -42,6 +43,8 @@ class Variant:
         narrow: whether a known budget narrows the field.
         factor: whether the model has a factor of examples; else scores are independent.
         leaders_noise: weight of the leaders' noise in everybody's, in scores.
+        sight: ranks that the floor reaches in sizes of the field; 0 for all.
+        all_noise: weight of all rows' noise in everybody's, in scores.
     """
 
     warm_up: int = 1
@@ -51,6 +54,8 @@ class Variant:
     narrow: bool = True
     factor: bool = True
     leaders_noise: float = 20.0
+    sight: float = 2.0
+    all_noise: float = 5.0
 
     def numbers(self) -> FloatArray:
         """As the compiled loops take it."""
@@ -63,6 +68,8 @@ class Variant:
                 self.narrow,
                 self.factor,
                 self.leaders_noise,
+                self.sight,
+                self.all_noise,
             ],
             dtype=np.float64,
         )
@@ -213,6 +220,8 @@ def run_auto(
             most = float(n) ** (1.0 - min(1.0, told / planned)) if planned > 0 else 0.0
             reach = np.cumsum(_chances(means, sd, active, covariance, most, rule))
             rank[np.argsort(-means)] = np.arange(1.0, n + 1.0)
+            if most > 0.0 and rule[SIGHT] > 0.0:
+                rank[rank > math.ceil(rule[SIGHT] * most)] *= 1e9  # after all others
         if told == budgets[at]:
             answers[at] = np.argmax(means) if told >= first else _early_answer(seen, totals)
             at += 1

@@ -13,7 +13,7 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-WARM_UP, FLOOR, SHARPNESS, INFLATION, NARROW, FACTOR, LEADERS_NOISE = range(7)
+WARM_UP, FLOOR, SHARPNESS, INFLATION, NARROW, FACTOR, LEADERS_NOISE, SIGHT, ALL_NOISE = range(9)
 CENTRE, SPREAD, LOADING_CENTRE = range(3)
 LEAST_NOISE, LEAST_SPREAD, LOADING_SPREAD, MOST_ACTIVE = 0.002, 0.02, 0.02, 128
 
@@ -151,9 +151,11 @@ def refit(
     centres[SPREAD] = max(LEAST_SPREAD, ((level - centres[CENTRE]) ** 2 + spread).mean())
     if rule[FACTOR] > 0:
         centres[LOADING_CENTRE] = (seen * loading).sum() / max(1, seen.sum())
-    weight = rule[LEADERS_NOISE]
+    weight, everybody = rule[LEADERS_NOISE], misfit.sum() / max(1, seen.sum())
     for i in range(len(seen)):
-        noise[i] = max((misfit[i] + weight * common) / max(seen[i] + weight, 1.0), LEAST_NOISE)
+        prior = weight * common + rule[ALL_NOISE] * everybody
+        worth = seen[i] + weight + rule[ALL_NOISE]
+        noise[i] = max((misfit[i] + prior) / max(worth, 1.0), LEAST_NOISE)
 
 
 @compiled

@@ -104,17 +104,32 @@ def test_a_known_budget_narrows_the_field_by_hand() -> None:
     assert sharpened(np.zeros(3), most=1.0).tolist() == [0.0, 0.0, 0.0]
 
 
+def test_a_known_budget_shortens_the_reach_of_the_floor_by_hand() -> None:
+    outlook, everybody = outlook_of([0.5, 0.9, 0.5, 0.8, 0.5]), np.full(5, True)
+    seen = np.array([1, 8, 2, 5, 1])  # times ranks 3, 1, 4, 2, 5: 3, 8, 8, 10, 5
+    at_first = Contest.of(outlook, 1, np.arange(5.0), out=NOBODY[:5], field=5.0)
+    assert at_first.least_loaded(everybody, seen) == 0
+    for field, found in ((1.2, 0), (1.0, 1)):  # ranks up to ceil(2 * 1.2) = 3, then up to 2
+        at_last = Contest.of(outlook, 1, np.arange(5.0), out=NOBODY[:5], field=field)
+        assert at_last.least_loaded(everybody, seen) == found
+    others = np.array([True, False, True, False, True])  # nobody in sight may be asked
+    assert at_last.least_loaded(others, seen) == 0
+    unplanned = Contest.of(outlook, 1, np.arange(5.0), out=NOBODY[:5])
+    assert unplanned.least_loaded(everybody, np.array([9, 9, 9, 9, 1])) == 4
+
+
 def test_a_rule_that_was_given_a_budget_is_not_anytime() -> None:
     assert Auto(Problem(3, 30)).anytime
     assert Auto(Problem(3, 30, budget=20), narrow=False).anytime
     assert not Auto(Problem(3, 30, budget=20)).anytime
 
 
-def test_towards_the_end_of_a_budget_pulls_go_to_fewer() -> None:
-    world = World.bernoulli([0.6] * 20, 200, 9)
+@pytest.mark.parametrize("floor", [0.0, 1.0])
+def test_towards_the_end_of_a_budget_pulls_go_to_fewer(floor: float) -> None:
+    world = World.bernoulli([0.6] * 20, 400, 9)
     spread = []
     for budget in (800, None):
-        run = Run(Auto(Problem(20, 200, seed=4, budget=budget), floor=0.0), world).go(600)
+        run = Run(Auto(Problem(20, 400, seed=4, budget=budget), floor=floor), world).go(600)
         before = run.selector.table.n_trials.copy()
         run.go(200)
         new = run.selector.table.n_trials - before

@@ -128,6 +128,20 @@ def test_bad_luck_at_the_start_leaves_room_for_doubt() -> None:
     assert outlook.sd[5] > 0.1
 
 
+def test_good_luck_at_the_start_does_not_look_noiseless() -> None:
+    """A row of mean .9 gets 12 of 12 right with a chance of .28, so .9 must stay possible.
+
+    Five such rows have no residuals at all; only the others show how noisy scores are.
+    """
+    scores = (np.random.default_rng(8).random((20, 12)) < 0.6).astype(float)
+    scores[:5] = 1.0
+    outlook = model_of(scores, [12] * 20, 400).fit(sweeps=8)
+    assert (outlook.mean[:5] - 3.0 * outlook.sd[:5] < 0.9).all()
+    # the same with graded scores, a tenth of the spread: doubt follows the scale of the scores
+    graded = model_of(0.5 + scores / 10, [12] * 20, 400).fit(sweeps=8)
+    assert (graded.sd[:5] < 0.5 * outlook.sd[:5]).all()
+
+
 def test_intervals_of_the_model_cover_what_the_model_generates() -> None:
     """Of 400 means the 90 % intervals should cover 360; at most 335 has a chance below 1e-4."""
     covered = 0

@@ -9,7 +9,9 @@ keeps the candidate of rank r at 1 / r of the leader's examples, as Successive R
 
 A known budget narrows the field: after the share x of it the leader effectively has at most
 K^(1 - x) challengers, the pace of Sequential Halving (Karnin, Koren & Somekh 2013), but softly and
-by the posterior. Without a budget the chances alone decide, and the rule is anytime.
+by the posterior; the floor then reaches ranks up to twice as many. Both are reckoned anew at every
+fit, so whoever fell out may come back. Without a budget the chances alone decide, and the rule is
+anytime.
 
 History says beforehand how hard and how noisy examples are. Those that tell good candidates apart
 then come early in the order, more likely in proportion to the spread of a good candidate's score
@@ -166,8 +168,7 @@ class Auto(Selector):
             ties = np.flatnonzero(allowed & (n_trials == fewest))
             return int(ties[rng.integers(len(ties))]), "warm-up"
         if rng.random() < self.floor:
-            load = np.where(allowed, n_trials * self._contest.burden, np.inf)
-            return int(load.argmin()), "floor"
+            return self._contest.least_loaded(allowed, n_trials), "floor"
         return self._contest.draw(allowed, n_trials, rng), "duel"
 
     def _means(self) -> FloatArray:

@@ -9,6 +9,7 @@ dollar takes the same off everybody's chance. So a chance counts for its price.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from scipy.special import ndtr
@@ -21,6 +22,7 @@ _SHARPNESS = 2  # power of the chance to overtake; else many poor rivals outweig
 _SHARPENING, _SHARPENINGS = 1.5, 12
 _REDRAWS = 8
 _OPTIMISM = 2.0  # standard deviations
+_IN_SIGHT = 2.0  # ranks that the floor reaches, in sizes of the field
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +40,7 @@ class Contest:
             price, or a higher power of that.
         reach: (L * (K - L),) running sums of the weights, row by row.
         optimistic: (K,) posterior means plus two standard deviations.
+        in_sight: the last rank that the floor reaches.
     """
 
     order: IntArray
@@ -48,6 +51,7 @@ class Contest:
     weight: FloatArray
     reach: FloatArray
     optimistic: FloatArray
+    in_sight: int
 
     @classmethod
     def of(
@@ -83,12 +87,23 @@ class Contest:
             chance = ndtr(-behind / np.sqrt(_INFLATION * variance))
             worth = chance**_SHARPNESS / price[challengers]
             weight[at] = np.where(out[challengers], 0.0, worth)
+        in_sight = len(order)
         if field is not None:
             weight = sharpened(weight, field * len(leaders))
+            in_sight = ceil(_IN_SIGHT * field)
         optimistic = outlook.mean + _OPTIMISM * outlook.sd
         burden = np.asarray(rank * np.sqrt(price), dtype=np.float64)
         reach = np.cumsum(weight)
-        return cls(order, rank, burden, leaders, challengers, weight, reach, optimistic)
+        return cls(order, rank, burden, leaders, challengers, weight, reach, optimistic, in_sight)
+
+    def least_loaded(self, allowed: BoolArray, n_seen: IntArray) -> int:
+        """Whose ``n_seen`` (K,) times burden is the least of those ``allowed`` (K,) and in sight.
+
+        Where nobody in sight is allowed, of all that are.
+        """
+        near = allowed & (self.rank <= self.in_sight)
+        load = np.where(near if near.any() else allowed, n_seen * self.burden, np.inf)
+        return int(load.argmin())
 
     def draw(self, allowed: BoolArray, n_seen: IntArray, rng: np.random.Generator) -> int:
         """Draw a pair of which one at least is ``allowed`` (K,), and say who of it to pull.

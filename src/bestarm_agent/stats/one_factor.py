@@ -46,6 +46,7 @@ _Number = TypeVar("_Number", np.float64, np.int64)
 
 _N_LEADERS = 5  # rows whose noise is what a good row is expected to have
 _NOISE_WEIGHT = 20.0  # scores that this expectation is worth
+_COMMON_NOISE_WEIGHT = 5.0  # and what all rows together have: the leaders also were lucky
 _LEAST_NOISE = 0.002
 _LOADING_SPREAD = 0.02  # prior variance of a row's loading around the average
 _LEAST_VARIANCE = 1e-14
@@ -258,8 +259,10 @@ class OneFactor:
         spread = (spread + profile.worth * profile.spread) / worth
         self._spread = np.maximum(profile.least_spread, spread)
         self._loading_centre = float(length @ self._loading) / max(1, int(length.sum()))
-        noise = self._misfit + _NOISE_WEIGHT * self._noise_centre
-        self._noise = np.maximum(noise / (length + _NOISE_WEIGHT), _LEAST_NOISE)
+        common = float(self._misfit.sum()) / max(1, int(length.sum()))
+        noise = self._misfit + _NOISE_WEIGHT * self._noise_centre + _COMMON_NOISE_WEIGHT * common
+        n_scores = length + _NOISE_WEIGHT + _COMMON_NOISE_WEIGHT
+        self._noise = np.maximum(noise / n_scores, _LEAST_NOISE)
 
     def _means(self, sums: FittedSums) -> FloatArray:
         """(K,) M_i: the scores seen, and for each unseen one m_j + c_j (b_j . a_i + u_i z_j)."""
