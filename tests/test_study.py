@@ -89,6 +89,23 @@ def test_more_budget_runs_on(tmp_path: Path) -> None:
     assert (first.asked, second.asked) == (20, 50)
 
 
+def test_a_number_is_no_budget(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"such as Budget\(pulls=60\), got 60"):
+        run_all(write_study(tmp_path), 60)  # type: ignore[arg-type]
+
+
+def test_a_study_tells_where_its_run_can_be_resumed(tmp_path: Path) -> None:
+    path = write_study(tmp_path)
+
+    async def scene() -> tuple[int, int]:
+        async with Study.open(path) as study:
+            first = await study.run(Budget(pulls=10))
+        async with Study.resume(study.run_id, options=Options(store=study.store)) as again:
+            return first.told, (await again.run(Budget(pulls=5))).told
+
+    assert asyncio.run(scene()) == (10, 15)
+
+
 def test_candidates_join_between_and_while_running(tmp_path: Path) -> None:
     async def scene() -> Standing:
         path = write_study(tmp_path, changes={"models": ["replay/c0", "replay/c1"]})

@@ -173,9 +173,14 @@ class Study:
 
         Raises:
             StoreError: the store could not be written.
+            TypeError: ``budget`` is none, such as a number.
         """
         live = self._live
         if budget is not None:
+            if not isinstance(budget, Budget):
+                raise TypeError(
+                    f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}"
+                )
             caps = live.ledger.budget.with_room(live.ledger.spent, live.runner.seconds, budget)
             live.runner.set_budget(caps)
             live.begin_anew_if_nothing_was_asked()
@@ -214,6 +219,11 @@ class Study:
     def standing(self) -> Standing:
         """Where the run stands now."""
         return self._live.standing()
+
+    @property
+    def store(self) -> str | Path:
+        """Where the run is stored: path or URL, for ``Options.store`` when it is resumed."""
+        return self._where
 
     @property
     def confidence_asked(self) -> bool:
