@@ -103,22 +103,29 @@ def test_prompts_that_come_again_and_new_ones_join(tmp_path: Path) -> None:
     assert len(state.told) == 10
 
 
-def test_who_is_asked_is_logged_before_the_answers_are_there(tmp_path: Path) -> None:
+def test_an_interruption_leaves_what_was_asked_pending(tmp_path: Path) -> None:
+    """Who is asked is in the log before the answers are there."""
     path = write_study(tmp_path, n_candidates=2, n_examples=2, latency_seconds=60.0)
+    opened = asyncio.Queue[str]()
+
+    async def serve_first() -> None:
+        async with Service.open(path, settings=SETTINGS) as service:
+            opened.put_nowait(service.run_id)
+            await service.serve(every(service)[0], 2)
 
     async def scene() -> str:
-        async with Service.open(path, settings=SETTINGS) as service:
-            serving = asyncio.create_task(service.serve(every(service)[0], 2))
-            archive = Archive(store_of(path))
-            while len((await archive.state(service.run_id)).asks) < 2:
-                assert not serving.done()
-            serving.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await serving
-            return service.run_id
+        serving = asyncio.create_task(serve_first())
+        run, archive = await opened.get(), Archive(store_of(path))
+        while len((await archive.state(run)).asks) < 2:
+            assert not serving.done()
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        return run
 
     state = record_of(path, asyncio.run(scene())).state
-    assert (len(state.pending), len(state.told)) == (2, 0)
+    assert (len(state.pending), len(state.told), state.end) == (2, 0, "interrupted")
+    assert state.books.settled.calls == 2, "they may be billed"
 
 
 def test_it_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
