@@ -230,7 +230,7 @@ class Scene:
         journal.record(examples_added(self.examples))
         journal.record(CandidatesAdded(tuple(entry.candidate for entry in entries)))
         journal.record(BudgetSet(self.budget))
-        roster = Roster(self.in_flight)
+        roster = Roster(self.in_flight, panel.court)
         roster.add(entries)
         problem = Problem(len(entries), len(self.examples), budget=self.budget.pulls)
         self.runner = Runner(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -62,6 +63,7 @@ class Box(Actor):
     loads: list[str] = field(default_factory=list)
     load_average: Average = field(default_factory=Average)
     weights: dict[str, Weights] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
     finished: float = 0.0
 
     async def __aenter__(self) -> Box:
@@ -70,9 +72,12 @@ class Box(Actor):
     def footprint(self, model: str) -> Footprint:
         return Footprint(model.partition(":")[0], 1, self.load_average.value, CALL_SECONDS)
 
+    def keep(self, model: str) -> None:
+        self.kept.add(model)
+
     async def generate(self, request: Request) -> Reply:
         if not self.weights:
-            self.residency = Residency(self.memory_bytes, 1)
+            self.residency = Residency(self.memory_bytes, 1, kept=self.kept)
         name = request.model.partition(":")[0]
         weights = self.weights.setdefault(name, Weights(self, name))
         weights.users += 1
@@ -95,6 +100,18 @@ def answers(means: Mapping[str, float]) -> Box:
         return scored(float(draw < means[request.model]))
 
     return Box("box", answer, latency=lambda _request: CALL_SECONDS)
+
+
+def judged(means: Mapping[str, float], memory: int) -> Box:
+    """A box that also serves the judge's model, which repeats what the candidates say."""
+
+    def answer(request: Request, _before: int) -> Reply:
+        if request.model == "judge-model":
+            return Reply((request.text or "").rpartition(" ")[2], usd_nanos=90)
+        draw = KeyedRandom(1, request.example).at(0).random()
+        return Reply(str(float(draw < means[request.model])), usd_nanos=90)
+
+    return Box("box", answer, latency=lambda _request: CALL_SECONDS, memory_bytes=memory)
 
 
 # 4 models x 3 prompts; c:1 is best by far
@@ -166,6 +183,103 @@ def test_candidates_elsewhere_are_asked_while_a_model_loads() -> None:
     assert scene.run() is End.EXHAUSTED
     early = [at for at, _ in api.sent if at < LOAD_SECONDS]
     assert early, "the first model was still being loaded"
+
+
+def play_judged(
+    *, turns: bool, memory: int = 1, selector: str = "ucb-e", **options: object
+) -> tuple[Scene, Box, End]:
+    box = judged(MEANS, memory)
+    box.loading_share = 0.1 if turns else None
+    models = dict.fromkeys(MEANS, box)
+    scene = Scene(models, judge=box, selector=selector, n_examples=100, **options)  # type: ignore[arg-type]
+    return scene, box, scene.run()
+
+
+@pytest.mark.parametrize("selector", ["uniform", "lucb", "top-two"])
+def test_replies_are_gathered_for_a_judge_that_has_no_room(selector: str) -> None:
+    """400 pairs, 8 at once: a judge that is called for each few would be loaded 50 times."""
+    budget = Budget(pulls=400)
+    free, free_box, _ = play_judged(turns=False, selector=selector, budget=budget)
+    taking, box, end = play_judged(turns=True, selector=selector, budget=budget)
+    assert end is End.BUDGET
+    assert free.runner.selector.best().best == taking.runner.selector.best().best == 7  # c:1
+    assert len(box.loads) <= len(free_box.loads) / 3
+    assert box.finished < free_box.finished / 2
+    assert box.loads.count("judge-model") <= len(box.loads) / 2 + 1
+    assert not taking.runner.state.pending
+
+
+def test_one_model_and_its_judge_swap_ever_less_often() -> None:
+    """Turns double from 3 asks on, until loading both (20 s) takes a tenth of the time."""
+    means = {"a:0": 0.2, "a:1": 0.9, "a:2": 0.5}
+    box = judged(means, 1)
+    scene = Scene(dict.fromkeys(means, box), judge=box, n_examples=100, selector="uniform")
+    assert scene.run() is End.EXHAUSTED
+    assert len(scene.runner.state.told) == 300
+    assert box.loads == ["a", "judge-model"] * 8, "3, 3, 5, 10, 20, ... asks"
+
+
+def test_a_judge_that_fits_beside_every_model_stays() -> None:
+    """Room for two: without a place for the judge, two models would be planned for."""
+    _, box, end = play_judged(turns=True, memory=2, budget=Budget(pulls=400))
+    assert end is End.BUDGET
+    assert box.loads.count("judge-model") == 1
+    assert len(box.loads) <= 24
+
+
+def test_candidates_elsewhere_wait_for_the_judge_and_hold_nobody_up() -> None:
+    box = judged(MEANS, 1)
+    api = Actor("api", lambda *_: Reply("1.0"))
+    models: dict[str, Actor] = {**dict.fromkeys(MEANS, box), "api": api}
+    scene = Scene(models, judge=box, n_examples=20, selector="uniform", in_flight=4)
+    assert scene.run() is End.EXHAUSTED
+    assert len(scene.runner.state.told) == 13 * 20
+    assert len(box.loads) < 60
+
+
+@pytest.mark.parametrize("selector", sorted(selector_names()))
+def test_no_reply_waits_forever_for_its_judge(selector: str) -> None:
+    scene, _, end = play_judged(turns=True, selector=selector, budget=Budget(pulls=90))
+    assert end in (End.BUDGET, End.EXHAUSTED, End.SEPARATED, End.INDIFFERENT)
+    assert not scene.runner.state.pending
+
+
+@pytest.mark.parametrize("in_flight", [1, 5, 64])
+def test_the_number_in_flight_and_a_cap_on_money_are_kept_while_replies_wait(
+    in_flight: int,
+) -> None:
+    budget = Budget(usd_nanos=20_000)  # a hundred pairs with both bounds
+    scene, box, end = play_judged(turns=True, in_flight=in_flight, budget=budget)
+    assert end is End.BUDGET
+    assert not scene.runner.state.pending
+    assert scene.runner.ledger.spent.usd_nanos <= 20_000
+    assert box.most <= in_flight
+
+
+def test_a_run_that_is_stopped_or_broken_off_lets_its_judge_have_a_turn_or_the_pairs_go() -> None:
+    async def stopped() -> tuple[End, int]:
+        runner = await scene(judged(MEANS, 1)).open()
+        running = asyncio.create_task(runner.run())
+        await asyncio.sleep(LOAD_SECONDS + 0.15)
+        runner.stop()
+        return await running, len(runner.state.pending)
+
+    async def broken_off() -> tuple[int, float]:
+        runner = await scene(judged(MEANS, 1)).open()
+        running = asyncio.create_task(runner.run())
+        await asyncio.sleep(LOAD_SECONDS + 0.15)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return len(runner.state.pending), runner.ledger.balance().outstanding.pulls
+
+    def scene(box: Box) -> Scene:
+        return Scene(dict.fromkeys(MEANS, box), judge=box, n_examples=30)
+
+    assert run_virtual(stopped()) == (End.INTERRUPTED, 0)
+    pending, outstanding = run_virtual(broken_off())
+    assert pending > 0
+    assert outstanding == 0
 
 
 def test_every_ask_follows_from_the_log() -> None:

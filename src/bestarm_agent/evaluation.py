@@ -47,7 +47,8 @@ class Evaluator:
             if self.panel.judge.models:
                 job.slot.keep_last()
                 answered()
-            return await self._judged(job, obtained)
+            async with self.panel.court.session(job.slot, answered):
+                return await self._judged(job, obtained)
         except BudgetEndedError:
             return deferred(job)
         except JudgeOutOfOrderError as out_of_order:

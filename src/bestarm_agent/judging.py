@@ -16,6 +16,7 @@ from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.replies import Errand, Replies
 from bestarm_agent.roster import Line
 from bestarm_agent.schedule.caller import Attempts
+from bestarm_agent.schedule.court import Court
 from bestarm_agent.schedule.gate import Slot
 from bestarm_agent.schedule.purse import Purse
 from bestarm_agent.schedule.waits import Wait
@@ -54,10 +55,15 @@ class Panel:
     Args:
         judge: scores replies.
         seats: its models, by ``JudgeModel.key``.
+
+    Attributes:
+        judge: scores replies.
+        court: where replies wait for its models.
     """
 
     def __init__(self, judge: Judge, seats: Mapping[str, Seat]) -> None:
         self.judge = judge
+        self.court = Court([(seats[model.key].line.provider, model.name) for model in judge.models])
         self._seats = seats
         self._bounds: dict[str, Spend] = {}
         self._queueing = 0
@@ -69,7 +75,10 @@ class Panel:
         return list(found.values())
 
     def wait(self) -> Wait | None:
-        """How many of its calls wait for a place at their provider; None if none does."""
+        """How many replies wait for its models, or its calls for a place; None if none do."""
+        if self.court.waiting:
+            reason = "until it has the memory"
+            return Wait(f"judge {self.judge.name}", reason, self.court.waiting, None)
         if not self._queueing:
             return None
         return Wait(f"judge {self.judge.name}", "queue full", self._queueing, None)

@@ -146,7 +146,7 @@ class LiveRun:
 
     def _runner(self, selector: Selector) -> Runner:
         limits = self._parts.config.limits
-        roster = Roster(limits.in_flight)
+        roster = Roster(limits.in_flight, self.workshop.panel.court)
         roster.add(self.workshop.entries(self.journal.state.candidates))
         return Runner(
             journal=self.journal,

@@ -17,6 +17,7 @@ from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.prompts.rendering import CompiledPrompt
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.schedule.caller import Caller
+from bestarm_agent.schedule.court import Court
 from bestarm_agent.schedule.gate import Gate, Slot
 from bestarm_agent.schedule.lane import Lane
 from bestarm_agent.schedule.lanes import WHOLE_PROVIDER
@@ -106,16 +107,17 @@ class Roster:
 
     Args:
         in_flight: calls that may be under way at once, over all providers, >= 1.
+        court: where replies wait for a judge's model, if it shares a memory with candidates'.
     """
 
-    def __init__(self, in_flight: int) -> None:
+    def __init__(self, in_flight: int, court: Court | None = None) -> None:
         self.entries: list[Entry] = []
         self.gate = Gate(in_flight)
         self._doors: list[tuple[Line, Lane]] = []
         self._door_of = np.empty(0, dtype=np.intp)
         self._usable = np.empty(0, dtype=np.bool_)
         self._dearest = Spend()
-        self._sharing = Sharing()
+        self._sharing = Sharing(court or Court())
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Let candidates join as the next rows."""
@@ -157,6 +159,14 @@ class Roster:
         False if that changes nothing.
         """
         return self._sharing.end()
+
+    def hold_court(self, *, at_once: bool) -> None:
+        """Let a judge's model have its turn, where replies wait for it and the others are idle.
+
+        Args:
+            at_once: also if a candidate's turn is not over.
+        """
+        self._sharing.hold_court(at_once=at_once)
 
     def _callable(self) -> BoolArray | None:
         is_open = np.array([_room(door) > 0 for door in self._doors], dtype=np.bool_)

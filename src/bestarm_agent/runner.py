@@ -180,6 +180,7 @@ class Runner:
             self._asking.review(selector)
             end = self._reason_to_end()
             jobs = [] if end else self._asking.fill(selector)
+            self.roster.hold_court(at_once=not jobs)
             if jobs:
                 await self._journal.flush()  # an ask is durable before a byte leaves
                 for job in jobs:

@@ -77,6 +77,36 @@ def test_as_many_go_as_the_new_one_needs() -> None:
     assert log == ["+a", "+b", "-a", "-b", "+c"]
 
 
+def test_a_model_that_is_kept_leaves_only_where_the_others_cannot_make_room() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        a, b, c, d = fakes(log, 4, 4, 4, 10)
+        await use(Residency(10, 1, kept={"a"}), [a, b, c, d])
+
+    asyncio.run(main())
+    assert log == ["+a", "+b", "-b", "+c", "-c", "-a", "+d"]
+
+
+def test_a_kept_model_does_not_leave_because_the_others_are_busy() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        a, b, c = fakes(log, 4, 4, 4)
+        residency = Residency(10, 1, kept={"a"})
+        await use(residency, [a, b])
+        b.is_idle = False
+        coming = asyncio.create_task(residency.admit(c))
+        await settle()
+        assert log == ["+a", "+b"]
+        b.is_idle = True
+        residency.notice_idle()
+        await coming
+
+    asyncio.run(main())
+    assert log == ["+a", "+b", "-b", "+c"]
+
+
 def test_a_busy_model_stays_and_the_new_one_waits() -> None:
     log: list[str] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -18,6 +19,10 @@ class Box:
     sizes: dict[str, int] = field(default_factory=dict)
     measured: set[str] = field(default_factory=set)
     load_seconds: float = 6.0
+    kept: set[str] = field(default_factory=set)
+
+    def keep(self, model: str) -> None:
+        self.kept.add(model)
 
     def footprint(self, model: str) -> Footprint:
         holder = model.partition("+")[0]  # "base+adapter" needs its base alone
@@ -27,8 +32,8 @@ class Box:
         return Footprint(holder, size, self.load_seconds, 0.5)
 
 
-def turns_of(box: Box, *models: str) -> Turns:
-    turns = Turns(box, 0.1)
+def turns_of(box: Box, *models: str, judges: Sequence[str] = ()) -> Turns:
+    turns = Turns(box, 0.1, judges)
     for model in models:
         turns.add(model)
     return turns
@@ -148,3 +153,56 @@ def test_a_turn_ends_early_once() -> None:
     assert turns.end() is False
     ask(turns, "b")
     assert shown(turns) == {"b"}, "the next turn is one again"
+
+
+def test_a_judge_that_fits_beside_each_model_stays_and_takes_its_room() -> None:
+    """Room for two and a half: for any one of the three models beside the judge, not for two."""
+    box = Box(memory_bytes=25)
+    turns = turns_of(box, "a", "a", "b", "c", judges=["judge"])
+    assert box.kept == {"judge"}
+    assert not turns.is_crowded
+    ask(turns, "a")
+    assert shown(turns) == {"a"}
+    ask(turns, "a")
+    ask(turns, "b")
+    assert turns.open_to() is None, "one candidate, one ask"
+
+
+def test_a_judge_that_fits_beside_all_takes_no_turns() -> None:
+    turns = turns_of(Box(memory_bytes=30), "a", "b", judges=["judge"])
+    ask(turns, "a")
+    assert (turns.open_to(), turns.left()) == (None, inf)
+
+
+def test_a_judge_that_is_one_of_the_candidates_needs_no_room_of_its_own() -> None:
+    turns = turns_of(Box(memory_bytes=20), "a", "b", judges=["a"])
+    assert not turns.is_crowded
+    assert turns.left() == inf
+
+
+def test_a_model_too_large_to_share_makes_the_memory_crowded() -> None:
+    box = Box(memory_bytes=25, sizes={"b": 16})
+    assert not turns_of(box, "a", judges=["judge"]).is_crowded
+    assert turns_of(box, "a", "b", judges=["judge"]).is_crowded
+
+
+def test_where_it_is_crowded_even_one_model_has_turns_and_loading_counts_twice() -> None:
+    """M = 2 with the judge; (6 + 6) / (0.1 (0.5 + 0.5)) = 120 asks are the most."""
+    box = Box(measured={"a", "judge"})
+    turns = turns_of(box, "a", "a", "a", judges=["judge"])
+    lengths = []
+    for _ in range(8):
+        ask(turns, "a")
+        length = 1
+        while turns.open_to() is not None:
+            ask(turns, "a")
+            length += 1
+        lengths.append(length)
+        turns.clear()  # the judge had its turn
+    assert lengths == [3, 3, 5, 10, 20, 40, 80, 120]
+
+
+def test_without_the_judge_times_loading_does_not_count_yet() -> None:
+    turns = turns_of(Box(measured={"a"}), *"a" * 200, judges=["judge"])
+    ask(turns, "a")
+    assert turns.left() == 199

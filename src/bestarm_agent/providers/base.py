@@ -91,6 +91,10 @@ class SharesMemory(Protocol):
         """What ``model`` takes, and how long things have taken so far."""
         ...
 
+    def keep(self, model: str) -> None:
+        """Unload ``model`` only where the others cannot make room: it is needed all the time."""
+        ...
+
 
 @runtime_checkable
 class LoadsModels(Protocol):

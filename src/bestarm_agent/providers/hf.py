@@ -77,6 +77,7 @@ class HfProvider:
         self._bounds = PromptBounds()
         self._workers: dict[str, ModelWorker | ContinuousWorker] = {}
         self._residency: Residency | None = None
+        self._kept: set[str] = set()
         self._hiring = asyncio.Lock()
         self._terms = Terms(
             max_batch=options.max_batch,
@@ -93,7 +94,7 @@ class HfProvider:
         await asyncio.to_thread(import_transformers)
         n_turns = max(1, available_cores() // (self._options.threads or 1))
         # the libraries' imports and allocators do not like two loads at once
-        self._residency = Residency(self._models.memory_cap, n_turns, loads_at_once=1)
+        self._residency = Residency(self._models.memory_cap, n_turns, 1, self._kept)
         self._hiring = asyncio.Lock()  # a model is looked up, and downloaded, once
         return self
 
@@ -207,6 +208,10 @@ class HfProvider:
             load_seconds=worker.load_seconds.value if worker else None,
             call_seconds=worker.call_seconds.value if worker else None,
         )
+
+    def keep(self, model: str) -> None:
+        """Unload a model only where the others cannot make room."""
+        self._kept.add(model)
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -51,10 +51,19 @@ class Residency:
         n_turns: models that may generate at once, >= 1; while a model waits for its turn its queue
             gathers a larger batch.
         loads_at_once: models that may be loaded at the same time, >= 1.
+        kept: names of models that leave only where the others cannot make room, busy ones
+            included; may change.
     """
 
-    def __init__(self, cap_bytes: int, n_turns: int, loads_at_once: int = 1) -> None:
+    def __init__(
+        self,
+        cap_bytes: int,
+        n_turns: int,
+        loads_at_once: int = 1,
+        kept: Collection[str] = (),
+    ) -> None:
         self._cap_bytes = cap_bytes
+        self._kept = kept
         self._loaded: list[Resident] = []  # the longest unused first
         self._coming: list[Resident] = []
         self._loading = asyncio.Semaphore(loads_at_once)
@@ -96,7 +105,8 @@ class Residency:
 
     async def _make_room(self, n_bytes: int) -> None:
         while n_bytes + self._taken() > self._cap_bytes:
-            idle = next((other for other in self._loaded if other.is_idle), None)
+            others = [other for other in self._loaded if other.name not in self._kept]
+            idle = next((other for other in others or self._loaded if other.is_idle), None)
             if idle is not None:
                 self._loaded.remove(idle)
                 await idle.unload()

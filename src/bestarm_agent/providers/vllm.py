@@ -70,6 +70,7 @@ class VllmProvider:
         self._protocol = self._client(_SOME_URL)  # knows what may be sent; never sends
         self._servers: dict[str, VllmServer] = {}
         self._residency: Residency | None = None
+        self._kept: set[str] = set()
 
     def declare(self, model: str, facts: Mapping[str, Json]) -> None:
         """Take what a study says of one model; raises ConfigError."""
@@ -78,7 +79,8 @@ class VllmProvider:
 
     async def __aenter__(self) -> Self:
         """Nothing is started before it is needed."""
-        self._residency = Residency(self.memory_bytes, 1, loads_at_once=len(self._serve.served))
+        at_once = len(self._serve.served)
+        self._residency = Residency(self.memory_bytes, 1, at_once, self._kept)
         self._servers = {name: self._server(name) for name in self._serve.served}
         return self
 
@@ -167,6 +169,10 @@ class VllmProvider:
             load_seconds=server.load_seconds.value if server else None,
             call_seconds=server.call_seconds.value if server else None,
         )
+
+    def keep(self, model: str) -> None:
+        """Stop a model's server only where the others cannot make room."""
+        self._kept.add(self._serve.holder(model))
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request, once its server is awake.

@@ -15,15 +15,20 @@ A turn is over after n asks, where n is the smaller of
 
 It is over at once when the selector has nothing to ask of the models in memory and they have
 nothing left to do, so that nothing ever waits for a turn to end.
+
+A judge's model in the same memory is needed all the time. If it fits beside any one of the
+candidates' it stays, and they share what it leaves. Else the memory is crowded: between two turns
+the judge has one, for all replies that came in; it counts as one of the M models, and its loading
+and its calls are added to those of n.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil, inf
 
-from bestarm_agent.providers.base import SharesMemory
+from bestarm_agent.providers.base import Footprint, SharesMemory
 
 
 class Turns:
@@ -35,11 +40,15 @@ class Turns:
     Args:
         provider: says what its models take.
         share: of the time, in (0, 1], that loading may take.
+        judges: the judge's models among the provider's.
     """
 
-    def __init__(self, provider: SharesMemory, share: float) -> None:
+    def __init__(self, provider: SharesMemory, share: float, judges: Sequence[str] = ()) -> None:
         self._provider = provider
         self._share = share
+        self._judges = tuple(judges)
+        for model in self._judges:
+            provider.keep(model)
         self._rows: Counter[str] = Counter()  # candidates, by what has to be in memory
         self._bytes: dict[str, int] = {}
         self._guests: dict[str, None] = {}  # in memory, by the plan; the longest unasked first
@@ -60,14 +69,14 @@ class Turns:
 
     def open_to(self) -> frozenset[str] | None:
         """What may be in memory for an ask now; None: anything, or all of it at once."""
-        if self._is_over() or self._fit(self._bytes):
+        if self._is_over() or self._all_fit():
             return None
-        fitting = {holder for holder in self._bytes if self._fit({*self._guests, holder})}
+        fitting = {holder for holder in self._bytes if self._room_for({*self._guests, holder})}
         return frozenset(fitting | self._guests.keys())
 
     def left(self) -> float:
         """How many asks may be made before ``open_to`` is to be looked at again, >= 1."""
-        if self._fit(self._bytes):
+        if self._all_fit():
             return inf
         return max(1, self._length() - self._asked_in_turn)
 
@@ -89,10 +98,19 @@ class Turns:
         self._is_ended = True
         return True
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the judge's models and a candidate's do not fit into the memory together."""
+        return bool(self._judges) and not all(self._fit({h}, self._judging()) for h in self._bytes)
+
+    def clear(self) -> None:
+        """End the turn, and plan with an empty memory: the judge's models take it."""
+        self._guests.clear()
+
     def _seat(self, holder: str, model: str) -> None:
         """Plan for a newcomer; a new turn begins unless there was room for it."""
         begins = not self._guests
-        while self._guests and not self._fit({*self._guests, holder}):
+        while self._guests and not self._room_for({*self._guests, holder}):
             del self._guests[next(iter(self._guests))]
             begins = True
         self._guests[holder] = None
@@ -109,11 +127,27 @@ class Turns:
         if not self._guests or self._is_ended:
             return 0
         newest = self._provider.footprint(self._newest_model)
-        fair = max(self._rows[newest.holder], self._asked // len(self._rows))
-        if newest.load_seconds is None or not newest.call_seconds:
+        is_crowded = self.is_crowded
+        fair = max(self._rows[newest.holder], self._asked // (len(self._rows) + is_crowded))
+        swapped = [newest, *self._judging()] if is_crowded else [newest]
+        loads = [one.load_seconds for one in swapped if one.load_seconds is not None]
+        calls = [one.call_seconds for one in swapped if one.call_seconds]
+        if min(len(loads), len(calls)) < len(swapped):
             return fair
-        paying = ceil(newest.load_seconds / (self._share * newest.call_seconds))
+        paying = ceil(sum(loads) / (self._share * sum(calls)))
         return min(fair, max(1, paying))
 
-    def _fit(self, holders: Iterable[str]) -> bool:
-        return sum(self._bytes[holder] for holder in holders) <= self._provider.memory_bytes
+    def _judging(self) -> list[Footprint]:
+        return [self._provider.footprint(model) for model in self._judges]
+
+    def _all_fit(self) -> bool:
+        return not self.is_crowded and self._room_for(self._bytes)
+
+    def _room_for(self, holders: Iterable[str]) -> bool:
+        """Whether there is room for some of the candidates' models, besides a judge that stays."""
+        return self._fit(holders, () if self.is_crowded else self._judging())
+
+    def _fit(self, holders: Iterable[str], judging: Sequence[Footprint]) -> bool:
+        sizes = {one.holder: one.n_bytes for one in judging}
+        sizes |= {holder: self._bytes[holder] for holder in holders}
+        return sum(sizes.values()) <= self._provider.memory_bytes
