@@ -89,6 +89,23 @@ def test_more_budget_runs_on(tmp_path: Path) -> None:
     assert (first.asked, second.asked) == (20, 50)
 
 
+@pytest.mark.parametrize(("pulls", "said"), [(100, True), (192, False)])
+def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
+    tmp_path: Path, pulls: int, said: bool
+) -> None:
+    changes = {"selector": {"name": "pulse", "params": {"batch": 32}}, "budget": {"pulls": pulls}}
+    path = write_study(tmp_path, changes=changes)
+
+    async def scene() -> tuple[Sequence[str], Standing]:
+        async with Study.open(path) as study:
+            return study.notices, await study.run()
+
+    notices, standing = asyncio.run(scene())
+    expected = "a first look at all 6 takes 192 pairs, and the budget allows 100: some will never"
+    assert any(expected in notice for notice in notices) == said
+    assert any(row.status is Status.UNSEEN for row in standing.rows) == said
+
+
 def test_a_number_is_no_budget(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"such as Budget\(pulls=60\), got 60"):
         run_all(write_study(tmp_path), 60)  # type: ignore[arg-type]

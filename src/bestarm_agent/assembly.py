@@ -27,6 +27,7 @@ from bestarm_agent.materials import read_examples, read_prompts
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.registry import make_selector, selector_names, selector_params
 from bestarm_agent.selectors.types import Problem
+from bestarm_agent.selectors.ucb_e import UcbE
 from bestarm_agent.stats.foresight import Lesson
 
 
@@ -97,7 +98,8 @@ def assemble(
         audit=audit,
     )
     rule = check_selector(parts, (len(parts.candidates), len(found)))
-    return replace(parts, notices=(*parts.notices, *_in_vain(config.selector, rule)))
+    notices = [*_in_vain(config.selector, rule), *_first_look(rule, parts.budget)]
+    return replace(parts, notices=(*parts.notices, *notices))
 
 
 def _judge(
@@ -120,6 +122,21 @@ def _in_vain(chosen: SelectorSpec, rule: Selector) -> tuple[str, ...]:
     return (
         f"selector.per: dollar changes nothing for {chosen.name}: it compares candidates on common "
         f"examples, and does not look at what they cost; auto, ucb-e and sysrs do",
+    )
+
+
+def _first_look(rule: Selector, budget: Budget) -> tuple[str, ...]:
+    """Say that the budget ends before a rule that pulls in batches has seen every candidate."""
+    n, pulls = rule.problem.n_candidates, budget.pulls
+    if pulls is None or not isinstance(rule, UcbE):
+        return ()
+    batch = min(rule.batch, rule.problem.n_examples)
+    if batch == 1 or n * batch <= pulls:
+        return ()
+    return (
+        f"{rule.name} pulls a candidate {batch} times in a row, so a first look at all {n} takes "
+        f"{n * batch:,} pairs, and the budget allows {pulls:,}: some will never be tried; set "
+        f"`selector: {{name: {rule.name}, params: {{batch: {max(1, pulls // (4 * n))}}}}}`",
     )
 
 

@@ -260,6 +260,14 @@ def ending(end: str | None) -> str:
     return f"ended: {end}" + (f" ({_ENDINGS[end]})" if end in _ENDINGS else "")
 
 
+def unseen_line(standing: Standing) -> str | None:
+    """How many candidates the verdict knows nothing of; None if it knows of all, or of none."""
+    unseen = sum(row.mean is None for row in standing.rows)
+    if not unseen or standing.best is None:
+        return None
+    return f"{unseen} of {len(standing.rows)} candidates have no score, and may be better"
+
+
 def what_next(end: str | None) -> str:
     """How a run that ended for such a reason goes on; "" if there is nothing more to do.
 

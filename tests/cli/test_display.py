@@ -14,6 +14,7 @@ from bestarm_agent.cli.results import print_result
 from bestarm_agent.cli.running import print_notices
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.endings import End
+from bestarm_agent.report.page import FailureLine
 from bestarm_agent.schedule.waits import Wait, WaitBoard, loading_wait
 from bestarm_agent.wording import most_used, used_line, waits_line
 from tests.runs import Actor, Answer, scored
@@ -134,6 +135,28 @@ def test_why_a_run_ended_is_explained_and_how_it_goes_on(
     assert "((" not in out
     goes_on = end in (End.INTERRUPTED, End.BUDGET, End.FAILURES, End.ERROR)
     assert ("`bestarm-agent resume" in out) == goes_on
+
+
+def test_candidates_without_a_score_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(standing_with(["a", "b", "c"], [[1.0], [], [0.0]]), as_json=False)
+    assert "Unseen:    1 of 3 candidates have no score" in capsys.readouterr().out
+    for scores in ([[1.0], [0.0], [0.0]], [[], [], []]):
+        print_result(standing_with(["a", "b", "c"], scores), as_json=False)
+        assert "Unseen" not in capsys.readouterr().out
+
+
+def test_a_failure_of_several_candidates_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    failures = [
+        FailureLine("a", "server", "provider", 5, "HTTP 500"),
+        FailureLine("b", "refused", "candidate", 4, "I cannot"),
+        FailureLine("c", "server", "provider", 2, "HTTP 500"),
+    ]
+    print_result(standing_with(["a"], [[1.0]]), as_json=False, failures=failures)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "Failed" in line]
+    assert lines == [
+        "Failed:    a and 1 more: 7 x server (provider): HTTP 500",
+        "Failed:    b: 4 x refused (candidate): I cannot",
+    ]
 
 
 def test_a_notice_is_one_line_where_no_terminal_sets_a_width() -> None:

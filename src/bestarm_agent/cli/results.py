@@ -24,6 +24,7 @@ from bestarm_agent.wording import (
     interval,
     price_text,
     safe,
+    unseen_line,
     what_next,
 )
 
@@ -85,17 +86,31 @@ def _verdict_lines(standing: Standing) -> list[str]:
     lines.append(f"How sure:  {how_sure(standing)}")
     if second is not None and standing.finding is None:
         lines.append(f"Runner-up: {_placed(second)}")
+    if (unseen := unseen_line(standing)) is not None:
+        lines.append(f"Unseen:    {unseen}")
     return lines
 
 
 def _failure_lines(failures: Sequence[FailureLine]) -> list[str]:
+    """A line for each thing that went wrong, whoever it happened to; the report lists everybody."""
+    groups: dict[tuple[str, str, str], list[FailureLine]] = {}
+    for failure in failures:
+        key = (failure.kind, failure.blame, failure.message)
+        groups.setdefault(key, []).append(failure)
+    counted = sorted(groups.items(), key=lambda item: -sum(f.count for f in item[1]))
     lines = [
-        f"Failed:    {safe(f.label)}: {f.count:,} x {f.kind} ({f.blame}): {safe(f.message)}"
-        for f in failures[:_SHOWN_FAILURES]
+        f"Failed:    {_whose(found)}: {sum(f.count for f in found):,} x {kind} ({blame}): "
+        f"{safe(message)}"
+        for (kind, blame, message), found in counted[:_SHOWN_FAILURES]
     ]
-    if (more := len(failures) - _SHOWN_FAILURES) > 0:
+    if (more := len(counted) - _SHOWN_FAILURES) > 0:
         lines.append(f"... and {more} more kinds of failure in the report")
     return lines
+
+
+def _whose(failures: Sequence[FailureLine]) -> str:
+    first = safe(failures[0].label)
+    return first if len(failures) == 1 else f"{first} and {len(failures) - 1} more"
 
 
 def _why(row: Row) -> str:

@@ -26,6 +26,7 @@ from bestarm_agent.wording import (
     money,
     price_text,
     safe,
+    unseen_line,
 )
 
 _SHOWN_ROWS = 200
@@ -156,6 +157,7 @@ def _environment() -> Environment:
     )
     environment.globals.update(
         how_sure=how_sure,
+        unseen_line=unseen_line,
         budget_line=budget_line,
         bar=_bar,
         aim_line=aim_line,
