@@ -140,7 +140,8 @@ def test_why_a_run_ended_is_explained_and_how_it_goes_on(
 def test_candidates_without_a_score_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     print_result(standing_with(["a", "b", "c"], [[1.0], [], [0.0]]), as_json=False)
     assert "Unseen:    1 of 3 candidates have no score" in capsys.readouterr().out
-    for scores in ([[1.0], [0.0], [0.0]], [[], [], []]):
+    nothing: list[list[float]] = [[], [], []]
+    for scores in ([[1.0], [0.0], [0.0]], nothing):
         print_result(standing_with(["a", "b", "c"], scores), as_json=False)
         assert "Unseen" not in capsys.readouterr().out
 
