@@ -7,6 +7,7 @@ from math import ceil, inf, isnan
 
 from bestarm_agent.config.objective import Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
+from bestarm_agent.schedule.waits import Wait
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.standing import Finding, Row, RowPrice, Standing
 from bestarm_agent.stats.agreement import Measure
@@ -124,12 +125,21 @@ def _against(used: str, cap: str | int | None) -> str:
 
 
 def waits_line(standing: Standing) -> str:
-    """Why calls wait, the soonest to go on first."""
-    return "; ".join(
-        (f"{wait.count} x " if wait.count else "")
-        + f"{safe(wait.provider)} {safe(wait.reason)}"
-        + ("" if wait.seconds is None else f", {wait.seconds:.0f} s")
-        for wait in standing.waits
+    """Why calls wait, the soonest to go on first; what waits for the same is told together."""
+    groups: dict[str, list[Wait]] = {}
+    for wait in standing.waits:
+        groups.setdefault(wait.reason, []).append(wait)
+    return "; ".join(_wait_text(reason, waits) for reason, waits in groups.items())
+
+
+def _wait_text(reason: str, waits: Sequence[Wait]) -> str:
+    count = sum(wait.count for wait in waits)
+    others = f" and {len(waits) - 1} more" if len(waits) > 1 else ""
+    soonest = waits[0].seconds
+    return (
+        (f"{count} x " if count else "")
+        + f"{safe(waits[0].provider)}{others} {safe(reason)}"
+        + (f", {soonest:.0f} s" if soonest is not None and soonest >= 0.5 else "")
     )
 
 

@@ -57,6 +57,17 @@ def test_a_terminal_is_told_what_takes_a_while(terminal: bool, wanted: bool, sai
     assert ("reading the study" in console.file.getvalue()) == said
 
 
+def test_what_waits_for_the_same_is_told_together() -> None:
+    reason = "at its limit of 200 requests a minute"
+    waits = (
+        Wait("openai/a", reason, 0, 0.1),
+        Wait("judge j", "queue full", 4, None),
+        Wait("openai/b", reason, 3, 1.4),
+    )
+    standing = replace(standing_with(["a"], [[1.0]]), waits=waits)
+    assert waits_line(standing) == f"3 x openai/a and 1 more {reason}; 4 x judge j queue full"
+
+
 @dataclass
 class Loader(Actor):
     """A provider that loads models."""
