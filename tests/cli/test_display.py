@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from bestarm_agent.cli.display import LiveTable, PlainLines, busy, screen_of
+from bestarm_agent.cli.display import LiveTable, PlainLines, busy, print_line, screen_of
 from bestarm_agent.cli.results import print_result
 from bestarm_agent.cli.running import print_notices
 from bestarm_agent.domain.spend import Budget, Spend
@@ -146,6 +146,23 @@ def test_why_a_run_ended_is_explained_and_how_it_goes_on(
     assert "((" not in out
     goes_on = end in (End.INTERRUPTED, End.BUDGET, End.FAILURES, End.ERROR)
     assert ("`bestarm-agent resume" in out) == goes_on
+
+
+def test_on_a_terminal_lines_break_between_words_and_paths_stay_whole() -> None:
+    path = "runs/" + "x" * 60
+    for terminal in (True, False):
+        console = Console(file=StringIO(), width=40, force_terminal=terminal, color_system=None)
+        print_line(
+            console, f"Report:    at {path} as one page\n  [bold]and {'word ' * 9}", indent=11
+        )
+        assert isinstance(console.file, StringIO)
+        lines = console.file.getvalue().splitlines()
+        if not terminal:
+            assert len(lines) == 2
+            continue
+        assert lines[:3] == ["Report:    at", f"{' ' * 11}{path}", f"{' ' * 11}as one page"]
+        assert lines[3].startswith("  [bold]and word")
+        assert all(len(line) <= 40 for line in lines if path not in line)
 
 
 def test_candidates_without_a_score_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

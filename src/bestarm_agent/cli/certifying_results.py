@@ -9,10 +9,13 @@ import typer
 from rich.table import Table
 
 from bestarm_agent.certifying.finding import Finding, finding_json, finding_lines, screened_rows
+from bestarm_agent.cli.display import print_line
 from bestarm_agent.cli.results import stdout_console
 from bestarm_agent.simulation.certify_figures import draw_certificate
 
 _SHOWN_ROWS = 12
+
+_INDENT = len("Labels used: ")
 
 
 def show_finding(found: Finding, *, as_json: bool, plot: Path | None) -> None:
@@ -33,7 +36,7 @@ def show_finding(found: Finding, *, as_json: bool, plot: Path | None) -> None:
         console.print(f"... after {hidden} more", style="dim")
     console.print()
     for line in finding_lines(found):
-        console.print(line, markup=False, soft_wrap=True)
+        print_line(console, line, indent=_INDENT)
 
 
 def _screened_table(found: Finding) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from textwrap import TextWrapper
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -44,6 +45,27 @@ def busy(console: Console, words: str, *, wanted: bool = True) -> Iterator[None]
         return
     with console.status(words):
         yield
+
+
+def print_line(console: Console, text: str, *, indent: int = 0) -> None:
+    """Print a line; on a terminal it is broken between words, elsewhere it stays one.
+
+    Args:
+        console: where to.
+        text: plain text, which may hold line breaks.
+        indent: blanks before what does not fit into the first line.
+    """
+    lines = text.split("\n")
+    if console.is_terminal:
+        wrapped = TextWrapper(
+            width=console.width,
+            subsequent_indent=" " * indent,
+            break_long_words=False,  # a path or a command can be copied whole
+            break_on_hyphens=False,
+        )
+        lines = [part for line in lines for part in wrapped.wrap(line) or [""]]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class LiveTable:

@@ -18,6 +18,7 @@ from bestarm_agent.cli import (
     selecting,
     simulate,
 )
+from bestarm_agent.cli.display import print_line
 from bestarm_agent.cli.loading_runs import open_run
 from bestarm_agent.errors import BestarmError, ConfigError
 from bestarm_agent.wording import safe_lines
@@ -63,6 +64,5 @@ def main() -> None:
     try:
         app()
     except BestarmError as error:
-        message = f"error: {safe_lines(str(error))}"
-        Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
+        print_line(Console(stderr=True), f"error: {safe_lines(str(error))}", indent=len("error: "))
         sys.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_ERROR)

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from bestarm_agent.cli.display import candidates_table
+from bestarm_agent.cli.display import candidates_table, print_line
 from bestarm_agent.config.objective import Objective
 from bestarm_agent.domain.spend import Books, Spend, usd
 from bestarm_agent.report.page import FailureLine
@@ -30,6 +30,7 @@ from bestarm_agent.wording import (
 
 _SHOWN_ROWS = 10
 _SHOWN_FAILURES = 5
+_INDENT = len("Winner:    ")
 _WIDTH_WITHOUT_TERMINAL = 140
 
 
@@ -50,7 +51,7 @@ def print_result(
         console.print(f"... and {len(standing.rows) - _SHOWN_ROWS} more", style="dim")
     console.print()
     for line in [*_lines(standing, report), *_failure_lines(failures)]:
-        console.print(line, markup=False, soft_wrap=True)
+        print_line(console, line, indent=_INDENT)
 
 
 def stdout_console() -> Console:

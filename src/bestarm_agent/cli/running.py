@@ -19,7 +19,7 @@ from rich.console import Console
 
 from bestarm_agent.certifying.finding import Finding, finding_of
 from bestarm_agent.cli.certifying_results import show_finding
-from bestarm_agent.cli.display import LiveTable, PlainLines, Silence, busy
+from bestarm_agent.cli.display import LiveTable, PlainLines, Silence, busy, print_line
 from bestarm_agent.cli.options import Display
 from bestarm_agent.cli.results import print_result
 from bestarm_agent.domain.spend import Budget
@@ -82,7 +82,7 @@ async def _run_and_report(
 def print_notices(console: Console, notices: Iterable[str]) -> None:
     """Print what users should know, a line each."""
     for notice in notices:
-        console.print(f"notice: {safe(notice)}", markup=False, highlight=False, soft_wrap=True)
+        print_line(console, f"notice: {safe(notice)}", indent=len("notice: "))
 
 
 def progress_on(
