@@ -247,7 +247,7 @@ _ENDINGS: Mapping[str, str] = {
     "served": "every prompt was answered",
     "budget": "it cannot pay another pair",
     "interrupted": "somebody stopped it",
-    "failures": "too little could be measured",
+    "failures": "too many pairs could not be measured, or a model cannot be called",
     "error": "something unexpected happened",
 }
 _GOES_ON: Mapping[str, str] = {

@@ -174,6 +174,17 @@ def test_candidates_without_a_score_are_counted(capsys: pytest.CaptureFixture[st
         assert "Unseen" not in capsys.readouterr().out
 
 
+def test_a_reason_that_several_cannot_be_called_for_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broken = {"a": "HTTP 401", "b": "HTTP 404", "c": "HTTP 401"}
+    print_result(
+        standing_with(["a", "b", "c"], [[1.0], [0.5], [0.2]], broken=broken), as_json=False
+    )
+    lines = [line for line in capsys.readouterr().out.splitlines() if "Not usable" in line]
+    assert lines == ["Not usable: a and 1 more: HTTP 401", "Not usable: b: HTTP 404"]
+
+
 def test_a_failure_of_several_candidates_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     failures = [
         FailureLine("a", "server", "provider", 5, "HTTP 500"),

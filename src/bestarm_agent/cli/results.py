@@ -73,9 +73,18 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
     lines.append(f"Run:       {standing.run_id}, {ending(standing.end)}{what_next(standing.end)}")
     if report is not None:
         lines.append(f"Report:    {report}")
-    broken = [row for row in standing.rows if row.problem is not None]
-    lines += [f"{_why(r)}: {safe(r.candidate.label)}: {safe(r.problem or '')}" for r in broken]
-    return lines
+    return [*lines, *_problem_lines(standing)]
+
+
+def _problem_lines(standing: Standing) -> list[str]:
+    """Why candidates can no longer be asked; a reason that several share is told once."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in standing.rows:
+        if row.problem is not None:
+            groups.setdefault((_why(row), row.problem), []).append(row.candidate.label)
+    return [
+        f"{why}: {_whose(labels)}: {safe(problem)}" for (why, problem), labels in groups.items()
+    ]
 
 
 def _verdict_lines(standing: Standing) -> list[str]:
@@ -99,19 +108,18 @@ def _failure_lines(failures: Sequence[FailureLine]) -> list[str]:
         key = (failure.kind, failure.blame, failure.message)
         groups.setdefault(key, []).append(failure)
     counted = sorted(groups.items(), key=lambda item: -sum(f.count for f in item[1]))
-    lines = [
-        f"Failed:    {_whose(found)}: {sum(f.count for f in found):,} x {kind} ({blame}): "
-        f"{safe(message)}"
-        for (kind, blame, message), found in counted[:_SHOWN_FAILURES]
-    ]
+    lines = []
+    for (kind, blame, message), found in counted[:_SHOWN_FAILURES]:
+        whose, count = _whose([f.label for f in found]), sum(f.count for f in found)
+        lines.append(f"Failed:    {whose}: {count:,} x {kind} ({blame}): {safe(message)}")
     if (more := len(counted) - _SHOWN_FAILURES) > 0:
         lines.append(f"... and {more} more kinds of failure in the report")
     return lines
 
 
-def _whose(failures: Sequence[FailureLine]) -> str:
-    first = safe(failures[0].label)
-    return first if len(failures) == 1 else f"{first} and {len(failures) - 1} more"
+def _whose(labels: Sequence[str]) -> str:
+    first = safe(labels[0])
+    return first if len(labels) == 1 else f"{first} and {len(labels) - 1} more"
 
 
 def _why(row: Row) -> str:
