@@ -61,7 +61,7 @@ def test_the_table_names_rules_and_savings() -> None:
 
 def test_a_first_budget_that_is_enough_says_so() -> None:
     text, _ = run("--budget", "1:1:1", "--seeds", "1")
-    assert "from 100.0% of the calls on, if not from fewer: it would have saved 0.0%" in text
+    assert "from 100.0% of all calls on, if not from fewer: it would have saved 0.0% of it" in text
 
 
 def test_json_on_stdout_is_all_there_is() -> None:
@@ -96,6 +96,8 @@ def test_a_figure_is_written(tmp_path: Path) -> None:
         (("--plot", "out.gif"), "a figure is written as"),
         (("--costs", "nowhere.csv"), "there is no file nowhere.csv"),
         (("--budget", "0.5:0.1"), "--budget must be LO:HI"),
+        (("--per", "dollar", "--costs", "none"), "--per dollar needs to know what a call"),
+        (("--per", "dollar", "--in-flight", "3"), "per dollar one call is made at a time"),
         (("--json", "nowhere/out.json"), "there is no folder nowhere to write out.json into"),
         (("--plot", "nowhere/out.svg"), "there is no folder nowhere to write out.svg into"),
         (("--json", "."), ". is a folder; name a file in it"),
@@ -105,6 +107,22 @@ def test_what_the_user_wrote_wrong_is_named(arguments: tuple[str, ...], message:
     _, error = run(*arguments)
     assert isinstance(error, ConfigError)
     assert message in str(error)
+
+
+def test_per_dollar_shares_are_of_the_money(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    text, error = run("--per", "dollar", "--selectors", "ucb-e,sysrs", "--budget", "0.1:0.5:3",
+                      "--seeds", "3", "--json", str(path))  # fmt: skip
+    assert error is None
+    assert "the share of what all calls cost from which" in text
+    found = json.loads(path.read_text())
+    assert found["per"] == "dollar"
+    whole = found["matrix"]["full_cost"]
+    for rule, curve in found["selectors"].items():
+        assert curve["budget_fraction"] == pytest.approx([0.1, 0.225, 0.5], abs=0.005)
+        for share, cost in zip(curve["budget_fraction"], curve["cost"], strict=True):
+            most_left = 4 if rule == "ucb-e" else 0.2 * whole  # a dear call, or a round
+            assert share * whole - most_left < cost <= share * whole + 1e-9
 
 
 def test_a_single_candidate_is_no_contest(tmp_path: Path) -> None:

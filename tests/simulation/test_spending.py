@@ -9,7 +9,7 @@ from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.matrices import ScoreMatrix
-from bestarm_agent.simulation.spending import replay_spending
+from bestarm_agent.simulation.spending import replay_per_cost, replay_spending
 from bestarm_agent.simulation.world import Conditions, World
 
 LEVELS = [5.0, 40.0, 400.0, 1e6]
@@ -47,3 +47,34 @@ def test_costs_and_rising_levels_are_needed() -> None:
         replay_spending(
             lambda p: make_selector("uniform", p), World(matrix(), 0, Conditions()), [2.0, 1.0]
         )
+
+
+@pytest.mark.parametrize("rule", ["ucb-e", "sysrs", "auto"])
+def test_answers_per_cost_are_those_of_the_purchases(rule: str) -> None:
+    """A budget of so many pairs is that share of the money: 5 x 60 pairs cost 1,860."""
+
+    def make(problem: Problem) -> Selector:
+        return make_selector(rule, problem)
+
+    budgets = [10, 75, 150]
+    found = replay_per_cost(make, World(matrix(), 3, Conditions()), budgets, seed=3, depth=2)
+    levels = [budget * 6.2 for budget in budgets]
+    bought = replay_spending(make, World(matrix(), 3, Conditions()), levels, seed=3, per_cost=True)
+    assert [answer.budget for answer in found.answers] == budgets
+    assert [(a.cost, a.evaluated, a.best) for a in found.answers] == [
+        (one.spent, one.pulls, one.best) for one in bought
+    ]
+    assert all(len(answer.ranking) == 2 for answer in found.answers)
+    reruns = sum(one.pulls for one in bought)
+    assert found.pulls == (bought[-1].pulls if rule == "ucb-e" else reruns)
+
+
+def test_a_rule_that_is_told_the_costs_buys_more_of_the_cheap() -> None:
+    """Two equal candidates, one of them 16 times as dear: uniform pulls it a quarter as often."""
+    scores = np.tile((np.arange(400) % 2).astype(np.float32), (2, 1))
+    costs = ScoreMatrix(scores, ("cheap", "dear"), costs=np.array([1.0, 16.0]))
+    world = World(costs, 0, Conditions())
+    [answer] = replay_per_cost(lambda p: make_selector("uniform", p), world, [80]).answers
+    assert answer.cost <= 80 * 8.5
+    dear = (answer.cost - answer.evaluated) / 15
+    assert dear / (answer.evaluated - dear) == pytest.approx(0.25, abs=0.02)

@@ -25,6 +25,8 @@ from bestarm_agent.cli.simulate_options import (
     JsonOption,
     LatencyOption,
     MatrixArgument,
+    Per,
+    PerOption,
     PlotOption,
     SeedsOption,
     SelectorsOption,
@@ -35,6 +37,7 @@ from bestarm_agent.cli.simulate_options import (
     check_contest,
     conditions_of,
     parse_budget,
+    plan_of,
     processes,
     with_costs,
 )
@@ -76,6 +79,7 @@ def register(app: typer.Typer, *, open_run: StoredRuns | None = None) -> None:
         latency: LatencyOption = "none",
         failures: FailuresOption = 0.0,
         costs: CostsOption = "matrix",
+        per: PerOption = Per.CALL,
         top_k: TopKOption = 1,
         eps: EpsOption = None,
         cutoff: CutoffOption = None,
@@ -92,11 +96,11 @@ def register(app: typer.Typer, *, open_run: StoredRuns | None = None) -> None:
             check_folder(Path(json_path))
         conditions = conditions_of(in_flight, batch, latency, failures)
         shares = budget_shares(*parse_budget(budget))
-        plan = Plan(shares, seeds, conditions=conditions, top_k=top_k)
+        plan = plan_of(shares, seeds, conditions, top_k, per)
         reading = Reading(cutoff, transposed=transpose)
         stored = None if open_run is None else partial(open_run, store=store)
         known = with_costs(load_matrix(matrix, open_run=stored, reading=reading), costs)
-        check_contest(known)
+        check_contest(known, per)
         truth = Truth.of(known, top_k=top_k, gaps=sorted({*GAPS, *(eps or ())}))
         curves = _study(truth, selectors, plan, processes(jobs))
         if plot is not None:
@@ -140,4 +144,4 @@ def _show(truth: Truth, plan: Plan, curves: Mapping[str, Curve], json_path: str 
     if (missing := missing_line(truth.matrix)) is not None:
         console.print(Text(missing))
     console.print(results_table(truth, plan, curves))
-    console.print(Text(conclusion(curves)))
+    console.print(Text(conclusion(plan, curves)))

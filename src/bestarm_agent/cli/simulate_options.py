@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Protocol, TypeAlias
 
@@ -13,9 +14,18 @@ import typer
 
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.matrices import ScoreMatrix
+from bestarm_agent.simulation.study import Plan
 from bestarm_agent.simulation.world import Conditions, Latency
 
 DEFAULT_POINTS = 20
+
+
+class Per(StrEnum):
+    """What a rule makes the most of."""
+
+    CALL = "call"
+    DOLLAR = "dollar"
+
 
 MatrixArgument: TypeAlias = Annotated[
     str, typer.Argument(help="FILE.npz or FILE.npz:NAME, FILE.csv, FILE.parquet, or a run.")
@@ -48,6 +58,9 @@ FailuresOption: TypeAlias = Annotated[
 ]
 CostsOption: TypeAlias = Annotated[
     str, typer.Option(help="matrix, none, or a CSV of candidate,cost (of one call).")
+]
+PerOption: TypeAlias = Annotated[
+    Per, typer.Option(help="What rules make the most of, and budgets are shares of: call, dollar.")
 ]
 TopKOption: TypeAlias = Annotated[int, typer.Option(min=1, help="Size of the set to find.")]
 EpsOption: TypeAlias = Annotated[
@@ -138,6 +151,16 @@ def conditions_of(in_flight: int | None, batch: int, latency: str, failures: flo
         raise ConfigError(str(error)) from None
 
 
+def plan_of(
+    shares: tuple[float, ...], seeds: int, conditions: Conditions, top_k: int, per: Per
+) -> Plan:
+    """Put a plan together; raises ConfigError where its parts contradict one another."""
+    try:
+        return Plan(shares, seeds, conditions=conditions, top_k=top_k, per_cost=per is Per.DOLLAR)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
 def with_costs(matrix: ScoreMatrix, costs: str) -> ScoreMatrix:
     """Keep, drop or replace the costs of a matrix.
 
@@ -162,8 +185,13 @@ def with_costs(matrix: ScoreMatrix, costs: str) -> ScoreMatrix:
         raise ConfigError(f"{costs}: {error}") from None
 
 
-def check_contest(matrix: ScoreMatrix) -> None:
-    """Refuse a matrix with nothing to choose from; raises ConfigError."""
+def check_contest(matrix: ScoreMatrix, per: Per) -> None:
+    """Refuse a matrix with nothing to choose from, or without the costs needed; ConfigError."""
+    if per is Per.DOLLAR and matrix.costs is None:
+        raise ConfigError(
+            f"--per dollar needs to know what a call of each candidate costs, and {matrix.source} "
+            f"does not say; give --costs TABLE.csv with the columns candidate and cost"
+        )
     if len(matrix.names) == 1:
         raise ConfigError(
             f"{matrix.source} holds one candidate, and a selection rule chooses among several"

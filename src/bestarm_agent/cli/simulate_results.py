@@ -25,6 +25,7 @@ def results_json(truth: Truth, plan: Plan, curves: Mapping[str, Curve]) -> dict[
         "matrix": describe(truth),
         "seeds": plan.seeds,
         "top_k": plan.top_k,
+        "per": "dollar" if plan.per_cost else "call",
         "conditions": {
             "in_flight": conditions.in_flight,
             "batch": conditions.batch,
@@ -60,8 +61,8 @@ def results_table(truth: Truth, plan: Plan, curves: Mapping[str, Curve]) -> Tabl
     table = Table(
         box=SIMPLE_HEAD,
         pad_edge=False,
-        caption=f"95% from: the share of all calls from which top-1 precision stays at 95 %; top-1"
-        f" and what follows: at {100 * max(plan.fractions):.3g} % of the calls; {plan.seeds} seeds",
+        caption=f"95% from: the share of {_whole(plan)} from which top-1 precision stays at 95 %;"
+        f" top-1 and what follows: at {100 * max(plan.fractions):.3g} % of it; {plan.seeds} seeds",
         caption_justify="left",
     )
     table.add_column("selector", no_wrap=True)
@@ -75,7 +76,11 @@ def results_table(truth: Truth, plan: Plan, curves: Mapping[str, Curve]) -> Tabl
     return table
 
 
-def conclusion(curves: Mapping[str, Curve]) -> str:
+def _whole(plan: Plan) -> str:
+    return "what all calls cost" if plan.per_cost else "all calls"
+
+
+def conclusion(plan: Plan, curves: Mapping[str, Curve]) -> str:
     """The one sentence that a reader takes along."""
     reached = {label: curve.budget_to_95["top1"] for label, curve in curves.items()}
     found = {label: share for label, share in reached.items() if share is not None}
@@ -83,9 +88,9 @@ def conclusion(curves: Mapping[str, Curve]) -> str:
         return "No rule names the best candidate in 95 % of the runs within this budget."
     label = min(found, key=lambda name: found[name])
     return (
-        f"{label} names the best candidate in 95 % of the runs from {_percent(found[label])} of the"
-        f" calls on{_or_fewer(curves[label], found[label])}: it would have saved"
-        f" {_percent(1 - found[label])} of them."
+        f"{label} names the best candidate in 95 % of the runs from {_percent(found[label])} of"
+        f" {_whole(plan)} on{_or_fewer(curves[label], found[label])}: it would have saved"
+        f" {_percent(1 - found[label])} of it."
     )
 
 

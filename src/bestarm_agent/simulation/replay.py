@@ -180,17 +180,30 @@ class _Run:
             self._cost += tell.cost
 
     def _answer(self, budget: int) -> None:
-        selector, rows = self._selector, self._world.rows
-        estimates = selector.estimates()
-        self._answers.append(
-            Answer(
-                budget=budget,
-                evaluated=self._told,
-                best=rows[selector.best().best],
-                highest=rows[int(np.argmax(np.nan_to_num(estimates.mean, nan=-1.0)))],
-                ranking=tuple(rows[i] for i in selector.top(self._depth)),
-                cost=self._cost,
-                seconds=self._now,
-                most_pulls=int((estimates.n + estimates.void).max()),
-            )
-        )
+        spent = Spent(budget, self._told, self._cost, self._now)
+        self._answers.append(answer_of(self._selector, self._world, self._depth, spent))
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run has used up at some moment; see ``Answer`` for the fields."""
+
+    budget: int
+    evaluated: int
+    cost: float
+    seconds: float = 0.0
+
+
+def answer_of(selector: Selector, world: World, depth: int, spent: Spent) -> Answer:
+    """What a rule says at this moment, in rows of the unshuffled matrix."""
+    estimates, rows = selector.estimates(), world.rows
+    return Answer(
+        budget=spent.budget,
+        evaluated=spent.evaluated,
+        best=rows[selector.best().best],
+        highest=rows[int(np.argmax(np.nan_to_num(estimates.mean, nan=-1.0)))],
+        ranking=tuple(rows[i] for i in selector.top(depth)),
+        cost=spent.cost,
+        seconds=spent.seconds,
+        most_pulls=int((estimates.n + estimates.void).max()),
+    )

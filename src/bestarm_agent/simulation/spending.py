@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import Problem
+from bestarm_agent.simulation.replay import Answer, Replay, Spent, answer_of
 from bestarm_agent.simulation.world import World
 
 
@@ -67,9 +69,7 @@ def replay_spending(
         >>> [(p.spent, p.best) for p in replay_spending(make, world, [4.0, 99.0])]
         [(4.0, 0), (12.0, 0)]
     """
-    costs = world.costs
-    if costs is None:
-        raise ValueError("to count money every candidate needs a cost, and the matrix has none")
+    costs = _costs(world)
     if not levels or list(levels) != sorted(set(levels)) or levels[0] <= 0:
         raise ValueError(f"levels must be rising amounts above 0, got {list(levels)}")
 
@@ -98,8 +98,17 @@ def _problem(
 def _spend(
     selector: Selector, world: World, costs: Sequence[float], levels: Sequence[float]
 ) -> tuple[Purchase, ...]:
+    return tuple(
+        Purchase(level, spent, pulls, world.rows[selector.best().best])
+        for level, spent, pulls in _course(selector, world, costs, levels)
+    )
+
+
+def _course(
+    selector: Selector, world: World, costs: Sequence[float], levels: Sequence[float]
+) -> Iterator[tuple[float, float, int]]:
+    """Level, money spent and pairs evaluated, whenever the next pair would pass a level."""
     spent, pulls = 0.0, 0
-    found = []
     per_candidate = np.asarray(costs)
     for level in levels:
         while asks := selector.ask(1, affordable=per_candidate <= level - spent + 1e-12):
@@ -107,5 +116,58 @@ def _spend(
             selector.tell([tell])
             spent += tell.cost
             pulls += 1
-        found.append(Purchase(level, spent, pulls, world.rows[selector.best().best]))
-    return tuple(found)
+        yield level, spent, pulls
+
+
+def replay_per_cost(
+    make: Callable[[Problem], Selector],
+    world: World,
+    budgets: Sequence[int],
+    *,
+    seed: int = 0,
+    depth: int = 10,
+    cpu_clock: Callable[[], float] = time.process_time,
+) -> Replay:
+    """Run a rule that is told what candidates cost, and note its answers by the money spent.
+
+    Args:
+        make: builds the rule for a problem.
+        world: answers its calls; every candidate has a cost.
+        budgets: rising numbers of pairs, each >= 1; they stand for so much of the cost of all
+            pairs: half the pairs are half the money.
+        seed: the rule's own seed, >= 0.
+        depth: how many candidates of the ranking to keep, >= 1.
+        cpu_clock: seconds of processor time.
+
+    Raises:
+        ValueError: the world knows no costs.
+    """
+    costs = _costs(world)
+    n_pairs = world.shape[0] * world.shape[1]
+    price = float(np.mean(costs))  # of a pair, on average over all
+
+    def course(budgets: Sequence[int]) -> list[Answer]:
+        levels = [budget * price for budget in budgets]
+        problem = _problem(world.shape, levels[-1], costs, seed=seed, per_cost=True)
+        selector = make(problem)
+        steps = zip(budgets, _course(selector, world, costs, levels), strict=True)
+        return [
+            answer_of(selector, world, depth, Spent(budget, pulls, spent))
+            for budget, (_, spent, pulls) in steps
+        ]
+
+    begun = cpu_clock()
+    whole = _problem(world.shape, n_pairs * price, costs, seed=seed, per_cost=True)
+    if make(whole).anytime:
+        answers = course(budgets)
+        pulls = answers[-1].evaluated
+    else:
+        answers = [answer for budget in budgets for answer in course([budget])]
+        pulls = sum(answer.evaluated for answer in answers)
+    return Replay(tuple(answers), pulls, cpu_clock() - begun)
+
+
+def _costs(world: World) -> tuple[float, ...]:
+    if world.costs is None:
+        raise ValueError("to count money every candidate needs a cost, and the matrix has none")
+    return world.costs

@@ -20,6 +20,7 @@ from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.contenders import Contender
 from bestarm_agent.simulation.matrices import FloatArray, ScoreMatrix
 from bestarm_agent.simulation.replay import Replay, replay
+from bestarm_agent.simulation.spending import replay_per_cost
 from bestarm_agent.simulation.world import Conditions, World
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -40,6 +41,8 @@ class Plan:
         conditions: how calls are made.
         top_k: size of the set to find, >= 1; 1 means the best alone.
         track_intervals: whether rules compute intervals; see ``Problem``.
+        per_cost: whether rules are told what candidates cost and work per unit of it; the fractions
+            are then shares of what all cells cost, and calls are made one by one.
     """
 
     fractions: tuple[float, ...]
@@ -48,6 +51,7 @@ class Plan:
     conditions: Conditions = field(default_factory=Conditions)
     top_k: int = 1
     track_intervals: bool = False
+    per_cost: bool = False
 
     def __post_init__(self) -> None:
         """Check the ranges given above; raises ValueError."""
@@ -60,6 +64,10 @@ class Plan:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
         if self.top_k < 1:
             raise ValueError(f"top_k must be at least 1, got {self.top_k}")
+        if self.per_cost and self.conditions.in_flight > 1:
+            raise ValueError(
+                f"per dollar one call is made at a time, got {self.conditions.in_flight} in flight"
+            )
 
     def budgets(self, n_cells: int) -> list[int]:
         """The shares as numbers of pairs; shares that round to the same number are one."""
@@ -122,10 +130,13 @@ def run_study(
 
 def run_one(matrix: ScoreMatrix, contender: Contender, seed: int, plan: Plan) -> Replay:
     """Replay one contender on one seed."""
+    world, budgets = World(matrix, seed, plan.conditions), plan.budgets(matrix.scores.size)
+    if plan.per_cost:
+        return replay_per_cost(contender.make, world, budgets, seed=seed, depth=plan.depth)
     return replay(
         contender.make,
-        World(matrix, seed, plan.conditions),
-        plan.budgets(matrix.scores.size),
+        world,
+        budgets,
         seed=seed,
         depth=plan.depth,
         track_intervals=plan.track_intervals,
