@@ -76,7 +76,9 @@ def test_the_exit_code_tells_failures(tmp_path: Path, capsys: Capsys) -> None:
     assert "No score yet" in done.out
     assert "ended: failures" in done.out
     assert "Report: " in done.out
-    assert re.search(r"Failed:    c\d and 5 more: \d+ x overloaded \(provider\): \w", done.out)
+    assert re.search(
+        r"Failed:    (c\d, ){2}c\d and 3 more: \d+ x overloaded \(provider\): \w", done.out
+    )
     shown = invoke(capsys, "show", folder=tmp_path)
     assert "x overloaded (provider)" in shown.out
 

@@ -177,12 +177,13 @@ def test_candidates_without_a_score_are_counted(capsys: pytest.CaptureFixture[st
 def test_a_reason_that_several_cannot_be_called_for_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    broken = {"a": "HTTP 401", "b": "HTTP 404", "c": "HTTP 401"}
+    broken = {"b": "HTTP 404"} | dict.fromkeys("acde", "HTTP 401")
     print_result(
-        standing_with(["a", "b", "c"], [[1.0], [0.5], [0.2]], broken=broken), as_json=False
+        standing_with(list("abcde"), [[0.9], [0.5], [0.4], [0.3], [0.1]], broken=broken),
+        as_json=False,
     )
     lines = [line for line in capsys.readouterr().out.splitlines() if "Not usable" in line]
-    assert lines == ["Not usable: a and 1 more: HTTP 401", "Not usable: b: HTTP 404"]
+    assert lines == ["Not usable: a, c, d and 1 more: HTTP 401", "Not usable: b: HTTP 404"]
 
 
 def test_a_failure_of_several_candidates_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,7 +195,7 @@ def test_a_failure_of_several_candidates_is_one_line(capsys: pytest.CaptureFixtu
     print_result(standing_with(["a"], [[1.0]]), as_json=False, failures=failures)
     lines = [line for line in capsys.readouterr().out.splitlines() if "Failed" in line]
     assert lines == [
-        "Failed:    a and 1 more: 7 x server (provider): HTTP 500",
+        "Failed:    a, c: 7 x server (provider): HTTP 500",
         "Failed:    b: 4 x refused (candidate): I cannot",
     ]
 

@@ -30,6 +30,7 @@ from bestarm_agent.wording import (
 
 _SHOWN_ROWS = 10
 _SHOWN_FAILURES = 5
+_SHOWN_LABELS = 3
 _INDENT = len("Winner:    ")
 _WIDTH_WITHOUT_TERMINAL = 140
 
@@ -118,8 +119,9 @@ def _failure_lines(failures: Sequence[FailureLine]) -> list[str]:
 
 
 def _whose(labels: Sequence[str]) -> str:
-    first = safe(labels[0])
-    return first if len(labels) == 1 else f"{first} and {len(labels) - 1} more"
+    more = len(labels) - _SHOWN_LABELS
+    shown = ", ".join(map(safe, labels[:_SHOWN_LABELS]))
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _why(row: Row) -> str:
