@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bestarm_agent.selectors.auto import Auto
 from bestarm_agent.selectors.order import SharedOrder
 from bestarm_agent.selectors.table import ScoreTable
+from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.betting import LowerBound, Odds, Wager, bet_grid
+from bestarm_agent.stats.factors import Factors
+from bestarm_agent.stats.foresight import Foresight, Lesson
 from bestarm_agent.stats.paired import PairedSequences
 from bestarm_agent.stats.sequences import PopulationSequences
 
@@ -160,3 +164,22 @@ def test_a_row_as_good_as_another_is_beaten_at_most_at_level_alpha(check_rate: R
         alone += bool(naive.beaten_by(1)[0])
     check_rate(lost, 400, 0.2)
     assert alone > 200
+
+
+@pytest.mark.coverage
+def test_the_odds_hold_also_after_a_run_of_the_same_seed(check_rate: RateCheck) -> None:
+    # 200 runs at alpha = .2. The first run saw 60 examples; ones look contested, zeros easy.
+    values = (np.arange(300) < 150) * 1.0
+    strong, missed = Foresight(1, 4.0, 0.5, 0.02, 0.4, 0.6, 30), 0
+    for seed in range(200):
+        seen = Auto(Problem(2, 300, seed=seed))._order.examples[:60]
+        offset = np.full(300, 2.0)
+        offset[seen] = np.where(values[seen] == 1, -1.0, 9.0)
+        history = Lesson(Factors(offset, np.ones((300, 1))), strong)
+        order = Auto(Problem(2, 300, seed=seed), history=history)._order
+        row, bad = PopulationSequences(1, [300], 0.2), False
+        for example in order.examples[:-1].tolist():
+            row.push(0, example, values[example], values[example], order.odds_of(example))
+            bad |= not row.lower[0] - 1e-9 <= 0.5 <= row.upper[0] + 1e-9
+        missed += bad
+    check_rate(missed, 200, 0.2)

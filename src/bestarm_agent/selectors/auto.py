@@ -122,11 +122,11 @@ class Auto(Selector):
         self.narrow = narrow
         self.anytime = problem.budget is None or not narrow
         self._profile = Profile.plain(problem.n_examples)
-        weights = None
+        self._order = SharedOrder(self.table, problem.seed)
         if history is not None and history.foresight.is_strong:
             self._profile = Profile.of(_factors_of_all(history, problem.n_examples))
-            weights = self._profile.weights()
-        self._order = SharedOrder(self.table, problem.seed, weights)
+            weights, purpose = self._profile.weights(), f"shared-order {history.factors.digest}"
+            self._order = SharedOrder(self.table, problem.seed, weights, purpose)
         self._posterior = KeyedRandom(problem.seed, "posterior")
         self._n_told = 0
         self._contest: Contest | None = None  # None until the warm-up is told

@@ -22,11 +22,16 @@ class SharedOrder:
     Ranks are exponential times at the examples' rates. So of those that are left, each comes next
     with a chance proportional to its weight, whatever came before.
 
+    The chances are what they are said to be only if the draws have nothing to do with the weights.
+    Weights learned from a run of the same seed do: which examples it came to see is the work of
+    the same draws. So they need draws of their own, by another ``purpose``.
+
     Args:
         table: whose examples are put in order; may grow.
         seed: >= 0.
         weights: (N,) how likely an example is to come early, > 0; None for all alike. Examples that
             join later have weight 1.
+        purpose: of the draws; orders of one seed and purpose share them.
 
     Example:
         >>> order = SharedOrder(ScoreTable(2, 3), seed=0)
@@ -34,9 +39,15 @@ class SharedOrder:
         True
     """
 
-    def __init__(self, table: ScoreTable, seed: int, weights: FloatArray | None = None) -> None:
+    def __init__(
+        self,
+        table: ScoreTable,
+        seed: int,
+        weights: FloatArray | None = None,
+        purpose: str = "shared-order",
+    ) -> None:
         self._table = table
-        self._random = KeyedRandom(seed, "shared-order")
+        self._random = KeyedRandom(seed, purpose)
         self._ranks = np.empty(0)
         self._odds = np.empty((0, 2))
         self.is_even = weights is None

@@ -12,6 +12,7 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -63,6 +64,12 @@ class Factors:
     def rank(self) -> int:
         """Number of directions, r."""
         return int(self.loadings.shape[1])
+
+    @property
+    def digest(self) -> str:
+        """Of all numbers: 16 hexadecimal digits."""
+        content = self.offset.tobytes() + self.loadings.tobytes()
+        return sha256(content).hexdigest()[:16]
 
     def cut(self, rank: int) -> Factors:
         """Keep the ``rank`` strongest directions."""
