@@ -7,6 +7,10 @@ of its models, once with turns (``loading_share: 0.1``) and once without (``null
 in this order and then in the other. The models are tiny and load in a fraction of a second;
 ``--load-seconds`` makes every load take as long as that of a real one. Printed are loads, seconds,
 calls per second, and the winner: examples/arithmetic/README.md says what is best on the whole grid.
+
+With ``--judge`` the largest model also judges every reply, out of the same memory. It is too
+small for a judge, so it is asked for the sum, whatever the reply, and half of the score is the
+rule's: which candidate wins is decided by the rule, and what is measured are the loads.
 """
 
 from __future__ import annotations
@@ -30,6 +34,23 @@ from bestarm_agent.providers.hf import HfProvider
 from bestarm_agent.providers.hf_engine import StaticBatchEngine
 from bestarm_agent.providers.hf_folder import ModelFolder
 
+JUDGE: dict[str, Json] = {
+    "name": "ensemble",
+    "members": [
+        {"name": "numeric"},
+        {
+            "name": "rubric",
+            "model": "hf/models/sum-llama-167k",
+            "scale": [0, 198],
+            "system": "",
+            "template": "{{ inputs.a }}+{{ inputs.b }}{{ answer[:0] }}",
+            "max_tokens": 6,
+            "attempts": 1,
+            "explain": False,
+        },
+    ],
+    "quorum": 1,  # now and then the sum cannot be read
+}
 STUDY = Path(__file__).parents[1] / "examples" / "arithmetic" / "models.yaml"
 MEMORY_GB = {"one": 0.00068, "two": 0.00114}  # the models take 0.08 to 0.67 MB
 
@@ -95,6 +116,8 @@ async def run(given: argparse.Namespace, *, turns: bool) -> Run:
             }
         },
     }
+    if given.judge:
+        overrides["scorer"] = JUDGE
     with tempfile.TemporaryDirectory() as folder:
         options = Options(store=Path(folder) / "runs.sqlite", use_cache=False)
         async with Study.open(STUDY, overrides=overrides, options=options) as study:
@@ -132,6 +155,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--in-flight", type=int, default=16)
     parser.add_argument("--room", choices=sorted(MEMORY_GB), default="one")
     parser.add_argument("--load-seconds", type=float, default=0.0)
+    parser.add_argument("--judge", action="store_true", help="a model judges, too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--at-least", type=float, default=1.0, help="exit with 1 below this speed-up"
@@ -146,7 +170,8 @@ def main() -> int:
     with slow_loading(given.load_seconds):
         loads, speed = compare(given)
     print(
-        f"{given.selector}, {given.pulls} pulls, {given.in_flight} in flight, room for "
+        f"{given.selector}, {given.pulls} pulls{', judged' if given.judge else ''}, "
+        f"{given.in_flight} in flight, room for "
         f"{given.room} of 5 models, loads {given.load_seconds:g} s slower: {loads:.1f} times "
         f"fewer loads, {speed:.2f} times as fast (at least {given.at_least:g})"
     )

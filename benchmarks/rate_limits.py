@@ -8,6 +8,7 @@ runs against the fake server of the tests, which keeps its own count and turns a
 - known: the study names the limits, 3,000 requests and 200,000 tokens a minute;
 - told: the study names none, the server's answers do;
 - rate: nobody names them: no headers, a bucket of ten seconds;
+- silent: the same, and refusals do not tell when to come back either;
 - capacity: nobody names it: 60 calls at once, no headers.
 
 The first minute is left out of what is called steady.
@@ -40,6 +41,7 @@ SCENES: dict[str, tuple[Rates, dict[str, Any]]] = {
     "known": (Rates(rpm=RPM, tpm=TPM), {"rpm": RPM, "tpm": TPM}),
     "told": (Rates(rpm=RPM, tpm=TPM), {}),
     "rate": (Rates(rpm=RPM, burst_seconds=10, headers=False), {}),
+    "silent": (Rates(rpm=RPM, burst_seconds=10, headers=False, retry_after=False), {}),
     "capacity": (Rates(capacity=CAPACITY, headers=False), {}),
 }
 

@@ -201,6 +201,23 @@ def test_rates_are_enforced_counted_and_told() -> None:
     run_virtual(main())
 
 
+def test_a_server_may_hide_its_rate_altogether() -> None:
+    async def main() -> None:
+        rates = Rates(rpm=60, burst_seconds=1, headers=False, retry_after=False)
+        async with (
+            FakeApi(models={"m": FakeModel(rates=rates)}) as api,
+            openai_client(api) as client,
+        ):
+            create = client.chat.completions.with_raw_response.create
+            first = await create(model="m", messages=ASKED)
+            with pytest.raises(openai.RateLimitError) as caught:
+                await create(model="m", messages=ASKED)
+            for headers in (first.headers, caught.value.response.headers):
+                assert not [name for name in headers if "ratelimit" in name or "retry" in name]
+
+    run_virtual(main())
+
+
 def test_more_than_the_hidden_capacity_is_turned_away() -> None:
     async def main() -> None:
         model = FakeModel(rates=Rates(capacity=2))

@@ -26,6 +26,7 @@ class Rates:
         reserve_output: whether the most tokens that a request may generate are debited on arrival
             for good, as OpenAI does; else those generated are, when they are known.
         headers: whether responses tell what is left.
+        retry_after: whether refusals tell when to come back.
     """
 
     rpm: float | None = None
@@ -36,6 +37,7 @@ class Rates:
     capacity: int | None = None
     reserve_output: bool = False
     headers: bool = True
+    retry_after: bool = True
 
 
 class Bucket:

@@ -197,7 +197,7 @@ class FakeApi:
             raise Trouble(
                 Fault.RATE_LIMITED,
                 self._words(call, note, detail=resource),
-                retry_after=seconds or None,
+                retry_after=(seconds or None) if limiter.rates.retry_after else None,
             )
         spoken: Sequence[Spoken] = ()
         try:
