@@ -136,13 +136,48 @@ def test_what_a_minute_let_in_is_let_in_again() -> None:
     assert pace.rate(60.0) == pytest.approx(0.9 * 600 / 60)
 
 
-def test_nothing_cuts_upwards() -> None:
-    """50 a second were let in, though no more than 9.2 a second were to leave."""
+def test_on_the_way_back_a_refusal_cuts_only_if_less_than_the_rate_was_let_in() -> None:
+    """The rate is 9.875 at 50 s, and 95 % of it is 9.38."""
+    rates = []
+    for per_second in (9.4, 9.2):
+        pace = cut_to_nine()
+        steady(pace, per_second, 40.0, 50.0)
+        refused(pace, 50.0)
+        rates.append(pace.rate(50.0))
+    assert rates == pytest.approx([10 - 1 / 8, 0.9 * (92 + 1) / 10])
+
+
+def test_a_rate_that_was_let_in_is_the_plateau() -> None:
+    """10.125 a second at 70 s, and 9.7 of them in the 20 s before."""
     pace = cut_to_nine()
-    steady(pace, 50, 40.0, 41.0)
-    before = pace.rate(41.0)
-    refused(pace, 41.0)
-    assert pace.rate(41.0) == pytest.approx(0.9 * before)
+    steady(pace, 9.7, 40.0, 70.0)
+    refused(pace, 70.0)
+    assert [pace.rate(70.0), pace.rate(90.0)] == pytest.approx([0.9 * 10.125, 10.125])
+
+
+def test_nothing_cuts_upwards() -> None:
+    """50 a second were let in, though no more than 10.125 a second were to leave."""
+    pace = cut_to_nine()
+    steady(pace, 50, 40.0, 70.0)
+    refused(pace, 70.0)
+    assert pace.rate(70.0) == pytest.approx(0.9 * 10.125)
+
+
+def test_single_refusals_whatever_the_rate_do_not_bring_calls_to_a_standstill() -> None:
+    """One in 500 is refused. Below 50 a second its pause takes less than 5 % of the time."""
+    pace, now, rates = searching(), 0.0, list[float]()
+    for i in range(1, 20_000):
+        now += pace.wait(now)
+        pace.take(now)
+        departure = pace.sent(now)
+        if i % 500:
+            pace.let_in(now)
+        else:
+            pace.refused(departure, now, 0.5, news=True, probe=False)
+            rates.append(pace.rate(now))
+            now += 0.5
+    assert len(rates) == 39
+    assert min(rates) > 30
 
 
 def test_far_from_the_plateau_the_last_20_seconds_count() -> None:

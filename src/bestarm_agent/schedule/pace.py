@@ -19,6 +19,7 @@ _RETURN_SECONDS, _RETURN_CALLS = 20.0, 100.0
 _EXIT_SECONDS = 0.5  # slow start at most doubles in a second: the rate it ends with is its newest
 _BUNCH_SECONDS = 0.1  # who leaves late by up to this much does not hold up those behind
 _REMEMBERED = 60_000  # departures; at 1,000 calls a second a minute of them
+_NEARLY = 0.95
 _SLOWEST = 1 / _MINUTE  # calls per second; who allows less is asked too often
 _TINY = 1e-3
 
@@ -55,6 +56,10 @@ class Pace:
     fast a server's bucket refills; where the rate has left its plateau, it goes back K seconds
     only. The other is that of the last minute, which a server that counts minutes lets in again.
 
+    Where the first average is 95 % of the rate or more, it is no better than the rate itself, which
+    then counts as let in; and on the way back to the plateau such a refusal cuts nothing. A server
+    that refuses a call now and then, whatever the rate, would else slow it down more and more.
+
     Args:
         now: the clock's seconds.
         searching: whether to begin with a slow start; else the rate is unlimited until a refusal.
@@ -76,8 +81,10 @@ class Pace:
         self._departures: deque[Departure] = deque(maxlen=_REMEMBERED)  # of the last minute
         self._plateau = math.inf  # W_max
         self._rising_since = now  # where t = 0
+        self._cut_at = now
         self._since = self._until = now  # what was let in is measured in between
-        self._rate_at_cut = math.inf
+        self._rate_then = math.inf
+        self._is_returning = False  # to the plateau
 
     @property
     def unlimited(self) -> bool:
@@ -145,25 +152,35 @@ class Pace:
         if not probe:
             if news:
                 self._measure(departure.at, now)
-            self._plateau = max(_SLOWEST, min(self._rate_at_cut, self._was_let_in()))
+            let_in, in_minute = self._was_let_in()
+            is_all = let_in >= _NEARLY * self._rate_then
+            if is_all and self._is_returning:
+                return
+            estimate = self._rate_then if is_all else max(let_in, in_minute)
+            self._plateau = max(_SLOWEST, min(self._rate_then, estimate))
+            self._cut_at = self._until
         self._rising_since = now + pause
 
     def _measure(self, until: float, now: float) -> None:
-        """Begin a cut: what was let in is measured up to the call that was refused."""
-        self._rate_at_cut = self.rate(now)
-        since = self._until
+        """Look at what was let in up to the call that was refused."""
+        self._rate_then, self._until = self.rate(now), until
+        self._is_returning = False
         if self._plateau == math.inf:
-            since = max(since, until - _EXIT_SECONDS)
+            self._since = max(self._cut_at, until - _EXIT_SECONDS)
         elif now - self._rising_since > self._seconds_to_return():
-            since = until - self._seconds_to_return()
-        self._since, self._until = since, until
+            self._since = until - self._seconds_to_return()
+        else:
+            self._since, self._is_returning = self._cut_at, True
 
-    def _was_let_in(self) -> float:
-        """Calls per second before the cut; one more than is known, since one more was tried."""
+    def _was_let_in(self) -> tuple[float, float]:
+        """Calls per second before the refusal: since the cut before, and in the last minute.
+
+        One more than is known, since one more was tried.
+        """
         times = [d.at for d in self._departures if d.at <= self._until and not d.refused]
         n_since = 1 + sum(at >= self._since for at in times)
         seconds = max(self._until - self._since, _TINY)
-        return max(n_since / seconds, len(times) / _MINUTE)
+        return n_since / seconds, len(times) / _MINUTE
 
     def _seconds_to_return(self) -> float:
         """K of equation (1)."""
