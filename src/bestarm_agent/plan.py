@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bestarm_agent.assembly import Parts
+from bestarm_agent.certifying.audit import trial_order
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.domain.allowance import Resource
 from bestarm_agent.domain.example import Example
@@ -124,6 +125,8 @@ def ready_entries(parts: Parts) -> list[Entry]:
 def _ready(workshop: Workshop, parts: Parts) -> list[Entry]:
     entries = workshop.entries(parts.candidates)
     check_prices(parts.config, entries)
+    if parts.audit is not None:  # an order that cannot be made is found before a run is begun
+        trial_order(parts.audit.order, parts.candidates, [entry.usd for entry in entries])
     return entries
 
 

@@ -184,7 +184,10 @@ def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         (("--judge", "recorded", "--risk", "1.5"), "`certify.risk` must be less than 1"),
         (("--risk", "0.1"), "`certify.judge` is missing"),
-        (("--judge", "recordd", "--risk", "0.1"), "did you mean `recorded`"),
+        (
+            ("--judge", "recordd", "--risk", "0.1"),
+            "--judge: no judge is called `recordd`; did you mean",
+        ),
         ((*ASKED, "--risk", "0.1", "--labels", "none.jsonl"), "none.jsonl does not exist"),
         ((*ASKED, "--risk", "0.1", "--choose-labels"), "--choose-labels does not go with"),
         (
@@ -217,5 +220,6 @@ def test_a_price_that_is_not_known_is_named(
     (tmp_path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
     done = certify(capsys, path.parent, "--judge", "recorded", "--risk", "0.5", "-q")
     assert done.code == 2
-    assert "the price of" in done.err
-    assert "order: given" in done.err
+    assert "the prices of 6 of 6 candidates are not known" in done.err
+    assert "--order given" in done.err
+    assert not (tmp_path / "runs").exists(), "nothing was begun"

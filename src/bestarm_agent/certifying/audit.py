@@ -16,6 +16,7 @@ from bestarm_agent.certifying.trials import Plan
 from bestarm_agent.config.certifying import CertifySpec
 from bestarm_agent.config.documents import placing
 from bestarm_agent.config.loading import LoadedStudy
+from bestarm_agent.config.places import Places
 from bestarm_agent.config.schema import StudyConfig
 from bestarm_agent.datasets.labels import load_labels
 from bestarm_agent.datasets.loading import load_examples
@@ -65,7 +66,7 @@ def set_up_audit(
     with placing(partial(study.places.where, "scorer")):
         trusted = _trusted(config, spec, study.base_dir, catalog)
     floor = config.limits.failed_score
-    with placing(partial(study.places.where, "certify", "judge")):
+    with placing(partial(_judge_place, study.places)):
         autoevaluator = _autoevaluator(spec, examples, catalog, floor)
     labelled = _labelled(spec, examples, study.base_dir, trusted)
     audit = audit_of(spec, _plan(config, spec, examples, labelled))
@@ -73,6 +74,11 @@ def set_up_audit(
     chosen = {example.id: labelled[example.id] for example in due}
     check_examples(trusted, chosen.values())
     return audit, AuditedJudge(autoevaluator, trusted, chosen, floor)
+
+
+def _judge_place(places: Places, *path: str | int) -> str:
+    """Where an autoevaluator's option stands; without one, where its name does."""
+    return places.where("certify", "judge", *(path or ("name",)))
 
 
 def audit_of(spec: CertifySpec, plan: Plan) -> Audit:
@@ -103,9 +109,10 @@ def trial_order(
         unknown = [c.label for c, cost in zip(candidates, costs, strict=True) if cost is None]
         if unknown:
             raise ConfigError(
-                f"certify.order is cost, but the price of {unknown[0]!r} is not known; give its "
-                f"model a price, or list the candidates from the dearest to the cheapest and set "
-                f"`order: given`"
+                f"certify.order is `cost`, but the prices of {len(unknown)} of {len(candidates)} "
+                f"candidates are not known, such as {unknown[0]!r}; give their models prices, or "
+                f"list the candidates from the dearest to the cheapest and say `order: given` or "
+                f"--order given"
             )
         keys = [cost or 0.0 for cost in costs]
     return [int(i) for i in np.argsort(-np.array(keys), kind="stable")]
