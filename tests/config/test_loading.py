@@ -218,8 +218,8 @@ APPENDED = [
     ),
     ("params: {hf_token: sk-123}", "`params.hf_token` is called like a secret, which the log of a"),
     (
-        "limits: {models: {hf/next-token: {rpm: 5}}}",
-        "`limits.models.hf/next-token` is called like a secret, and the log of a run leaves out",
+        "providers: {my-token: {base_url: 'http://localhost'}}",
+        "`providers.my-token` is called like a secret, and the log of a run leaves out",
     ),
     ("limits: {timeout_seconds: 0}", "`limits.timeout_seconds` must be greater than 0, got 0"),
     ("limits: {failed_score: 1.5}", "`limits.failed_score` must be at most 1, got 1.5"),
@@ -236,6 +236,22 @@ def test_what_is_accepted_under_a_secrets_name_is_kept_in_the_log(write: Write) 
     text = f"{LEAST}providers: {{openai: {json.dumps(options)}}}\n"
     study = load_study(write(text), environ={"ONE": "1", "TWO": "2"})
     assert redacted(study.record()) == study.record()
+
+
+def test_settings_that_are_only_called_like_secrets_are_kept(write: Write) -> None:
+    schema: Json = {"properties": {"token": {"type": "string"}, "password": {"type": "string"}}}
+    params: Json = {
+        "image_special_token": "IMG",
+        "tool_call_token": "<|tool_call|>",
+        "forced_token": [5, 6],
+        "max_tokens": 7,
+        "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
+    }
+    limits: Json = {"models": {"hf/next-token": {"rpm": 5}}}
+    text = f"{LEAST}params: {json.dumps(params)}\nlimits: {json.dumps(limits)}\n"
+    study = load_study(write(text), environ={})
+    assert redacted(study.record()) == study.record()
+    assert study.config.params == params
 
 
 @pytest.mark.parametrize(("text", "message"), APPENDED)
@@ -286,6 +302,11 @@ REPLACED = [
     ("data.jsonl", "{path: x, fields: []}", "`dataset.fields` must not be empty, got []"),
     ("scorer: numeric", "scorer: {pattern: x}", "line 6: `scorer.name` is missing (name of a sco"),
     ("scorer: numeric", "scorer: ''", "`scorer.name` must not be empty"),
+    (
+        "scorer: numeric",
+        "scorer: {name: regex, stop_secret: sk-123}",
+        "`scorer.stop_secret` is called like a secret, which the log of a run leaves out",
+    ),
 ]  # fmt: skip
 
 

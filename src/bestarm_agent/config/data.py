@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from bestarm_agent.config.base import StudyModel, broken
-from bestarm_agent.config.values import Count, Expandable, Text, without_secrets
+from bestarm_agent.config.values import Count, Expandable, Text, without_secret_names
 
 
 class HuggingFaceSpec(StudyModel):
@@ -80,7 +80,7 @@ class ScorerSpec(StudyModel):
 
     @model_validator(mode="after")
     def _check_secrets(self) -> ScorerSpec:
-        without_secrets(self.options)
+        without_secret_names(self.options)
         return self
 
     @property

@@ -92,7 +92,12 @@ def without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return options
 
 
-def _without_secret_params(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def without_secret_names(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse what the log would leave out, where no variable can stand in its place.
+
+    Raises:
+        PydanticCustomError: there is something.
+    """
     for path, _ in secrets_in(params):
         broken(
             "is called like a secret, which the log of a run leaves out, so that it could not be "
@@ -176,6 +181,6 @@ Options: TypeAlias = Annotated[
     dict[str, JsonValue], AfterValidator(without_secrets), AfterValidator(_expanded)
 ]
 Params: TypeAlias = Annotated[
-    dict[str, JsonValue], AfterValidator(_without_secret_params), AfterValidator(tidy)
+    dict[str, JsonValue], AfterValidator(without_secret_names), AfterValidator(tidy)
 ]
 Grid: TypeAlias = Annotated[Params, AfterValidator(_check_axes)]

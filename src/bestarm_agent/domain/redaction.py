@@ -17,9 +17,11 @@ _SECRET = re.compile(
     r"(?:(?i:api[_-]?key|token|secret|password|authorization)|(?:^|[_-])(?:KEY|Key))$"
 )
 _VOCABULARY = re.compile(
-    r"(?:^|[_-])(?:bos|eos|pad|unk|sep|cls|mask|start|stop|end|image|audio|video)[_-]token$",
+    r"(?:^|[_-])(?:bos|eos|pad|unk|sep|cls|mask|start|stop|end|eot|boi|eoi|image|audio|video|special"
+    r"|prefix|suffix|middle|think)[_-]token$",
     re.IGNORECASE,
 )
+_SPECIAL_TOKEN = re.compile(r"</?[^<>\s]+>")  # as "<|im_end|>", whatever it stands under
 _REFERENCE = re.compile(
     r"(?:(?:bearer|basic|token)\s+)?(?:\$\{[a-z_]\w*\}[\s:;,/-]*)+", re.ASCII | re.IGNORECASE
 )
@@ -62,16 +64,26 @@ def is_reference(text: str) -> bool:
 
 
 def redacted(value: Json) -> Json:
-    """Copy ``value`` with every text, list or object under a secret's name replaced by a mark.
+    """Copy ``value`` with everything under a secret's name that holds a text replaced by a mark.
 
-    Numbers, booleans and null stay: they are settings, not secrets. So does ``${VARIABLE}``, which
-    says where the secret is: a run is resumed with it.
+    Numbers, booleans and null stay, also in lists and objects: they are settings, not secrets. So
+    do ``${VARIABLE}``, which says where the secret is (a run is resumed with it), special tokens
+    as ``<pad>``, and what a JSON schema calls its properties.
+
+    Example:
+        >>> redacted({"api_key": "sk-1", "properties": {"password": {"type": "string"}}})
+        {'api_key': '[redacted]', 'properties': {'password': {'type': 'string'}}}
     """
-    if isinstance(value, str):
-        return value
+    return _redacted(value, named=True)
+
+
+def _redacted(value: Json, *, named: bool) -> Json:
+    """``named``: whether the names in ``value`` say what stands under them."""
     if isinstance(value, Mapping):
         return {
-            name: REDACTED if _is_secret(name, item) else redacted(item)
+            name: REDACTED
+            if named and _is_secret(name, item)
+            else _redacted(item, named=not _is_properties(name, item))
             for name, item in value.items()
         }
     if isinstance(value, list | tuple):
@@ -86,21 +98,41 @@ def secrets_in(value: Json, *at: str | int) -> Iterator[tuple[tuple[str | int, .
         >>> list(secrets_in({"headers": [{"x": "y"}, {"api_key": "sk-1"}]}))
         [(('headers', 1, 'api_key'), 'sk-1')]
     """
+    yield from _secrets_in(value, at, named=True)
+
+
+def _secrets_in(
+    value: Json, at: tuple[str | int, ...], *, named: bool
+) -> Iterator[tuple[tuple[str | int, ...], Json]]:
     if isinstance(value, Mapping):
         for name, item in value.items():
-            if _is_secret(name, item):
+            if named and _is_secret(name, item):
                 yield (*at, name), item
             else:
-                yield from secrets_in(item, *at, name)
+                yield from _secrets_in(item, (*at, name), named=not _is_properties(name, item))
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
-            yield from secrets_in(item, *at, i)
+            yield from _secrets_in(item, (*at, i), named=True)
 
 
 def _is_secret(name: str, value: Json) -> bool:
-    if isinstance(value, str) and is_reference(value):
+    return is_secret_name(name) and _holds_text(value)
+
+
+def _holds_text(value: Json) -> bool:
+    """Whether there is a text in it that may be a secret."""
+    if isinstance(value, str):
+        return not is_reference(value) and not _SPECIAL_TOKEN.fullmatch(value)
+    if isinstance(value, Mapping):
+        return any(map(_holds_text, value.values()))
+    return isinstance(value, list | tuple) and any(map(_holds_text, value))
+
+
+def _is_properties(name: str, value: Json) -> bool:
+    """Whether names in ``value`` are those of the properties that a JSON schema describes."""
+    if name != "properties" or not isinstance(value, Mapping):
         return False
-    return isinstance(value, str | list | tuple | Mapping) and is_secret_name(name)
+    return all(isinstance(one, Mapping) for one in value.values())
 
 
 def hidden_texts(secrets: Iterable[str], folder: Path) -> dict[str, str]:
