@@ -206,16 +206,17 @@ def price_text(price: RowPrice | None) -> str:
 
 
 def _how_sure_of(finding: Finding, guarantee: Guarantee) -> str:
-    aim = aim_line(finding.spec)
+    aim, several = aim_line(finding.spec), finding.spec.name is Objective.PARETO
     if finding.established:
         word = "certain" if guarantee is Guarantee.EXACT else f"{finding.confidence:.0%} sure"
-        are = "these are" if finding.spec.name is Objective.PARETO else "it is"
+        are = "these are" if several else "it is"
         return f"{word} that {are} {aim} ({_meaning(guarantee)})"
     within = ""
     if finding.margin is not None and finding.margin < 1:
         within = f"; it is within {ceil(1000 * finding.margin) / 1000:.3f} of the best that counts"
+    are = "these are" if several else "this is"
     return (
-        f"best guess: that this is {aim} is not established at {finding.confidence:.0%}{within} "
+        f"best guess: that {are} {aim} is not established at {finding.confidence:.0%}{within} "
         f"({_meaning(guarantee)})"
     )
 
