@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+from email.utils import format_datetime
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from bestarm_agent.domain.allowance import Allowance, Resource
 from bestarm_agent.providers.api_headers import allowances, duration, retry_after, should_retry
@@ -101,6 +106,18 @@ def test_durations(text: str, seconds: float | None) -> None:
         ({"date": DATE, "retry-after": "Fri, 20 Nov 2026 11:00:00 GMT"}, 0),
         ({"retry-after": "-3"}, None),
         ({"retry-after": "later"}, None),
+        ({"Retry-After": "2"}, 2),
+        ({"retry-after-ms": "-250", "retry-after": "9"}, 9),
+        ({"retry-after-ms": "1e300", "retry-after": "9"}, 9),
+        ({"retry-after": "7.66s"}, 7.66),
+        ({"retry-after": "1h0m0s"}, 3600),
+        ({"retry-after": "1209600"}, 1_209_600),
+        ({"retry-after": "1795176000"}, None),  # an instant, in seconds since 1970
+        ({"retry-after": "1e300"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": ""}, None),
+        ({"date": DATE, "retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, None),
         ({}, None),
     ],
 )
@@ -131,3 +148,61 @@ def test_the_latest_response_counts_and_failures_tell_too(vendor: str) -> None:
         assert told[Resource.INPUT_TOKENS].limit == 6000
         answers(provider, asked("a", "free"))
         assert provider.allowances("free") == ()
+
+
+MONTH = 31 * 86_400
+NUMBERS = st.floats().map(str) | st.integers().map(str)
+OFFSETS = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+DATES = st.datetimes(timezones=OFFSETS | st.just(UTC)).map(format_datetime)
+NEARLY = st.from_regex(
+    r"[A-Z][a-z]{2}, ?\d{1,3} [A-Z][a-z]{2} \d{1,6} [0-9:+ A-Z-]{0,20}", fullmatch=True
+)
+DURATIONS = st.from_regex(r"(-?\d{1,5}(\.\d{0,3})?(ms|s|m|h|d)){1,3}", fullmatch=True)
+TEXTS = st.text() | NUMBERS | DATES | NEARLY | DURATIONS
+
+
+@given(milliseconds=st.none() | TEXTS, asked=st.none() | TEXTS, date=st.none() | TEXTS)
+@example(milliseconds=None, asked="Fri, 31 Dec 9999 23:59:59 -2359", date=None)
+@example(milliseconds="9" * 400, asked="Mon, 01 Jan 0001 00:00:00 +2359", date="0")
+def test_whatever_a_server_asks_for_is_a_time_or_nothing(
+    milliseconds: str | None, asked: str | None, date: str | None
+) -> None:
+    told = {"retry-after-ms": milliseconds, "retry-after": asked, "date": date}
+    headers = {name: text for name, text in told.items() if text is not None}
+    seconds = retry_after(headers)
+    assert seconds is None or 0 <= seconds <= MONTH
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            [
+                "x-ratelimit-limit-requests",
+                "x-ratelimit-remaining-requests",
+                "x-ratelimit-reset-requests",
+                "anthropic-ratelimit-input-tokens-limit",
+                "anthropic-ratelimit-input-tokens-reset",
+                "date",
+            ]
+        ),
+        TEXTS | st.datetimes().map(str),
+    )
+)
+def test_whatever_a_server_says_is_left_is_a_number_or_nothing(headers: dict[str, str]) -> None:
+    for said in allowances(headers):
+        for value in (said.limit, said.remaining, said.reset_seconds):
+            assert value is None or 0 <= value < float("inf")
+
+
+@given(st.integers(0, MONTH), st.integers(946_684_800, 4_102_444_800), OFFSETS)
+def test_all_forms_of_one_time_say_the_same(seconds: int, now: int, offset: timezone) -> None:
+    moment = datetime.fromtimestamp(now, UTC)
+    then = (moment + timedelta(seconds=seconds)).astimezone(offset)
+    forms = [
+        {"retry-after": str(seconds)},
+        {"retry-after-ms": str(1000 * seconds)},
+        {"retry-after": format_datetime(then), "date": format_datetime(moment, usegmt=True)},
+    ]
+    if seconds <= 86_400:
+        forms.append({"retry-after": f"{seconds // 60}m{seconds % 60}s"})
+    assert {retry_after(form) for form in forms} == {seconds}

@@ -269,14 +269,17 @@ def test_halting_turns_everybody_away() -> None:
     assert run_virtual(scene()) == ["bad key"] * 3
 
 
-Plan = Sequence[tuple[float, float, str]]
+Plan = Sequence[tuple[float, float, str, float | None]]
 
 
 async def _play(plan: Plan, limits: Mapping[Resource, float]) -> tuple[Limiter, list[int]]:
-    """Send calls of (tokens, seconds, fate), all queued at once; tell the order they left in."""
+    """Send calls, all queued at once; tell the order they left in.
+
+    A call has tokens, seconds, a fate, and what a refusal asks to wait.
+    """
     limiter, left = Limiter(RateLimits(limits), LoopClock()), list[int]()
 
-    async def call(k: int, tokens: float, seconds: float, fate: str) -> None:
+    async def call(k: int, tokens: float, seconds: float, fate: str, asked: float | None) -> None:
         permit = await limiter.acquire(need(tokens))
         left.append(k)
         if fate == "unsent":
@@ -285,13 +288,14 @@ async def _play(plan: Plan, limits: Mapping[Resource, float]) -> tuple[Limiter, 
         limiter.send(permit)
         await asyncio.sleep(seconds)
         if fate == "refused":
-            limiter.refuse(permit, None, at_most=60.0)
+            limiter.refuse(permit, asked, at_most=60.0)
+            assert 0 <= limiter.paused <= 60.0 + 1e-9
         else:
             limiter.settle(permit, need(tokens / 2) if fate == "half" else None)
 
     async with asyncio.TaskGroup() as tasks:
-        for k, (tokens, seconds, fate) in enumerate(plan):
-            tasks.create_task(call(k, tokens, seconds, fate))
+        for k, one in enumerate(plan):
+            tasks.create_task(call(k, *one))
     return limiter, left
 
 
@@ -301,6 +305,7 @@ async def _play(plan: Plan, limits: Mapping[Resource, float]) -> tuple[Limiter, 
             st.floats(1.0, 300.0),
             st.floats(0.0, 20.0),
             st.sampled_from(["half", "all", "unsent", "refused"]),
+            st.sampled_from([None, 0.0, 1e-9, 0.3, 20.0, 1e6]),
         ),
         max_size=25,
     )
@@ -310,8 +315,8 @@ def test_whatever_happens_the_order_holds_and_the_books_balance(plan: Plan) -> N
     limiter, left = run_virtual(_play(plan, limits))
     assert left == list(range(len(plan)))
     tokens = {"half": 0.5, "all": 1.0, "unsent": 0.0, "refused": 0.0}
-    used = sum(tokens[fate] * amount for amount, _, fate in plan)
-    requests = sum(fate != "unsent" for _, _, fate in plan)
+    used = sum(tokens[fate] * amount for amount, _, fate, _ in plan)
+    requests = sum(fate != "unsent" for _, _, fate, _ in plan)
     assert limiter.quotas[Resource.TOKENS].reserved == pytest.approx(used)
     assert limiter.quotas[Resource.REQUESTS].reserved == pytest.approx(requests)
     assert limiter.queued == 0

@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from bestarm_agent.domain.allowance import Allowance, Resource
 
 _DAY = 86_400.0
+_LONGEST_WAIT = 31 * _DAY  # quotas of a month; more is an instant of time, or a mistake
 _UNITS = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -101,21 +102,27 @@ def duration(text: str) -> float | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait, >= 0, or None.
+    """Seconds that the server asks to wait, in [0, 31 days], or None.
 
-    ``retry-after-ms`` comes before ``retry-after``, which holds seconds or a date.
+    ``retry-after-ms`` comes before ``retry-after``, which holds seconds, a date, or a duration as
+    Go writes it; what makes no sense is left out.
+
+    Example:
+        >>> retry_after({"Retry-After-Ms": "-1", "Retry-After": "1m30s"})
+        90.0
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
+    told = {name.lower(): text for name, text in headers.items() if "retry" in name.lower()}
+    milliseconds = _number(told.get("retry-after-ms"))
+    asked = told.get("retry-after")
+    if milliseconds is not None and milliseconds / 1000 <= _LONGEST_WAIT:
         return milliseconds / 1000
-    asked = headers.get("retry-after")
     if asked is None:
         return None
-    seconds = _number(asked)
-    if seconds is not None:
-        return seconds
-    date = _http_date(asked)
-    return None if date is None else max(0.0, (date - _now(headers)).total_seconds())
+    seconds = duration(asked) if _number(asked) is None else _number(asked)
+    date = _http_date(asked) if seconds is None else None
+    if date is not None:
+        seconds = max(0.0, (date - _now(headers)).total_seconds())
+    return seconds if seconds is not None and seconds <= _LONGEST_WAIT else None
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:

@@ -76,7 +76,7 @@ class _Row(BaseModel):
     score: float | None = Field(default=None, ge=0, le=1)
     error: FailureKind | None = None
     message: str = ""
-    retry_after: float | None = Field(default=None, ge=0)
+    retry_after: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     finish: Finish = Finish.STOP
     seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     input_tokens: int = Field(default=0, ge=0)
