@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.selectors.auto import Auto
-from bestarm_agent.selectors.contest import Contest, chance_of_being_best, sharpened
+from bestarm_agent.selectors.contest import Contest, chance_of_being_best, sharpened, weighed
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.stats.outlook import Outlook
@@ -57,10 +57,18 @@ def test_a_chance_counts_for_its_price_by_hand() -> None:
     outlook, ties = outlook_of([0.5, 0.7, 0.6]), np.arange(3.0)
     price = np.array([0.04, 0.01, 0.09])
     contest = Contest.of(outlook, 1, ties, out=NOBODY[:3], price=price)
-    # the chances of above, for 9 and 4 times the least price
-    np.testing.assert_allclose(contest.weight, [[0.2635**2 / 9, 0.1030**2 / 4]], atol=1e-5)
-    # ranks 3, 1, 2, times the square roots of 4, 1 and 9
+    # the best is the cheapest, so prices count in full: 4, 1 and 9 times the least
+    np.testing.assert_allclose(contest.weight, [[0.2635**2 / 5, 0.1030**2 / 2.5]], atol=1e-5)
+    # ranks 3, 1, 2, times the square roots of these
     np.testing.assert_allclose(contest.burden, [6.0, 1.0, 6.0])
+
+
+def test_prices_that_go_with_quality_count_less_by_hand() -> None:
+    # logarithms 0, 1, 2 and means .5, .7, .6: correlation .1 / sqrt(2 * .02) = .5
+    found = weighed(np.exp([3.0, 4.0, 5.0]), np.array([0.5, 0.7, 0.6]))
+    np.testing.assert_allclose(found, np.exp([0.0, 0.5, 1.0]))
+    np.testing.assert_allclose(weighed(np.array([1.0, 2.0]), np.array([0.6, 0.5])), [1.0, 2.0])
+    np.testing.assert_allclose(weighed(np.array([1.0, 2.0]), np.array([0.5, 0.6])), [1.0, 1.0])
 
 
 def test_one_price_for_all_changes_no_bit() -> None:

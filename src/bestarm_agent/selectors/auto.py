@@ -70,8 +70,9 @@ class Auto(Selector):
     candidate that may not be asked leaves its turn to its opponent, then to whoever has the highest
     estimate plus twice its standard deviation.
 
-    Costs: a challenger is drawn by its squared chance to overtake for its price, the rank floor
-    counts the square root of the price as rank, and a budget goes by what was spent of it. Of the
+    Costs: a challenger is drawn by its squared chance to overtake for the price of the pair, the
+    rank floor counts the square root of the price as rank, and a budget goes by what was spent of
+    it. The more prices go with quality the less they count (``contest.weighed``). Of the
     two of a pair the one that has seen less is pulled, whatever it costs, since what one has seen
     alone says little about their difference. Equal costs change nothing.
 

@@ -3,7 +3,10 @@
 Where candidates differ in price, the chance that a challenger is wrongly left behind should be the
 larger the dearer it is. If that chance falls like exp(-D n) with n pulls at price c, the sum of all
 such chances is least for a given sum of money where D exp(-D n) is proportional to c: where another
-dollar takes the same off everybody's chance. So a chance counts for its price.
+dollar takes the same off everybody's chance. So a chance counts for its price, which is that of
+the pair, since both see the same examples. The model takes candidates for alike before their first
+scores. Where the dear ones turn out to be the better ones it thinks too little of them, and prices
+count the less the more they go with quality.
 """
 
 from __future__ import annotations
@@ -32,12 +35,12 @@ class Contest:
     Attributes:
         order: (K,) candidates by falling posterior mean.
         rank: (K,) place in that order from 1; leaders all have 1.
-        burden: (K,) the rank times the square root of the price: whoever is kept in sight whatever
-            the chances say has seen 1 / burden as many examples as the leader.
+        burden: (K,) the rank times the square root of the weighed price: whoever is kept in sight,
+            whatever the chances say, has seen 1 / burden as many examples as the leader.
         leaders: (L,) the candidates that would be named now.
         challengers: (K - L,) the others.
-        weight: (L, K - L) the squared chance that the challenger is better than the leader, for its
-            price, or a higher power of that.
+        weight: (L, K - L) the squared chance that the challenger is better than the leader, for the
+            mean of both their weighed prices, or a higher power of that.
         reach: (L * (K - L),) running sums of the weights, row by row.
         optimistic: (K,) posterior means plus two standard deviations.
         in_sight: the last rank that the floor reaches.
@@ -78,14 +81,14 @@ class Contest:
         order = np.lexsort((ties, -outlook.mean, out))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.maximum(1, np.arange(1, len(order) + 1) - top_k + 1)
-        price = np.ones(len(order)) if price is None else price / price.min(initial=np.inf)
+        price = np.ones(len(order)) if price is None else weighed(price, outlook.mean)
         leaders, challengers = order[:top_k], order[top_k:]
         weight = np.empty((len(leaders), len(challengers)))
         for at, leader in enumerate(leaders.tolist()):
             behind = outlook.mean[leader] - outlook.mean[challengers]
             variance = outlook.gap_variance(leader)[challengers]
             chance = ndtr(-behind / np.sqrt(_INFLATION * variance))
-            worth = chance**_SHARPNESS / price[challengers]
+            worth = chance**_SHARPNESS / (0.5 * (price[leader] + price[challengers]))
             weight[at] = np.where(out[challengers], 0.0, worth)
         in_sight = len(order)
         if field is not None:
@@ -133,6 +136,31 @@ class Contest:
         at = int(reach.searchsorted(rng.random() * reach[-1], side="right"))
         row, column = divmod(min(at, len(reach) - 1), len(self.challengers))
         return int(self.leaders[row]), int(self.challengers[column])
+
+
+def weighed(price: FloatArray, mean: FloatArray) -> FloatArray:
+    """Relative prices to the power 1 - r, r being the correlation of their logarithms with quality.
+
+    Args:
+        price: (K,) > 0, in any unit.
+        mean: (K,) posterior means; a negative correlation counts as 0.
+
+    Returns:
+        (K,) >= 1; all exactly 1 for one price.
+
+    Example:
+        >>> weighed(np.array([0.1, 0.4, 0.1]), np.array([0.5, 0.5, 0.5])).round(6)
+        array([1., 4., 1.])
+        >>> weighed(np.array([0.1, 0.4, 1.6]), np.array([0.5, 0.6, 0.7])).round(6)
+        array([1., 1., 1.])
+    """
+    relative = price / price.min(initial=np.inf)
+    logs, ahead = np.log(relative), mean - mean.mean()
+    logs -= logs.mean()
+    spread = float(np.sqrt((logs @ logs) * (ahead @ ahead)))
+    correlation = float(logs @ ahead) / spread if spread > 0.0 else 0.0
+    powered: FloatArray = relative ** (1.0 - max(0.0, min(1.0, correlation)))
+    return powered
 
 
 def sharpened(weight: FloatArray, most: float) -> FloatArray:
