@@ -95,7 +95,10 @@ VARIANTS: Mapping[str, light_auto.Variant] = {
     "neither": light_auto.Variant(sharpness=1.0, inflation=1.0),
     "neither, budget unknown": light_auto.Variant(sharpness=1.0, inflation=1.0, narrow=False),
     "no factor of examples": light_auto.Variant(factor=False),
-    "own noise only": light_auto.Variant(leaders_noise=1.0),
+    "floor not narrowed": light_auto.Variant(sight=0.0),
+    "noise of the leaders only": light_auto.Variant(all_noise=0.0),
+    "neither of these two": light_auto.Variant(sight=0.0, all_noise=0.0),
+    "own noise only": light_auto.Variant(leaders_noise=1.0, all_noise=0.0),
     "warm-up of 6 examples": light_auto.Variant(warm_up=6),
 }
 ABLATED = ("LiveCodeBench", "SAT12", "AlpacaEval, real, no annotator", "formal")
