@@ -15,7 +15,8 @@ Every row holds a prefix of one order, so all sums over the examples that two ro
 differences of prefix sums, and a fit costs O(t + n^3) for t scores of n rows, whatever m is.
 
 The noise of a row is shrunk towards that of the leading rows, not towards its own p (1 - p): a row
-with four unlucky zeros would else seem free of noise, and be given up for good.
+with four unlucky zeros would else seem free of noise, and be given up for good. Somewhat also
+towards that of all rows: those that lead had luck, and little noise is a part of it.
 """
 
 from __future__ import annotations
