@@ -209,7 +209,8 @@ def aim_of(
     """Take a run's objective up where its log ends; None for ``best``, which needs no prices."""
     if not spec.by_price:
         return None
-    book = PriceBook(spec.level(chosen.level) if selector.exogenous else None)
+    level = spec.level(chosen.level) if selector.exogenous else None
+    book = PriceBook(level, selector.odds_of)
     for event in events:
         book.take(event)
     return Aim(spec, book, chosen.level, stops=chosen.stop_when_separated)

@@ -140,6 +140,10 @@ class Auto(Selector):
         """Whether the past says which examples to ask first."""
         return not self._order.is_even
 
+    def odds_of(self, example: int) -> Odds:
+        """How an example that was asked was drawn: contested ones are likelier with history."""
+        return self._order.odds_of(example)
+
     def best(self) -> Verdict:
         """Also say how probable the model thinks it that the best is the best."""
         verdict = super().best()
@@ -271,9 +275,6 @@ class Auto(Selector):
         self._answered_at = -1
         self._next_fit = table.n_candidates * self.warm_up
         self._next_fit_of_all = 0
-
-    def _odds(self, example: int) -> Odds:
-        return self._order.odds_of(example)
 
 
 def _factors_of_all(history: Lesson, n_examples: int) -> Factors:

@@ -124,6 +124,10 @@ class Statements:
         """The ``count`` best candidates, best first; as many as the rule looks for by default."""
         return tuple(self.ranking()[: self.top_k if count is None else count])
 
+    def odds_of(self, _example: int) -> Odds:
+        """How an example that was asked was drawn among those left of its generation."""
+        return EVEN
+
     def _means(self) -> FloatArray:
         """(K,) point estimates in [0, 1]; NaN where nothing is known."""
         return self.table.mean()
@@ -180,10 +184,6 @@ class Statements:
         self._settled = None
         self._intervals.advance(candidate)
 
-    def _odds(self, _example: int) -> Odds:
-        """How an example that was asked was drawn among those left of its generation."""
-        return EVEN
-
     def _begin_anew(self) -> None:
         """Begin a new statement, over all rows and columns that the table has now."""
         n_old, n_now = len(self.barred), self.table.n_candidates
@@ -199,4 +199,4 @@ class Statements:
         track = self.problem.track_intervals and self.exogenous
         confidence = self.problem.confidence if track else None
         kind = PairedIntervals if self.common_examples else AskOrderIntervals
-        return kind(self.table, self._generations, confidence, self._odds)
+        return kind(self.table, self._generations, confidence, self.odds_of)
