@@ -80,6 +80,10 @@ def test_a_price_of_the_wrong_shape_shows_the_right_one(
         ({"MODEL": "opnai/second"}, "study.yaml, line 3: no provider is called `opnai`; did you"),
         ({"PROVIDERS": "opnai: {}"}, "study.yaml, line 11: no provider is called `opnai`"),
         ({"MODEL": "replay/a"}, "study.yaml, line 3: provider `replay`: option `path` is required"),
+        (
+            {"PROVIDERS": "replay: {path: gone.jsonl}", "MODEL": "replay/a"},
+            "study.yaml, line 11: there is no file gone.jsonl; correct the option `path`",
+        ),
         ({"SCORER": "recordd"}, "study.yaml, line 7: no judge is called `recordd`; did you mean"),
         (
             {"SCORER": "{name: exact, normalise: [upper]}"},
@@ -104,6 +108,14 @@ def test_the_line_is_that_of_the_option(tmp_path: Path, parts: dict[str, str], s
     message = refusal(tmp_path, **parts)
     assert said in message
     assert "\n" not in message
+
+
+def test_a_prompt_that_is_not_in_the_catalogue_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "questions.jsonl").write_text('{"question": "1+1?"}\n')
+    text = STUDY.replace('q: "{{ question }}"', "quesiton-answer").replace("MODEL", "openai/b")
+    (tmp_path / "study.yaml").write_text(text.split("selector:")[0].replace("SCORER", "recorded"))
+    with pytest.raises(ConfigError, match=r"line 5: no prompt is called `quesiton-answer`"):
+        assemble(load_study(tmp_path / "study.yaml"), Catalog(tmp_path))
 
 
 def test_several_mistakes_are_listed_with_their_lines(tmp_path: Path) -> None:

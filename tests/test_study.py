@@ -106,6 +106,22 @@ def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
     assert any(row.status is Status.UNSEEN for row in standing.rows) == said
 
 
+def test_more_wanted_than_there_are_is_pointed_out(tmp_path: Path) -> None:
+    for top_k, said in ((6, True), (5, False)):
+        changes = {
+            "selector": {"name": "auto", "params": {"top_k": top_k}},
+            "budget": {"pulls": 20},
+        }
+        path = write_study(tmp_path / str(top_k), changes=changes)
+
+        async def notices(path: Path = path) -> Sequence[str]:
+            async with Study.open(path) as study:
+                return study.notices
+
+        found = asyncio.run(notices())
+        assert any("nothing is to be found out about them" in notice for notice in found) == said
+
+
 def test_a_number_is_no_budget(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"such as Budget\(pulls=60\), got 60"):
         run_all(write_study(tmp_path), 60)  # type: ignore[arg-type]

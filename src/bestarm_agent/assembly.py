@@ -81,7 +81,7 @@ def assemble(
     config, base_dir = study.config, study.base_dir
     found = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
     audit, judge = _judge(study, found, catalog)
-    prompts = read_prompts(config.prompts, base_dir, catalog)
+    prompts = read_prompts(config.prompts, base_dir, catalog, study.places)
     fleet = Fleet(config, base_dir, catalog, study.places)
     notices = left_out(judge, found, fleet.able) if judge.models else []
     expansion = expand(config, prompts, fleet.params, study.places)
@@ -98,7 +98,11 @@ def assemble(
         audit=audit,
     )
     rule = check_selector(parts, (len(parts.candidates), len(found)))
-    notices = [*_in_vain(config.selector, rule), *_first_look(rule, parts.budget)]
+    notices = [
+        *_in_vain(config.selector, rule),
+        *_first_look(rule, parts.budget),
+        *_all_wanted(rule),
+    ]
     return replace(parts, notices=(*parts.notices, *notices))
 
 
@@ -137,6 +141,17 @@ def _first_look(rule: Selector, budget: Budget) -> tuple[str, ...]:
         f"{rule.name} pulls a candidate {batch} times in a row, so a first look at all {n} takes "
         f"{n * batch:,} pairs, and the budget allows {pulls:,}: some will never be tried; set "
         f"`selector: {{name: {rule.name}, params: {{batch: {max(1, pulls // (4 * n))}}}}}`",
+    )
+
+
+def _all_wanted(rule: Selector) -> tuple[str, ...]:
+    """Say that nothing will be asked, since no candidate is to be left out."""
+    wanted, there = getattr(rule, "top_k", 1), rule.problem.n_candidates
+    if wanted < there or there == 1:
+        return ()
+    return (
+        f"selector.params.top_k is {wanted}, and there are {there} candidates: nothing is to be "
+        f"found out about them, so nothing is asked; want fewer, or add candidates",
     )
 
 

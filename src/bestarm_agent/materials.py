@@ -8,11 +8,12 @@ from pathlib import Path
 
 from bestarm_agent.catalog import Catalog
 from bestarm_agent.config.data import DatasetSpec
+from bestarm_agent.config.documents import placing
 from bestarm_agent.config.entries import PromptSpec
+from bestarm_agent.config.places import Places
 from bestarm_agent.datasets.loading import load_examples, load_huggingface_examples
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.example import Example
-from bestarm_agent.errors import ConfigError
 from bestarm_agent.prompts.loading import catalog_prompt, file_prompt, prompt_files
 
 
@@ -32,19 +33,28 @@ def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
 
 
 def read_prompts(
-    specs: Sequence[PromptSpec], base_dir: Path, catalog: Catalog
+    specs: Sequence[PromptSpec], base_dir: Path, catalog: Catalog, places: Places
 ) -> dict[str, PromptTemplate]:
     """Read the prompts that a study names, by name, in the order of the file.
+
+    Args:
+        specs: the study's ``prompts``.
+        base_dir: folder that their files start from.
+        catalog: where the others are looked up.
+        places: of the study, for messages.
 
     Raises:
         ConfigError: a file or catalogue entry is missing or malformed, or two have one name.
     """
     prompts: dict[str, PromptTemplate] = {}
-    for spec in specs:
-        for template in _templates(spec, base_dir, catalog):
+    for i, spec in enumerate(specs):
+        with placing(partial(places.where, "prompts", i)):
+            templates = list(_templates(spec, base_dir, catalog))
+        for template in templates:
             if template.name in prompts:
-                raise ConfigError(
-                    f"two prompts are called `{template.name}`; give one of them another name"
+                raise places.error(
+                    f"two prompts are called `{template.name}`; give one of them another name",
+                    *("prompts", i),
                 )
             prompts[template.name] = template
     return prompts

@@ -314,9 +314,19 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, content: bytes, pro
     assert problem in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["r.csv", "r.jsonl"])
+def test_records_as_spreadsheets_save_them_are_read(tmp_path: Path, name: str) -> None:
+    rows = "candidate,example,text\r\na,1,hi\r\n"
+    if name == "r.jsonl":
+        rows = '{"candidate": "a", "example": "1", "text": "hi"}\r\n'
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + rows.encode())
+    [reply] = play(create("replay", {"path": name}, tmp_path), ask("a", "1"))
+    assert reply.text == "hi"
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     for name in ("no.jsonl", "no.npz", "no.csv"):
-        with pytest.raises(ConfigError, match=f"^{name}: no such file"):
+        with pytest.raises(ConfigError, match=f"^there is no file {name}; correct the op"):
             create("replay", {"path": name}, tmp_path)
 
 

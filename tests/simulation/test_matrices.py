@@ -256,6 +256,18 @@ def test_files_that_hold_no_plain_arrays_are_refused(
             load_losses(path)
 
 
+def test_a_table_as_spreadsheets_save_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_bytes(b"\xef\xbb\xbfcandidate,e1,e2\r\na,0.5,1\r\nb,0,0\r\n")
+    assert load_matrix(str(path)).names == ("a", "b")
+    path.write_bytes(b"candidate,e1\ncaf\xe9,1\n")
+    with pytest.raises(ConfigError, match="byte 0xe9 is not UTF-8; save the file as UTF-8"):
+        load_matrix(str(path))
+    path.write_bytes(b"candidate;e1;e2\na;0,5;1\n")
+    with pytest.raises(ConfigError, match="separated by commas"):
+        load_matrix(str(path))
+
+
 def test_a_file_of_another_kind_is_not_taken_for_a_run(tmp_path: Path) -> None:
     path = tmp_path / "scores.npy"
     np.save(path, SCORES)

@@ -228,7 +228,7 @@ def _place(store: str | None) -> str | Path:
 
 def _read_candidates(path: Path) -> tuple[RoutedCandidate, ...]:
     try:
-        return parse_candidates(json.loads(path.read_text(encoding="utf-8")))
+        return parse_candidates(json.loads(path.read_text(encoding="utf-8-sig")))
     except (OSError, ValueError) as error:
         raise ConfigError(f"the candidates {path} cannot be read: {error}") from error
 

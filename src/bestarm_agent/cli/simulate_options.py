@@ -15,6 +15,7 @@ import typer
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.matrices import ScoreMatrix
 from bestarm_agent.simulation.study import Plan
+from bestarm_agent.simulation.tabular import open_csv
 from bestarm_agent.simulation.world import Conditions, Latency
 
 DEFAULT_POINTS = 20
@@ -210,7 +211,7 @@ def _share(text: str) -> float:
 def _read_costs(path: Path) -> dict[str, str]:
     if not path.is_file():
         raise ConfigError(f"--costs must be matrix, none or a CSV file; there is no file {path}")
-    with path.open(newline="", encoding="utf-8") as file:
+    with open_csv(path) as file:
         rows = csv.DictReader(file)
         if not {"candidate", "cost"} <= set(rows.fieldnames or ()):
             raise ConfigError(f"{path}: a cost table has the columns candidate and cost")

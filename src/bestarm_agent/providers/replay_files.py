@@ -31,6 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bestarm_agent.config.documents import OptionsError, Problem
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay_matrix import AMOUNTS, NAMES, MatrixRecording
@@ -59,14 +60,15 @@ def read_recording(path: Path, shown: str) -> Recording:
         if suffix == ".jsonl":
             return RowRecording(_json_rows(path, shown))
     except FileNotFoundError as error:
-        raise ConfigError(f"{shown}: no such file; correct the option `path`") from error
+        missing = Problem(("path",), f"there is no file {shown}; correct the option `path`")
+        raise OptionsError("", [missing]) from error
     except _UNREADABLE as error:
         raise ConfigError(f"{shown}: cannot be read: {error}") from error
     raise ConfigError(f"{shown}: recordings are .jsonl, .csv or .npz files, not {suffix!r}")
 
 
 def _json_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 where = f"{shown}, line {number}"
@@ -84,7 +86,7 @@ def _json_object(line: str, where: str) -> Mapping[str, Json]:
 
 
 def _csv_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
-    with path.open(encoding="utf-8", newline="") as lines:
+    with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, restkey="(beyond the last heading)", strict=True)
         for cells in reader:
             yield f"{shown}, line {reader.line_num}", _filled(cells)

@@ -40,14 +40,14 @@ def read_history(path: Path) -> Iterator[Record]:
 
 
 def _jsonl(path: Path) -> Iterator[Record]:
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 yield parse_line(line, f"{path}, line {number}")
 
 
 def _csv(path: Path) -> Iterator[Record]:
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, restkey="")
         columns = reader.fieldnames or ()
         if "prompt" not in columns:

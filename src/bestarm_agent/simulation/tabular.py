@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from bestarm_agent.errors import ConfigError
 
@@ -32,9 +33,30 @@ def read_table(path: Path) -> Iterator[Cell]:
     """
     columns, rows = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
     if len(columns) < 2:
-        raise ConfigError(f"{path}: a score table has two columns at least, got {columns}")
+        raise ConfigError(
+            f"{path}: a score table has two columns at least, separated by commas, got {columns}"
+        )
     is_long = {"candidate", "example", "score"} <= set(columns)
     return _long(path, rows) if is_long else _wide(path, columns, rows)
+
+
+@contextmanager
+def open_csv(path: Path) -> Iterator[TextIO]:
+    """Open a CSV file; a byte-order mark is skipped.
+
+    Raises:
+        ConfigError: what is read from it is not UTF-8, or no CSV.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            yield file
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ConfigError(
+            f"{path}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8"
+        ) from error
+    except csv.Error as error:
+        raise ConfigError(f"{path}: no CSV that can be read: {error}") from error
 
 
 def _read_csv(path: Path) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
@@ -46,7 +68,7 @@ def _read_csv(path: Path) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
 
 
 def _csv_lines(path: Path) -> Iterator[list[str]]:
-    with path.open(newline="", encoding="utf-8") as file:
+    with open_csv(path) as file:
         width = None
         for number, line in enumerate(csv.reader(file), start=1):
             width = width or len(line)
