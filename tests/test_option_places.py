@@ -95,8 +95,8 @@ def test_a_price_of_the_wrong_shape_shows_the_right_one(
             "study.yaml, line 8: selector 'ucb-e' has no parameter 'etta'; did you mean `eta`?",
         ),
         (
-            {"SELECTOR": "{name: auto, history: [latest]}"},
-            "study.yaml, line 8: selector.history: auto does not learn from history",
+            {"SELECTOR": "{name: ucb-e, history: [latest]}"},
+            "study.yaml, line 8: selector.history: ucb-e does not learn from history",
         ),
         (
             {"CERTIFY": "certify: {risk: 0.1, judge: {name: exact, lines: some}}"},
