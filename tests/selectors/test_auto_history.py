@@ -124,6 +124,17 @@ def test_examples_that_join_are_taken_for_average_ones() -> None:
     np.testing.assert_allclose(selector.estimates().mean, world.mean(3, 40))
 
 
+def test_estimates_are_never_what_cannot_be() -> None:
+    factors = Factors(np.where(np.arange(200) < 140, 5.0, 0.0), np.ones((200, 1)))
+    for seed, world in enumerate(islice(worlds(factors, np.linspace(1.5, -0.5, 6)), 8)):
+        selector = Auto(Problem(6, 200, seed=seed, budget=700), history=lesson(factors))
+        Run(selector, world).go(700)
+        table, mean = selector.table, selector.estimates().mean
+        missing = table.n_examples - table.n_scored
+        assert (table.total <= 200 * mean + 1e-9).all()
+        assert (200 * mean <= table.total + missing + 1e-9).all()
+
+
 def test_history_of_more_examples_than_there_are_is_refused() -> None:
     with pytest.raises(ValueError, match="align the history"):
         Auto(Problem(2, 10), history=lesson(made_up(12)))

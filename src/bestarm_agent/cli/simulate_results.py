@@ -51,7 +51,8 @@ def missing_line(matrix: ScoreMatrix) -> str | None:
     return (
         f"{missing:.1%} of the scores are missing: these pairs count as not measurable, and the "
         f"best candidate is the one of the highest mean over what is there. A run that chose its "
-        f"pairs says more about good candidates than about bad ones."
+        f"pairs says more about good candidates than about bad ones; one that learned from history "
+        f"asked contested examples first, so that its means over few scores are means over those."
     )
 
 

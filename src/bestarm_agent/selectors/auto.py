@@ -186,7 +186,9 @@ class Auto(Selector):
             means = (table.total + centre) / (n_scored + 1)
         else:
             complete = n_scored + table.count(State.VOID) == table.n_examples
-            means = np.where(complete, seen, outlook.mean)
+            least = table.total / table.n_examples  # the model may expect what cannot be
+            most = least + 1.0 - n_scored / table.n_examples
+            means = np.where(complete, seen, np.clip(outlook.mean, least, most))
         return np.where(n_scored > 0, means, np.nan)
 
     def _answer(self) -> Outlook | None:
