@@ -12,11 +12,11 @@ from rich.console import Console
 from bestarm_agent.cli.display import LiveTable, PlainLines, busy, print_line, screen_of
 from bestarm_agent.cli.results import print_result
 from bestarm_agent.cli.running import print_notices
+from bestarm_agent.course import most_used, used_line, waits_line
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.endings import End
 from bestarm_agent.report.page import FailureLine
 from bestarm_agent.schedule.waits import Wait, WaitBoard, loading_wait
-from bestarm_agent.wording import most_used, used_line, waits_line
 from tests.runs import Actor, Answer, scored
 from tests.standings import standing_with
 

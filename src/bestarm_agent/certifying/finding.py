@@ -11,10 +11,14 @@ from bestarm_agent.certification.evidence import Goal, Method
 from bestarm_agent.certification.priors import FloatArray
 from bestarm_agent.certification.rounds import Rounds
 from bestarm_agent.certifying.driver import CertifyingSelector
+from bestarm_agent.course import budget_line, ending, what_next
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.endings import End
 from bestarm_agent.standing import Row, Standing
-from bestarm_agent.wording import budget_line, duration, ending, safe, what_next
+from bestarm_agent.wording import (
+    duration,
+    safe,
+)
 
 
 @dataclass(frozen=True, slots=True)

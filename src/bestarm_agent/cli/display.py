@@ -12,18 +12,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bestarm_agent.course import budget_line, most_used, used_line, waits_line
 from bestarm_agent.standing import Row, Standing, Status
 from bestarm_agent.wording import (
-    budget_line,
     duration,
     interval,
     money,
-    most_used,
     price_text,
     safe,
-    used_line,
     verdict_line,
-    waits_line,
 )
 
 _STYLES = {

@@ -12,20 +12,17 @@ from rich.console import Console
 
 from bestarm_agent.cli.display import candidates_table, print_line
 from bestarm_agent.config.objective import Objective
+from bestarm_agent.course import budget_line, ending, unseen_line, what_next
 from bestarm_agent.domain.spend import Books, Spend, usd
 from bestarm_agent.report.page import FailureLine
 from bestarm_agent.standing import Finding, Row, Standing, Status
 from bestarm_agent.wording import (
     aim_line,
-    budget_line,
     duration,
-    ending,
     how_sure,
     interval,
     price_text,
     safe,
-    unseen_line,
-    what_next,
 )
 
 _SHOWN_ROWS = 10

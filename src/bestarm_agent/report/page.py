@@ -11,22 +11,20 @@ from jinja2 import Environment, StrictUndefined, select_autoescape
 
 from bestarm_agent.certifying.finding import Finding, finding_lines, screened_rows
 from bestarm_agent.checking import JudgeCheck, Moved
+from bestarm_agent.course import budget_line, ending, unseen_line
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.report.pareto import plot_of
 from bestarm_agent.standing import Row, Standing
 from bestarm_agent.wording import (
     aim_line,
-    budget_line,
     duration,
-    ending,
     how_sure,
     interval,
     measure,
     money,
     price_text,
     safe,
-    unseen_line,
 )
 
 _SHOWN_ROWS = 200
