@@ -62,6 +62,18 @@ def test_the_first_propensity_by_hand() -> None:
     assert ask.propensity == pytest.approx(weights[ask.pair.example] / weights.sum())
 
 
+@pytest.mark.parametrize("name", ["auto", "filled-subset", "successive-rejects"])
+def test_no_chance_is_stated_once_examples_have_joined_an_order(name: str) -> None:
+    """A candidate that has come to some place goes back to those that fell before it."""
+    params = {"common_examples": True} if name == "successive-rejects" else {}
+    selector = make_selector(name, Problem(1, 20, budget=40), **params)
+    selector.ask(10)
+    selector.add_candidates(1)
+    assert [ask.propensity for ask in selector.ask(1)] != [None]
+    selector.add_examples(20)
+    assert {ask.propensity for ask in selector.ask(5)} == {None}
+
+
 def test_a_history_that_predicts_too_little_is_left_aside() -> None:
     problem = Problem(4, 30, seed=1, budget=60)
     world = World.bernoulli([0.3, 0.5, 0.7, 0.6], 30, 2)

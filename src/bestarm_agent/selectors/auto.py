@@ -157,14 +157,8 @@ class Auto(Selector):
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         candidate, reason = self._pick(allowed, rng)
-        example = self._order.next_of(candidate)
-        return Choice(Pair(candidate, example), self._propensity(candidate, example), reason)
-
-    def _propensity(self, candidate: int, example: int) -> float | None:
-        """The chance that this one comes next of what the candidate has left in a random order."""
-        if self.uses_history and len(self._generations) > 1:
-            return None  # it then depends on what else was passed over
-        return 1.0 / (self.table.n_unseen_of(candidate) * self._order.odds_of(example).ratio)
+        example, propensity = self._order.draw(candidate)
+        return Choice(Pair(candidate, example), propensity, reason)
 
     def _pick(self, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
         n_trials = self.table.n_trials

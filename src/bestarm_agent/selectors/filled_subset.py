@@ -43,8 +43,8 @@ class FilledSubset(Selector):
         unseen = np.where(allowed, self.table.n_unseen, -1)
         fewest = np.flatnonzero(unseen == unseen.max())
         candidate = int(fewest[rng.integers(len(fewest))])
-        propensity = 1.0 / int(unseen[candidate])  # a random order: any unseen one may be next
-        return Choice(Pair(candidate, self._order.next_of(candidate)), propensity, "fill")
+        example, propensity = self._order.draw(candidate)
+        return Choice(Pair(candidate, example), propensity, "fill")
 
     def _grown(self) -> None:
         self._order.grow()

@@ -51,6 +51,7 @@ class SharedOrder:
         self._ranks = np.empty(0)
         self._odds = np.empty((0, 2))
         self.is_even = weights is None
+        self._has_joined = False  # whether examples joined after the first ones
         self._join(np.ones(table.n_examples) if weights is None else weights)
 
     def grow(self) -> None:
@@ -58,6 +59,7 @@ class SharedOrder:
         self._join(np.ones(self._table.n_examples - len(self._ranks)))
 
     def _join(self, weights: FloatArray) -> None:
+        self._has_joined = len(self._ranks) > 0 and (self._has_joined or len(weights) > 0)
         random = self._random.at(len(self._ranks)).random(len(weights))
         ranks = -np.log1p(-random) / weights
         self._odds = np.concatenate([self._odds, _odds_along(ranks, weights)])
@@ -80,6 +82,16 @@ class SharedOrder:
         """How an example is drawn when it comes next among those that joined with it."""
         ratio, most = self._odds[example].tolist()
         return Odds(ratio, most)
+
+    def draw(self, candidate: int) -> tuple[int, float | None]:
+        """Return the candidate's next example, and the chance with which it came next.
+
+        That is None once examples have joined: it then depends on what the candidate passed over.
+        """
+        example = self.next_of(candidate)
+        if self._has_joined:
+            return example, None
+        return example, 1.0 / (self._table.n_unseen_of(candidate) * float(self._odds[example, 0]))
 
     def next_of(self, candidate: int) -> int:
         """Return the candidate's next example.

@@ -116,10 +116,10 @@ class RoundSelector(Selector):
                 return Choice(Pair(candidate, example), propensity, self.name)
         return None
 
-    def _draw(self, candidate: int, rng: np.random.Generator) -> tuple[int, float]:
+    def _draw(self, candidate: int, rng: np.random.Generator) -> tuple[int, float | None]:
         if self._order is None:
             return self.draw_unseen(candidate, rng)
-        return self._order.next_of(candidate), 1.0 / self.table.n_unseen_of(candidate)
+        return self._order.draw(candidate)
 
     def _outlook(self) -> Iterator[tuple[Field, IntArray]]:
         """The round under way, and those to follow if each ended on what is told; (K,) targets."""

@@ -48,7 +48,7 @@ class Ask:
         seq: the ask's number, 0, 1, 2, ... in the order of asking.
         pair: what to evaluate.
         propensity: probability with which this example was drawn among the candidate's unseen
-            ones, in (0, 1], or None where the rule picks it by its value and cannot say.
+            ones, in (0, 1], or None where the rule picks it by its value, or otherwise cannot say.
         reason: one or two words for people ("ucb", "warm-up", ...).
     """
 
