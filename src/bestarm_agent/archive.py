@@ -139,13 +139,6 @@ def recorded_lesson(state: RunState, store: str | Path) -> Lesson | None:
     return None if name is None else recall(name, kept_lessons(store))
 
 
-def standing_of(
-    state: RunState, events: Sequence[Event], run_id: str, lesson: Lesson | None = None
-) -> Standing:
-    """Work out where a stored run stands, from its log alone."""
-    return _picture(state, recorded_selector(state, events, run_id, lesson), events, run_id)
-
-
 def recorded_selector(
     state: RunState, events: Sequence[Event], run_id: str, lesson: Lesson | None = None
 ) -> Selector:

@@ -160,7 +160,6 @@ def read_share(value: object) -> object:
     return float(match[1]) / (100 if match[2] else 1)
 
 
-Whole: TypeAlias = Annotated[int, Strict()]
 Count: TypeAlias = Annotated[int, Strict(), Field(ge=1)]
 Positive: TypeAlias = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Share: TypeAlias = Annotated[float, Strict(), Field(ge=0, le=1)]
