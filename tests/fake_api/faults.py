@@ -17,6 +17,7 @@ class Fault(StrEnum):
     RATE_LIMITED_SECONDS = "429-retry-after-seconds"
     RATE_LIMITED_MILLISECONDS = "429-retry-after-ms"
     RATE_LIMITED_DATE = "429-retry-after-date"
+    RATE_LIMITED_NONSENSE = "429-retry-after-nonsense"
     RATE_LIMITED_LONG = "429-retry-after-long"
     NO_RETRY = "429-x-should-retry-false"
     REQUEST_TIMEOUT = "408"
@@ -67,6 +68,7 @@ PASSING = (
     Fault.RATE_LIMITED_SECONDS,
     Fault.RATE_LIMITED_MILLISECONDS,
     Fault.RATE_LIMITED_DATE,
+    Fault.RATE_LIMITED_NONSENSE,
     Fault.REQUEST_TIMEOUT,
     Fault.CONFLICT,
     Fault.SERVER_ERROR,

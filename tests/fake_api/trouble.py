@@ -19,11 +19,13 @@ _FOREVER = 3600.0
 _DRIP_SECONDS = 1.0
 _SOON_SECONDS = 0.05
 _LONG_SECONDS = 3600.0
+_INSTANT = 1_795_176_000  # seconds since 1970, which some servers send in the place of a wait
 
 # Faults that are the plain 429 with one more header.
 _PATIENCE: Mapping[Fault, Mapping[str, str]] = {
     Fault.RATE_LIMITED_SECONDS: {"retry-after": str(_SOON_SECONDS)},
     Fault.RATE_LIMITED_MILLISECONDS: {"retry-after-ms": str(_SOON_SECONDS * 1000)},
+    Fault.RATE_LIMITED_NONSENSE: {"retry-after-ms": "-5", "retry-after": str(_INSTANT)},
     Fault.RATE_LIMITED_LONG: {"retry-after": str(_LONG_SECONDS)},
     Fault.NO_RETRY: {"x-should-retry": "false"},
 }
