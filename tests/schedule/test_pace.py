@@ -155,6 +155,18 @@ def test_a_rate_that_was_let_in_is_the_plateau() -> None:
     assert [pace.rate(70.0), pace.rate(90.0)] == pytest.approx([0.9 * 10.125, 10.125])
 
 
+def test_once_the_rate_is_found_a_refusal_cuts_a_tenth_at_most() -> None:
+    """After eight refusals: on the way back to the plateau there is no cut, later a small one."""
+    pace = cut_to_nine()
+    for i in range(8):
+        refused(pace, 40.1 + 0.1 * i)
+    found = pace.rate(41.0)
+    refused(pace, 41.0)
+    assert pace.rate(41.0) == pytest.approx(found, rel=0.02)
+    refused(pace, 500.0)
+    assert pace.rate(500.0) == pytest.approx(0.9 * found, rel=0.02)
+
+
 def test_nothing_cuts_upwards() -> None:
     """50 a second were let in, though no more than 10.125 a second were to leave."""
     pace = cut_to_nine()

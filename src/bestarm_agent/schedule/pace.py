@@ -20,6 +20,7 @@ _EXIT_SECONDS = 0.5  # slow start at most doubles in a second: the rate it ends 
 _BUNCH_SECONDS = 0.1  # who leaves late by up to this much does not hold up those behind
 _REMEMBERED = 60_000  # departures; at 1,000 calls a second a minute of them
 _NEARLY = 0.95
+_CUTS_TO_FIND = 8  # refusals; few calls tell little, and small rates take that many
 _SLOWEST = 1 / _MINUTE  # calls per second; who allows less is asked too often
 _TINY = 1e-3
 
@@ -57,8 +58,9 @@ class Pace:
     only. The other is that of the last minute, which a server that counts minutes lets in again.
 
     Where the first average is 95 % of the rate or more, it is no better than the rate itself, which
-    then counts as let in; and on the way back to the plateau such a refusal cuts nothing. A server
-    that refuses a call now and then, whatever the rate, would else slow it down more and more.
+    then counts as let in; and on the way back to the plateau such a refusal cuts nothing. After the
+    first eight refusals that were news no refusal on that way does, and the plateau falls by 10 %
+    at most. A server that refuses calls by chance, whatever the rate, would else soon stop them.
 
     Args:
         now: the clock's seconds.
@@ -85,6 +87,8 @@ class Pace:
         self._since = self._until = now  # what was let in is measured in between
         self._rate_then = math.inf
         self._is_returning = False  # to the plateau
+        self._plateau_then = math.inf
+        self._cuts = 0
 
     @property
     def unlimited(self) -> bool:
@@ -154,16 +158,19 @@ class Pace:
                 self._measure(departure.at, now)
             let_in, in_minute = self._was_let_in()
             is_all = let_in >= _NEARLY * self._rate_then
-            if is_all and self._is_returning:
+            is_found = self._cuts > _CUTS_TO_FIND
+            if self._is_returning and (is_all or is_found):
                 return
             estimate = self._rate_then if is_all else max(let_in, in_minute)
-            self._plateau = max(_SLOWEST, min(self._rate_then, estimate))
+            lowest = (1 - _CUT) * self._plateau_then if is_found else _SLOWEST
+            self._plateau = max(_SLOWEST, lowest, min(self._rate_then, estimate))
             self._cut_at = self._until
         self._rising_since = now + pause
 
     def _measure(self, until: float, now: float) -> None:
         """Look at what was let in up to the call that was refused."""
-        self._rate_then, self._until = self.rate(now), until
+        self._cuts += 1
+        self._rate_then, self._plateau_then, self._until = self.rate(now), self._plateau, until
         self._is_returning = False
         if self._plateau == math.inf:
             self._since = max(self._cut_at, until - _EXIT_SECONDS)
