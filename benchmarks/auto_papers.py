@@ -127,12 +127,11 @@ def _named_by_auto(matrix: ScoreMatrix, world: World, seed: int, budgets: list[i
     """Run afresh for each budget, and told it."""
     shuffled = matrix.scores[world.rows][:, world.columns]
     scores = np.ascontiguousarray(shuffled, dtype=np.float32)
-    rule = light_auto.Variant().numbers()
     named = []
     for budget in budgets:
         rng = np.random.default_rng([seed, budget])
-        [best] = light_auto.run_auto(scores, np.array([budget]), budget, rule, rng)
-        named.append(world.rows[int(best)])
+        [best] = light_auto.answers(scores, np.array([budget]), light_auto.Variant(), rng)
+        named.append(world.rows[best])
     return named
 
 

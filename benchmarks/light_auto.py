@@ -1,6 +1,6 @@
-"""The selector ``auto`` and UCB-E once more, compiled: for studies of hundreds of runs.
+"""The selector ``auto`` once more, compiled: for studies of hundreds of runs.
 
-The same steps as the package's selectors, one call in flight, written as plain loops that numba
+The same steps as the package's selector, one call in flight, written as plain loops that numba
 compiles (``pip install numba``): ten to fifty times faster, and an independent second writing of
 the model. ``reproduce_auto.py`` compares the two.
 """
@@ -18,6 +18,9 @@ from light_model import (
     FLOOR,
     INFLATION,
     MOST_ACTIVE,
+    PRICE,
+    PRICE_FORGIVEN,
+    PRICE_OF_FLOOR,
     SHARPNESS,
     SIGHT,
     WARM_UP,
@@ -45,6 +48,9 @@ class Variant:
         leaders_noise: weight of the leaders' noise in everybody's, in scores.
         sight: ranks that the floor reaches in sizes of the field; 0 for all.
         all_noise: weight of all rows' noise in everybody's, in scores.
+        price: power of the price of a pair by which the chance to overtake is divided.
+        price_of_floor: power of the price that counts as rank.
+        price_forgiven: what a correlation of 1 of quality and price takes off both powers.
     """
 
     warm_up: int = 1
@@ -56,6 +62,9 @@ class Variant:
     leaders_noise: float = 20.0
     sight: float = 2.0
     all_noise: float = 5.0
+    price: float = 1.0
+    price_of_floor: float = 0.5
+    price_forgiven: float = 1.0
 
     def numbers(self) -> FloatArray:
         """As the compiled loops take it."""
@@ -70,9 +79,21 @@ class Variant:
                 self.leaders_noise,
                 self.sight,
                 self.all_noise,
+                self.price,
+                self.price_of_floor,
+                self.price_forgiven,
             ],
             dtype=np.float64,
         )
+
+
+@compiled
+def _weighed(costs: FloatArray, means: FloatArray, rule: FloatArray) -> FloatArray:
+    """Costs to the power of 1 less their correlation with quality."""
+    logs, ahead = np.log(costs) - np.log(costs).mean(), means - means.mean()
+    spread = math.sqrt((logs**2).sum() * (ahead**2).sum())
+    correlation = (logs * ahead).sum() / spread if spread > 0.0 else 0.0
+    return np.asarray(costs ** (1.0 - rule[PRICE_FORGIVEN] * max(0.0, correlation)))
 
 
 @compiled
@@ -81,6 +102,7 @@ def _chances(
     sd: FloatArray,
     active: IntArray,
     covariance: FloatArray,
+    costs: FloatArray,
     most: float,
     rule: FloatArray,
 ) -> FloatArray:
@@ -98,6 +120,7 @@ def _chances(
         if i != leader:
             z = (means[leader] - means[i]) / math.sqrt(rule[INFLATION] * max(variance[i], 1e-14))
             weight[i] = (0.5 * math.erfc(z / math.sqrt(2.0))) ** rule[SHARPNESS]
+            weight[i] /= (0.5 * (costs[i] + costs[leader])) ** rule[PRICE]
     if most > 0.0 and weight.max() > 0.0:
         weight /= weight.max()
         for _ in range(12):
@@ -118,63 +141,65 @@ def _nearest(means: FloatArray, sd: FloatArray) -> IntArray:
 
 
 @compiled
-def _least(seen: IntArray, load: FloatArray, m: int) -> int:
-    """The candidate of the smallest load that has an example left; -1 if none has."""
+def _least(load: FloatArray, allowed: NDArray[np.bool_]) -> int:
+    """The candidate of the smallest load among those allowed; -1 if none is."""
     best, least = -1, np.inf
-    for i in range(len(seen)):
-        if seen[i] < m and load[i] < least:
+    for i in range(len(load)):
+        if allowed[i] and load[i] < least:
             best, least = i, load[i]
     return best
 
 
 @compiled
 def _pick(
+    allowed: NDArray[np.bool_],
     seen: IntArray,
     means: FloatArray,
     sd: FloatArray,
-    rank: FloatArray,
+    burden: FloatArray,
     reach: FloatArray,
-    m: int,
     rule: FloatArray,
     rng: np.random.Generator,
 ) -> int:
-    """Whom to pull next; -1 if all is known."""
+    """Whom to pull next."""
     if rng.random() < rule[FLOOR]:
-        return _least(seen, seen * rank, m)
+        return _least(seen * burden, allowed)
     leader, total = int(np.argmax(means)), reach[-1]
     for _ in range(64):
         if not total > 0.0:
             break
         found = np.searchsorted(reach, rng.random() * total, side="right")
         other = min(int(found), len(reach) - 1)
-        if seen[leader] < m and seen[other] < m:
+        if allowed[leader] and allowed[other]:
             return leader if seen[leader] <= seen[other] else other
-        if seen[leader] < m:
+        if allowed[leader]:
             return leader
-        if seen[other] < m:
+        if allowed[other]:
             return other
-    return _least(seen, -(means + 2.0 * sd), m)
+    return _least(-(means + 2.0 * sd), allowed)
 
 
 @compiled
 def _early_answer(seen: IntArray, totals: FloatArray) -> int:
-    centre = totals[0].sum() / seen.sum()
-    return int(np.argmax((totals[0] + centre) / (seen + 1)))
+    centre = totals[0].sum() / max(1, seen.sum())
+    return int(np.argmax((totals[0] + centre) / (seen + 1) - (seen == 0)))
 
 
 @compiled
 def run_auto(
     scores: NDArray[np.float32],
-    budgets: IntArray,
-    planned: int,
+    costs: FloatArray,
+    budgets: FloatArray,
+    planned: float,
     rule: FloatArray,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Answers of ``auto`` when so many pulls are told.
+    """Answers of ``auto`` when no further pull can be paid for.
 
     Args:
         scores: (K, m), rows and columns shuffled.
-        budgets: rising numbers of pulls.
+        costs: (K,) of a pull of each candidate, the least of them 1.
+        budgets: rising sums of costs.
         planned: the budget that the rule is told; 0 for none.
         rule: see ``Variant``.
         rng: its draws.
@@ -187,22 +212,27 @@ def run_auto(
     state, sums = np.zeros((4, n)), np.zeros((5, m + 1))
     state[0], state[1], state[2], state[3] = 0.5, 0.05, 0.25 * rule[FACTOR], 0.2
     centres = np.array([0.5, 0.05, 0.25 * rule[FACTOR]])
-    means, sd, rank, reach = np.zeros(n), np.ones(n), np.ones(n), np.zeros(n)
-    answers, at, told, due_all = np.zeros(len(budgets), np.int64), 0, 0, 0
+    means, sd, burden, reach = np.zeros(n), np.ones(n), np.ones(n), np.zeros(n)
+    answers, at, told, due_all, spent = np.zeros(len(budgets), np.int64), 0, 0, 0, 0.0
     first = n * min(m, int(rule[WARM_UP]))
     due = first
     active = np.arange(min(n, MOST_ACTIVE))
     while at < len(budgets):
-        pull = told % n if told < first else _pick(seen, means, sd, rank, reach, m, rule, rng)
-        if pull < 0:
-            answers[at:] = np.argmax(means)
-            break
-        score = scores[pull, seen[pull]]
-        totals[0, pull] += score
-        totals[1, pull] += score * score
-        seen[pull] += 1
-        told += 1
-        if told >= due or (told == budgets[at] and told >= first):
+        allowed = (seen < m) & (costs <= (1.0 + 1e-12) * budgets[at] - spent)
+        if allowed.any():
+            if told < first or seen[allowed].min() < rule[WARM_UP]:
+                pull = _least(seen.astype(np.float64), allowed)
+            else:
+                pull = _pick(allowed, seen, means, sd, burden, reach, rule, rng)
+            score = scores[pull, seen[pull]]
+            totals[0, pull] += score
+            totals[1, pull] += score * score
+            seen[pull] += 1
+            told += 1
+            spent += costs[pull]
+            allowed = (seen < m) & (costs <= (1.0 + 1e-12) * budgets[at] - spent)
+        ends = not allowed.any()
+        if told >= due or (ends and told >= first):
             sweeps = 8 if due_all == 0 else 2
             if told >= due_all:
                 active = _nearest((totals[0] + 1.0) / (seen + 2.0) if due_all == 0 else means, sd)
@@ -217,42 +247,37 @@ def run_auto(
             left = m - seen
             sd = np.sqrt((left / m) ** 2 * state[1] + state[3] * left / m**2)
             sd[active] = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-            most = float(n) ** (1.0 - min(1.0, told / planned)) if planned > 0 else 0.0
-            reach = np.cumsum(_chances(means, sd, active, covariance, most, rule))
-            rank[np.argsort(-means)] = np.arange(1.0, n + 1.0)
+            most = float(n) ** (1.0 - min(1.0, spent / planned)) if planned > 0 else 0.0
+            weighed = _weighed(costs, means, rule)
+            reach = np.cumsum(_chances(means, sd, active, covariance, weighed, most, rule))
+            burden[np.argsort(-means)] = np.arange(1.0, n + 1.0)
+            out_of_sight = burden > math.ceil(rule[SIGHT] * most)
+            burden *= weighed ** rule[PRICE_OF_FLOOR]
             if most > 0.0 and rule[SIGHT] > 0.0:
-                rank[rank > math.ceil(rule[SIGHT] * most)] *= 1e9  # after all others
-        if told == budgets[at]:
+                burden[out_of_sight] *= 1e9  # after all others
+        if ends:
             answers[at] = np.argmax(means) if told >= first else _early_answer(seen, totals)
             at += 1
     return answers
 
 
-@compiled
-def run_ucb_e(
-    scores: NDArray[np.float32], budgets: IntArray, batch: int, rng: np.random.Generator
-) -> IntArray:
-    """Answers of UCB-E with eta = 1 when so many pulls are told."""
-    n, m = scores.shape
-    seen = np.zeros(n, np.int64)
-    ties: FloatArray = 1e-9 * rng.random((n,))
-    total: FloatArray = np.zeros(n)
-    index: FloatArray = 1e9 + rng.random((n,))
-    orders = np.empty((n, m), np.int32)
-    for i in range(n):
-        orders[i] = rng.permutation(m)
-    answers, at, told = np.zeros(len(budgets), np.int64), 0, 0
-    while at < len(budgets):
-        i = int(np.argmax(index))
-        for _ in range(min(batch, m - seen[i])):
-            total[i] += scores[i, orders[i, seen[i]]]
-            seen[i] += 1
-            told += 1
-            if told == budgets[at]:
-                answers[at] = np.argmax(total / np.maximum(seen, 1) + ties - (seen == 0))
-                at += 1
-                if at == len(budgets):
-                    break
-        width = math.sqrt(1.0 / seen[i])
-        index[i] = total[i] / seen[i] + width + ties[i] if seen[i] < m else -1.0
-    return answers
+def answers(
+    scores: NDArray[np.float32],
+    budgets: IntArray | FloatArray,
+    variant: Variant,
+    rng: np.random.Generator,
+    costs: FloatArray | None = None,
+) -> list[int]:
+    """Whom ``auto`` names at each budget; it is told the last one unless it does not narrow.
+
+    Args:
+        scores: (K, m), rows and columns shuffled.
+        budgets: rising numbers of pulls, or sums of money where there are costs.
+        variant: what an ablation changes.
+        rng: its draws.
+        costs: (K,) of a pull of each candidate, > 0; None to count pulls.
+    """
+    each = np.ones(len(scores)) if costs is None else costs / costs.min()
+    money = np.asarray(budgets, dtype=np.float64) / (1.0 if costs is None else costs.min())
+    planned = float(money[-1]) if variant.narrow else 0.0
+    return [int(best) for best in run_auto(scores, each, money, planned, variant.numbers(), rng)]

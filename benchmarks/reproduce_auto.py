@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import light_auto
+import light_rivals
 from auto_found import GAPS, Found, hit_rates, plain_form, ratio, shares_of
 from auto_matrices import MATRICES, Place, scores_of
+from auto_money import PARTS as MONEY
 from auto_papers import PARTS as PAPERS
 from auto_selectors import PARTS
 from bestarm_agent.selectors.rounds import RoundSelector
@@ -38,14 +40,15 @@ ENOUGH = 0.99  # precision after which larger budgets are taken to be as good
 def plain(scores: Scores, budgets: Budgets, seed: int, batch: int) -> Sequence[int]:
     """UCB-E."""
     rng = np.random.default_rng(seed)
-    return list(light_auto.run_ucb_e(scores, budgets, batch, rng))
+    return list(
+        light_rivals.run_ucb_e(scores, np.ones(len(scores)), budgets.astype(np.float64), batch, rng)
+    )
 
 
 def auto(scores: Scores, budgets: Budgets, seed: int, variant: light_auto.Variant) -> Sequence[int]:
     """The selector ``auto``, compiled; told its budget unless the variant does not narrow."""
-    planned = int(budgets[-1]) if variant.narrow else 0
     rng = np.random.default_rng(seed)
-    return list(light_auto.run_auto(scores, budgets, planned, variant.numbers(), rng))
+    return light_auto.answers(scores, budgets, variant, rng)
 
 
 def in_rounds(
@@ -201,7 +204,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the seeds")
-    parts = {"matrices": run_matrices, "ablation": run_ablation, **PARTS, **PAPERS}
+    parts = {"matrices": run_matrices, "ablation": run_ablation, **PARTS, **MONEY, **PAPERS}
     parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all if none is named")
     options = parser.parse_args()
     bench = Bench(options.data, options.work, options.out, options.jobs, options.scale)
