@@ -468,12 +468,14 @@ def test_a_hanging_thread_holds_up_neither_others_nor_the_end(
 
 def test_no_more_threads_than_allowed() -> None:
     lock, active, most = threading.Lock(), 0, 0
+    together = threading.Barrier(3)
 
     def work() -> None:
         nonlocal active, most
         with lock:
             active += 1
             most = max(most, active)
+        together.wait(10.0)  # however busy the machine is
         threading.Event().wait(0.005)
         with lock:
             active -= 1
