@@ -156,7 +156,7 @@ def test_a_rate_that_was_let_in_is_the_plateau() -> None:
 
 
 def test_once_the_rate_is_found_a_refusal_cuts_a_tenth_at_most() -> None:
-    """After eight refusals: on the way back to the plateau there is no cut, later a small one."""
+    """Once found: on the way back to the plateau there is no cut, later a small one."""
     pace = cut_to_nine()
     for i in range(8):
         refused(pace, 40.1 + 0.1 * i)

@@ -20,7 +20,7 @@ _EXIT_SECONDS = 0.5  # slow start at most doubles in a second: the rate it ends 
 _BUNCH_SECONDS = 0.1  # who leaves late by up to this much does not hold up those behind
 _REMEMBERED = 60_000  # departures; at 1,000 calls a second a minute of them
 _NEARLY = 0.95
-_CUTS_TO_FIND = 8  # refusals; few calls tell little, and small rates take that many
+_CUTS_TO_FIND = 4  # refusals; more of them find small rates better, and mistake chance for one
 _SLOWEST = 1 / _MINUTE  # calls per second; who allows less is asked too often
 _TINY = 1e-3
 
@@ -59,7 +59,7 @@ class Pace:
 
     Where the first average is 95 % of the rate or more, it is no better than the rate itself, which
     then counts as let in; and on the way back to the plateau such a refusal cuts nothing. After the
-    first eight refusals that were news no refusal on that way does, and the plateau falls by 10 %
+    first four refusals that were news no refusal on that way does, and the plateau falls by 10 %
     at most. A server that refuses calls by chance, whatever the rate, would else soon stop them.
 
     Args:
