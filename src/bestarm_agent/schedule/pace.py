@@ -21,9 +21,7 @@ _BUNCH_SECONDS = 0.1  # who leaves late by up to this much does not hold up thos
 _REMEMBERED = 60_000  # departures; at 1,000 calls a second a minute of them
 _NEARLY = 0.95
 _CUTS_TO_FIND = 4  # refusals; more of them find small rates better, and mistake chance for one
-_SLOWEST = (
-    1.0  # calls per second: who allows less is left to the pauses, and chance cannot go lower
-)
+_SLOWEST = 1.0  # calls per second: who allows less is left to the pauses
 _TINY = 1e-3
 
 
