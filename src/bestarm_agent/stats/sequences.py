@@ -24,8 +24,9 @@ class PopulationSequences:
 
     With probability at least 1 - ``alpha`` per row, the mean lies in [lower, upper] at every time,
     so the number of values seen may depend on anything. Never looser than what is certain (unseen
-    values are in [0, 1]); exactly the mean once all values are known. Both ends only move inwards,
-    save when certainty contradicts them (probability at most ``alpha``): then certainty wins.
+    values are in [0, 1]); exactly what is certain once all values were pushed, which is the mean
+    if all could be measured. Before that both ends only move inwards, save when certainty
+    contradicts them (probability at most ``alpha``): then certainty wins.
 
     Several strata (examples added later) get ``alpha / len(strata)`` each, and their bounds are
     combined by size.
