@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bestarm_agent.domain.events import Event
+from bestarm_agent.domain.spend import Budget
 from bestarm_agent.opening import STORE_FILE
+from bestarm_agent.standing import Standing
 from bestarm_agent.stats.keyed import KeyedRandom
+from bestarm_agent.store.sql import SqlStore
+from bestarm_agent.study import Study
 
 
 def recorded_scores(n_candidates: int, n_examples: int, seed: int = 0) -> list[list[float]]:
@@ -65,3 +71,23 @@ def store_of(path: Path) -> Path:
 
 def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+
+
+def run_all(path: Path, budget: Budget | None = None) -> Standing:
+    """Begin a run of the study at ``path``, and see it to its end."""
+
+    async def scene() -> Standing:
+        async with Study.open(path) as study:
+            return await study.run(budget)
+
+    return asyncio.run(scene())
+
+
+def events_of(path: Path) -> list[Event]:
+    """What the latest run of the study at ``path`` logged."""
+
+    async def read() -> list[Event]:
+        async with await SqlStore.connect(path.parent / "runs" / STORE_FILE) as store:
+            return list(await store.events_of("latest"))
+
+    return asyncio.run(read())

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bestarm_agent.config.objective import ObjectiveSpec
-from bestarm_agent.domain.events import Asked, CandidatesBarred, Event
+from bestarm_agent.domain.events import Asked, CandidatesBarred
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.objectives import Ruling, rule
@@ -24,10 +24,9 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
 from bestarm_agent.standing import Standing, Status
 from bestarm_agent.stats.keyed import KeyedRandom
-from bestarm_agent.store.sql import SqlStore
 from bestarm_agent.study import Study
 from bestarm_agent.testing.rederiving import unexplained_asks
-from tests.studies import write_study
+from tests.studies import events_of, run_all, write_study
 
 Means: TypeAlias = NDArray[np.float64]
 
@@ -131,22 +130,6 @@ def test_a_price_belongs_to_one_objective(fields: dict[str, Any], message: str) 
 # whole runs
 
 USD = (0.0002, 0.0008, 0.002, 0.008, 0.004, 0.03)
-
-
-def run_all(path: Path, budget: Budget | None = None) -> Standing:
-    async def scene() -> Standing:
-        async with Study.open(path) as study:
-            return await study.run(budget)
-
-    return asyncio.run(scene())
-
-
-def events_of(path: Path) -> list[Event]:
-    async def read() -> list[Event]:
-        async with await SqlStore.connect(path.parent / "runs" / "runs.sqlite") as store:
-            return list(await store.events_of("latest"))
-
-    return asyncio.run(read())
 
 
 def study_for(folder: Path, objective: dict[str, Any], **selector: Any) -> Path:  # noqa: ANN401

@@ -12,34 +12,17 @@ from bestarm_agent.assembly import assemble, build_selector
 from bestarm_agent.catalog import Catalog
 from bestarm_agent.config.loading import load_study
 from bestarm_agent.config.running import SelectorSpec
-from bestarm_agent.domain.events import CandidatesAdded, Event
+from bestarm_agent.domain.events import CandidatesAdded
 from bestarm_agent.domain.spend import Budget, nanos
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.journal import Size, initial_size, known_costs, planned_pulls
 from bestarm_agent.opening import Options
 from bestarm_agent.standing import Standing
-from bestarm_agent.store.sql import SqlStore
 from bestarm_agent.study import Study
 from bestarm_agent.testing.rederiving import unexplained_asks
-from tests.studies import write_study
+from tests.studies import events_of, run_all, write_study
 
 PRICES = (0.0001, 0.0004, 0.0016, 0.0064, 0.0001, 0.0001)
-
-
-def run_all(path: Path, budget: Budget | None = None) -> Standing:
-    async def scene() -> Standing:
-        async with Study.open(path) as study:
-            return await study.run(budget)
-
-    return asyncio.run(scene())
-
-
-def events_of(path: Path) -> list[Event]:
-    async def read() -> list[Event]:
-        async with await SqlStore.connect(path.parent / "runs" / "runs.sqlite") as store:
-            return list(await store.events_of("latest"))
-
-    return asyncio.run(read())
 
 
 def selector(name: str = "ucb-e") -> dict[str, Any]:
