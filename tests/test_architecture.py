@@ -1,100 +1,116 @@
-"""The house: who may import whom, which package may be used where, and how large things get."""
+"""The floors of the package: who may import whom, which package is used where, how large."""
 
 from __future__ import annotations
 
 import ast
 import statistics
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "bestarm_agent"
 
-# Each part may import the parts listed, itself, and `errors`. Anything else is a broken wall.
-STATS = {"stats"}
-ALGORITHMS = STATS | {"selectors", "preselection", "certification"}
-DOMAIN = ALGORITHMS | {"domain"}
-ADAPTERS = DOMAIN | {
-    "config",
-    "providers",
-    "judges",
-    "prompts",
-    "datasets",
-    "features",
-    "catalog",
-    "functions",
-}
-SCHEDULE = DOMAIN | {"providers"}
-APP = ADAPTERS | {"store", "schedule", "simulation", "app", "report", "_version"}
-ALLOWED = {
-    "stats": STATS,
-    "selectors": STATS | {"selectors"},
-    "preselection": STATS,
-    "certification": STATS,
-    "domain": DOMAIN,
-    "config": DOMAIN,
-    "catalog": DOMAIN | {"config"},
-    "functions": DOMAIN,
-    "providers": DOMAIN | {"config", "functions"},
-    "judges": DOMAIN
-    | {"config", "catalog", "functions", "prompts"},  # a judge that asks a model has a prompt
-    "prompts": DOMAIN | {"config", "catalog"},
-    "datasets": DOMAIN | {"config"},
-    "features": ALGORITHMS,
-    "store": DOMAIN,
-    "schedule": SCHEDULE,
-    "simulation": ALGORITHMS | {"simulation"},
-    "report": APP,
-    "app": APP,
-    "cli": APP | {"cli"},
-    "testing": APP | {"testing"},
-    "errors": set[str](),
-    "_version": set[str](),
-}
-PARTS = set(ALLOWED)
+# Rooms from the ground up, as in docs/architecture.md. A room imports itself and the floors below,
+# never its neighbours. The longest prefix of a module's name is its room.
+FLOORS = tuple(
+    floor.split()
+    for floor in """
+    errors _version
+    plugins
+    stats.intervals
+    stats
+    stats.models
+    selectors domain
+    selectors.rules
+    selectors.registry
+    selectors.__init__
+    config.fields
+    config.yaml
+    config.catalog config.user_functions
+    config.datasets config.prompts
+    config.study
+    config.environment_settings config.__init__
+    store simulation
+    providers judges
+    providers.api providers.hf providers.program providers.replay judges.rules
+    providers.vllm judges.models judges.audit
+    providers.registry judges.registry
+    providers.__init__ judges.__init__ store.__init__
+    certification
+    engine.ledger engine.clock engine.pair_source engine.__init__
+    engine.limits
+    engine.memory
+    engine.calls
+    engine.results
+    engine.run
+    engine.mode
+    engine.setup
+    engine.live_run
+    report
+    certification.live certification.tables preselection.rules preselection.features
+    preselection
+    runs
+    testing
+    study judge_checks
+    __init__
+    cli
+    cli.simulate cli.certify cli.preselect
+    cli.main
+""".strip().splitlines()
+)
+LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
 
-# Third-party packages that only some parts may import (anywhere in a file).
+# Third-party packages that only some rooms may import (anywhere in a file).
 CONFINED = {
-    "torch": {"providers"},
-    "transformers": {"providers"},
-    "safetensors": {"providers"},
-    "openai": {"providers"},
-    "anthropic": {"providers"},
-    "vllm": {"providers"},
-    "genai_prices": {"providers"},
+    "torch": {"providers.hf"},
+    "transformers": {"providers.hf"},
+    "safetensors": {"providers.hf"},
+    "openai": {"providers.api"},
+    "anthropic": {"providers.api"},
+    "vllm": {"providers.vllm"},
+    "genai_prices": {"providers.price_table"},
     "sqlalchemy": {"store"},
     "psycopg": {"store"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "tenacity": {"schedule"},
-    "jinja2": {"prompts", "report", "judges"},
+    "tenacity": {"engine.calls"},
+    "jinja2": {"config.prompts", "report", "judges.models"},
     "regex": {"judges"},
     "json_repair": {"judges"},
     "sacrebleu": {"judges"},
     "rouge_score": {"judges"},
     "jsonschema": {"judges"},
-    "yaml": {"config", "catalog", "prompts", "cli"},
-    "pydantic": {"config", "providers", "judges", "prompts", "datasets", "catalog"},
+    "yaml": {"config", "cli"},
+    "pydantic": {"config", "providers", "judges"},
     "pydantic_settings": {"config"},
-    "sklearn": {"features"},
-    "matplotlib": {"simulation"},
-    "pyarrow": {"datasets", "store", "simulation"},
-    "datasets": {"datasets"},
+    "sklearn": {"preselection.features"},
+    "matplotlib": {"simulation", "certification.tables"},
+    "pyarrow": {"config.datasets", "store", "simulation"},
+    "datasets": {"config.datasets"},
     "pytest": {"testing"},
     "httpx": set[str](),
     "httpx2": set[str](),
 }
 
 
-def part_of(path: Path) -> str:
-    """Name the part of the house that a file belongs to; modules at the root are the app."""
-    first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    return first if first in PARTS else "app"
-
-
 def modules() -> list[Path]:
     return sorted(path for path in PACKAGE.rglob("*.py") if "_catalog" not in path.parts)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
+
+
+NAMES = {name_of(path) for path in modules()}
+
+
+def room_of(module: str) -> str:
+    """Name the room of a module: its longest prefix among the rooms."""
+    parts = module.split(".")
+    prefixes = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next(prefix for prefix in prefixes if prefix in LEVEL)
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
@@ -103,34 +119,55 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
-            if node.module == "bestarm_agent":
-                yield from ((node.lineno, f"bestarm_agent.{alias.name}") for alias in node.names)
-            else:
-                yield node.lineno, node.module
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
+def own_imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and module of what a file imports from the package."""
+    for line, name in imports(path):
+        if name.split(".")[0] != "bestarm_agent":
+            continue
+        inner = name.removeprefix("bestarm_agent").removeprefix(".")
+        for candidate in (inner, f"{inner}.__init__", inner.rpartition(".")[0]):
+            if candidate in NAMES:
+                yield line, candidate
+                break
+        else:
+            package = inner.rpartition(".")[0]
+            yield line, f"{package}.__init__" if package else "__init__"
+
+
+@pytest.mark.slow
 def test_imports_point_down_only() -> None:
     broken = []
     for path in modules():
-        part = part_of(path)
-        for line, name in imports(path):
-            if not name.startswith("bestarm_agent."):
-                continue
-            target = name.split(".")[1]
-            target = target if target in PARTS else "app"
-            if target not in ALLOWED[part] | {part, "errors"}:
-                broken.append(f"{path.relative_to(PACKAGE)}:{line}: {part} must not see {target}")
+        room = room_of(name_of(path))
+        for line, target in own_imports(path):
+            seen = room_of(target)
+            if seen != room and LEVEL[seen] >= LEVEL[room]:
+                broken.append(f"{path.relative_to(PACKAGE)}:{line}: {room} must not see {target}")
     assert not broken, "\n".join(broken)
 
 
+@pytest.mark.slow
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {name_of(path): {target for _, target in own_imports(path)} for path in modules()}
+    TopologicalSorter(graph).prepare()  # CycleError names the circle
+
+
+def test_few_modules_lie_loose_in_the_package() -> None:
+    assert len(list(PACKAGE.glob("*.py"))) <= 6
+
+
+@pytest.mark.slow
 def test_third_party_packages_stay_where_they_belong() -> None:
     broken = []
     for path in modules():
-        part = part_of(path)
+        room = name_of(path)
         for line, name in imports(path):
             allowed = CONFINED.get(name.split(".")[0])
-            if allowed is not None and part not in allowed:
-                broken.append(f"{path.relative_to(PACKAGE)}:{line}: {part} must not use {name}")
+            if allowed is not None and not any(f"{room}.".startswith(f"{a}.") for a in allowed):
+                broken.append(f"{path.relative_to(PACKAGE)}:{line}: {room} must not use {name}")
     assert not broken, "\n".join(broken)
 
 
@@ -147,6 +184,7 @@ HEAVY = {
 }
 
 
+@pytest.mark.slow
 def test_heavy_packages_are_imported_where_they_are_used() -> None:
     broken = []
     for path in modules():
@@ -174,6 +212,7 @@ def functions() -> list[tuple[str, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_functions_stay_small() -> None:
     sizes = functions()
     too_long = [f"{name}: {size} lines" for name, size in sizes if size > 60]
@@ -196,3 +235,16 @@ def test_files_stay_readable() -> None:
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     assert docstring, f"{path.name} has no docstring"
+
+
+@pytest.mark.slow
+def test_docstrings_begin_with_what_is_done_or_described() -> None:
+    riddles = {"What", "Whether", "How", "Which", "Why", "Where"}
+    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+    found = [
+        f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 1)}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, documented) and (ast.get_docstring(node) or "").split(" ")[0] in riddles
+    ]
+    assert not found, "begin with a verb or a noun: " + ", ".join(found)

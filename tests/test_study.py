@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Budget, Study
-from bestarm_agent.archive import Archive
-from bestarm_agent.assembly import build_selector
-from bestarm_agent.config.running import SelectorSpec
+from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Event, Told
+from bestarm_agent.engine.results.standing import Standing, Status
+from bestarm_agent.engine.run.event_log import initial_size
+from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.selection import build_selector
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.journal import initial_size
-from bestarm_agent.opening import Options
-from bestarm_agent.providers.replay import ReplayProvider
+from bestarm_agent.providers.replay.provider import ReplayProvider
+from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.types import Guarantee, Problem
-from bestarm_agent.standing import Standing, Status
-from bestarm_agent.store.sql import SqlStore
-from bestarm_agent.testing.rederiving import unexplained_asks
-from tests.studies import recorded_scores, store_of, write_study
+from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.testing.replay_check import unexplained_asks
+from tests.support.studies import recorded_scores, store_of, write_study
 
 
 def run_all(
@@ -63,7 +63,7 @@ def test_the_whole_grid_gives_the_exact_answer(tmp_path: Path) -> None:
     best = standing.best
     assert best is not None
     assert best.candidate.label == f"c{means.index(max(means))}"
-    assert [row.mean for row in standing.rows] == pytest.approx(sorted(means, reverse=True))
+    assert [row.estimate for row in standing.rows] == pytest.approx(sorted(means, reverse=True))
     assert all(row.lower == row.upper for row in standing.rows)
 
 
@@ -103,7 +103,7 @@ def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
     notices, standing = asyncio.run(scene())
     expected = "a first look at all 6 takes 192 pairs, and the budget allows 100: some will never"
     assert any(expected in notice for notice in notices) == said
-    assert any(row.status is Status.UNSEEN for row in standing.rows) == said
+    assert any(row.n == 0 for row in standing.rows) == said
 
 
 def test_more_wanted_than_there_are_is_pointed_out(tmp_path: Path) -> None:
@@ -186,6 +186,7 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path) -> None:
     assert unexplained_asks(events, selector) == []
 
 
+@pytest.mark.slow
 def test_replies_are_shared_between_runs(tmp_path: Path) -> None:
     path = write_study(tmp_path)
     run_all(path)
@@ -205,9 +206,10 @@ def test_examples_with_one_prompt_keep_their_own_recorded_replies(tmp_path: Path
     path = write_study(tmp_path, changes={"prompts": [{"q": "the same for all"}]})
     standing = run_all(path)
     means = sorted((sum(row) / len(row) for row in recorded_scores(6, 40)), reverse=True)
-    assert [row.mean for row in standing.rows] == pytest.approx(means)
+    assert [row.estimate for row in standing.rows] == pytest.approx(means)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_resumed_where_it_was(tmp_path: Path) -> None:
     path = write_study(tmp_path, changes={"limits": {"in_flight": 1}})
     whole = write_study(tmp_path / "whole", changes={"limits": {"in_flight": 1}})
@@ -277,6 +279,7 @@ def test_a_stored_run_stands_as_it_did(tmp_path: Path) -> None:
     assert record.standing.spent == live.spent
 
 
+@pytest.mark.slow
 def test_failures_are_void_and_end_the_run_when_there_are_too_many(tmp_path: Path) -> None:
     path = write_study(tmp_path)
     scores = tmp_path / "scores.jsonl"
@@ -288,14 +291,16 @@ def test_failures_are_void_and_end_the_run_when_there_are_too_many(tmp_path: Pat
     scores.write_text("\n".join(json.dumps(record) for record in records))
     standing = run_all(path, overrides={"limits.max_attempts": 1, "limits.max_failed_share": 0.9})
     row = next(row for row in standing.rows if row.candidate.label == "c5")
-    assert (row.n, row.void, row.mean) == (0, 40, None)
-    assert row.status is Status.UNSEEN
+    assert (row.n, row.estimate) == (0, None)
+    assert 10 <= row.void < 40  # given up once it has never answered, without trying every pair
+    assert row.status is Status.BROKEN
     assert (row.lower, row.upper) == (0.0, 1.0)
     assert not standing.separated
     stopped = run_all(path, overrides={"limits.max_attempts": 1, "limits.max_failed_share": 0.0})
     assert stopped.end == "failures"
 
 
+@pytest.mark.slow
 def test_a_second_run_learns_from_the_first_and_is_resumed(tmp_path: Path) -> None:
     path = write_study(tmp_path, n_candidates=12)
     run_all(path)

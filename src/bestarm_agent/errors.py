@@ -1,15 +1,4 @@
-"""Every error that the package raises on purpose.
-
-::
-
-    BestarmError                    the world is not as it must be; the message says the way out
-      ConfigError                   what the user wrote is wrong: YAML, dataset, catalogue, flag
-      StoreError                    the run store cannot be read or written
-        StoreVersionError           it was written by a newer version of bestarm-agent
-        RunNotFoundError            no run of that name
-      ProviderError                 a call to a model failed; carries who is to blame
-      JudgeError                    a judge could not score a reply; carries who is to blame
-      CandidateError                raised by a program that is itself a candidate: it failed
+"""Errors that the package raises on purpose, all of them kinds of ``BestarmError``.
 
 Arguments of the Python API that break a documented rule raise ``ValueError``.
 """
@@ -24,14 +13,15 @@ _MOST_NAMES = 12
 
 
 class BestarmError(Exception):
-    """Base of all errors raised on purpose.
-
-    The message is one paragraph: what is wrong, the value found, and the way out.
-    """
+    """Base of all errors raised on purpose; says what is wrong, the value found and the way out."""
 
 
 class ConfigError(BestarmError):
     """Something that the user wrote (YAML, dataset, catalogue, flag) breaks a rule."""
+
+
+class PluginError(ConfigError):
+    """A plug-in cannot be imported, or is not what it claims to be; names its distribution."""
 
 
 class StoreError(BestarmError):
@@ -47,7 +37,7 @@ class RunNotFoundError(StoreError):
 
 
 class Blame(StrEnum):
-    """Who caused a failure; only a candidate's own failure says something about its quality."""
+    """Cause of a failure; only a candidate's own failure says something about its quality."""
 
     CANDIDATE = "candidate"
     PROVIDER = "provider"
@@ -56,7 +46,7 @@ class Blame(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """What went wrong with one call."""
+    """Kind of failure of one call."""
 
     # the candidate's own doing: scored with the configured floor
     REFUSED = "refused"
@@ -82,25 +72,17 @@ class FailureKind(StrEnum):
 
 
 class ProviderError(BestarmError):
-    """A call to a model failed.
-
-    Attributes:
-        kind: what went wrong.
-        blame: whose doing it was.
-        transient: whether the same call may succeed later.
-        fatal: whether every further call to this provider will fail too.
-        retry_after: seconds that the provider asked to wait, or None.
-    """
+    """A call to a model failed."""
 
     def __init__(
         self,
         message: str,
         *,
         kind: FailureKind,
-        blame: Blame = Blame.PROVIDER,
-        transient: bool = False,
-        fatal: bool = False,
-        retry_after: float | None = None,
+        blame: Blame = Blame.PROVIDER,  # its cause
+        transient: bool = False,  # the same call may succeed later
+        fatal: bool = False,  # every further call to this provider will fail too
+        retry_after: float | None = None,  # seconds that the provider asked to wait, or None
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -119,21 +101,15 @@ class CandidateError(BestarmError):
 
 
 class JudgeError(BestarmError):
-    """A judge could not score a reply.
-
-    Attributes:
-        kind: what went wrong.
-        blame: CANDIDATE when the reply itself cannot be scored, JUDGE when the judge failed.
-        transient: whether the same judgement may succeed later.
-    """
+    """A judge could not score a reply."""
 
     def __init__(
         self,
         message: str,
         *,
         kind: FailureKind,
-        blame: Blame,
-        transient: bool = False,
+        blame: Blame,  # CANDIDATE: the reply itself cannot be scored; JUDGE: the judge failed
+        transient: bool = False,  # the same judgement may succeed later
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -158,6 +134,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return "there are none"
     more = ", ..." if len(names) > _MOST_NAMES else ""
     return f"there are {_listed(names[:_MOST_NAMES], ', ')}{more}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> counted(1, "candidate"), counted(1200, "example")
+        ('1 candidate', '1,200 examples')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _listed(names: Iterable[str], separator: str) -> str:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TypedDict, Unpack
 
-from bestarm_agent.archive import Record, recorded_lesson, report_path
-from bestarm_agent.assembly import Parts, assemble
-from bestarm_agent.certifying.driver import CertifyingSelector
-from bestarm_agent.checking import JudgeCheck
-from bestarm_agent.config.explicit import explicit_candidate
-from bestarm_agent.config.loading import LoadedStudy
+from bestarm_agent.certification.live.mode import open_mode
+from bestarm_agent.config.study.explicit_candidates import explicit_candidate
+from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.gold import check_run
-from bestarm_agent.live import LiveRun
-from bestarm_agent.opening import (
+from bestarm_agent.engine.ledger import Balance, Ledger
+from bestarm_agent.engine.live_run import LiveRun
+from bestarm_agent.engine.mode import ModeResult
+from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run
+from bestarm_agent.engine.results.pair_outcomes import Outcomes, PairFilter, RunTexts
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.run.event_log import initial_size
+from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices, prepare
+from bestarm_agent.engine.setup.history import recorded_history
+from bestarm_agent.engine.setup.open_run import (
     Options,
     catalog_of,
     check_new,
@@ -31,16 +36,26 @@ from bestarm_agent.opening import (
     relative,
     store_of,
 )
-from bestarm_agent.plan import check_prices, ready_entries
-from bestarm_agent.report.page import FailureLine
-from bestarm_agent.reporting import failures_of
-from bestarm_agent.roster import Entry
-from bestarm_agent.schedule.ledger import Balance
-from bestarm_agent.standing import Standing
-from bestarm_agent.stats.foresight import Lesson
-from bestarm_agent.store.base import RunLog, RunStore
-from bestarm_agent.store.fold import fold
-from bestarm_agent.store.sql import SqlStore
+from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.preselection.mode import check_resumable
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.report.gather import failures_of
+from bestarm_agent.report.html_page import FailureLine
+from bestarm_agent.runs import StoredRun, report_path
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.store.base import RunStore
+from bestarm_agent.store.registry import StorePlace, closing, open_store
+from bestarm_agent.store.run_state import fold
+
+
+class Objects(TypedDict, total=False):
+    """Python objects that ``Study.open`` takes in place of names."""
+
+    selector: type[Selector]
+    providers: Mapping[str, Provider]
+    judge: Judge
+    store: StorePlace
 
 
 class Study:
@@ -48,11 +63,6 @@ class Study:
 
     Made by ``Study.open`` and ``Study.resume``, both async context managers. All methods belong to
     the event loop that opened it; those that are not coroutines may be called while ``run`` runs.
-
-    Attributes:
-        parts: what the configuration names.
-        run_id: the run's id in the store.
-        notices: what was done that the user should know, one sentence each.
 
     Example:
         >>> import asyncio
@@ -71,22 +81,14 @@ class Study:
     """
 
     def __init__(
-        self,
-        parts: Parts,
-        store: RunStore,
-        log: RunLog,
-        events: Sequence[Event],
-        options: Options,
-        *,
-        lesson: Lesson | None = None,
-        notices: Sequence[str] = (),
+        self, parts: StudyParts, store: RunStore, live: LiveRun, options: Options, *notices: str
     ) -> None:
         self.parts = parts
-        self.notices = (*parts.notices, *notices)
-        self.run_id = log.run_id
+        self.notices = (*parts.notices, *notices)  # sentences for the user
+        self.run_id = live.id  # the run's id in the store
         self._store = store
         self._where = store_of(parts.study, options)
-        self._live = LiveRun(parts, store, log, events, options, lesson)
+        self._live = live
         self._check: JudgeCheck | None = None
 
     @classmethod
@@ -98,6 +100,7 @@ class Study:
         overrides: Mapping[str, Json] | None = None,
         examples: Sequence[Example] | None = None,
         options: Options | None = None,
+        **objects: Unpack[Objects],
     ) -> AsyncIterator[Study]:
         """Begin a new run.
 
@@ -107,29 +110,34 @@ class Study:
             overrides: values that replace the source's, by dotted key ("selector.seed").
             examples: the dataset, if it is not to be read from a file.
             options: how to open it.
+            **objects: ``selector`` (a class), ``judge``, ``providers`` (by name) and ``store``
+                instead of names, as in ``Options``; needed again to resume the run.
 
         Raises:
             ConfigError: the configuration is wrong; nothing was written.
             StoreError: the store cannot be written.
         """
-        options = options or Options()
-        loaded = loaded_study(source, overrides or {})
-        parts = assemble(loaded, catalog_of(loaded, options), examples=examples)
-        entries = await _ready(parts)  # nothing is written for a study that cannot run
+        options = replace(options or Options(), **objects)
+        loaded = loaded_study(source, {**(overrides or {}), **options.overrides()})
+        parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
+        prepared = await _prepared(parts, parts.candidates, Ledger(parts.budget), options)
         where = store_of(loaded, options)
-        async with await SqlStore.connect(where) as store:
-            learned = await learn_from_history(parts, store, where)
-            log = await store.create(parts.config.name)
-            base = relative(loaded.base_dir, where)
-            events = first_events(parts, entries, base, options.clock, lesson=learned.name)
+        learned = await learn_from_history(parts, where)
+        base = relative(loaded.base_dir, where)
+        events = first_events(parts, prepared.entries, base, options.clock, learned.name)
+        size = initial_size(events)
+        pairs = parts.mode.pairs(size, parts.candidates, learned.model)
+        notices = (*parts.mode.notices(pairs, size), *learned.notices)
+        async with (
+            open_store(where) as store,  # nothing was written before
+            closing(await store.create(parts.config.name)) as log,
+        ):
             for event in events:
                 log.append(event)
             await log.flush()
-            study = cls(
-                parts, store, log, events, options, lesson=learned.lesson, notices=learned.notices
-            )
-            async with study._live.held_open():
-                yield study
+            live = LiveRun(parts, prepared, pairs, store, log, events, options, learned.model)
+            async with live.held_open():
+                yield cls(parts, store, live, options, *notices)
 
     @classmethod
     @asynccontextmanager
@@ -151,22 +159,28 @@ class Study:
         where = options.store
         if where is None:
             raise ValueError("options.store must say where the run is stored")
-        async with await SqlStore.connect(where, create=False) as store:
-            log = await store.open(run)
+        async with (
+            open_store(where, create=False) as store,
+            closing(await store.open(run)) as log,
+        ):
             events = await log.events()
             state = fold(events)
-            parts = recorded_parts(state, options, examples=examples)
-            lesson = recorded_lesson(state, where)
-            await _ready(parts)
-            study = cls(parts, store, log, events, options, lesson=lesson)
-            async with study._live.held_open():
-                yield study
+            check_resumable(state)
+            parts = recorded_parts(state, options, open_mode, examples=examples)
+            ledger = Ledger(state.budget, state.spend + state.pending_spend)
+            prepared = await _prepared(parts, state.candidates, ledger, options)
+            history = recorded_history(state, where)
+            pairs = parts.mode.pairs(initial_size(events), state.candidates, history)
+            live = LiveRun(parts, prepared, pairs, store, log, events, options, history)
+            async with live.held_open():
+                yield cls(parts, store, live, options)
 
     async def run(self, budget: Budget | None = None) -> Standing:
         """Evaluate pairs until the budget ends or nothing is left to ask.
 
         Args:
-            budget: spend at most this much more; None: what is left of the configured budget.
+            budget: spend at most this much more, within the configured budget; None: what is left
+                of that.
 
         Returns:
             The standing at the end; ``end`` says why it ended.
@@ -176,25 +190,31 @@ class Study:
             TypeError: ``budget`` is none, such as a number.
         """
         live = self._live
-        if budget is not None:
-            if not isinstance(budget, Budget):
-                raise TypeError(
-                    f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}"
-                )
-            caps = live.ledger.budget.with_room(live.ledger.spent, live.runner.seconds, budget)
-            live.runner.set_budget(caps)
-            live.begin_anew_if_nothing_was_asked()
+        if budget is not None and not isinstance(budget, Budget):
+            raise TypeError(f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}")
+        live.loop.allow(budget)
+        live.fit_to_size()
         await live.start_providers()
-        await live.runner.run()
+        await live.loop.run()
         standing = self.standing()
         if self.parts.labels:
-            state, labels = live.journal.state, self.parts.labels
+            state, labels = live.event_log.state, self.parts.labels
             self._check = await check_run(self._store, state, labels, standing.confidence)
         return standing
 
+    def raise_budget(self, more: Budget) -> None:
+        """Raise the configured caps, so that ``more`` can be spent beyond what is spent now.
+
+        Raises:
+            TypeError: ``more`` is no budget.
+        """
+        if not isinstance(more, Budget):
+            raise TypeError(f"more must be a Budget, such as Budget(pulls=60), got {more!r}")
+        self._live.loop.raise_budget(more)
+
     def stop(self) -> None:
-        """Ask for no more pairs; ``run`` returns once those in flight are booked."""
-        self._live.runner.stop()
+        """Ask for no more pairs; ``run`` returns once those in flight are recorded."""
+        self._live.loop.stop()
 
     def add_candidates(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
         """Let candidates join, also while ``run`` runs.
@@ -208,55 +228,66 @@ class Study:
         """
         live = self._live
         candidates = [self._candidate(spec) for spec in specs]
-        check_new(candidates, live.journal.state.candidates)
-        entries = live.workshop.entries(candidates)
+        check_new(candidates, live.event_log.state.candidates)
+        entries = live.factory.entries(candidates)
         check_prices(self.parts.config, entries)
         live.check_started(entries)
-        live.runner.add_candidates(entries)
-        live.begin_anew_if_nothing_was_asked()
+        live.loop.add_candidates(entries)
+        live.fit_to_size()
         return candidates
 
     def standing(self) -> Standing:
-        """Where the run stands now."""
+        """Return where the run stands now."""
         return self._live.standing()
 
     @property
-    def store(self) -> str | Path:
-        """Where the run is stored: path or URL, for ``Options.store`` when it is resumed."""
+    def store(self) -> StorePlace:
+        """The store of the run, for ``Options.store`` when it is resumed."""
         return self._where
 
     @property
     def confidence_asked(self) -> bool:
-        """Whether the configuration asks for a confidence to be reached."""
+        """Return whether the configuration asks for a confidence to be reached."""
         return self.parts.config.selector.confidence is not None
 
-    @property
-    def certifying(self) -> CertifyingSelector | None:
-        """The driver of a certification, which knows the certificate; None in other runs."""
-        selector = self._live.runner.selector
-        return selector if isinstance(selector, CertifyingSelector) else None
+    def result(self) -> ModeResult | None:
+        """Return the certificate of a certification, so far; None in other runs."""
+        return self.parts.mode.result(self._live.pairs, self.standing())
 
     def write_report(self, path: Path | None = None) -> Path:
-        """Write the HTML report; by default next to the store. Return its path.
+        """Write the HTML report, by default next to the store, and return its path.
 
         Raises:
             StoreError: the file cannot be written.
         """
         target = path or report_path(self._where, self.run_id)
-        record = Record(self._live.journal.state, self.standing(), self._check, self.certifying)
-        record.write_report(target)
+        standing = self.standing()
+        result = self.parts.mode.result(self._live.pairs, standing)
+        StoredRun(self._live.event_log.state, standing, self._check, result).write_report(target)
         return target
 
+    def outcomes(self, *, only: PairFilter | None = None) -> Outcomes:
+        """Return the pairs asked so far with their texts, to be read by ``async for``.
+
+        Raises (when iterated):
+            ConfigError: ``only`` names a candidate or an example that is not there.
+        """
+        return Outcomes(self._texts, only)
+
+    @asynccontextmanager
+    async def _texts(self) -> AsyncIterator[RunTexts]:
+        yield RunTexts(self._store, self._live.event_log.state, self.parts.examples)
+
     def failures(self) -> list[FailureLine]:
-        """What went wrong, by candidate and kind, most frequent first."""
-        return failures_of(self._live.journal.state)
+        """Return the failures by candidate and kind, most frequent first."""
+        return failures_of(self._live.event_log.state)
 
     def remarks(self) -> tuple[str, ...]:
-        """What the replies of this sitting showed that users should know, a sentence each."""
+        """Return what users should know about the replies since opening, a sentence each."""
         return self._live.replies.remarks()
 
     def balance(self) -> Balance:
-        """The books of this sitting: what was reserved, spent and given back."""
+        """Return what was reserved, spent and given back since opening."""
         return self._live.ledger.balance()
 
     def _candidate(self, spec: Mapping[str, Json] | Candidate) -> Candidate:
@@ -265,6 +296,10 @@ class Study:
         return explicit_candidate(self.parts.config, spec, self.parts.prompts)
 
 
-async def _ready(parts: Parts) -> list[Entry]:
-    """Check every candidate beside the event loop: digests of large weights take a while."""
-    return await asyncio.to_thread(ready_entries, parts)
+async def _prepared(
+    parts: StudyParts, candidates: Sequence[Candidate], ledger: Ledger, options: Options
+) -> PreparedCandidates:
+    """Prepare candidates in a thread: digests of large weights take a while."""
+    prepared = await asyncio.to_thread(prepare, parts, candidates, ledger, options.clock)
+    check_prices(parts.config, prepared.entries)
+    return prepared

@@ -4,15 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from benchmarks.certification.priors import exact_prior, published_prior
 
 from bestarm_agent.certification.bets import Bets, PlugInBets, UniversalPortfolio
-from bestarm_agent.certification.priors import (
+from bestarm_agent.certification.portfolio_prior import (
     BetPrior,
     FloatArray,
     chebyshev_prior,
-    exact_prior,
-    prior_named,
-    published_prior,
 )
 
 ONE = np.zeros(1)
@@ -92,12 +90,12 @@ def test_a_hundred_thousand_rounds_neither_overflow_nor_vanish() -> None:
 def test_exact_masses_and_quadrature_agree_and_the_published_grid_does_not() -> None:
     losses = (np.random.default_rng(3).random(1000) < 0.1).astype(float)
     wealth = {}
-    for grid in ("chebyshev", "exact", "published"):
-        bets = UniversalPortfolio(ONE, prior_named(grid))
+    for prior in (chebyshev_prior, exact_prior, published_prior):
+        bets = UniversalPortfolio(ONE, prior())
         feed(bets, losses, fair=0.12, span=0.88)
-        wealth[grid] = bets.log_wealth
-    assert wealth["exact"] == pytest.approx(wealth["chebyshev"], abs=1e-4)
-    assert abs(wealth["published"] - wealth["exact"]) > 0.1
+        wealth[prior] = bets.log_wealth
+    assert wealth[exact_prior] == pytest.approx(wealth[chebyshev_prior], abs=1e-4)
+    assert abs(wealth[published_prior] - wealth[exact_prior]) > 0.1
 
 
 def test_masses_of_the_grids() -> None:
@@ -109,11 +107,6 @@ def test_masses_of_the_grids() -> None:
     assert published_prior().masses[0] == pytest.approx(0.1956, abs=1e-3)
     assert published_prior(floor=1e-10).masses[0] == pytest.approx(0.432, abs=1e-3)
     assert exact_prior().masses[0] == pytest.approx(2 / math.pi * math.sqrt(0.5 / 9999), rel=1e-3)
-
-
-def test_an_unknown_grid_is_refused() -> None:
-    with pytest.raises(ValueError, match="did you mean `exact`"):
-        prior_named("exat")
 
 
 def test_a_lost_bet_of_everything_leaves_the_others() -> None:

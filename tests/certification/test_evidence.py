@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from benchmarks.certification.priors import exact_prior, published_prior
 
+from bestarm_agent.certification.bets import Bets, PlugInBets, UniversalPortfolio
 from bestarm_agent.certification.evidence import (
     Goal,
     Method,
     RiskTest,
     effective_observations,
 )
-from bestarm_agent.certification.priors import FloatArray, exact_prior, published_prior
+from bestarm_agent.certification.portfolio_prior import BetPrior, FloatArray
 from bestarm_agent.certification.reliance import METHODS, reliance_factors
 from tests.stats.conftest import RateCheck
 
@@ -59,10 +62,11 @@ def test_one_round_by_hand() -> None:
     assert (test.n, test.log_peak, test.certified) == (1, 0.0, False)
 
 
-@pytest.mark.parametrize("grid", ["exact", "published"])
-def test_equals_the_algorithm_word_for_word(grid: str) -> None:
-    prior = {"exact": exact_prior, "published": published_prior}[grid]()
-    test = RiskTest(Goal(0.3, 0.1), Method(n_factors=3, grid=grid))
+@pytest.mark.parametrize("grid", [exact_prior, published_prior])
+def test_equals_the_algorithm_word_for_word(grid: Callable[[], BetPrior]) -> None:
+    prior = grid()
+    bets = UniversalPortfolio(np.full(3, -math.log(3)), prior)
+    test = RiskTest(Goal(0.3, 0.1), Method(n_factors=3), bets=bets)
     data = rounds(30, 0.2, flips=0.1, seed=4)
     path = []
     for loss, guess, other in data:
@@ -78,12 +82,16 @@ def test_equals_the_algorithm_word_for_word(grid: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("betting", "grid"), [("portfolio", "chebyshev"), ("portfolio", "exact"), ("plug-in", "exact")]
+    "bets",
+    [
+        lambda: UniversalPortfolio(np.full(10, -math.log(10))),
+        lambda: UniversalPortfolio(np.full(10, -math.log(10)), exact_prior()),
+        lambda: PlugInBets(np.full(10, -math.log(10)), 0.1),
+    ],
 )
-def test_many_at_once_equal_one_at_a_time(betting: str, grid: str) -> None:
+def test_many_at_once_equal_one_at_a_time(bets: Callable[[], Bets]) -> None:
     data = rounds(100, 0.1, flips=0.1, seed=9)
-    method = Method(betting=betting, grid=grid)
-    one_by_one, at_once = (RiskTest(Goal(0.12, 0.1), method) for _ in range(2))
+    one_by_one, at_once = (RiskTest(Goal(0.12, 0.1), bets=bets()) for _ in range(2))
     path = []
     for loss, guess, other in data:
         one_by_one.push(loss, [guess], [other])
@@ -175,6 +183,7 @@ def test_several_autoevaluators_are_worth_more_than_one() -> None:
     assert wealth[0] < wealth[1] < wealth[2]
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("betting", ["portfolio", "plug-in"])

@@ -5,7 +5,7 @@ import pytest
 
 from bestarm_agent.certification.evidence import Goal, Method, RiskTest
 from bestarm_agent.certification.screening import DrawScreen, PoolScreen, Verdict
-from bestarm_agent.stats.keyed import KeyedRandom
+from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.stats.conftest import RateCheck
 
 

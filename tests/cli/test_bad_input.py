@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import invoke
-from tests.studies import write_study
+from tests.support.commands import invoke
+from tests.support.studies import write_study
 
 SHIPPED = Path(__file__).parents[2] / "examples" / "arithmetic" / "models"
 

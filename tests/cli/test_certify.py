@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.commands import invoke
+from tests.support.commands import invoke
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.commands import Done, invoke
-from tests.studies import write_study
+from tests.support.commands import Done, invoke
+from tests.support.studies import write_study
 
 Capsys = pytest.CaptureFixture[str]
 

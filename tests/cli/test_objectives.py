@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Done, invoke
-from tests.studies import write_study
+from tests.support.commands import Done, invoke
+from tests.support.studies import write_study
 
 Capsys = pytest.CaptureFixture[str]
 USD = (0.0002, 0.0008, 0.002, 0.008, 0.004, 0.03)
@@ -40,13 +40,14 @@ def test_the_verdict_and_the_table_by_price(tmp_path: Path, capsys: Capsys) -> N
     assert done.code == 0
     assert "Winner:    c2" in done.out
     assert "$2.00 [$2.00, $2.00] per 1,000 calls" in done.out
-    [dear] = [line for line in done.out.splitlines() if line.startswith("Too dear: ")]
-    assert dear.endswith(": dearer than the objective allows")
-    assert all(label in dear for label in ("c3", "c4", "c5"))
+    [barred] = [line for line in done.out.splitlines() if line.startswith("Too expensive: ")]
+    assert barred.endswith(": more expensive than the objective allows")
+    assert all(label in barred for label in ("c3", "c4", "c5"))
     assert "beaten" in done.out
     assert "$ per 1k calls" in done.out
 
 
+@pytest.mark.slow
 def test_the_json_tells_prices_accounts_and_books(tmp_path: Path, capsys: Capsys) -> None:
     done = select(capsys, tmp_path, "--objective", "pareto", "--json")
     result = json.loads(done.out)
@@ -67,6 +68,7 @@ def test_the_json_tells_prices_accounts_and_books(tmp_path: Path, capsys: Capsys
     assert books["settled"]["calls"] == result["spent"]["calls"]
 
 
+@pytest.mark.slow
 def test_show_and_report_know_the_objective_too(tmp_path: Path, capsys: Capsys) -> None:
     ended = select(capsys, tmp_path, "--objective", "pareto", "--json")
     store = ("--store", "runs/runs.sqlite")

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.routing.simulating import Line, worth
-from tests.cli.commands import Done, invoke
+from bestarm_agent.preselection.table_replay import Interval, Line, verdict
+from tests.support.commands import Done, invoke
 
 pytest.importorskip("sklearn", reason="needs the extra preselect")
 
@@ -118,29 +118,69 @@ def test_simulate_compares_rules_with_fixed_choices(
     table = invoke(capsys, "preselect", "simulate", path, "--rules", "mm", "-n", "1")
     assert "first named" in table.out
     assert "oracle" in table.out
-    assert "mm was tried in one order alone, which tells no error: in the second half" in table.out
+    said = " ".join(table.out.split())
+    assert "mm makes no difference that" in said or "mm is" in said
+    assert "on the second half of the prompts it gains" in said
+    single = invoke(capsys, "preselect", "simulate", path, "-k", "1", "--rules", "linucb,mm")
+    assert "best of 1" in single.out
+    assert "over the candidate that was best on the first half" in " ".join(single.out.split())
+    options = invoke(
+        capsys, "preselect", "simulate", path, "--rules", "linucb,linucb[ties=1]", "--json"
+    )
+    assert [line["policy"] for line in json.loads(options.out)][:2] == ["linucb", "linucb[ties=1]"]
+
+
+def test_simulate_fills_in_missing_features(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = np.arange(120) % 2.0
+    features = np.column_stack([kind, np.where(np.arange(120) % 5, 1 - kind, np.nan)])
+    path = tmp_path / "m.npz"
+    np.savez(path, scores=np.array([kind, 1 - kind]), methods=["odd", "even"], features=features)
+    command = ("preselect", "simulate", path, "-k", "1", "--rules", "linucb")
+    done = invoke(capsys, *command, "--set", "source=given")
+    assert done.code == 0, done.err
+    assert "linucb is worth it" in done.out
+    refused = invoke(capsys, *command)
+    assert "give `features`, and source `given`" in refused.err
 
 
 def test_simulate_says_whether_routing_is_worth_it() -> None:
-    fixed = Line("always a, b", 0.5, 0.0, 0.5, 0.5, 1.0, kind="fixed")
-    oracle = Line("oracle", 0.9, 0.0, 0.9, 0.9, 1.0, kind="oracle")
-    for late, verdict in ((0.6, "is worth it"), (0.4, "is not worth it"), (0.51, "no difference")):
-        said = worth([Line("mm", late, 0.01, late, 0.5, 1.0), fixed, oracle], 2)
+    oracle = Line("oracle", 0.9, 0.9, 0.9, 1.0, Interval(0.4, 0.4, 0.4), kind="oracle")
+    ends = {
+        "is worth it": (0.01, 0.03),
+        "is not worth it": (-0.03, -0.01),
+        "no diff": (-0.01, 0.02),
+    }
+    for expected, (low, high) in ends.items():
+        gain = Interval((low + high) / 2, low, high)
+        rule, random = (Line(name, 0.5, 0.5, 0.5, 1.0, gain) for name in ("mm", "random"))
+        said = verdict([rule, random, oracle], 2, 400)
         assert said.startswith("mm ")
-        assert verdict in said
-        assert said.endswith("of the 0.4000 that an oracle would gain.")
+        assert expected in said
+        assert said.endswith("2 rules); an oracle would gain 0.4000.")
+
+
+def test_simulate_warns_of_rules_below_random_arms() -> None:
+    oracle = Line("oracle", 0.9, 0.9, 0.9, 1.0, Interval(0.4, 0.4, 0.4), kind="oracle")
+    good, bad = Interval(0.0, -0.1, 0.1), Interval(-0.05, -0.1, 0.1)
+    lines = [Line("random", 0.5, 0.5, 0.5, 1.0, good), Line("cppl", 0.5, 0.5, 0.5, 1.0, bad)]
+    assert "Random arms gain more than cppl" in verdict([*lines, oracle], 2, 400)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("train", "absent.jsonl"), "cannot be read"),
+        (("train", "absent.jsonl"), "history absent.jsonl does not exist"),
         (("train", "history.jsonl", "--set", "rule=x"), "no preselection rule 'x'"),
-        (("train", "history.jsonl", "-c", "absent.json"), "candidates absent.json cannot be read"),
+        (
+            ("train", "history.jsonl", "-c", "absent.json"),
+            "candidates file absent.json does not exist",
+        ),
         (("choose", "hello"), "no run store (runs.sqlite) lies in this folder"),
         (("choose", "hello", "--store", "runs.sqlite"), "there is no store at runs.sqlite"),
         (("simulate", "history.jsonl"), "every candidate needs a score on every prompt"),
-        (("simulate", "m.npz", "-k", "4"), r"k must be in 2..3, got 4"),
+        (("simulate", "m.npz", "-k", "4"), r"k must be in 1..3, got 4"),
         (("simulate", "m.npz", "--rules", "cpl"), "did you mean `cppl`"),
     ],
 )

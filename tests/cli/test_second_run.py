@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import invoke
+from tests.support.commands import invoke
 
 pytest.importorskip("torch", reason="needs the extra hf")
 pytest.importorskip("transformers", reason="needs the extra hf")
@@ -36,6 +36,7 @@ def write_study(path: Path, temperatures: list[float], selector: dict[str, Any])
     return path
 
 
+@pytest.mark.slow
 def test_a_second_run_learns_from_the_first(tmp_path: Path, capsys: Capsys) -> None:
     first = write_study(tmp_path / "first.json", [0, 0.5], {"name": "uniform"})
     done = invoke(capsys, "select", "-c", first, "--json", folder=tmp_path)

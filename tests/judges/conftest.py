@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.request_reply import Finish, Reply
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
-from bestarm_agent.judges.base import Judge, NoCalls
+from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import create_judge
+from tests.support.no_calls import NoCalls
 
 
 def score_at_once(judge: Judge, example: Example, reply: Reply) -> Score:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.domain.exchange import Finish, Reply, Request
+from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
-from tests.judges.asked import EXAMPLE, Script, failure, make, score, verdict
+from tests.support.judge_answers import EXAMPLE, Script, failure, make, score, verdict
 
 THREE: list[dict[str, Any]] = [
     {"name": "rubric", "model": f"openai/{name}", "scale": [0, 10]} for name in "abc"

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import Judge
-from bestarm_agent.judges.registry import _ADAPTERS, create_judge
+from bestarm_agent.judges.registry import JUDGES, create_judge
 
 ScoreNow = Callable[[Judge, Example, Reply], Score]
 
@@ -32,19 +32,21 @@ def declare(study: Path, name: str, text: str) -> Catalog:
     return Catalog(study)
 
 
-@pytest.mark.parametrize("name", sorted(_ADAPTERS))
-def test_the_catalogue_declares_every_option_of_every_adapter(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(JUDGES.built_in))
+def test_the_catalogue_states_only_options_that_differ_from_the_defaults(name: str) -> None:
     entry = Catalog().shipped("judges", name)
     assert entry.data["adapter"] == name
-    declared = entry.data["options"]
+    declared = entry.data.get("options", {})
     assert isinstance(declared, dict)
-    fields = set(_ADAPTERS[name].options_type.model_fields)
-    asks_a_model = {"model"} if "model" in fields else set()
-    assert set(declared) == fields - REQUIRED.get(name, set()) - asks_a_model
+    fields = JUDGES.load(name).options_type.model_fields
+    assert all(fields[option].is_required() for option in declared)
+    required = {option for option, field in fields.items() if field.is_required()}
+    given = {"model"} if "model" in fields else REQUIRED.get(name, set())
+    assert required == given | set(declared)
 
 
 def test_every_shipped_judge_has_an_adapter() -> None:
-    assert set(Catalog().names("judges")) == set(_ADAPTERS)
+    assert set(Catalog().names("judges")) == set(JUDGES.names())
 
 
 def test_names_and_options_of_the_study_count_most(study: Path, score_now: ScoreNow) -> None:
@@ -95,18 +97,18 @@ def test_digests_stay_the_same_between_versions() -> None:
         "bleu": "88584eb63d96c4bf",
         "chrf": "c78b20ce33db0168",
         "contains": "535259201e0a15f2",
-        "criteria": "284237d6a83cb8d9",
+        "criteria": "42694f37ee9cc837",
         "ensemble": "611430e34f284526",
         "exact": "1da32dc83fc99cde",
         "json-schema": "e5674cc3bd6282b4",
         "multiple-choice": "0523a4ddd42e7e2c",
         "numeric": "f55749bb37a7635f",
-        "pairwise": "e7d9156aff781e3d",
+        "pairwise": "afca2fcfc2b06618",
         "recorded": "44dabc172ba30efd",
-        "reference-graded": "bd23857f7d7bf298",
+        "reference-graded": "b47eea8962f51053",
         "regex": "95bef0dc9d116733",
         "rouge": "7bbd2c06c51bc276",
-        "rubric": "8189747a826209db",
+        "rubric": "745d0aa28795e6c6",
         "squad-exact": "bf18733ddc17824c",
         "token-f1": "88bcd86089a97e15",
     }

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bestarm_agent.domain.spend import Usage, nanos
-from bestarm_agent.providers.prices import Price, PriceOverride, find_price
-from bestarm_agent.stats.keyed import KeyedRandom
+from bestarm_agent.providers.price import Price
+from bestarm_agent.providers.prices import PriceOverride, find_price
+from bestarm_agent.stats.keyed_random import KeyedRandom
 
 VENDORS = ("openai", "anthropic", "google", "mistral", "groq", "x-ai", "perplexity", "together")
 CONTEXTS: Mapping[str | None, dict[str, str] | None] = {
@@ -201,6 +202,7 @@ def test_no_call_costs_more_than_its_bound(
     assert price.cost(usage, tier=tier) <= price.bound(2 * prompt, output + 1, tier=tier)
 
 
+@pytest.mark.slow
 def test_the_table_is_not_read_before_it_is_needed() -> None:
     program = (
         "import sys, bestarm_agent.providers.prices as p; assert 'genai_prices' not in sys.modules;"

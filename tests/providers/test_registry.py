@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from bestarm_agent.catalog import Catalog
+from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.registry import adapter_names, create_provider
+from bestarm_agent.providers.registry import ADAPTERS, adapter_names, create_provider
+from bestarm_agent.testing.provider_suite import ProviderSuite
 
 # what an adapter cannot do without
 NEEDED: dict[str, dict[str, Json]] = {"command": {"argv": ["true"]}, "replay": {"path": "r.jsonl"}}
@@ -44,6 +47,7 @@ def test_the_catalogue_declares_what_adapters_understand(name: str, tmp_path: Pa
     assert provider.name == name
 
 
+@pytest.mark.slow
 def test_building_a_provider_imports_no_sdk() -> None:
     program = (
         "import sys, pathlib\n"
@@ -61,3 +65,19 @@ def test_building_a_provider_imports_no_sdk() -> None:
 def test_every_adapter_can_be_imported(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"provider `{name}`: unknown option"):
         create_provider(name, {"no_such_option": 1, **NEEDED.get(name, {})}, tmp_path)
+
+
+def suites() -> Iterator[type[ProviderSuite]]:
+    """Yield the test classes of this folder that run the conformance suite."""
+    here = Path(__file__).parent
+    for path in sorted(here.rglob("test_*.py")):
+        if "(ProviderSuite)" in path.read_text(encoding="utf-8"):
+            parts = path.relative_to(here.parents[1]).with_suffix("").parts
+            for found in vars(import_module(".".join(parts))).values():
+                if isinstance(found, type) and issubclass(found, ProviderSuite):
+                    yield found
+
+
+def test_every_registered_provider_passes_the_conformance_suite() -> None:
+    tried = {adapter for suite in suites() for adapter in getattr(suite, "adapters", ())}
+    assert tried == set(ADAPTERS.built_in)

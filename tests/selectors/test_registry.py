@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from bestarm_agent.selectors.registry import (
-    SELECTORS,
     make_selector,
+    selector_class,
     selector_names,
     selector_params,
 )
+from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.selectors.ucb_e import UcbE
 
 PROBLEM = Problem(3, 10, budget=20)
 
@@ -17,7 +17,7 @@ PROBLEM = Problem(3, 10, budget=20)
 @pytest.mark.parametrize("name", selector_names())
 def test_every_rule_is_made_by_its_name_with_its_defaults(name: str) -> None:
     selector = make_selector(name, PROBLEM)
-    assert type(selector) is SELECTORS[name]
+    assert type(selector) is selector_class(name)
     assert selector.name == name
     assert len(selector.ask(2)) == 2
 
@@ -30,8 +30,8 @@ def test_parameters_reach_the_rule() -> None:
 
 def test_keywords_that_a_rule_passes_on_are_known() -> None:
     known = selector_params("ucb-e-lrf")
-    assert {"bonus", "eta", "batch", "rank", "ridge"} <= set(known)
-    make_selector("ucb-e-lrf", PROBLEM, bonus="unobserved", batch=2, ridge=0.1, members=4)
+    assert {"eta", "batch", "rank", "ridge"} <= set(known)
+    make_selector("ucb-e-lrf", PROBLEM, batch=2, ridge=0.1, members=4)
     with pytest.raises(ValueError, match="no parameter 'membres'; did you mean `members`"):
         make_selector("ucb-e-lrf", PROBLEM, membres=4)
 

@@ -7,9 +7,9 @@ from multiprocessing import active_children
 
 import numpy as np
 
-from bestarm_agent.simulation.contenders import parse_contenders
-from bestarm_agent.simulation.matrices import ScoreMatrix
-from bestarm_agent.simulation.study import Plan, run_study
+from bestarm_agent.simulation.replay_many import Plan, run_study
+from bestarm_agent.simulation.rule_specs import parse_contenders
+from bestarm_agent.simulation.score_matrices import ScoreMatrix
 
 
 def main() -> None:

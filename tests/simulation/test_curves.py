@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.simulation.curves import Truth, describe, summarise
-from bestarm_agent.simulation.matrices import ScoreMatrix
 from bestarm_agent.simulation.replay import Answer, Replay
+from bestarm_agent.simulation.score_matrices import ScoreMatrix
 
 
 def three_candidates(costs: bool = False) -> ScoreMatrix:

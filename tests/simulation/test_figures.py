@@ -23,6 +23,7 @@ def texts(path: Path) -> list[str]:
     return [e.text or "" for e in ElementTree.parse(path).iter() if e.tag.endswith("}text")]
 
 
+@pytest.mark.slow
 def test_a_study_has_a_panel_per_metric_and_one_legend(tmp_path: Path) -> None:
     path = tmp_path / "study.svg"
     draw_study(path, {"ucb-e": curve(), "row-mean": curve()}, title="a matrix")
@@ -40,6 +41,7 @@ def test_a_grid_has_a_column_per_study(tmp_path: Path) -> None:
     assert found.count("calls made (% of all)") == 2
 
 
+@pytest.mark.slow
 def test_the_same_data_give_the_same_file(tmp_path: Path) -> None:
     files = [tmp_path / "1.svg", tmp_path / "2.svg"]
     for path in files:
@@ -47,6 +49,7 @@ def test_the_same_data_give_the_same_file(tmp_path: Path) -> None:
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "pdf"])
 def test_other_formats(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"f.{suffix}"

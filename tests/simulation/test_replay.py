@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, Tell
-from bestarm_agent.selectors.ucb_e import UcbE
-from bestarm_agent.simulation.matrices import ScoreMatrix
 from bestarm_agent.simulation.replay import replay
+from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.simulation.world import Conditions, Latency, World
 
 

@@ -11,11 +11,12 @@ import pytest
 from scipy.stats import binom
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.racing import Racing
-from bestarm_agent.selectors.top_two import TopTwo
-from bestarm_agent.selectors.types import Problem, Tell
-from bestarm_agent.selectors.ucb_e import UcbE
-from bestarm_agent.simulation.matrices import ScoreMatrix, load_matrix
+from bestarm_agent.selectors.evidence import Bounds, Evidence
+from bestarm_agent.selectors.rules.racing import Racing
+from bestarm_agent.selectors.rules.top_two import TopTwo
+from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.selectors.types import BoolArray, Problem, Tell
+from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.world import Conditions, Latency, World
 
 DATA = Path(__file__).parents[2] / "../shared/data"
@@ -94,6 +95,7 @@ def check_rate(wrong: int, runs: int, delta: float) -> None:
     assert binom.sf(wrong - 1, runs, delta) >= 1e-6, f"{wrong} of {runs} wrong, allowed {delta:.0%}"
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 @conditions
 @pytest.mark.parametrize("name", list(HEADS))
@@ -104,6 +106,7 @@ def test_racing_declares_a_wrong_winner_at_most_at_level_delta(name: str, how: s
     check_rate(wrong, runs, 0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 @conditions
 def test_racing_where_examples_are_hard_for_all(how: str) -> None:
@@ -113,6 +116,7 @@ def test_racing_where_examples_are_hard_for_all(how: str) -> None:
     assert ever > 20 or how == "failing"
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 @conditions
 @pytest.mark.parametrize("rule", [UcbE, TopTwo])
@@ -122,6 +126,7 @@ def test_rules_that_follow_the_scores(rule: type[Selector], how: str) -> None:
     check_rate(wrong, 40, 0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 @pytest.mark.parametrize("how", ["one", "many"])
 @pytest.mark.parametrize("name", ["zeroeval_gsm8k", "livecodebench_gen_2024-04"])
@@ -142,13 +147,20 @@ def test_racing_on_real_rows(name: str, how: str) -> None:
 
 def test_the_check_finds_a_rule_that_decides_too_soon() -> None:
     # Judging two coins by who leads after ten examples each is wrong far more often than in 20 %.
+    class HastyEvidence(Evidence):
+        def _rivals(self, best: int, bounds: Bounds) -> BoolArray:
+            rivals = super()._rivals(best, bounds)
+            rivals[:] &= self._table.n_scored.min() < 10
+            return rivals
+
     class Hasty(Racing):
         """Declares the leader once every row has ten scores."""
 
-        def _rivals(self, best: int) -> np.ndarray:
-            rivals = super()._rivals(best)
-            rivals[:] &= self.table.n_scored.min() < 10
-            return rivals
+        def __init__(self, problem: Problem) -> None:
+            super().__init__(problem)
+            self.evidence = HastyEvidence(
+                problem, self.table, self._belief, self.odds_of, exogenous=True, paired=True
+            )
 
     _, wrong = count_wrong(Hasty, lambda seed: coins("two coins", seed), "one", 60, confidence=0.8)
     with pytest.raises(AssertionError, match="allowed 20%"):

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binomtest
 
 from bestarm_agent.selectors.types import Ask, Pair, State, Tell
-from bestarm_agent.simulation.matrices import ScoreMatrix
+from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.simulation.world import Conditions, Latency, World
 
 STEP = Conditions()

@@ -89,6 +89,7 @@ def test_exact_intervals_cover(n: int, p: float, check_rate: RateCheck) -> None:
     check_rate(sum(not f.lower <= p <= f.upper for f in found), 4000, 0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 def test_betting_intervals_of_a_bias_cover(check_rate: RateCheck) -> None:
     # 400 samples of 60 skewed differences in [-1, 1], mean .16, and of their halves, at alpha = .2
@@ -133,3 +134,10 @@ def test_corrected_intervals_cover(check_rate: RateCheck) -> None:
         found = corrected(share(int(called), 100, alpha), right, wrong)
         missed += not found.lower <= 0.7 <= found.upper
     check_rate(missed, 2000, 0.1)
+
+
+def test_kappa_of_few_labels_that_all_agree_is_not_known_to_be_one() -> None:
+    found = agreement([1] * 11 + [0] * 11, [1] * 11 + [0] * 11, 0.05)
+    assert found.kappa.value == 1.0
+    assert found.kappa.lower == pytest.approx(2 * found.agreement.lower - 1, abs=1e-3)
+    assert found.kappa.lower < 0.75

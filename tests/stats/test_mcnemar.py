@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.stats.mcnemar import discordant, mcnemar
+from bestarm_agent.stats.mcnemar import mcnemar
 
 
 def test_by_hand() -> None:
@@ -44,19 +44,7 @@ def test_exact_test_keeps_its_level_at_every_number_of_examples(alpha: float) ->
         assert size <= mid <= 1.6 * alpha
 
 
-def test_counts_examples_on_which_one_is_right() -> None:
-    a, b = np.array([1, 1, 0, 0, 1]), np.array([[1, 0, 0, 1, 0], [1, 1, 0, 0, 1]])
-    only_a, only_b = discordant(a, b)
-    assert (only_a.tolist(), only_b.tolist()) == ([2, 0], [1, 0])
-    assert mcnemar(only_a, only_b).shape == (2,)
-
-
 @pytest.mark.parametrize("bad", [-1, 0.5, [3, -2]])
 def test_counts_are_checked(bad: object) -> None:
     with pytest.raises(ValueError, match="only_b must be integers >= 0"):
         mcnemar(3, bad)  # type: ignore[arg-type]
-
-
-def test_scores_are_checked() -> None:
-    with pytest.raises(ValueError, match="scores must be 0 or 1"):
-        discordant([0.5, 1], [0, 1])

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,9 +30,27 @@ def run(command: list[object], user: str | None) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A PostgreSQL server on a UNIX socket."""
+
+    programs: Path
+    folder: Path
+    user: str | None
+
+    @property
+    def url(self) -> str:
+        """The URL, with a place for the database's name."""
+        return f"postgresql://tester@/{{}}?host={self.folder}"
+
+    def control(self, action: str, *options: str) -> None:
+        data = self.folder / "data"
+        run([self.programs / "pg_ctl", "-D", data, "-w", *options, action], self.user)
+
+
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """A fresh server on a UNIX socket; its URL without a database."""
+def postgres() -> Iterator[Server]:
+    """A fresh server."""
     versions = sorted(PROGRAMS.glob("*/bin/initdb"))
     if not versions:
         pytest.skip(f"no PostgreSQL server is installed under {PROGRAMS}")
@@ -40,32 +59,39 @@ def postgres_server() -> Iterator[str]:
     programs = versions[-1].parent
     user = "nobody" if os.geteuid() == 0 else None  # the server refuses to run as root
     folder = Path(tempfile.mkdtemp(prefix="pg-"))  # short: a socket's path has 107 bytes at most
-    data = folder / "data"
+    server = Server(programs, folder, user)
     options = f"-k {folder} -c listen_addresses='' -c fsync=off"
     try:
         if user:
             shutil.chown(folder, user)
-        run([programs / "initdb", "-D", data, "-A", "trust", "-U", "tester", "--no-sync"], user)
-        run([programs / "pg_ctl", "-D", data, "-w", "-o", options, "start"], user)
+        setup = ["-A", "trust", "-U", "tester", "--no-sync"]
+        run([programs / "initdb", "-D", folder / "data", *setup], user)
+        server.control("start", "-o", options)
         try:
-            yield f"postgresql://tester@/{{}}?host={folder}"
+            yield server
         finally:
-            run([programs / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop"], user)
+            server.control("stop", "-m", "immediate")
     finally:
         shutil.rmtree(folder)
 
 
 @pytest.fixture
-def new_database(postgres_server: str) -> Callable[[], str]:
+def restart_server(postgres: Server) -> Callable[[], None]:
+    """Restarts the server, which ends all sessions."""
+    return lambda: postgres.control("restart", "-m", "fast")
+
+
+@pytest.fixture
+def new_database(postgres: Server) -> Callable[[], str]:
     """Makes an empty database and returns its URL."""
     import psycopg
 
     def create() -> str:
-        with psycopg.connect(postgres_server.format("postgres"), autocommit=True) as connection:
+        with psycopg.connect(postgres.url.format("postgres"), autocommit=True) as connection:
             row = connection.execute("SELECT count(*) FROM pg_database").fetchone()
             assert row is not None
             name = f"runs_{row[0]}"
             connection.execute(f'CREATE DATABASE "{name}"')
-        return postgres_server.format(name)
+        return postgres.url.format(name)
 
     return create

@@ -13,8 +13,8 @@ import sys
 
 from bestarm_agent.errors import RunNotFoundError
 from bestarm_agent.store.base import RunLog, RunStore
-from bestarm_agent.store.fold import fold
-from bestarm_agent.store.sql import SqlStore
+from bestarm_agent.store.run_state import fold
+from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.testing.store_runs import asked, grid, reply, started, told
 
 IN_FLIGHT = 16

@@ -21,8 +21,8 @@ from bestarm_agent.domain.events import (
     Started,
     Stopped,
 )
-from bestarm_agent.domain.exchange import Position, Reply, Token
 from bestarm_agent.domain.redaction import is_secret_name
+from bestarm_agent.domain.request_reply import Position, Reply, Token
 from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_event, load_reply
@@ -80,7 +80,8 @@ def test_the_format_is_what_stored_runs_hold() -> None:
     """A change here makes existing stores unreadable: it needs a migration."""
     expected = [
         '{"type":"started","name":"study","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0",'
-        '"config":{"selector":{"name":"ucb-e","seed":7}},"base":"..","lesson":null,"judge":"d1"}',
+        '"config":{"selector":{"name":"ucb-e","seed":7}},"base":"..","lesson":null,"judge":"d1",'
+        '"judge_priced":true}',
         '{"type":"candidates-added","candidates":[{"provider":"hf","model":"model-0","prompt":'
         '{"name":"plain","text":"{{ question }}=","messages":[]},"params":{"temperature":0.0},'
         '"label":"model 0"},{"provider":"hf","model":"model-1","prompt":{"name":"chat","text":null,'
@@ -88,7 +89,7 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '"label":"model 1"}],"costs":[0.25,null],"prices":["study",null]}',
         '{"type":"examples-added","ids":["example-0"],"digests":["0000000000000000"]}',
         '{"type":"budget-set","budget":{"usd_nanos":5,"pulls":null,"calls":null,"tokens":null,'
-        '"gpu_seconds":null,"seconds":60.5}}',
+        '"gpu_seconds":null,"seconds":60.5},"configured":null}',
         '{"type":"asked","seq":7,"candidate":0,"example":7,"propensity":0.25,"reason":"ucb",'
         '"excluded":[1]}',
         '{"type":"told","seq":7,"outcome":{"type":"scored","value":1.0,"answer":"46","usage":'
@@ -232,6 +233,8 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
             "CandidatesBarred",
             "ExamplesAdded",
             "Asked",
+            "Attempted",
+            "Charged",
             "Told",
             "BudgetSet",
         ),

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import stat
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from sqlalchemy import Connection
 
-from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
-from bestarm_agent.store import database, schema
-from bestarm_agent.store.sql import SqlStore
-from bestarm_agent.testing.store_runs import reply, small_run
+from bestarm_agent.errors import ConfigError, RunNotFoundError, StoreError, StoreVersionError
+from bestarm_agent.store import database, tables
+from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.testing.store_runs import asked, reply, small_run
+from bestarm_agent.testing.store_suite import begin
 
 
 def fill(path: Path | str) -> None:
@@ -214,7 +217,7 @@ def test_an_empty_database_is_version_0_and_gets_all_steps(tmp_path: Path) -> No
     path = tmp_path / "runs.db"
     path.touch()
     fill(path)
-    assert schema_version(path) == str(len(schema.MIGRATIONS))
+    assert schema_version(path) == str(len(tables.MIGRATIONS))
     check(path)
 
 
@@ -233,8 +236,8 @@ def test_older_stores_get_the_missing_steps_in_order(
         steps.append("last")
         connection.exec_driver_sql("UPDATE runs SET host = 'here'")
 
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, next_step, last_step))
-    monkeypatch.setattr(database, "MIGRATIONS", schema.MIGRATIONS)
+    monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, next_step, last_step))
+    monkeypatch.setattr(database, "MIGRATIONS", tables.MIGRATIONS)
     check(path)
     check(path)
     assert steps == ["next", "last"]
@@ -248,8 +251,8 @@ def test_a_migration_that_fails_changes_nothing(
     path = tmp_path / "runs.db"
     fill(path)
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_host, fail))
-        patch.setattr(database, "MIGRATIONS", schema.MIGRATIONS)
+        patch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, add_host, fail))
+        patch.setattr(database, "MIGRATIONS", tables.MIGRATIONS)
         refuse(path, StoreError, "nowhere")
     assert schema_version(path) == "2"
     assert "host" not in columns(path, "runs")
@@ -259,8 +262,8 @@ def test_a_migration_that_fails_changes_nothing(
 def test_a_store_of_version_1_gets_the_table_of_states(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
-        patch.setattr(database, "MIGRATIONS", schema.MIGRATIONS)
+        patch.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:1])
+        patch.setattr(database, "MIGRATIONS", tables.MIGRATIONS)
         fill(path)
     assert schema_version(path) == "1"
     assert columns(path, "states") == []
@@ -273,10 +276,126 @@ def test_the_tables_are_those_of_version_2(tmp_path: Path) -> None:
     """When this fails, a migration is missing, and what it changes has to be frozen before."""
     path = tmp_path / "runs.db"
     fill(path)
-    assert {table: columns(path, table) for table in schema.tables.tables} == {
+    assert {table: columns(path, table) for table in tables.tables.tables} == {
         "meta": ["key", "value"],
         "runs": ["ordinal", "id", "name", "at", "n_events", "n_asked", "n_told", "stopped"],
         "events": ["run_id", "n", "kind", "seq", "payload"],
         "replies": ["key", "payload"],
         "states": ["name", "version", "payload"],
     }
+
+
+# deleted, replaced, read-only and copied stores
+
+
+def lose(path: Path) -> None:
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_store_that_is_gone_stops_the_run_at_its_next_event(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    path = tmp_path / "runs.db"
+    fill(tmp_path / "other.db")
+
+    async def main() -> None:
+        store = await SqlStore.connect(path)
+        log = await begin(store)
+        lose(path)
+        if is_replaced:
+            (tmp_path / "other.db").rename(path)
+        log.append(asked(0))
+        with pytest.raises(StoreError, match="was deleted or replaced while it was in use"):
+            await log.flush()
+        with pytest.raises(StoreError, match="was deleted or replaced"):
+            await store.put_reply("key", reply())
+        with pytest.raises(StoreError, match="was deleted or replaced"):
+            await store.close()
+
+    asyncio.run(main())
+    if is_replaced:
+        check(path)
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Let everybody read a folder and its files, and nobody write them."""
+    for file in folder.iterdir():
+        file.chmod(0o444)
+    folder.chmod(0o555)
+    with unprivileged():
+        yield
+    folder.chmod(0o755)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder whose parents everybody can enter."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_store_can_be_read_where_nothing_may_be_written(open_folder: Path) -> None:
+    path = open_folder / "archive" / "runs.db"
+    fill(path)
+    before = path.read_bytes()
+    with read_only(path.parent):
+        check(path, create=False)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["runs.db"]
+
+
+def test_a_run_of_a_read_only_store_cannot_be_resumed(open_folder: Path) -> None:
+    path = open_folder / "archive" / "runs.db"
+    fill(path)
+
+    async def resume() -> None:
+        async with await SqlStore.connect(path, create=False) as store:
+            await store.open("latest")
+
+    with read_only(path.parent), pytest.raises(StoreError, match="can only be read here"):
+        asyncio.run(resume())
+
+
+def copied_while_in_use(folder: Path, *endings: str) -> Path:
+    """Copy parts of a store that a run is writing."""
+    copy = folder / "copy" / "runs.db"
+    copy.parent.mkdir()
+
+    async def main() -> None:
+        async with await SqlStore.connect(folder / "runs.db") as store:
+            log = await store.create("study")
+            for event in small_run():
+                log.append(event)
+            await store.put_reply("key", reply())
+            await log.flush()
+            for ending in ("", *endings):
+                shutil.copy(folder / f"runs.db{ending}", f"{copy}{ending}")
+
+    asyncio.run(main())
+    return copy
+
+
+def test_a_copy_without_its_write_ahead_log_is_explained(tmp_path: Path) -> None:
+    copy = copied_while_in_use(tmp_path)
+    with pytest.raises(RunNotFoundError, match=r"copied while it was in use.*runs\.db-wal too"):
+        check(copy, create=False)
+
+
+def test_a_copy_with_its_write_ahead_log_is_read(tmp_path: Path) -> None:
+    check(copied_while_in_use(tmp_path, "-wal"), create=False)
+
+
+def test_a_copy_of_all_parts_is_read_where_nothing_may_be_written(open_folder: Path) -> None:
+    copy = copied_while_in_use(open_folder, "-wal", "-shm")
+    with read_only(copy.parent):
+        check(copy, create=False)
+
+
+def test_a_log_that_cannot_be_read_without_writing_is_explained(open_folder: Path) -> None:
+    copy = copied_while_in_use(open_folder, "-wal")
+    with read_only(copy.parent):
+        refuse(copy, StoreError, "copy it with the file ending in -wal", create=False)

@@ -15,10 +15,10 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.errors import ConfigError, StoreError
-from bestarm_agent.simulation.matrices import load_matrix
+from bestarm_agent.simulation.score_matrices import load_matrix
 from bestarm_agent.store.export import Form, export_scores
-from bestarm_agent.store.fold import RunState, fold
-from bestarm_agent.store.scores import labels, matrix
+from bestarm_agent.store.run_state import RunState, fold
+from bestarm_agent.store.score_export_rows import Texts, labels, matrix
 from bestarm_agent.testing.store_runs import asked, failed, grid, started, told
 
 SCORES = [
@@ -43,6 +43,10 @@ def answered(seq: int, answer: str) -> Told:
     outcome = told(seq).outcome
     assert isinstance(outcome, Scored)
     return Told(seq, replace(outcome, answer=answer), 1.0)
+
+
+def texts_of(state: RunState) -> list[Texts]:
+    return [Texts(f"prompt {ask.seq}", "46", f"reply {ask.seq}") for ask in state.asks]
 
 
 def test_the_grid_by_hand(state: RunState) -> None:
@@ -105,9 +109,16 @@ def test_csv_records(state: RunState, tmp_path: Path) -> None:
 def test_texts_are_exported_on_request_only(state: RunState, tmp_path: Path) -> None:
     path = tmp_path / "scores.json"
     export_scores(state, path)
-    assert not {"answer", "message"} & json.loads(path.read_text())["records"][0].keys()
-    export_scores(state, path, texts=True)
+    assert (
+        not {"answer", "message", "prompt", "reply"}
+        & json.loads(path.read_text())["records"][0].keys()
+    )
+    export_scores(state, path, texts=texts_of(state))
     records = json.loads(path.read_text())["records"]
+    assert [(r["prompt"], r["target"], r["reply"], r["verdicts"]) for r in records[:2]] == [
+        ("prompt 0", "46", "reply 0", None),
+        ("prompt 1", "46", "reply 1", None),
+    ]
     assert [(r["answer"], r["message"]) for r in records[:3]] == [
         ("46", None),
         (None, "no answer"),
@@ -140,9 +151,9 @@ def test_parquet(state: RunState, tmp_path: Path) -> None:
     assert [list(row.values())[1:] for row in table.to_pylist()] == SCORES
     assert table.column_names == ["candidate", *(f"example-{j}" for j in range(4))]
 
-    export_scores(state, tmp_path / "long.parquet", texts=True)
+    export_scores(state, tmp_path / "long.parquet", texts=texts_of(state))
     table = parquet.read_table(tmp_path / "long.parquet")
-    export_scores(state, tmp_path / "long.json", texts=True)
+    export_scores(state, tmp_path / "long.json", texts=texts_of(state))
     assert table.to_pylist() == json.loads((tmp_path / "long.json").read_text())["records"]
     types = {field.name: str(field.type) for field in table.schema}
     assert (types["score"], types["seq"], types["cached"]) == ("double", "int64", "bool")
@@ -174,7 +185,7 @@ def test_csv_texts_are_never_formulas(start: str, tmp_path: Path) -> None:
     state = fold([started(), *added, asked(0), answered(0, evil)])
     forms: dict[Form, int] = {"long": 4, "matrix": 2}  # label, model, id, answer; label, id
     for form, n_texts in forms.items():
-        export_scores(state, tmp_path / "scores.csv", form=form, texts=True)
+        export_scores(state, tmp_path / "scores.csv", form=form, texts=texts_of(state))
         cells = [cell for line in read_csv(tmp_path / "scores.csv") for cell in line]
         assert cells.count(f"'{evil}") == n_texts
         assert not any(cell.startswith(start) for cell in cells)
@@ -183,7 +194,7 @@ def test_csv_texts_are_never_formulas(start: str, tmp_path: Path) -> None:
 def test_odd_texts_do_not_break_an_export(state: RunState, tmp_path: Path) -> None:
     state.apply(answered(2, "lone \ud83d, \n new line, 答え"))
     for ending in ("csv", "json", "parquet"):
-        export_scores(state, tmp_path / f"scores.{ending}", texts=True)
+        export_scores(state, tmp_path / f"scores.{ending}", texts=texts_of(state))
     assert "\\ud83d, \n new line, 答え" in (tmp_path / "scores.csv").read_bytes().decode()
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store.fold import RunState, fold
-from bestarm_agent.store.sql import SqlStore
+from bestarm_agent.store.run_state import RunState, fold
+from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.testing.store_runs import reply
 
 WRITER = Path(__file__).with_name("kill_writer.py")
@@ -67,14 +67,17 @@ def survive(store: Path | str, kills: int) -> None:
     assert len(said["outcome"]) > 100  # else it was killed before it did anything
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_lost_at_kill_minus_9(tmp_path: Path) -> None:
     survive(tmp_path / "runs.db", kills=8)
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_lost_in_postgres(new_database: Callable[[], str]) -> None:
     survive(new_database(), kills=2)
 
 
+@pytest.mark.slow
 def test_a_killed_writers_lock_never_blocks_and_a_live_ones_always(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
 
@@ -93,6 +96,7 @@ def test_a_killed_writers_lock_never_blocks_and_a_live_ones_always(tmp_path: Pat
     assert not list(tmp_path.glob("*.lock"))
 
 
+@pytest.mark.slow
 def test_processes_share_a_fresh_store(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     names = ("one", "two", "three")

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from bestarm_agent.errors import StoreError, StoreVersionError
-from bestarm_agent.store.sql import SqlStore
-from bestarm_agent.testing.store_runs import asked, reply
+from bestarm_agent.store import group_commit, server_restarts
+from bestarm_agent.store.group_commit import Batch
+from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.testing.store_runs import asked, reply, started, told
 from bestarm_agent.testing.store_suite import StoreSuite, begin
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -71,16 +74,107 @@ def test_processes_that_meet_in_an_empty_database_agree(new_database: Callable[[
     asyncio.run(main())
 
 
-def test_a_lost_connection_surfaces(new_database: Callable[[], str]) -> None:
+def end_other_sessions(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
+
+
+@pytest.mark.slow
+def test_a_restart_of_the_server_is_survived(
+    new_database: Callable[[], str], restart_server: Callable[[], None]
+) -> None:
+    url = new_database()
+
+    async def main() -> None:
+        async with await SqlStore.connect(url) as store, await SqlStore.connect(url) as other:
+            log = await begin(store)
+            assert await store.claim_reply("key")
+            await asyncio.to_thread(restart_server)
+            log.append(asked(0))
+            await store.put_reply("key", reply())
+            await log.flush()
+            assert await log.events() == [started(), asked(0)]
+            assert await other.get_reply("key") == reply()
+            with pytest.raises(StoreError, match="being written by another live process"):
+                await other.open("latest")
+            assert not await other.claim_reply("key")
+            log.append(told(0))
+        async with await SqlStore.connect(url) as store:
+            assert await store.events_of("latest") == [started(), asked(0), told(0)]
+
+    asyncio.run(main())
+
+
+def test_what_was_committed_without_an_answer_is_not_written_twice(
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_database()
+    write, ended = group_commit._write, 0
+
+    def write_and_lose_the_connection(
+        connection: Connection, batches: Sequence[Batch], *, again: bool
+    ) -> None:
+        nonlocal ended
+        write(connection, batches, again=again)
+        if not ended:
+            ended += 1
+            connection.commit()
+            end_other_sessions(url)
+
+    async def main() -> None:
+        async with await SqlStore.connect(url) as store:
+            log = await begin(store)
+            monkeypatch.setattr(group_commit, "_write", write_and_lose_the_connection)
+            log.append(asked(0))
+            log.append(told(0))
+            await log.flush()
+            assert ended == 1
+            assert await log.events() == [started(), asked(0), told(0)]
+            assert [(run.n_asked, run.n_told) for run in await store.runs()] == [(1, 1)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_run_that_another_process_took_after_a_lost_connection_is_not_written(
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_restarts, "PATIENCE_SECONDS", 0.5)
+    url = new_database()
+
+    async def main() -> None:
+        store, other = await SqlStore.connect(url), await SqlStore.connect(url)
+        log = await begin(store)
+        end_other_sessions(url)
+        taken = await other.open("latest")
+        log.append(asked(0))
+        with pytest.raises(StoreError, match="being written by another live process"):
+            await log.flush()
+        assert await taken.events() == [started()]
+        with pytest.raises(StoreError, match="being written"):
+            await store.close()
+        await other.close()
+
+    asyncio.run(main())
+
+
+def test_a_server_that_stays_away_surfaces(
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_restarts, "PATIENCE_SECONDS", 0.5)
     url = new_database()
 
     async def main() -> None:
         store = await SqlStore.connect(url)
         log = await begin(store)
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        name = url.partition("@/")[2].partition("?")[0]
+        with psycopg.connect(url.replace(f"/{name}?", "/postgres?"), autocommit=True) as server:
+            server.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+            server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
             )
         log.append(asked(0))
         with pytest.raises(StoreError, match=r"cannot be used.*try again"):

@@ -1,10 +1,10 @@
-"""Which candidates are shown to be good enough: tests by betting on few labels and many guesses."""
+"""Tests by betting that candidates are good enough, from few labels and many guesses."""
 
 from bestarm_agent.certification.certificate import Certificate, Screened, certify
 from bestarm_agent.certification.evidence import Goal, Method, RiskTest
-from bestarm_agent.certification.intervals import risk_interval
-from bestarm_agent.certification.multiple import bonferroni, e_bh, fixed_sequence
-from bestarm_agent.certification.pool import LabelAsk, PoolTest
+from bestarm_agent.certification.finite_pool import LabelAsk, PoolTest
+from bestarm_agent.certification.multiple_testing import bonferroni, e_bh, fixed_sequence
+from bestarm_agent.certification.risk_intervals import risk_interval
 from bestarm_agent.certification.screening import DrawScreen, PoolScreen, Verdict
 
 __all__ = [

@@ -1,13 +1,10 @@
-"""How much to bet: the universal portfolio, and the plug-in bets of Waudby-Smith and Ramdas.
+"""Betting rules: the universal portfolio, and plug-in bets.
 
-A round offers each of S factors an observation q_s in [m_s, M_s] of the same mean and the fair
-price c of it: under the hypothesis that the mean is above the target, q_s is at least c in
-expectation. A bet lambda in [0, 1/(M_s - c)) multiplies the factor's wealth by 1 - lambda (q_s -
-c). Bets are given as shares b = lambda (M_s - c) of the largest one, with the span M_s - c, so a
-wealth can never become negative, also where price and range differ from round to round.
-
-Both rules serve all factors at once and keep what they need from round to round; nothing is
-recomputed.
+A round offers each of S factors an observation q_s in [m_s, M_s] of the same mean and a price c:
+under the hypothesis that the mean is above the target, q_s is at least c in expectation. A bet
+lambda in [0, 1/(M_s - c)) multiplies the factor's wealth by 1 - lambda (q_s - c). Bets are given
+as shares b = lambda (M_s - c) of the largest one, with the span M_s - c, so wealth stays
+nonnegative even where price and range differ from round to round.
 
 References:
     Cover (1991), "Universal portfolios", Mathematical Finance 1(1); Cover and Ordentlich (2002).
@@ -23,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bestarm_agent.certification.priors import BetPrior, FloatArray, chebyshev_prior
+from bestarm_agent.certification.portfolio_prior import BetPrior, FloatArray, chebyshev_prior
 
 _FOLD_EVERY = 32  # rounds between logarithms: so long, products stay in the range of floats
 _MOST_AT_ONCE = 16_384  # strategies; with more, a block of rounds would not fit into a cache
@@ -32,72 +29,47 @@ _FIRST_MEAN, _FIRST_VARIANCE = 0.5, 0.25  # the guesses of equation 21
 
 
 class Bets(Protocol):
-    """A betting rule for S factors.
-
-    Attributes:
-        n_factors: S.
-    """
+    """A betting rule for S factors."""
 
     n_factors: int
 
     @property
     def log_wealths(self) -> FloatArray:
-        """(S,) logarithms of the factors' own wealths E_s (equation 12); 0 at the start."""
+        """Return the (S,) logarithms of the factors' own wealths E_s (equation 12)."""
         ...
 
     @property
     def log_wealth(self) -> float:
-        """Logarithm of the whole wealth: the sum of w_s E_s (equation 25), 0 at the start."""
+        """Return the logarithm of the sum of w_s E_s (equation 25), 0 at the start."""
         ...
 
     def stakes(self) -> FloatArray:
-        """(S,) next bets, as shares in [0, 1] of the largest bet that cannot ruin."""
+        """Return the (S,) next bets, as shares in [0, 1] of the largest bet that cannot ruin."""
         ...
 
     def push(self, observations: FloatArray, fair: float, spans: FloatArray) -> None:
         """Bet and settle one round.
 
-        Args:
-            observations: (S,) what was observed.
-            fair: the price c.
-            spans: (S,) largest possible observation minus ``fair``, > 0.
+        ``observations`` and ``spans`` are (S,): what was observed, and the largest possible
+        observation minus the price ``fair``, > 0.
         """
         ...
 
     def extend(self, observations: FloatArray, fair: float, spans: FloatArray) -> FloatArray:
-        """Bet and settle many rounds of the same price: the same as pushing them, and faster.
+        """Bet and settle many rounds of the same price: the same as pushing each, and faster.
 
-        Args:
-            observations: (n, S) what was observed.
-            fair: the price c.
-            spans: (S,) largest possible observation minus ``fair``, > 0.
-
-        Returns:
-            (n,) ``log_wealth`` after each round.
+        ``observations`` are (n, S). Return the (n,) ``log_wealth`` after each round.
         """
         ...
 
 
 class UniversalPortfolio:
-    """Every bet of a prior at once, each with its share of the money.
+    """All bets of a prior at once, each with its share of the wealth.
 
     The bet of equation 19 is the prior's mean bet, weighted by wealth; the wealths it earns
-    multiply to the mean wealth of all constant bets (Cover), so no bet needs to be worked out to
-    play it.
-
-    A round multiplies S x m products by their factors. Their logarithms are taken every 32nd round
-    only, so nothing overflows and nothing is lost however long it goes on.
-
-    Args:
-        log_weights: (S,) logarithms of the initial weights of the factors; the weights sum to 1.
-        prior: over the bets; 64 Gauss-Chebyshev nodes by default.
-
-    Example:
-        >>> bets = UniversalPortfolio(np.zeros(1))
-        >>> for _ in range(20):
-        ...     bets.push(np.zeros(1), 0.5, np.full(1, 0.5))
-        >>> bets.log_wealth > 10  # twenty losses of 0 where 0.5 would have been fair
-        True
+    multiply to the mean wealth of all constant bets (Cover), so the bet itself need not be
+    computed. Logarithms are taken every 32nd round, so that products neither overflow nor vanish.
+    ``log_weights`` (S,) are logarithms of the factors' initial weights, which sum to 1.
     """
 
     def __init__(self, log_weights: FloatArray, prior: BetPrior | None = None) -> None:
@@ -118,17 +90,17 @@ class UniversalPortfolio:
 
     @property
     def log_wealths(self) -> FloatArray:
-        """(S,) logarithms of the factors' own wealths."""
+        """Return the (S,) logarithms of the factors' own wealths."""
         logs: FloatArray = self._own_peaks + np.log((self._own * self._products).sum(axis=1))
         return logs
 
     @property
     def log_wealth(self) -> float:
-        """Logarithm of the whole wealth."""
+        """Return the logarithm of the whole wealth."""
         return self._peak + math.log(np.vdot(self._shared, self._products))
 
     def stakes(self) -> FloatArray:
-        """(S,) mean bets, weighted by wealth (equation 19)."""
+        """Return the (S,) mean bets, weighted by wealth (equation 19)."""
         held = self._own * self._products
         stakes: FloatArray = held @ self._nodes / held.sum(axis=1)
         return stakes
@@ -194,14 +166,9 @@ class UniversalPortfolio:
 class PlugInBets:
     """One bet per factor, from the variance seen so far (equations 20 and 21).
 
-    With a ``horizon`` n the bet is sqrt(2 ln(1/delta) / (n variance)), as in the paper. Without one
-    n is replaced by t ln(1 + t) in round t, which spends the same effort on every scale of time
-    (the predictable plug-in of Waudby-Smith and Ramdas 2024, section 3.2).
-
-    Args:
-        log_weights: (S,) logarithms of the initial weights of the factors; the weights sum to 1.
-        delta: error probability of the test, in (0, 1).
-        horizon: number of rounds that are planned, or None.
+    With a ``horizon`` n the bet is sqrt(2 ln(1/delta) / (n variance)), as in the paper. Without
+    one, n is replaced by t ln(1 + t) in round t (Waudby-Smith and Ramdas 2024, section 3.2).
+    ``log_weights`` (S,) are logarithms of the factors' initial weights, which sum to 1.
     """
 
     def __init__(self, log_weights: FloatArray, delta: float, horizon: int | None = None) -> None:
@@ -217,18 +184,18 @@ class PlugInBets:
 
     @property
     def log_wealths(self) -> FloatArray:
-        """(S,) logarithms of the factors' own wealths."""
+        """Return the (S,) logarithms of the factors' own wealths."""
         return self._log_wealths.copy()
 
     @property
     def log_wealth(self) -> float:
-        """Logarithm of the whole wealth."""
+        """Return the logarithm of the whole wealth."""
         logs = self._log_weights + self._log_wealths
         peak = float(logs.max())
         return peak + math.log(float(np.exp(logs - peak).sum()))
 
     def stakes(self) -> FloatArray:
-        """(S,) next bets, as shares of the largest, if the spans stay as in the last round."""
+        """Return the (S,) next bets, as shares of the largest, for the last round's spans."""
         return self._shares(np.array(self._rounds + 1.0), self._squares, self._spans)
 
     def push(self, observations: FloatArray, fair: float, spans: FloatArray) -> None:
@@ -253,7 +220,7 @@ class PlugInBets:
         return path
 
     def _shares(self, t: FloatArray, squares: FloatArray, spans: FloatArray) -> FloatArray:
-        """Bets of rounds t (from 1), given the sums of squared errors before them."""
+        """Return the bets of rounds t (from 1), given the sums of squared errors before them."""
         rounds = self._horizon if self._horizon is not None else t * np.log1p(t)
         variances = squares / t  # sigma-hat squared of equation 21
         return np.minimum(_CAP, spans * np.sqrt(self._effort / (rounds * variances)))

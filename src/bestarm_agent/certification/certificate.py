@@ -1,7 +1,7 @@
-"""The cheapest candidate that is good enough: candidates screened in an order, one after the other.
+"""The cheapest candidate that is good enough: candidates screened one after the other.
 
-The order runs from the candidate that is most likely to be good (the dearest, the largest) to the
-one that would be nicest to have (the cheapest), and is fixed before any label is seen.
+The order runs from the candidate most likely to be good (the most expensive, the largest) to the
+most desirable one (the cheapest), and is fixed before any label is seen.
 """
 
 from __future__ import annotations
@@ -10,39 +10,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bestarm_agent.certification.evidence import Goal
-from bestarm_agent.certification.multiple import CORRECTIONS, e_bh
-from bestarm_agent.certification.priors import FloatArray
+from bestarm_agent.certification.multiple_testing import CORRECTIONS, e_bh
+from bestarm_agent.certification.portfolio_prior import FloatArray
 from bestarm_agent.certification.screening import Screen, Verdict
 from bestarm_agent.errors import nearest
 
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """How the screening of one candidate ended.
-
-    Attributes:
-        candidate: its index.
-        verdict: what was shown.
-        examples: indices of the examples whose labels were used, in the order of use.
-        log_e_value: logarithm of the highest wealth against "the risk is above the target".
-        log_wealths: its logarithm after each label.
-        weights: (S,) weights of the reliance factors before each label.
-        mean_loss: mean true loss over the labels, NaN without any; no guarantee goes with it.
-    """
+    """The result of screening one candidate."""
 
     candidate: int
-    verdict: Verdict
-    examples: tuple[int, ...]
-    log_e_value: float
-    log_wealths: tuple[float, ...]
-    weights: tuple[FloatArray, ...]
-    mean_loss: float
+    verdict: Verdict  # of the test in both directions
+    examples: tuple[int, ...]  # indices of the labels used, in the order of use
+    log_e_value: float  # logarithm of the highest wealth against "the risk is above the target"
+    log_wealths: tuple[float, ...]  # logarithm of that wealth after each label
+    weights: tuple[FloatArray, ...]  # (S,) weights of the reliance factors before each label
+    mean_loss: float  # mean true loss over the labels, NaN without any; carries no guarantee
 
     @classmethod
     def of(
         cls, candidate: int, screen: Screen, examples: Sequence[int], losses: Sequence[float]
     ) -> Screened:
-        """Sum a screen up."""
+        """Summarise a screen."""
         return cls(
             candidate=candidate,
             verdict=screen.verdict,
@@ -56,25 +46,19 @@ class Screened:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Which candidates are good enough.
+    """The candidates shown to be good enough."""
 
-    Attributes:
-        chosen: the certified candidate that comes last in the order, or None.
-        certified: all certified ones, in the order.
-        screened: those that were looked at, in the order of looking.
-    """
-
-    chosen: int | None
-    certified: tuple[int, ...]
-    screened: tuple[Screened, ...]
+    chosen: int | None  # the certified candidate that comes last in the order, or None
+    certified: tuple[int, ...]  # in the order
+    screened: tuple[Screened, ...]  # those tested, in the order of testing
 
     @property
     def n_labels(self) -> int:
-        """How many examples had to be labelled: one label serves all candidates."""
+        """Return the number of labelled examples; one label serves all candidates."""
         return len({example for one in self.screened for example in one.examples})
 
     def labels_to_certify(self, candidate: int) -> int | None:
-        """How many examples had been labelled when this candidate was certified, or None."""
+        """Return the number of labelled examples when a candidate was certified, or None."""
         labelled: set[int] = set()
         for one in self.screened:
             labelled.update(one.examples)
@@ -84,12 +68,7 @@ class Certificate:
 
 
 def single_goal(goal: Goal, n_candidates: int, correction: str) -> Goal:
-    """What each of K candidates is tested for, so that ``goal`` holds for all of them together.
-
-    Example:
-        >>> single_goal(Goal(0.2, 0.1), 4, "bonferroni").delta
-        0.025
-    """
+    """Return the goal of each single test, so that ``goal`` holds for all K candidates together."""
     if correction == "sequence":
         return goal
     return replace(goal, delta=goal.delta / max(1, n_candidates))
@@ -104,15 +83,12 @@ def certify(
     """Screen candidates until it is known which is the last good one of the order.
 
     Args:
-        order: candidates, from the most likely to be good to the nicest to have.
-        screening: screens one candidate against a goal, until there is a verdict or no label left.
-        goal: what is to be shown; delta is for all candidates together.
+        order: from the most likely to be good to the most desirable.
+        screening: tests one candidate until there is a verdict or no label left.
+        goal: its delta is for all candidates together.
         correction: "sequence" stops at the first that is not certified, at the full level;
             "bonferroni" tests each at delta/K, from the end of the order until one is certified;
             "e-bh" tests all, and bounds the expected share of bad ones among those certified.
-
-    Raises:
-        ValueError: there is no such correction.
 
     Example:
         >>> def screening(candidate, goal):  # the first two of four are good

@@ -2,14 +2,14 @@
 
 The wealth of bets against "the risk is above alpha" is an e-process: if the risk is above alpha, it
 ever reaches 1/delta with probability at most delta (Ville). So the test may be looked at after
-every label and stopped as soon as it is convinced; labels need not be planned.
+every label, and stopped at any time.
 
-R-Eval, R-AutoEval and R-AutoEval+ differ in their reliance factors only. Factor s plays its own
-game on its own observations and ends with the wealth E_s; the whole wealth is their weighted sum
-(equation 25), which is the same as moving weight to the factors that did well (equation 13) after
-every round.
+R-Eval, R-AutoEval and R-AutoEval+ differ in their reliance factors only. Factor s bets on its own
+observations and has the wealth E_s; the whole wealth is their weighted sum (equation 25), which
+equals moving weight to the factors that did well (equation 13) after every round.
 
-Source: Park, Zecchin and Simeone (2025), section 3.1 and algorithm 1.
+References:
+    Park, Zecchin and Simeone (2025), section 3.1 and algorithm 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestarm_agent.certification.bets import Bets, PlugInBets, UniversalPortfolio
-from bestarm_agent.certification.priors import FloatArray, prior_named
+from bestarm_agent.certification.portfolio_prior import FloatArray
 from bestarm_agent.certification.reliance import (
     DEFAULT_FACTORS,
     check_reliance,
@@ -34,59 +34,40 @@ BETTING = ("portfolio", "plug-in")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is to be shown.
+    """The statement to be shown."""
 
-    Attributes:
-        risk: alpha in (0, 1): the largest mean loss that is good enough.
-        delta: probability in (0, 1) with which a worse risk may ever be taken for good enough.
-    """
-
-    risk: float
-    delta: float
+    risk: float  # alpha in (0, 1): the largest mean loss that is good enough
+    delta: float  # in (0, 1): probability with which a worse risk may ever be taken for good enough
 
     def __post_init__(self) -> None:
-        """Check the ranges given above; raises ValueError."""
         for name, value in (("risk", self.risk), ("delta", self.delta)):
             if not 0.0 < value < 1.0:
                 raise ValueError(f"{name} must be in (0, 1), got {value}")
 
     @property
     def enough(self) -> float:
-        """Logarithm of the wealth 1/delta that convinces."""
+        """Return the logarithm of the wealth 1/delta that certifies."""
         return -math.log(self.delta)
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How evidence is gathered.
+    """The reliance factors and the betting rule of a test."""
 
-    Attributes:
-        name: "r-eval", "r-autoeval" or "r-autoeval+".
-        betting: "portfolio" (equation 19) or "plug-in" (equation 20).
-        n_factors: S of R-AutoEval+, >= 2.
-        grid: of the portfolio's bets: "chebyshev", "exact" or "published".
-        horizon: number of labels that plug-in bets plan for, or None.
-    """
-
-    name: str = "r-autoeval+"
-    betting: str = "portfolio"
-    n_factors: int = DEFAULT_FACTORS
-    grid: str = "chebyshev"
-    horizon: int | None = None
+    name: str = "r-autoeval+"  # "r-eval", "r-autoeval" or "r-autoeval+"
+    betting: str = "portfolio"  # "portfolio" (equation 19) or "plug-in" (equation 20)
+    n_factors: int = DEFAULT_FACTORS  # S of R-AutoEval+, >= 2
+    horizon: int | None = None  # number of labels that plug-in bets plan for
 
     def reliance(self, n_autoevaluators: int = 1) -> FloatArray:
-        """(S, A) reliance factors; raises ValueError if there is no such method."""
+        """Return the (S, A) reliance factors; raises ValueError if there is no such method."""
         return reliance_factors(self.name, n_autoevaluators, self.n_factors)
 
     def bets(self, n_factors: int, delta: float) -> Bets:
-        """Make the betting rule for so many factors of equal initial weight.
-
-        Raises:
-            ValueError: there is no such rule or grid.
-        """
+        """Make the betting rule for so many factors of equal initial weight; raises ValueError."""
         log_weights = np.full(n_factors, -math.log(n_factors))
         if self.betting == "portfolio":
-            return UniversalPortfolio(log_weights, prior_named(self.grid))
+            return UniversalPortfolio(log_weights)
         if self.betting == "plug-in":
             return PlugInBets(log_weights, delta, self.horizon)
         raise ValueError(
@@ -95,15 +76,10 @@ class Method:
 
 
 class Evidence:
-    """The wealth of a test, and how high it ever was.
+    """The wealth of a test, and its highest value.
 
-    Args:
-        goal: what is to be shown.
-        bets: the betting rule, fresh.
-
-    Attributes:
-        n: number of rounds.
-        log_peak: logarithm of the highest wealth so far, >= 0; the e-value of the test.
+    ``log_peak`` >= 0, the logarithm of the highest wealth in ``n`` rounds, is the e-value of the
+    test. The betting rule must be fresh.
     """
 
     def __init__(self, goal: Goal, bets: Bets) -> None:
@@ -115,24 +91,24 @@ class Evidence:
 
     @property
     def log_wealth(self) -> float:
-        """Logarithm of the present wealth."""
+        """Return the logarithm of the present wealth."""
         return self._bets.log_wealth if self._certain is None else self._certain
 
     @property
     def certified(self) -> bool:
-        """Whether the risk is shown to be at most the target: some wealth reached 1/delta."""
+        """Return whether the wealth ever reached 1/delta: the risk is at most the target."""
         return self.log_peak >= self.goal.enough
 
     @property
     def weights(self) -> FloatArray:
-        """(S,) weights of the factors in the next round (equation 13); they sum to 1."""
+        """Return the (S,) weights of the factors in the next round (equation 13); they sum to 1."""
         logs = self._bets.log_wealths
         shares = np.exp(logs - logs.max())  # initial weights are equal
         weights: FloatArray = shares / shares.sum()
         return weights
 
     def stakes(self) -> FloatArray:
-        """(S,) next bets, as shares in [0, 1] of the largest bet that cannot ruin."""
+        """Return the (S,) next bets, as shares in [0, 1] of the largest bet that cannot ruin."""
         return self._bets.stakes()
 
     def settle(self, observations: FloatArray, fair: float, spans: FloatArray) -> None:
@@ -143,30 +119,20 @@ class Evidence:
             self.log_peak = max(self.log_peak, self._bets.log_wealth)
 
     def decide(self, *, refuted: bool) -> None:
-        """Let certainty speak: what is left cannot change whether the risk is above the target.
+        """End the test with certainty, when the labels left cannot change the answer.
 
-        Args:
-            refuted: whether "the risk is above the target" is refuted; else it is certainly true.
+        If ``refuted``, "the risk is above the target" is certainly false, else certainly true.
         """
         self._certain = math.inf if refuted else -math.inf
         self.log_peak = max(self.log_peak, self._certain)
 
 
 class RiskTest(Evidence):
-    """Whether the mean loss over a population is at most ``goal.risk``.
+    """The test that the mean loss over a population is at most ``goal.risk``.
 
-    Rounds are independent draws from the population: a labelled example, and for each autoevaluator
-    the mean guess over r other examples.
-
-    Args:
-        goal: what is to be shown.
-        method: how.
-        n_autoevaluators: A >= 0.
-        reliance: (S, A) factors instead of the method's own.
-        bets: a betting rule for S factors instead of the method's own, fresh.
-
-    Raises:
-        ValueError: the method or the factors are wrong.
+    Rounds are independent draws from the population: a labelled example, and for each of A >= 0
+    autoevaluators the mean guess over r other examples. ``reliance`` factors (S, A) and fresh
+    ``bets`` may replace the method's own.
 
     Example:
         >>> test = RiskTest(Goal(risk=0.2, delta=0.1))
@@ -193,14 +159,9 @@ class RiskTest(Evidence):
     def push(self, loss: float, guesses: ArrayLike = (), others: ArrayLike = ()) -> None:
         """Take the next labelled example.
 
-        Args:
-            loss: its true loss, in [0, 1]. It may overstate the truth, at a loss of power.
-            guesses: (A,) what the autoevaluators take its loss for, in [0, 1]. Not checked, since
-                this is called for every label: the guarantee needs the range.
-            others: (A,) mean guesses over r other examples, in [0, 1]; likewise.
-
-        Raises:
-            ValueError: the loss lies outside [0, 1].
+        A ``loss`` above the true one is safe; outside [0, 1] it raises ValueError. ``guesses`` (A,)
+        of it and mean guesses over r ``others`` (A,) are not checked, for speed, although the
+        guarantee needs them to lie in [0, 1].
         """
         if not 0.0 <= loss <= 1.0:
             raise ValueError(f"a loss must be in [0, 1], got {loss}")
@@ -208,18 +169,10 @@ class RiskTest(Evidence):
         self.settle(loss + self.reliance @ apart, self.goal.risk, self._spans)
 
     def extend(self, losses: ArrayLike, guesses: ArrayLike, others: ArrayLike) -> FloatArray:
-        """Take many labelled examples: the same as pushing them, and faster.
+        """Take many labelled examples: the same as pushing each, and faster.
 
-        Args:
-            losses: (n,) true losses, n >= 1.
-            guesses: (n, A) guesses for the same examples.
-            others: (n, A) mean guesses over other examples.
-
-        Returns:
-            (n,) ``log_wealth`` after each.
-
-        Raises:
-            ValueError: a number lies outside [0, 1].
+        ``losses`` are (n,), ``guesses`` and mean guesses over ``others`` (n, A), all in [0, 1],
+        else ValueError. Return the (n,) ``log_wealth`` after each.
         """
         for name, values in (("losses", losses), ("guesses", guesses), ("others", others)):
             array = np.asarray(values)
@@ -237,11 +190,7 @@ def effective_observations(
 ) -> FloatArray:
     """Return the (n, S) observations of equation 10 for n rounds at once.
 
-    Args:
-        reliance: (S, A) factors.
-        losses: (n,) true losses.
-        guesses: (n, A) guesses for the same examples.
-        others: (n, A) mean guesses over other examples.
+    ``reliance`` is (S, A), ``losses`` (n,), ``guesses`` and mean guesses over ``others`` (n, A).
     """
     apart = np.subtract(others, guesses)
     observations: FloatArray = np.asarray(losses)[:, None] + apart @ reliance.T

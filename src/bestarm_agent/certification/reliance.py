@@ -1,22 +1,22 @@
-"""How far a test relies on autoevaluators: the factors, and the observations they give.
+"""Reliance on autoevaluators: factors and the observations they give.
 
-An autoevaluator guesses losses for next to nothing. Its guesses may be wrong in any way, so a test
-uses them only as a control variate: with the true loss l, the guess a of the same example and an
-unbiased estimate r of the mean guess,
+Guesses may be wrong in any way, so a test uses them only as a control variate: with the true loss
+l, the guess a of the same example and an unbiased estimate r of the mean guess,
 
     q_s = l + rho_s (r - a)                                            (equation 10)
 
-has the mean of the loss whatever rho_s is, and a smaller variance if l and a go together. Several
+has the mean of the loss for any rho_s, and a smaller variance if l and a are correlated. Several
 autoevaluators have a factor each: q_s = l + sum_a rho_sa (r_a - a_a).
 
-Source: Park, Zecchin and Simeone (2025), sections 2.2 and 3.1; several autoevaluators are ours.
+References:
+    Park, Zecchin and Simeone (2025), sections 2.2 and 3.1; several autoevaluators are ours.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from bestarm_agent.certification.priors import FloatArray
+from bestarm_agent.certification.portfolio_prior import FloatArray
 from bestarm_agent.errors import nearest
 
 METHODS = ("r-eval", "r-autoeval", "r-autoeval+")
@@ -25,22 +25,11 @@ DEFAULT_FACTORS = 10  # S of the paper's experiments
 
 
 def reliance_factors(method: str, n_autoevaluators: int = 1, count: int = 10) -> FloatArray:
-    """Return the reliance factors of a method.
+    """Return the (S, A) reliance factors of a method, each row with a sum of at most 1.
 
-    R-Eval has the one factor 0 (labels only), R-AutoEval the factor 1. R-AutoEval+ has ``count``
-    uniformly spaced ones from 0 to 1 (equation 9); of several autoevaluators each has such a row of
-    its own, and one more relies on all of them equally.
-
-    Args:
-        method: "r-eval", "r-autoeval" or "r-autoeval+".
-        n_autoevaluators: A >= 0; with none every method is R-Eval.
-        count: S >= 2 of R-AutoEval+, ignored by the others.
-
-    Returns:
-        (S, A) factors; the rows with several autoevaluators sum to at most 1.
-
-    Raises:
-        ValueError: there is no such method, or ``count`` is too small.
+    R-Eval has the one factor 0 (labels only), R-AutoEval the factor 1. R-AutoEval+ has ``count`` >=
+    2 evenly spaced ones from 0 to 1 (equation 9); of several autoevaluators each has such a row,
+    and one more relies on all of them equally. Without autoevaluators every method is R-Eval.
 
     Example:
         >>> reliance_factors("r-autoeval+", count=3).tolist()
@@ -60,7 +49,7 @@ def reliance_factors(method: str, n_autoevaluators: int = 1, count: int = 10) ->
 
 
 def _spread(n_autoevaluators: int, rising: FloatArray) -> FloatArray:
-    """The row 0, then a rising scale along each autoevaluator and along all of them together."""
+    """Return the row 0, then rising factors along each autoevaluator and along all together."""
     directions = np.eye(n_autoevaluators)
     if n_autoevaluators > 1:
         equal = np.full((1, n_autoevaluators), 1 / n_autoevaluators)
@@ -70,11 +59,7 @@ def _spread(n_autoevaluators: int, rising: FloatArray) -> FloatArray:
 
 
 def check_reliance(reliance: FloatArray) -> None:
-    """Check that factors form a matrix of finite numbers with one row or more.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Raise ValueError unless factors form a finite matrix with one row or more."""
     if reliance.ndim != 2 or not len(reliance) or not np.isfinite(reliance).all():
         raise ValueError(
             f"reliance must be a finite (S, A) matrix with S >= 1, got shape {reliance.shape}"

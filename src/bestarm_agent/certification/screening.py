@@ -1,8 +1,8 @@
-"""One candidate's test in both directions, with its history.
+"""One candidate's test in both directions, with its history, and the choice of labels.
 
 Forward: "the risk is above the target" is to be refuted; then the candidate is certified. Backward:
-the same test of 1 - loss against 1 - target; when it is convinced, the risk is above the target and
-more labels would be wasted. Stopping for that reason (or any other) never costs validity.
+the same test of 1 - loss against 1 - target; once it is refuted, the risk is above the target and
+more labels are useless. Stopping for that reason (or any other) never costs validity.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bestarm_agent.certification.evidence import Evidence, Goal, Method, RiskTest
-from bestarm_agent.certification.labelling import ResidualChances
-from bestarm_agent.certification.pool import LabelAsk, PoolTest
-from bestarm_agent.certification.priors import FloatArray
+from bestarm_agent.certification.finite_pool import LabelAsk, PoolTest
+from bestarm_agent.certification.portfolio_prior import FloatArray
 
 Range: TypeAlias = tuple[float, float]  # lowest and highest
 
-_HAIR = 1.0 - 1e-6
+_STRICTER = 1.0 - 1e-6
+_GROUPS = 5
+_PRIOR_WEIGHT = 4.0  # labels that the guess of a calibrated autoevaluator counts for
 
 
 class Verdict(StrEnum):
-    """What the labels so far say about one candidate."""
+    """The result of the labels so far for one candidate."""
 
     CERTIFIED = "certified"  # the risk is at most the target
     REFUTED = "refuted"  # it is above the target, with the same error probability
@@ -32,52 +33,39 @@ class Verdict(StrEnum):
 
 
 def _above(goal: Goal) -> Goal:
-    """The goal of the backward test; by a hair stricter, since a risk of the target is good."""
-    return Goal((1.0 - goal.risk) * _HAIR, goal.delta)
+    """Return the backward goal: slightly stricter, since a risk equal to the target is good."""
+    return Goal((1.0 - goal.risk) * _STRICTER, goal.delta)
 
 
 class Screen:
-    """What screens of both kinds share.
-
-    Attributes:
-        log_wealths: logarithm of the forward wealth after each label.
-        weights: (S,) weights of the factors before each label.
-    """
+    """Common parts of screens on draws and on pools."""
 
     def __init__(self, forward: Evidence, backward: Evidence) -> None:
         self._evidence = forward
         self._against = backward
-        self.log_wealths: list[float] = []
-        self.weights: list[FloatArray] = []
+        self.log_wealths: list[float] = []  # of the forward test, after each label
+        self.weights: list[FloatArray] = []  # (S,) of the factors before each label
 
     @property
     def n(self) -> int:
-        """How many labels are settled."""
+        """Return the number of settled labels."""
         return self._evidence.n
 
     @property
     def log_e_value(self) -> float:
-        """Logarithm of the highest forward wealth so far."""
+        """Return the logarithm of the highest forward wealth so far."""
         return self._evidence.log_peak
 
     @property
     def verdict(self) -> Verdict:
-        """What is shown so far; it never changes once it is in."""
+        """Return the verdict so far; once decided it never changes."""
         if self._evidence.certified:
             return Verdict.CERTIFIED
         return Verdict.REFUTED if self._against.certified else Verdict.UNDECIDED
 
 
 class DrawScreen(Screen):
-    """Screens a candidate on independent draws; see ``RiskTest``.
-
-    Example:
-        >>> screen = DrawScreen(Goal(risk=0.2, delta=0.1), Method("r-eval"))
-        >>> while screen.verdict is Verdict.UNDECIDED:
-        ...     screen.push(1.0, [1.0], [0.9])
-        >>> screen.verdict.value, screen.n
-        ('refuted', 2)
-    """
+    """Screens a candidate on independent draws; see ``RiskTest``."""
 
     def __init__(self, goal: Goal, method: Method | None = None, n_autoevaluators: int = 1) -> None:
         self._forward = RiskTest(goal, method, n_autoevaluators)
@@ -86,16 +74,13 @@ class DrawScreen(Screen):
 
     @property
     def reliance(self) -> FloatArray:
-        """(S, A) reliance factors."""
+        """Return the (S, A) reliance factors."""
         return self._forward.reliance
 
     def push(self, loss: float | None, guesses: ArrayLike = (), others: ArrayLike = ()) -> None:
         """Take the next labelled example; see ``RiskTest.push``.
 
-        Args:
-            loss: in [0, 1], or None if its label will never come: the worst in both directions.
-            guesses: (A,) what the autoevaluators take its loss for.
-            others: (A,) mean guesses over other examples.
+        A loss of None, if its label will never come, is the worst in both directions.
         """
         losses = (0.0, 1.0) if loss is None else (loss, loss)
         self.push_ranges(losses, (guesses, guesses), (others, others))
@@ -106,15 +91,11 @@ class DrawScreen(Screen):
         guesses: tuple[ArrayLike, ArrayLike],
         others: tuple[ArrayLike, ArrayLike],
     ) -> None:
-        """Take an example of which only ranges are known: the worst counts, in both directions.
+        """Take an example of which only ranges are known, at its worst value in both directions.
 
-        Understating evidence is sound however the ranges came about: the observation that is used
-        is at least the true one, in every round.
-
-        Args:
-            losses: lowest and highest true loss, in [0, 1].
-            guesses: lowest and highest guesses, (A,) each.
-            others: lowest and highest mean guesses over other examples, (A,) each.
+        Each range is (lowest, highest), (A,) each for guesses and others. Understating evidence is
+        safe however the ranges came about: the observation used is at least the true one, in every
+        round.
         """
         self.weights.append(self._forward.weights)
         self._forward.push(losses[1], guesses[0], others[1])
@@ -127,11 +108,7 @@ class DrawScreen(Screen):
 class PoolScreen(Screen):
     """Screens a candidate on a finite pool; see ``PoolTest``.
 
-    Args:
-        goal: what is to be shown.
-        guesses: (A, N) guesses.
-        method: how.
-        choose: whether to prefer examples whose guess is likely to be wrong.
+    ``choose`` prefers examples whose guess is likely to be wrong.
     """
 
     def __init__(
@@ -150,12 +127,12 @@ class PoolScreen(Screen):
 
     @property
     def reliance(self) -> FloatArray:
-        """(S, A) reliance factors."""
+        """Return the (S, A) reliance factors."""
         return self._forward.reliance
 
     @property
     def n_left(self) -> int:
-        """How many examples were not asked for yet."""
+        """Return the number of examples not asked for yet."""
         return len(self._forward.left)
 
     def ask(self, rng: np.random.Generator) -> LabelAsk:
@@ -168,11 +145,7 @@ class PoolScreen(Screen):
         return ask
 
     def take(self, example: int) -> LabelAsk:
-        """Label this example next: the next one of a uniformly random order of the pool.
-
-        Raises:
-            ValueError: it was asked for before.
-        """
+        """Label this example next: the next one of a uniformly random order of the pool."""
         ask = LabelAsk(len(self._examples), example, 1.0 / max(1, self.n_left))
         self._forward.adopt(ask)
         self._backward.adopt(ask)
@@ -189,3 +162,43 @@ class PoolScreen(Screen):
         for _ in range(self.n - before):
             self.weights.append(weights)
             self.log_wealths.append(self._forward.log_wealth)
+
+
+class ResidualChances:
+    """Chances of the next label: higher where the autoevaluators are likely to be wrong.
+
+    The variance of a weighted draw is least with chances in proportion to the root mean square of
+    the residual (loss minus guess). It is learned from the labels so far, in groups of examples
+    with similar mean guesses. A share ``uniform`` in (0, 1] of the chances bounds the range of the
+    observations.
+
+    References:
+        Zrnic and Candes (2024), "Active statistical inference", section 4.
+    """
+
+    def __init__(self, guesses: FloatArray, uniform: float = 0.5) -> None:
+        if not 0.0 < uniform <= 1.0:
+            raise ValueError(f"uniform must be in (0, 1], got {uniform}")
+        self._means = guesses.mean(axis=0) if len(guesses) else np.full(guesses.shape[1], 0.5)
+        self._uniform = uniform
+        groups = np.minimum((self._means * _GROUPS).astype(int), _GROUPS - 1)
+        self._groups = groups
+        calibrated = self._means * (1.0 - self._means) + 0.01
+        sizes = np.bincount(groups, minlength=_GROUPS)
+        sums = np.bincount(groups, weights=calibrated, minlength=_GROUPS)
+        self._squares = _PRIOR_WEIGHT * sums / np.maximum(sizes, 1)
+        self._counts = np.full(_GROUPS, _PRIOR_WEIGHT)
+
+    def learn(self, example: int, loss: float) -> None:
+        """Take a label."""
+        group = self._groups[example]
+        self._squares[group] += (loss - self._means[example]) ** 2
+        self._counts[group] += 1.0
+
+    def of(self, examples: np.ndarray[tuple[int], np.dtype[np.intp]]) -> FloatArray:
+        """Return the (n,) chances of the examples of these indices; they sum to 1."""
+        spreads = np.sqrt(self._squares / self._counts)[self._groups[examples]]
+        chances: FloatArray = self._uniform / len(examples) + (1.0 - self._uniform) * (
+            spreads / spreads.sum()
+        )
+        return chances

@@ -1,4 +1,4 @@
-"""The command line: every command, and what an error looks like."""
+"""The command line; modules of commands import late, to keep ``--help`` and completion light."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from bestarm_agent import __version__
+from bestarm_agent._version import __version__
 from bestarm_agent.cli import (
-    certifying,
-    inspecting,
-    judging,
-    preparing,
-    preselecting,
-    selecting,
-    simulate,
+    answers,
+    compare,
+    demo,
+    init_validate_plan,
+    judge_check,
+    list_show_export,
+    providers,
+    select_resume,
 )
-from bestarm_agent.cli.display import print_line
-from bestarm_agent.cli.loading_runs import open_run
+from bestarm_agent.cli.certify import command as certify
+from bestarm_agent.cli.preselect import command as preselect
+from bestarm_agent.cli.simulate import command as simulate
 from bestarm_agent.errors import BestarmError, ConfigError
-from bestarm_agent.wording import safe_lines
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -35,9 +35,12 @@ app = typer.Typer(
 )
 
 
+_VERSION = f"bestarm-agent {__version__}"
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"bestarm-agent {__version__}")
+        typer.echo(_VERSION)
         raise typer.Exit
 
 
@@ -50,19 +53,38 @@ def _top(
     """Finds the best LLM candidate from a small part of the calls."""
 
 
-preparing.register(app)
-selecting.register(app)
-inspecting.register(app)
-simulate.register(app, open_run=open_run)
-preselecting.register(app)
-certifying.register(app)
-judging.register(app)
+for _module in (
+    demo,
+    init_validate_plan,
+    select_resume,
+    list_show_export,
+    answers,
+    compare,
+    simulate,
+    preselect,
+    certify,
+    judge_check,
+    providers,
+):
+    _module.register(app)
 
 
 def main() -> None:
     """Run a command; errors raised on purpose become one paragraph and an exit code."""
+    if sys.argv[1:] == ["--version"]:  # typer would load pydantic to read the flag
+        typer.echo(_VERSION)
+        return
     try:
         app()
     except BestarmError as error:
-        print_line(Console(stderr=True), f"error: {safe_lines(str(error))}", indent=len("error: "))
+        _print_error(error)
         sys.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_ERROR)
+
+
+def _print_error(error: BestarmError) -> None:
+    from rich.console import Console
+
+    from bestarm_agent.cli.progress import print_line
+    from bestarm_agent.report.text import safe_lines
+
+    print_line(Console(stderr=True), f"error: {safe_lines(str(error))}", indent=len("error: "))

@@ -1,1 +1,1 @@
-"""What a study is configured by: pydantic models, YAML with line numbers, grid expansion."""
+"""Configuration of studies: YAML with line numbers, validation, grid expansion, datasets."""

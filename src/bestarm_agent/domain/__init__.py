@@ -1,1 +1,1 @@
-"""What the product talks about: candidates, examples, requests, outcomes, spending, events."""
+"""The values of the domain: candidates, examples, requests, outcomes, spending, events."""

@@ -11,14 +11,9 @@ from bestarm_agent.domain.digest import Json, digest
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; in a template ``content`` is Jinja, in a request it is rendered.
+    """One chat message; its content is Jinja in a template and plain text in a request."""
 
-    Attributes:
-        role: "system", "user" or "assistant".
-        content: text.
-    """
-
-    role: str
+    role: str  # "system", "user" or "assistant"
     content: str
 
     def as_json(self) -> Json:
@@ -28,21 +23,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """A prompt before an example's fields are filled in.
-
-    Attributes:
-        name: what users call it.
-        text: Jinja source of a plain completion prompt, or None.
-        messages: chat messages with Jinja contents; empty if ``text`` is given. Exactly one of the
-            two is set.
-    """
+    """A prompt before an example's fields are filled in: either a text or messages."""
 
     name: str
-    text: str | None = None
+    text: str | None = None  # Jinja source of a plain completion prompt
     messages: tuple[Message, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that exactly one form is given; raises ValueError."""
         if (self.text is None) == (not self.messages):
             raise ValueError(f"prompt {self.name!r} needs either a text or messages, not both")
 
@@ -55,21 +42,13 @@ class PromptTemplate:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One (model, prompt, sampling configuration), compared with the others.
+    """One (model, prompt, sampling configuration), compared with the others."""
 
-    Attributes:
-        provider: name of the provider ("hf", "openai", ...).
-        model: model name as the provider knows it, without the provider's name.
-        prompt: the prompt template.
-        params: sampling parameters as they are to be sent ("temperature", "max_tokens", ...).
-        label: what users call it; not part of the identity.
-    """
-
-    provider: str
-    model: str
+    provider: str  # "hf", "openai", ...
+    model: str  # as the provider knows it, without the provider's name
     prompt: PromptTemplate
-    params: Mapping[str, Json] = field(default_factory=dict)
-    label: str = ""
+    params: Mapping[str, Json] = field(default_factory=dict)  # as they are sent: "temperature", ...
+    label: str = ""  # for users; not part of the identity
 
     @cached_property
     def id(self) -> str:

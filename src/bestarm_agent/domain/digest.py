@@ -11,11 +11,7 @@ Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Js
 
 
 def canonical(value: Json) -> str:
-    """Render ``value`` as JSON with sorted keys and no spaces.
-
-    Raises:
-        ValueError: it holds NaN or an infinity, which JSON has no word for.
-    """
+    """Render ``value`` as JSON with sorted keys and no spaces; raises ValueError for NaN."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )

@@ -1,7 +1,9 @@
-"""The event log of a run: the truth, from which everything else is folded.
+"""Events of a run's log, from which everything else about the run is computed.
 
-A run is ``Started``, gets its candidates, examples and budget, then any mix of ``Asked`` and
-``Told``, of more candidates, more examples or another budget, and of ``Stopped`` and ``Resumed``.
+A run is ``Started``, gets its candidates, examples and budget, then any mix of ``Asked``,
+``Attempted``, ``Charged`` and ``Told``, of more candidates, more examples or another budget, and
+of ``Stopped`` and ``Resumed``. Fields with defaults are absent from logs of versions that did not
+record them.
 """
 
 from __future__ import annotations
@@ -12,111 +14,92 @@ from typing import TypeAlias
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.outcome import Outcome
-from bestarm_agent.domain.spend import Books, Budget
+from bestarm_agent.domain.spend import Books, Budget, Spend
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run began.
+    """A run began."""
 
-    Attributes:
-        name: what the user called the study.
-        at: when, ISO 8601 in UTC.
-        version: version of the package.
-        config: the resolved configuration; keys and machine paths are not in it.
-        base: directory that the configuration's paths start from, relative to the store's.
-        lesson: name of what was learned from history, kept next to the store, or None.
-        judge: digest of the judge; None in runs of versions that did not record it.
-    """
-
-    name: str
-    at: str
-    version: str
-    config: Json
-    base: str
+    name: str  # what the user called the study
+    at: str  # time, ISO 8601 in UTC
+    version: str  # version of the package
+    config: Json  # the resolved configuration, without keys and machine paths
+    base: str  # directory that the configuration's paths start from, relative to the store's
+    # name of what was learned from history, kept next to the store, or None
     lesson: str | None = None
-    judge: str | None = None
+    judge: str | None = None  # digest of the judge
+    judge_priced: bool = True  # whether the prices of the judge's models are known
 
 
 @dataclass(frozen=True, slots=True)
 class CandidatesAdded:
-    """Candidates joined as the next rows, in this order.
-
-    Attributes:
-        candidates: what joined.
-        costs: of each, the most dollars that a call can cost, judging left aside, as known when it
-            joined; None where no price is known. Empty in logs of versions that did not record it.
-        prices: of each, where its price comes from, for people; None where no price is known.
-    """
+    """Candidates joined as the next rows, in this order."""
 
     candidates: tuple[Candidate, ...]
-    costs: tuple[float | None, ...] = ()
-    prices: tuple[str | None, ...] = ()
+    costs: tuple[float | None, ...] = ()  # most dollars of a call, without judging; None: unknown
+    prices: tuple[str | None, ...] = ()  # sources of the prices, for people
 
 
 @dataclass(frozen=True, slots=True)
 class CandidatesBarred:
-    """Candidates left the competition for good, for a reason that is not their scores.
+    """Candidates were excluded for good, for a reason other than their scores."""
 
-    Attributes:
-        candidates: row indices.
-        reason: why, for people.
-    """
-
-    candidates: tuple[int, ...]
+    candidates: tuple[int, ...]  # rows
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ExamplesAdded:
-    """Examples joined as the next columns, in this order.
-
-    Attributes:
-        ids: their ids.
-        digests: digests of their contents, to recognise them in other runs and on resume.
-    """
+    """Examples joined as the next columns, in this order."""
 
     ids: tuple[str, ...]
-    digests: tuple[str, ...]
+    digests: tuple[str, ...]  # of their contents, to recognise them in other runs and on resume
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The selector asked for a pair; logged before a byte is sent.
+    """The selector asked for a pair; logged before anything is sent."""
 
-    Attributes:
-        seq: the ask's number.
-        candidate: row index.
-        example: column index.
-        propensity: probability of having drawn this example, in (0, 1], or None.
-        reason: the rule's word for why.
-        excluded: rows that could not be asked at that moment (throttled, or too dear for what was
-            left of the budget).
-    """
-
-    seq: int
-    candidate: int
-    example: int
-    propensity: float | None
-    reason: str
+    seq: int  # the ask's number
+    candidate: int  # row
+    example: int  # column
+    propensity: float | None  # probability of having drawn this example, in (0, 1]
+    reason: str  # the rule's word for why
+    # rows that could not be asked then: at a rate limit, or too expensive for the budget left
     excluded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An ask came to its end.
+    """An ask has an outcome, and the selector was told a score."""
 
-    Attributes:
-        seq: the ask's number.
-        outcome: what became of it.
-        score: what the selector was told, in [0, 1]; None if the pair is void.
-        elapsed: wall-clock seconds of the sitting so far: what a killed one leaves of its time.
+    seq: int  # the ask's number
+    outcome: Outcome
+    score: float | None  # in [0, 1]; None if the pair is void
+    elapsed: float = 0.0  # wall-clock seconds of the session so far
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """A request is about to be sent for a pair; durable before it leaves.
+
+    ``Asked`` stands for the first attempt at the candidate's call, so that is not logged.
     """
 
-    seq: int
-    outcome: Outcome
-    score: float | None
-    elapsed: float = 0.0
+    seq: int  # the ask's number
+    key: str  # of the reply, in the reply cache
+    cost: Spend  # the most that the attempt can cost
+    judge: bool = False  # whether it is a judge's call
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """The exact cost so far of a pair that stays pending; it replaces what attempts may cost."""
+
+    seq: int  # the ask's number
+    spend: Spend  # of the candidate's call
+    judge_spend: Spend
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,40 +107,27 @@ class BudgetSet:
     """The caps from here on; they count everything that the run has spent."""
 
     budget: Budget
+    configured: Budget | None = None  # the run's own caps; ``budget`` may hold for one call only
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A sitting ended.
+    """A session ended."""
 
-    Attributes:
-        at: when, ISO 8601 in UTC.
-        reason: "separated", "exhausted", "indifferent", "verdict", "served", "budget",
-            "interrupted", "failures" or "error".
-        seconds: wall-clock seconds of this sitting.
-        books: what was set aside and where it went; all nothing in logs of versions that did not
-            record it.
-        remarks: what the replies showed that users should know, a sentence each.
-    """
-
-    at: str
+    at: str  # time, ISO 8601 in UTC
+    # separated, exhausted, indifferent, verdict, served, budget, interrupted, failures or error
     reason: str
-    seconds: float
-    books: Books = field(default_factory=Books)
-    remarks: tuple[str, ...] = ()
+    seconds: float  # wall-clock seconds of this session
+    books: Books = field(default_factory=Books)  # of this session
+    remarks: tuple[str, ...] = ()  # facts that the replies showed, for users, a sentence each
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Another sitting began.
+    """Another session began."""
 
-    Attributes:
-        at: when, ISO 8601 in UTC.
-        version: version of the package.
-    """
-
-    at: str
-    version: str
+    at: str  # ISO 8601 in UTC
+    version: str  # of the package
 
 
 Event: TypeAlias = (
@@ -166,6 +136,8 @@ Event: TypeAlias = (
     | CandidatesBarred
     | ExamplesAdded
     | Asked
+    | Attempted
+    | Charged
     | Told
     | BudgetSet
     | Stopped

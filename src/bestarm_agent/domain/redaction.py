@@ -1,10 +1,13 @@
-"""What is a secret, by its name or its looks, and how it is kept out of logs and messages."""
+"""Secrets, recognised by name or form, and their removal from logs and messages."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote
 
 from bestarm_agent.domain.digest import Json
 
@@ -32,9 +35,17 @@ _LIKE_A_SECRET = re.compile(
     r"|\b(?:sk|pk|gsk|hf|ghp|xox[abp]|xai|r8|key)[-_](?:(?=[\w*.-]*[\d*])[\w*.-]{6,}|[\w-]{12,})"
 )
 
+# A signature, key or password in the query of a URL, or a password before its host.
+_SECRET_IN_URL = re.compile(
+    r"(?i)([?&](?:[\w.-]*(?:sig|signature|token|key|secret|password|pwd|auth|credential)|code)="
+    r"|://[^\s/:@?#]+:(?=[^\s/@?#]+@))([^&#@\s\"'<>)\]]+)"
+)
+_PART = 8  # characters that a part of a key has at least
+_LIKE_A_KEY = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w.+/=~-]{12,}")
+
 
 def is_secret_name(name: str) -> bool:
-    """Whether values under this name are secrets by custom.
+    """Tell whether values under this name are secrets by custom.
 
     Example:
         >>> [is_secret_name(name) for name in ("x-api-key", "HF_TOKEN", "max_tokens", "eos_token")]
@@ -44,7 +55,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_variable(name: str) -> bool:
-    """Whether an environment variable of this name holds a secret by custom.
+    """Tell whether an environment variable of this name holds a secret by custom.
 
     Example:
         >>> is_secret_variable("mykey"), is_secret_variable("KEYBOARD")
@@ -54,7 +65,7 @@ def is_secret_variable(name: str) -> bool:
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text says where a secret is, and holds none.
+    """Tell whether a text refers to variables (``${NAME}``) instead of holding a secret.
 
     Example:
         >>> [is_reference(text) for text in ("${MY_KEY}", "Bearer ${MY_KEY}", "sk-1", "$${MY_KEY}")]
@@ -64,11 +75,11 @@ def is_reference(text: str) -> bool:
 
 
 def redacted(value: Json) -> Json:
-    """Copy ``value`` with everything under a secret's name that holds a text replaced by a mark.
+    """Copy ``value``; texts under a secret's name are replaced by a mark.
 
-    Numbers, booleans and null stay, also in lists and objects: they are settings, not secrets. So
-    do ``${VARIABLE}``, which says where the secret is (a run is resumed with it), special tokens
-    as ``<pad>``, and what a JSON schema calls its properties.
+    Numbers, booleans and null stay, also in lists and objects: they are settings, not secrets.
+    ``${VARIABLE}`` stays, since a run is resumed with it, and so do special tokens such as
+    ``<pad>`` and the names of properties in a JSON schema.
 
     Example:
         >>> redacted({"api_key": "sk-1", "properties": {"password": {"type": "string"}}})
@@ -78,7 +89,7 @@ def redacted(value: Json) -> Json:
 
 
 def _redacted(value: Json, *, named: bool) -> Json:
-    """``named``: whether the names in ``value`` say what stands under them."""
+    """Redact; ``named``: names in ``value`` are keys, not the properties of a JSON schema."""
     if isinstance(value, Mapping):
         return {
             name: REDACTED
@@ -92,7 +103,7 @@ def _redacted(value: Json, *, named: bool) -> Json:
 
 
 def secrets_in(value: Json, *at: str | int) -> Iterator[tuple[tuple[str | int, ...], Json]]:
-    """What ``redacted`` replaces, each with the path to it; ``at`` is the path to ``value``.
+    """Find what ``redacted`` replaces, each with its path; ``at`` is the path to ``value``.
 
     Example:
         >>> list(secrets_in({"headers": [{"x": "y"}, {"api_key": "sk-1"}]}))
@@ -120,7 +131,6 @@ def _is_secret(name: str, value: Json) -> bool:
 
 
 def _holds_text(value: Json) -> bool:
-    """Whether there is a text in it that may be a secret."""
     if isinstance(value, str):
         return not is_reference(value) and not _SPECIAL_TOKEN.fullmatch(value)
     if isinstance(value, Mapping):
@@ -129,18 +139,15 @@ def _holds_text(value: Json) -> bool:
 
 
 def _is_properties(name: str, value: Json) -> bool:
-    """Whether names in ``value`` are those of the properties that a JSON schema describes."""
     if name != "properties" or not isinstance(value, Mapping):
         return False
     return all(isinstance(one, Mapping) for one in value.values())
 
 
 def hidden_texts(secrets: Iterable[str], folder: Path) -> dict[str, str]:
-    """What must not stand in messages, with what stands in its place.
+    """Map texts that messages must not show to what replaces them.
 
-    Args:
-        secrets: passwords, keys and the like; short ones are left out.
-        folder: the study's: paths of this machine are nobody's.
+    These are ``secrets``, short ones left out, the study's ``folder`` and the home directory.
     """
     hidden = {text: REDACTED for text in secrets if len(text) >= SHORTEST_SECRET}
     places = ((folder.resolve(), "."), (Path.home(), "~"))
@@ -148,16 +155,119 @@ def hidden_texts(secrets: Iterable[str], folder: Path) -> dict[str, str]:
 
 
 def masked(text: str, hidden: Mapping[str, str] | None = None) -> str:
-    """A text for messages, with what looks like a secret cut out.
+    """Return a text of another program with everything that looks like a secret replaced.
 
-    Args:
-        text: what somebody else wrote.
-        hidden: further texts that must not be shown, with what stands in their place.
+    ``hidden`` maps further texts that must not be shown to what replaces them; secrets among them
+    are also found encoded and in part.
 
     Example:
         >>> masked("HTTP 401: key sk-proj-12345678 is wrong, see /home/me/x", {"/home/me": "~"})
         'HTTP 401: key [redacted] is wrong, see ~/x'
+        >>> masked("GET https://x.example/v1?sig=abc%2F9&page=2")
+        'GET https://x.example/v1?sig=[redacted]&page=2'
     """
-    for secret, shown in (hidden or {}).items():
+    hidden = hidden or {}
+    text = without_traces(text, [secret for secret, shown in hidden.items() if shown == REDACTED])
+    for secret, shown in hidden.items():
         text = text.replace(secret, shown)
-    return _LIKE_A_SECRET.sub(lambda found: f"{found[1] or ''}{REDACTED}", text)
+    text = _SECRET_IN_URL.sub(_keep_name, text)
+    return _LIKE_A_SECRET.sub(_keep_name, text)
+
+
+def _keep_name(found: re.Match[str]) -> str:
+    return f"{found[1] or ''}{REDACTED}"
+
+
+def without_traces(text: str, secrets: Iterable[str]) -> str:
+    """Replace secrets in a text: whole or in part, plain, URL-encoded or in base64.
+
+    A part is found from ``_PART`` characters on, if the secret looks like a key; anything else is
+    only found whole.
+
+    Example:
+        >>> without_traces("no such key: sk-1b2c3d4e5f6g...", ["sk-1b2c3d4e5f6g7h8i9j"])
+        'no such key: [redacted]...'
+    """
+    for secret in secrets:
+        if len(secret) >= SHORTEST_SECRET:
+            text = _without_parts(text, _parts(secret))
+    return text
+
+
+def keys_among(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts that hold a key by its looks, and stand in no answer by chance.
+
+    Example:
+        >>> keys_among(["Bearer sk-1b2c3d4e5f6g", "swordfish", "application/json"])
+        ('Bearer sk-1b2c3d4e5f6g',)
+    """
+    return tuple(text for text in texts if any(map(_LIKE_A_KEY.fullmatch, text.split())))
+
+
+def _without_parts(text: str, parts: frozenset[str]) -> str:
+    sizes = {len(part) for part in parts}
+    hits = sorted(
+        (i, i + size)
+        for size in sizes
+        for i in range(len(text) - size + 1)
+        if text[i : i + size] in parts
+    )
+    pieces, end = [], 0
+    for start, stop in _merged(hits):
+        pieces += [text[end:start], REDACTED]
+        end = stop
+    return "".join([*pieces, text[end:]])
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Join spans, sorted by their starts, that overlap or touch."""
+    start, end = -1, -1
+    for one, other in spans:
+        if one > end:
+            if start >= 0:
+                yield start, end
+            start = one
+        end = max(end, other)
+    if start >= 0:
+        yield start, end
+
+
+@lru_cache(maxsize=64)
+def _parts(secret: str) -> frozenset[str]:
+    """Return the texts that betray a secret: all parts of all its forms, or its forms."""
+    parts: set[str] = set()
+    for word in secret.split():
+        forms = _forms(word) if len(word) >= SHORTEST_SECRET else set()
+        size = _PART if _LIKE_A_KEY.fullmatch(word) else max(map(len, forms), default=0)
+        for form in forms:
+            parts.update(form[i : i + size] for i in range(max(1, len(form) - size + 1)))
+    return frozenset(parts)
+
+
+def _forms(secret: str) -> set[str]:
+    content = secret.encode()
+    percents = "".join(f"%{byte:02x}" for byte in content)
+    forms = {secret, quote(secret, safe=""), percents, percents.upper()}
+    for shift in range(3):  # base64 depends on the bytes before it, in groups of three
+        encoded = b64encode(bytes(shift) + content).decode().rstrip("=")
+        inner = encoded[-(-shift * 4 // 3) : -1]  # the last character depends on what follows
+        forms |= {inner, inner.replace("+", "-").replace("/", "_")}
+    return forms
+
+
+def url_secrets_in(value: Json, *at: str | int) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the path and the text of every URL in ``value`` with a written-out secret.
+
+    Example:
+        >>> list(url_secrets_in({"base_url": "https://x.example/v1?sig=abc", "a": "?sig=${SIG}"}))
+        [(('base_url',), 'https://x.example/v1?sig=abc')]
+    """
+    if isinstance(value, str):
+        if any(not found[2].startswith("$") for found in _SECRET_IN_URL.finditer(value)):
+            yield at, value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from url_secrets_in(item, *at, name)
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from url_secrets_in(item, *at, i)

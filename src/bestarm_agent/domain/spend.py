@@ -1,12 +1,11 @@
-"""Money, tokens, calls: what evaluating costs, in exact units.
-
-Money is counted in integer nano-dollars, since sums of floats neither reconcile nor compare.
-"""
+"""Money, tokens and calls, in exact units: dollars are counted in integer nano-dollars."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
+from operator import add, sub
+from typing import Any
 
 NANOS_PER_USD = 1_000_000_000
 
@@ -28,21 +27,13 @@ def usd(amount_nanos: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call.
+    """Tokens of one call."""
 
-    Attributes:
-        input: all prompt tokens, cached ones included.
-        cached: those of ``input`` read from the provider's cache.
-        cache_write: those of ``input`` written to the provider's cache.
-        output: all generated tokens, reasoning included.
-        reasoning: those of ``output`` spent on reasoning.
-    """
-
-    input: int = 0
-    cached: int = 0
-    cache_write: int = 0
-    output: int = 0
-    reasoning: int = 0
+    input: int = 0  # all prompt tokens, cached ones included
+    cached: int = 0  # part of ``input`` read from the provider's cache
+    cache_write: int = 0  # part of ``input`` written to the provider's cache
+    output: int = 0  # all generated tokens, reasoning included
+    reasoning: int = 0  # part of ``output``
 
     @property
     def total(self) -> int:
@@ -52,23 +43,15 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What something cost, or may cost.
+    """Amounts that something cost, or may cost."""
 
-    Attributes:
-        pulls: (candidate, example) pairs evaluated, cached replies included.
-        calls: requests sent to providers, retries and judges included.
-        tokens: prompt plus generated tokens.
-        usd_nanos: nano-dollars.
-        gpu_seconds: seconds of local accelerator or CPU worker time.
-    """
-
-    pulls: int = 0
-    calls: int = 0
-    tokens: int = 0
+    pulls: int = 0  # (candidate, example) pairs evaluated, cached replies included
+    calls: int = 0  # requests sent to providers, retries and judges included
+    tokens: int = 0  # prompt plus generated
     usd_nanos: int = 0
-    gpu_seconds: float = 0.0
+    gpu_seconds: float = 0.0  # of local accelerator or CPU worker time
 
-    def __add__(self, other: Spend) -> Spend:
+    def __add__(self, other: Spend) -> Spend:  # spelled out: sums are frequent
         return Spend(
             self.pulls + other.pulls,
             self.calls + other.calls,
@@ -88,89 +71,74 @@ class Spend:
 
     def capped(self, cap: Spend) -> Spend:
         """Return the smaller of the two, amount by amount."""
-        return Spend(
-            min(self.pulls, cap.pulls),
-            min(self.calls, cap.calls),
-            min(self.tokens, cap.tokens),
-            min(self.usd_nanos, cap.usd_nanos),
-            min(self.gpu_seconds, cap.gpu_seconds),
-        )
+        return Spend(*map(min, _amounts(self), _amounts(cap)))
 
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Where the money set aside in a sitting went: ``reserved`` = ``settled`` + ``refunded``.
+    """Amounts reserved in a session, and where they went."""
 
-    Attributes:
-        reserved: everything that was set aside before calls.
-        settled: what those calls cost, as far as it was set aside.
-        refunded: what was given back.
-        overrun: what calls cost beyond what was set aside; 0 unless a provider's bound is wrong.
-        charged: what was booked of calls that an earlier, killed process had sent.
-    """
-
+    # everything that was reserved before calls; ``settled`` + ``refunded`` in the end
     reserved: Spend = field(default_factory=Spend)
-    settled: Spend = field(default_factory=Spend)
-    refunded: Spend = field(default_factory=Spend)
+    settled: Spend = field(default_factory=Spend)  # cost of those calls, up to what was reserved
+    refunded: Spend = field(default_factory=Spend)  # amounts given back
+    # cost of calls beyond their reservation; 0 unless a provider's bound is wrong
     overrun: Spend = field(default_factory=Spend)
+    # cost charged for calls that an earlier, killed process had sent
     charged: Spend = field(default_factory=Spend)
 
     def __add__(self, other: Books) -> Books:
-        return Books(
-            self.reserved + other.reserved,
-            self.settled + other.settled,
-            self.refunded + other.refunded,
-            self.overrun + other.overrun,
-            self.charged + other.charged,
-        )
+        return Books(*map(add, _amounts(self), _amounts(other)))
 
     def __sub__(self, other: Books) -> Books:
-        return Books(
-            self.reserved - other.reserved,
-            self.settled - other.settled,
-            self.refunded - other.refunded,
-            self.overrun - other.overrun,
-            self.charged - other.charged,
-        )
+        return Books(*map(sub, _amounts(self), _amounts(other)))
 
     @property
     def difference(self) -> Spend:
-        """What of the reserved was neither settled nor refunded: nothing, once a sitting ended."""
+        """Amounts neither settled nor refunded; nothing once a session has ended."""
         return self.reserved - self.settled - self.refunded
 
     @property
     def spent(self) -> Spend:
-        """What the sitting spent."""
+        """Everything that the session spent."""
         return self.settled + self.overrun + self.charged
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hard caps of a run; None means no cap.
-
-    Attributes:
-        usd_nanos: nano-dollars, judges and retries included.
-        pulls: (candidate, example) pairs.
-        calls: requests sent to providers.
-        tokens: prompt plus generated tokens.
-        gpu_seconds: worker seconds.
-        seconds: wall-clock seconds of this and earlier sittings of the run.
-    """
+    """Hard caps of a run, in the units of ``Spend``; None means no cap."""
 
     usd_nanos: int | None = None
     pulls: int | None = None
     calls: int | None = None
     tokens: int | None = None
     gpu_seconds: float | None = None
-    seconds: float | None = None
+    seconds: float | None = None  # wall-clock, over all sessions of the run
+
+    def within(self, other: Budget) -> Budget:
+        """Return the tighter of two caps for each amount."""
+        return Budget(
+            **{
+                cap.name: min(
+                    (
+                        c
+                        for c in (getattr(self, cap.name), getattr(other, cap.name))
+                        if c is not None
+                    ),
+                    default=None,
+                )
+                for cap in fields(Budget)
+            }
+        )
 
     def with_room(self, spent: Spend, seconds: float, more: Budget) -> Budget:
-        """Return these caps moved so that at most ``more`` can be spent beyond ``spent``.
-
-        A cap that ``more`` leaves open stays as it is.
-        """
+        """Return caps that allow ``more`` beyond ``spent``; caps open in ``more`` stay."""
         used = {**{f.name: getattr(spent, f.name) for f in fields(spent)}, "seconds": seconds}
         moved = {
             name: used[name] + extra for name in used if (extra := getattr(more, name)) is not None
         }
         return replace(self, **moved)
+
+
+def _amounts(of: Spend | Books) -> list[Any]:
+    return [getattr(of, part.name) for part in fields(of)]

@@ -1,28 +1,21 @@
-"""The seam between a reply and its score: one contract for rules and LLM judges."""
+"""The protocol of judges, for rules and for judges that call a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.exchange import Reply, Request
 from bestarm_agent.domain.outcome import Score
-from bestarm_agent.errors import Blame, FailureKind, JudgeError
+from bestarm_agent.domain.request_reply import Reply, Request
 
 
 @dataclass(frozen=True)
 class JudgeModel:
-    """A model that a judge calls.
-
-    Attributes:
-        provider: name of the provider.
-        name: the model's name as the provider knows it.
-        options: provider options that differ from the study's, such as ``path`` of a recording.
-    """
+    """A model that a judge calls; ``options`` are provider options that differ from the study's."""
 
     provider: str
     name: str
@@ -30,81 +23,60 @@ class JudgeModel:
 
     @cached_property
     def key(self) -> str:
-        """Tells models apart: equal key, equal model."""
+        """Return the identity of the model: equal key, equal model."""
         return canonical([self.provider, self.name, dict(self.options)])
 
     def __str__(self) -> str:
         return f"{self.provider}/{self.name}"
 
 
+def _always(_reply: Reply) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class JudgeCall:
     """One call that a judge makes.
 
-    Attributes:
-        model: who is asked.
-        request: what is asked; ``example`` is the example's id, with a suffix ("/second") where a
-            judge makes several calls for one reply.
+    ``request.example`` is the example's id, with a suffix ("/second") if a judge makes several
+    calls for one reply. A cached reply for which ``is_readable`` returns False is not used: the
+    model is asked anew.
     """
 
     model: JudgeModel
     request: Request
+    is_readable: Callable[[Reply], bool] = field(default=_always, compare=False, repr=False)
 
 
 class Calls(Protocol):
-    """Makes a judge's calls: whoever runs the judge caches, limits, repeats and pays them."""
+    """Makes the calls of a judge: caches, limits, retries and charges them."""
 
     async def ask(self, call: JudgeCall) -> Reply:
-        """Answer a call; what the model does not offer is left out of the request.
+        """Answer a call; parameters that the model does not support are left out.
 
-        Raises:
-            JudgeError: blame JUDGE; there was no answer, after all repetitions.
+        Raises JudgeError, blame JUDGE, if there was no answer after all retries.
         """
         ...
 
 
-class NoCalls:
-    """For judges that call no model."""
-
-    async def ask(self, call: JudgeCall) -> Reply:
-        """Refuse; raises JudgeError with blame JUDGE."""
-        raise JudgeError(
-            f"judge model {call.model} was to be called, and no way to call models was given",
-            kind=FailureKind.JUDGE_FAILED,
-            blame=Blame.JUDGE,
-        )
-
-
 class Judge(Protocol):
-    """Scores replies.
+    """Scores replies."""
 
-    Attributes:
-        name: what users call it.
-        digest: digest of everything that decides a score (rule, options, template, model). Scores
-            of two digests never mix in one estimate.
-        needs_reference: whether every example must hold a reference answer.
-        models: the models that it calls; none for a rule.
-    """
-
-    name: str
+    name: str  # in messages and reports
+    # of all that decides a score (rule, options, template, model); scores of two never mix
     digest: str
-    needs_reference: bool
-    models: tuple[JudgeModel, ...]
+    needs_reference: bool  # whether every example must have a reference answer
+    models: tuple[JudgeModel, ...]  # the models that it calls; none for a rule
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
-        """The calls that judging the longest reply to ``example`` makes, each made once.
+        """Return the calls that judging the longest reply to ``example`` makes, each once.
 
-        What they can cost is set aside before the candidate is called. None for a rule.
+        Their cost is reserved before the candidate is called. A rule returns none.
         """
         ...
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
-        """Score one reply, in [0, 1].
-
-        Args:
-            example: what the candidate was asked.
-            reply: its answer.
-            calls: makes the judge's calls; its errors pass through. A rule makes none.
+        """Score one reply, in [0, 1]; errors of ``calls`` pass through.
 
         Raises:
             JudgeError: blame CANDIDATE if the reply itself cannot be scored (no number in it, say),

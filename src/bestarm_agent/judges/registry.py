@@ -1,84 +1,56 @@
-"""Judges by name: an entry of the catalogue says which adapter, and with which options."""
+"""Create judges by name; a catalogue entry states the adapter and its options."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from bestarm_agent.catalog import Catalog, CatalogEntry
-from bestarm_agent.config.documents import KeyPath, parse_options, shown_path
+from bestarm_agent.config.catalog import Catalog, CatalogEntry
+from bestarm_agent.config.user_functions import load_object
+from bestarm_agent.config.yaml.documents import KeyPath, shown_path
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
-from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.functions import load_program
-from bestarm_agent.judges.asking import AskingJudge
+from bestarm_agent.errors import ConfigError, PluginError
 from bestarm_agent.judges.base import Judge
-from bestarm_agent.judges.contains import ContainsJudge
-from bestarm_agent.judges.criteria import CriteriaJudge
-from bestarm_agent.judges.ensemble import EnsembleJudge, EnsembleOptions
-from bestarm_agent.judges.exact import ExactJudge
-from bestarm_agent.judges.grading import ReferenceGradedJudge, RubricJudge
-from bestarm_agent.judges.json_schema import JsonSchemaJudge
-from bestarm_agent.judges.metrics import (
-    BleuJudge,
-    ChrfJudge,
-    RougeJudge,
-    SquadExactJudge,
-    TokenF1Judge,
-)
-from bestarm_agent.judges.multiple_choice import MultipleChoiceJudge
-from bestarm_agent.judges.numeric import NumericJudge
-from bestarm_agent.judges.pairwise import PairwiseJudge
-from bestarm_agent.judges.python import PythonJudge, PythonOptions
-from bestarm_agent.judges.recorded import RecordedJudge
-from bestarm_agent.judges.regex import RegexJudge
-from bestarm_agent.judges.rule import RuleJudge
+from bestarm_agent.judges.base_judge import BaseJudge, JudgeSetup, check_example
+from bestarm_agent.plugins.registry import Registry
 
-Adapter: TypeAlias = (
-    type[RuleJudge[Any, Any]]
-    | type[RecordedJudge]
-    | type[AskingJudge[Any]]
-    | type[EnsembleJudge]
-    | type[PythonJudge]
+_RULES = "bestarm_agent.judges.rules"
+_MODELS = "bestarm_agent.judges.models"
+JUDGES: Final = Registry[type[BaseJudge[Any]]](
+    "judge adapter",
+    "judges",
+    {
+        "bleu": f"{_RULES}.metrics:BleuJudge",
+        "chrf": f"{_RULES}.metrics:ChrfJudge",
+        "contains": f"{_RULES}.contains:ContainsJudge",
+        "criteria": f"{_MODELS}.criteria:CriteriaJudge",
+        "ensemble": "bestarm_agent.judges.ensemble:EnsembleJudge",
+        "exact": f"{_RULES}.exact:ExactJudge",
+        "json-schema": f"{_RULES}.json_schema:JsonSchemaJudge",
+        "multiple-choice": f"{_RULES}.multiple_choice:MultipleChoiceJudge",
+        "numeric": f"{_RULES}.numeric:NumericJudge",
+        "pairwise": f"{_MODELS}.pairwise:PairwiseJudge",
+        "python": f"{_RULES}.python:PythonJudge",
+        "recorded": f"{_RULES}.recorded:RecordedJudge",
+        "reference-graded": f"{_MODELS}.rubric:ReferenceGradedJudge",
+        "regex": f"{_RULES}.regex:RegexJudge",
+        "rouge": f"{_RULES}.metrics:RougeJudge",
+        "rubric": f"{_MODELS}.rubric:RubricJudge",
+        "squad-exact": f"{_RULES}.metrics:SquadExactJudge",
+        "token-f1": f"{_RULES}.metrics:TokenF1Judge",
+    },
+    lambda found: isinstance(found, type) and issubclass(found, BaseJudge),
+    "a subclass of bestarm_agent.judges.BaseJudge",
 )
-
-_ADAPTERS: Mapping[str, Adapter] = {
-    adapter.adapter: adapter
-    for adapter in (
-        ExactJudge,
-        ContainsJudge,
-        NumericJudge,
-        RegexJudge,
-        MultipleChoiceJudge,
-        RecordedJudge,
-        TokenF1Judge,
-        SquadExactJudge,
-        BleuJudge,
-        ChrfJudge,
-        RougeJudge,
-        JsonSchemaJudge,
-        PythonJudge,
-        RubricJudge,
-        ReferenceGradedJudge,
-        CriteriaJudge,
-        PairwiseJudge,
-        EnsembleJudge,
-    )
-}
 
 
 class JudgeEntry(BaseModel):
-    """A file of a ``judges/`` folder.
-
-    Attributes:
-        name: the file's name without its suffix.
-        description: one sentence for people.
-        adapter: how it is spoken: one of the shipped judges.
-        options: options that differ from those of the shipped judge of that name.
-    """
+    """A file of a ``judges/`` folder; ``options`` are those that differ from the adapter's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -89,15 +61,10 @@ class JudgeEntry(BaseModel):
 
 
 def create_judge(name: str, options: Mapping[str, Json], catalog: Catalog) -> Judge:
-    """Build the judge of that name.
+    """Build the judge of that name: a catalogue entry, a plug-in or a dotted path ``module:Class``.
 
-    Options count in this order: those given, those of the catalogue entry, those that ship with
-    the adapter.
-
-    Args:
-        name: name of a catalogue entry.
-        options: what the study sets.
-        catalog: where to look.
+    Options are taken from ``options``, then from the catalogue entry, then from the shipped entry
+    of its adapter (prompts), then from the defaults in the code.
 
     Raises:
         ConfigError: there is no such judge or adapter, or an option is unknown, missing or wrong.
@@ -106,51 +73,44 @@ def create_judge(name: str, options: Mapping[str, Json], catalog: Catalog) -> Ju
         >>> create_judge("exact", {"normalise": ["strip"]}, Catalog()).name
         'exact'
     """
+    given = catalog.objects.get(("judges", name))
+    if given is not None:
+        return cast(Judge, given)
     entry = catalog.get("judges", name)
     declared = entry.parse(JudgeEntry)
-    adapter = _adapter(declared.adapter, entry)
-    shipped = catalog.shipped("judges", declared.adapter)
-    merged = {**shipped.parse(JudgeEntry).options, **declared.options, **options}
-    is_own = entry.path != shipped.path
+    base_dir = catalog.user_dir or Path()
+    adapter = _adapter(declared.adapter, entry, base_dir)
+    shipped = _shipped(declared.adapter, catalog)
+    prompts = shipped.parse(JudgeEntry).options if shipped else {}
+    is_own = bool(entry.lines) and (shipped is None or entry.path != shipped.path)
     subject = f"judge `{name}`" + (f" ({shown_path(entry.path)})" if is_own else "")
-    lines = _option_lines(entry, options) if is_own else None
-    if issubclass(adapter, EnsembleJudge):
-        ensemble = parse_options(EnsembleOptions, merged, subject=subject, lines=lines)
-        members = [create_judge(one.name, one.options, catalog) for one in ensemble.members]
-        return EnsembleJudge(name, ensemble, members)
-    if issubclass(adapter, PythonJudge):
-        python = parse_options(PythonOptions, merged, subject=subject, lines=lines)
-        program = load_program(python.function, catalog.user_dir or Path(), python.sources)
-        return PythonJudge(name, python, program)
-    return adapter(name, parse_options(adapter.options_type, merged, subject=subject, lines=lines))
+    setup = JudgeSetup(
+        base_dir,
+        lambda member, given: create_judge(member, given, catalog),
+        subject,
+        _option_lines(entry, options) if is_own else None,
+    )
+    return adapter.create(name, {**prompts, **declared.options, **options}, setup)
 
 
 def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
-    """Check, before any call is paid for, that a judge can score replies to these examples.
-
-    Raises:
-        ConfigError: one of them lacks a usable reference answer; names it.
-    """
+    """Raise ConfigError with its id if replies to an example cannot be scored by a judge."""
     for example in examples:
-        if isinstance(judge, EnsembleJudge):
-            for member in judge.members:
-                check_examples(member, [example])
-        elif isinstance(judge, RuleJudge | AskingJudge | PythonJudge):
-            judge.check(example)
-        elif judge.needs_reference and example.reference is None:
-            raise ConfigError(
-                f"example `{example.id}` has no reference answer, which judge `{judge.name}` "
-                "needs; set the dataset's target field, or choose another judge"
-            )
+        check_example(judge, example)
 
 
-def _adapter(name: str, entry: CatalogEntry) -> Adapter:
-    if name not in _ADAPTERS:
-        raise ConfigError(
-            f"{shown_path(entry.path)}, line {entry.lines['adapter',]}: there is no judge adapter "
-            f"`{name}`; {nearest(name, _ADAPTERS)}"
-        )
-    return _ADAPTERS[name]
+def _shipped(adapter: str, catalog: Catalog) -> CatalogEntry | None:
+    return catalog.shipped("judges", adapter) if adapter in JUDGES.built_in else None
+
+
+def _adapter(name: str, entry: CatalogEntry, base_dir: Path) -> type[BaseJudge[Any]]:
+    try:
+        return JUDGES.load(name, imported=partial(load_object, base_dir=base_dir))
+    except PluginError:
+        raise
+    except ConfigError as error:
+        line = entry.lines["adapter",]
+        raise ConfigError(f"{shown_path(entry.path)}, line {line}: {error}") from None
 
 
 def _option_lines(entry: CatalogEntry, overridden: Mapping[str, Json]) -> dict[KeyPath, int]:

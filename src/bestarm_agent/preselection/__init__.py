@@ -1,1 +1,1 @@
-"""Which k arms to run for this context, learnt from which of them won."""
+"""Choosing the candidates to run for a prompt, learned from earlier winners."""

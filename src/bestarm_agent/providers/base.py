@@ -1,4 +1,4 @@
-"""The seam between the dispatcher and whatever answers: one contract for all providers."""
+"""The interface between the engine and all providers."""
 
 from __future__ import annotations
 
@@ -7,70 +7,43 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from bestarm_agent.domain.allowance import Allowance
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.exchange import Reply, Request
+from bestarm_agent.domain.rate_limits import Allowance
+from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a model can do; a parameter outside ``params`` is never sent.
+    """The features of a model; a parameter outside ``params`` is never sent.
 
-    Attributes:
-        params: names of the sampling parameters that it honours.
-        chat: whether it takes chat messages.
-        completion: whether it takes a plain prompt.
-        seed: whether a seed makes one call reproducible by itself.
-        priced: whether ``bound`` knows dollars.
-        price_source: where the price comes from, for people ("study", "genai-prices 0.2.3 ..."),
-            or None.
-        in_flight: calls that the provider can usefully hold at once.
-        rate_limited: whether the provider turns calls away (429) beyond limits of its own; then how
-            many it takes at once is found out, and ``in_flight`` is of no account.
-        queued: whether calls may wait in a local queue, so that no time-out applies to them.
-        by_example: whether the reply depends on the example's id besides the request's content, as
-            with records played back; then the id belongs into the key of the reply cache.
-        response_schema: whether ``Request.response_schema`` is enforced while it generates. Where
-            it is False the field is never sent.
-        logprobs: whether ``Request.top_logprobs`` is honoured. Where it is False the field is never
-            sent and ``Reply.logprobs`` is empty.
-        by_inputs: whether the reply depends on ``Request.inputs`` besides the prompt, as with
-            programs; then they belong into the key of the reply cache.
-        counted: whether ``bound`` knows tokens and worker seconds.
+    If it is ``rate_limited``, concurrency adapts to the limits and ``in_flight`` is ignored.
     """
 
-    params: frozenset[str]
-    chat: bool = True
-    completion: bool = True
-    seed: bool = False
-    priced: bool = True
-    price_source: str | None = None
-    in_flight: int = 64
-    rate_limited: bool = False
-    queued: bool = False
-    by_example: bool = False
-    response_schema: bool = False
-    logprobs: bool = False
-    by_inputs: bool = False
-    counted: bool = True
+    params: frozenset[str]  # names of the sampling parameters that it honours
+    chat: bool = True  # it takes chat messages
+    completion: bool = True  # it takes a plain prompt
+    seed: bool = False  # a seed makes one call reproducible
+    priced: bool = True  # ``bound`` includes dollars
+    price_source: str | None = None  # origin, such as "study" or "genai-prices 0.2.3 ...", or None
+    in_flight: int = 64  # calls that the provider can usefully hold at once
+    rate_limited: bool = False  # the provider rejects calls beyond its own limits (429)
+    queued: bool = False  # calls may wait in a local queue, so that no time-out applies to them
+    by_example: bool = False  # the reply, and so its cache key, also depends on the example's id
+    response_schema: bool = False  # ``Request.response_schema`` is enforced, else never sent
+    logprobs: bool = False  # ``Request.top_logprobs`` is honoured, else never sent
+    by_inputs: bool = False  # the reply, and so its cache key, also depends on the inputs
+    counted: bool = True  # ``bound`` includes tokens and worker seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a model takes of the memory that it shares with others.
+    """Memory and times of a model that shares its memory with others."""
 
-    Attributes:
-        holder: what has to be in memory: the model itself, or the base model of an adapter.
-        n_bytes: what that takes.
-        load_seconds: how long loading it takes, as measured; None: not loaded yet.
-        call_seconds: worker seconds of one call, as measured; None: not called yet.
-    """
-
-    holder: str
-    n_bytes: int
-    load_seconds: float | None = None
-    call_seconds: float | None = None
+    holder: str  # the model to load: itself, or the base model of an adapter
+    n_bytes: int  # its memory
+    load_seconds: float | None = None  # measured time of loading; None: not loaded yet
+    call_seconds: float | None = None  # measured worker seconds of one call; None: not called yet
 
 
 @runtime_checkable
@@ -80,20 +53,16 @@ class SharesMemory(Protocol):
     @property
     def memory_bytes(self) -> int:
         """Memory for all loaded models."""
-        ...
 
     @property
     def loading_share(self) -> float | None:
-        """Share of the time, in (0, 1], that loading may take; None: models take no turns."""
-        ...
+        """Share of the time for loading, in (0, 1]; None: models are swapped at any time."""
 
     def footprint(self, model: str) -> Footprint:
-        """What ``model`` takes, and how long things have taken so far."""
-        ...
+        """Return the memory and the measured times of ``model``."""
 
-    def keep(self, model: str) -> None:
-        """Unload ``model`` only where the others cannot make room: it is needed all the time."""
-        ...
+    def pin(self, model: str) -> None:
+        """Unload ``model`` only if the others cannot make room: it is needed all the time."""
 
 
 @runtime_checkable
@@ -102,21 +71,16 @@ class LoadsModels(Protocol):
 
     @property
     def loading(self) -> Sequence[str]:
-        """Names of the models that are being loaded now."""
-        ...
+        """Names of the models that are being loaded."""
 
 
 class Provider(Protocol):
-    """Answers requests.
-
-    Lifetime: ``async with provider:`` around all use. Every method runs on the run's event loop.
-    """
+    """Answers requests, inside ``async with provider:``, on the run's event loop."""
 
     name: str
 
     async def __aenter__(self) -> Self:
         """Start workers and clients."""
-        ...
 
     async def __aexit__(
         self,
@@ -125,58 +89,33 @@ class Provider(Protocol):
         traceback: TracebackType | None,
     ) -> None:
         """Stop them, waiting for what cannot be cancelled."""
-        ...
 
     def check(self, model: str) -> None:
-        """Check that ``model`` can be used, without a call and without loading it.
-
-        Raises:
-            ConfigError: it cannot; the message says the way out.
-        """
-        ...
+        """Check that ``model`` can be used, without a call or loading it; raises ConfigError."""
 
     def capabilities(self, model: str) -> Capabilities:
-        """What ``model`` can do."""
-        ...
+        """Return the capabilities of ``model``."""
 
     def fingerprint(self, model: str) -> str:
-        """Digest of everything but the request that decides the reply.
-
-        Endpoint, weights, version; part of the key of the reply cache.
-        """
-        ...
+        """Return a digest of all that decides the reply but the request, for the cache."""
 
     def bound(self, request: Request) -> Spend:
-        """Upper bound of what one attempt at ``request`` can cost.
+        """Return an upper bound of the cost of one attempt; raises ConfigError for a bad request.
 
         ``calls`` is 1, or more for a program that calls models; ``pulls`` is 0. Dollars are 0 where
         ``capabilities(model).priced`` is False, tokens and worker seconds where ``counted`` is.
-
-        Raises:
-            ConfigError: the request cannot be sent as it is, for the model or for a parameter.
         """
-        ...
 
     def allowances(self, model: str) -> tuple[Allowance, ...]:
-        """What the latest response about ``model``, failed ones included, said is left.
-
-        Empty if it said nothing, as with local models.
-        """
-        ...
+        """Return the rate limits in the latest response about ``model``, failed ones included."""
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request.
-
-        Raises:
-            ProviderError: the call failed. Cancellation is never swallowed.
-        """
-        ...
+        """Answer one request; raises ProviderError. Cancellation is never swallowed."""
 
 
 @runtime_checkable
-class KnowsModels(Protocol):
-    """A provider that is told facts about single models, beside its own options."""
+class AcceptsFacts(Protocol):
+    """A provider that accepts facts about single models in addition to its own options."""
 
-    def declare(self, model: str, facts: Mapping[str, Json]) -> None:
-        """Take what a study says of one model; raises ConfigError."""
-        ...
+    def set_facts(self, model: str, facts: Mapping[str, Json]) -> None:
+        """Set a study's facts about one model; raises ConfigError."""

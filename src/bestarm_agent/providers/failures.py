@@ -1,4 +1,4 @@
-"""What each kind of failed call means, in one place for all providers."""
+"""Failed calls: blame, retries and cost by kind, for all providers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 
-_CANDIDATES_OWN = frozenset(
+_CANDIDATE_KINDS = frozenset(
     {
         FailureKind.REFUSED,
         FailureKind.UNPARSABLE,
@@ -27,8 +27,8 @@ _TRANSIENT = frozenset(
         FailureKind.MALFORMED_REPLY,
     }
 )
-# AUTHENTICATION and QUOTA_EXHAUSTED put the provider out of use, MODEL_NOT_FOUND the model,
-# BAD_REQUEST the candidate whose every request is built in the same way.
+# AUTHENTICATION and QUOTA_EXHAUSTED stop the provider, MODEL_NOT_FOUND the model, BAD_REQUEST the
+# candidate, whose requests are all built in the same way.
 _FATAL = frozenset(
     {
         FailureKind.AUTHENTICATION,
@@ -37,19 +37,15 @@ _FATAL = frozenset(
         FailureKind.BAD_REQUEST,
     }
 )
-# The call may have been answered and billed although nothing came back. UNREACHABLE is not among
-# them: there was no connection that the request could have left by.
+# The call may have been answered and billed although nothing came back. (UNREACHABLE: there was no
+# connection, so nothing was sent.)
 _MAY_BE_BILLED = frozenset(
     {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.MALFORMED_REPLY}
 )
 
 
 class BilledError(ProviderError):
-    """A failed call that the provider knows the cost of, or an upper bound of it.
-
-    Attributes:
-        spend: what the call is booked with.
-    """
+    """A failed call with a known cost, or an upper bound of it: ``spend``."""
 
     def __init__(self, error: ProviderError, spend: Spend) -> None:
         super().__init__(
@@ -64,16 +60,12 @@ class BilledError(ProviderError):
 
 
 def may_be_billed(error: ProviderError) -> bool:
-    """Whether a failed call may have cost anything but the request."""
+    """Return True if a failed call may have cost more than the request."""
     return isinstance(error, BilledError) or error.kind in _MAY_BE_BILLED
 
 
 def failed_spend(error: ProviderError, bound: Spend) -> Spend:
-    """What a failed attempt is booked with.
-
-    Args:
-        error: how it failed.
-        bound: what was set aside for it.
+    """Return the cost to charge for a failed attempt, given the ``bound`` that was reserved for it.
 
     Example:
         >>> bound = Spend(calls=1, tokens=500)
@@ -93,13 +85,9 @@ def failure(kind: FailureKind, message: str, *, retry_after: float | None = None
     """Build the error of a failed call, with the blame and the prospects that its kind implies.
 
     Args:
-        kind: what went wrong; JUDGE_FAILED is no provider's failure.
+        kind: any but JUDGE_FAILED.
         message: one paragraph for people, free of secrets.
         retry_after: seconds that the provider asked to wait, >= 0, or None.
-
-    Example:
-        >>> failure(FailureKind.RATE_LIMITED, "429", retry_after=2.0).transient
-        True
     """
     return ProviderError(
         message,
@@ -112,7 +100,7 @@ def failure(kind: FailureKind, message: str, *, retry_after: float | None = None
 
 
 def _blame(kind: FailureKind) -> Blame:
-    if kind in _CANDIDATES_OWN:
+    if kind in _CANDIDATE_KINDS:
         return Blame.CANDIDATE
     if kind in (FailureKind.BAD_REQUEST, FailureKind.INTERNAL):
         return Blame.HARNESS

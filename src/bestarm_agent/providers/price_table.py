@@ -1,4 +1,4 @@
-"""Prices out of the table that the package genai-prices holds, read without any network."""
+"""Prices from the table of the package genai-prices, read without any network."""
 
 from __future__ import annotations
 
@@ -9,25 +9,21 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from bestarm_agent.domain.spend import nanos
-from bestarm_agent.providers.prices import Price, Rates, is_standard
+from bestarm_agent.providers.price import Price, Rates, is_standard
 
 if TYPE_CHECKING:
     from genai_prices import types as table
 
 _Listed: TypeAlias = "Mapping[str, Decimal | table.TieredPrices]"
-# A model billed by anything else in text calls has no price here: it would be understated.
-_UNCOUNTED = frozenset({"input_mchars", "input_text_messages_kcount", "output_citation_mtok"})
+# Other units of text calls: a model billed by them has no price here, it would be too low.
+_UNSUPPORTED = frozenset({"input_mchars", "input_text_messages_kcount", "output_citation_mtok"})
 
 
 def table_price(provider: str, model: str, base_url: str | None) -> Price | None:
-    """The price of a model by today's table; None if it is not in it.
+    """Return the price of a model by today's table; None if it is not in it.
 
-    Prices that change over the day count with their dearest hour.
-
-    Args:
-        provider: the vendor's id in the table.
-        model: the model's name, or a dated name or alias of it.
-        base_url: address of the endpoint; it decides the vendor if given.
+    Prices that change over the day count with their most expensive hour. ``base_url`` decides the
+    vendor if it is given.
     """
     return _table_price(provider, model, base_url, datetime.now(UTC).date())
 
@@ -46,21 +42,21 @@ def _table_price(provider: str, model: str, base_url: str | None, day: date) -> 
     if standard is None:
         return None
     tiers = {}
-    unasked = set()
+    implicit_tiers = set()
     for name, variants in _tiers(entry, at).items():
         rates = _rates([{**prices, **variants} for prices in listed])
         if rates is not None and rates != standard:
             tiers[name] = rates
             if name in _service_tiers(entry):
-                unasked.add(name)
+                implicit_tiers.add(name)
     source = f"genai-prices {__version__} ({vendor.id}/{entry.id})"
-    return Price(source, standard, tiers, frozenset(unasked))
+    return Price(source, standard, tiers, frozenset(implicit_tiers))
 
 
 def _found(
     provider: str, model: str, base_url: str | None
 ) -> tuple[table.Provider, table.ModelInfo] | None:
-    """Vendor and model; a vendor by its exact id, since the table also takes mere likenesses."""
+    """Return vendor and model; the vendor by its exact id, since the table accepts similar ones."""
     from genai_prices.data_snapshot import get_snapshot
 
     snapshot = get_snapshot()
@@ -76,7 +72,7 @@ def _found(
 
 
 def _standard(entry: table.ModelInfo, at: datetime) -> list[_Listed]:
-    """The prices without any context that hold at some hour of the day, the latest rule first."""
+    """Return the unconditional prices that hold at some hour of the day, the latest rule first."""
     from genai_prices.types import ModelPrice, TimeOfDateConstraint
 
     if isinstance(entry.prices, ModelPrice):
@@ -95,7 +91,7 @@ def _listed(prices: table.ModelPrice) -> _Listed:
 
 
 def _tiers(entry: table.ModelInfo, at: datetime) -> dict[str, _Listed]:
-    """What each service tier lists otherwise; the first variant that holds wins, price by price."""
+    """Return the prices of each service tier; the first variant that holds wins, price by price."""
     tiers: dict[str, _Listed] = {}
     for variant in entry.price_variants or ():
         name = _tier_name(variant.when)
@@ -106,7 +102,6 @@ def _tiers(entry: table.ModelInfo, at: datetime) -> dict[str, _Listed]:
 
 
 def _tier_name(when: Mapping[str, str]) -> str | None:
-    """The word for a variant that depends on how the call is served alone."""
     if len(when) != 1:
         return None
     [(key, value)] = when.items()
@@ -123,10 +118,10 @@ def _service_tiers(entry: table.ModelInfo) -> frozenset[str]:
 
 
 def _rates(listed: Iterable[_Listed]) -> tuple[Rates, ...] | None:
-    """Rates by rising prompt length, the dearest of those listed; None if tokens have no price."""
+    """Return the highest rates by rising prompt length; None if tokens have no price."""
     listed = list(listed)
     if any(
-        "input_mtok" not in prices or "output_mtok" not in prices or _UNCOUNTED & set(prices)
+        "input_mtok" not in prices or "output_mtok" not in prices or _UNSUPPORTED & set(prices)
         for prices in listed
     ):
         return None
@@ -141,8 +136,6 @@ def _rates(listed: Iterable[_Listed]) -> tuple[Rates, ...] | None:
 
 
 def _at(listed: Iterable[_Listed], above: int) -> Rates:
-    """The rates for prompts of more than ``above`` tokens."""
-
     def rate(*keys: str) -> int:
         return max(nanos(_first(prices, keys, above)) for prices in listed)
 
@@ -152,7 +145,7 @@ def _at(listed: Iterable[_Listed], above: int) -> Rates:
         input=rate("input_mtok"),
         cached=rate("cache_read_mtok", "input_mtok"),
         cache_write=rate(*write),
-        dearest_write=rate("cache_write_1h_mtok", *write),
+        cache_write_long=rate("cache_write_1h_mtok", *write),
         output=rate("output_mtok"),
         reasoning=rate("output_reasoning_mtok", "output_mtok"),
         request=-(-rate("requests_kcount") // 1000),
@@ -160,7 +153,7 @@ def _at(listed: Iterable[_Listed], above: int) -> Rates:
 
 
 def _first(prices: _Listed, keys: Iterable[str], above: int) -> Decimal:
-    """The first of ``keys`` that has a price, for prompts of more than ``above`` tokens."""
+    """Return the first price among ``keys``, for prompts of more than ``above`` tokens."""
     value = next((prices[key] for key in keys if key in prices), Decimal(0))
     if isinstance(value, Decimal):
         return value

@@ -3,44 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
+from functools import partial
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Final, Protocol
 
+from bestarm_agent.config.user_functions import load_object
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.plugins.registry import Registry
 from bestarm_agent.providers.base import Provider
 
-# adapter -> (module, factory)
-_ADAPTERS: Mapping[str, tuple[str, str]] = {
-    "anthropic": ("bestarm_agent.providers.anthropic", "create"),
-    "command": ("bestarm_agent.providers.command", "create"),
-    "hf": ("bestarm_agent.providers.hf", "create"),
-    "openai": ("bestarm_agent.providers.openai", "create"),
-    "python": ("bestarm_agent.providers.python", "create"),
-    "replay": ("bestarm_agent.providers.replay", "create"),
-    "vllm": ("bestarm_agent.providers.vllm", "create"),
-}
-# adapters whose providers are told facts about single models (``base.KnowsModels``)
-_TAKE_FACTS = frozenset({"anthropic", "openai", "vllm"})
+
+class Adapter(Protocol):
+    """A kind of provider: a subclass of ``BaseProvider``, or a class with these two names."""
+
+    @property
+    def takes_facts(self) -> bool:
+        """Return whether options may hold facts about single models (``base.AcceptsFacts``)."""
+
+    def create(self, name: str, options: Mapping[str, Json], base_dir: Path) -> Provider:
+        """Validate the options and build a provider; raises ConfigError."""
 
 
-class Factory(Protocol):
-    """Builds a provider of one kind."""
-
-    def __call__(self, name: str, options: Mapping[str, Json], base_dir: Path) -> Provider:
-        """Build it; raises ConfigError if an option is wrong."""
-        ...
+ADAPTERS: Final = Registry[Adapter](
+    "provider adapter",
+    "providers",
+    {
+        "anthropic": "bestarm_agent.providers.api.anthropic:AnthropicProvider",
+        "command": "bestarm_agent.providers.program.command:CommandProvider",
+        "hf": "bestarm_agent.providers.hf.provider:HfProvider",
+        "openai": "bestarm_agent.providers.api.openai:OpenAIProvider",
+        "python": "bestarm_agent.providers.program.python:PythonProvider",
+        "replay": "bestarm_agent.providers.replay.provider:ReplayProvider",
+        "vllm": "bestarm_agent.providers.vllm.provider:Vllm",
+    },
+    lambda found: hasattr(found, "create") and hasattr(found, "takes_facts"),
+    "a subclass of bestarm_agent.providers.BaseProvider",
+)
 
 
 def adapter_names() -> tuple[str, ...]:
-    """Names of all adapters."""
-    return tuple(_ADAPTERS)
+    """Return the names of all adapters, built in and installed, sorted."""
+    return ADAPTERS.names()
 
 
-def takes_facts(adapter: str) -> bool:
-    """Whether an adapter's options may hold facts about single models."""
-    return adapter in _TAKE_FACTS
+def find_adapter(adapter: str, base_dir: Path) -> Adapter:
+    """Import the adapter of a name, or of a path ``module:Class`` looked up in ``base_dir`` first.
+
+    Raises ConfigError: there is none, or it is a plug-in that cannot be imported.
+    """
+    return ADAPTERS.load(adapter, imported=partial(load_object, base_dir=base_dir))
 
 
 def create_provider(
@@ -49,23 +60,17 @@ def create_provider(
     """Build a provider.
 
     Args:
-        name: what users call it, the first part of ``provider/model``.
+        name: the first part of ``provider/model``.
         options: the adapter's options.
         base_dir: folder that relative paths start from: the study's.
-        adapter: how it is spoken to; ``name`` if None.
+        adapter: the adapter's name or dotted path; ``name`` if None.
 
     Raises:
-        ConfigError: there is no such adapter, or an option is unknown or breaks a rule.
+        ConfigError: there is no such adapter, it is a plug-in that cannot be imported, or an
+            option is unknown or breaks a rule.
 
     Example:
         >>> create_provider("hf", {"threads": 1}, Path()).name
         'hf'
     """
-    adapter = name if adapter is None else adapter
-    if adapter not in _ADAPTERS:
-        raise ConfigError(
-            f"there is no provider adapter `{adapter}`; {nearest(adapter, adapter_names())}"
-        )
-    module, attribute = _ADAPTERS[adapter]
-    factory = cast(Factory, getattr(import_module(module), attribute))
-    return factory(name, options, base_dir)
+    return find_adapter(adapter or name, base_dir).create(name, options, base_dir)

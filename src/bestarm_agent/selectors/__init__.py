@@ -4,6 +4,7 @@ from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.registry import make_selector, selector_names, selector_params
 from bestarm_agent.selectors.types import (
     Ask,
+    BoolArray,
     Choice,
     Estimates,
     Guarantee,
@@ -17,6 +18,7 @@ from bestarm_agent.selectors.types import (
 
 __all__ = [
     "Ask",
+    "BoolArray",
     "Choice",
     "Estimates",
     "Guarantee",

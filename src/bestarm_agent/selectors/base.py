@@ -1,4 +1,4 @@
-"""The contract of every selection rule: what is asked, and what becomes of it."""
+"""The contract of every selection rule."""
 
 from __future__ import annotations
 
@@ -9,49 +9,75 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.costs import expected_costs, pull_weights
-from bestarm_agent.selectors.statements import Statements
+from bestarm_agent.selectors.evidence import Belief, Evidence
+from bestarm_agent.selectors.pull_costs import expected_costs, pull_weights
+from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
     Ask,
     BoolArray,
     Choice,
+    Estimates,
     FloatArray,
     Problem,
     State,
     Stop,
     Tell,
+    Verdict,
     both,
 )
-from bestarm_agent.stats.keyed import KeyedRandom
+from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds
+from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _UNSEEN = int(State.UNSEEN)
 
 
-class Selector(Statements, ABC):
+class Selector(ABC):
     """A rule that decides which (candidate, example) pair to evaluate next.
 
     Callers loop: ``ask`` for pairs, evaluate them in any order and number, ``tell`` the outcomes.
-    Only one thread may use a selector. Every state change comes in through ``ask`` (or ``adopt``)
-    and ``tell``, so a rule is a fold over that log: fed the same log, a fresh instance asks the
-    same next pairs. ``ask(n)`` equals n times ``ask(1)``.
+    Only one thread may use a selector. Its state changes by ``ask`` (or ``adopt``) and ``tell``
+    alone: fed the same log, a fresh instance asks the same next pairs. ``ask(n)`` equals n times
+    ``ask(1)``.
 
     A subclass writes ``_choose``. One that keeps more than ``table`` updates it in ``_asked``,
-    ``_told`` and ``_grown``, which see every event, live or replayed.
+    ``_told`` and ``_grown``, which see every event, live or replayed. One with a model of scores
+    also writes ``_belief``.
 
     Attributes:
-        name: what users call the rule.
-        anytime: whether the rule asks the same pairs whatever ``Problem.budget`` is. A rule that
-            plans for a budget sets False, or sets it when it was given one: its answer is meant for
-            the end of that budget.
+        name: of the rule, for users.
+        anytime: whether the rule asks the same pairs whatever ``Problem.budget`` is. Else its
+            answer is meant for the end of that budget.
         heeds_costs: whether ``Problem.costs`` change which pairs the rule asks.
+        exogenous: whether examples are drawn without regard to any score (uniformly among the
+            candidate's unseen ones, or by a fixed random order). Only then do the intervals hold at
+            every stopping time, and only then may they stop a run.
+        common_examples: whether all candidates take their examples from one random order, drawn
+            before any score is seen (``SharedOrder``). Then they are also compared in pairs. Set
+            before ``__init__`` if it depends on arguments.
+        top_k: how many candidates are wanted; 1 unless the rule looks for a set.
+        problem: as given at the start; candidates and budget may have grown.
+        table: everything asked and told so far; read only for callers.
+        evidence: what the table says about the candidates.
     """
 
     name: ClassVar[str]
     anytime: bool = True
     heeds_costs: ClassVar[bool] = True
+    exogenous: ClassVar[bool] = True
+    common_examples: bool = False
+    top_k: int = 1
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
+        self.problem = problem
+        self.table = ScoreTable(problem.n_candidates, problem.n_examples)
+        self.evidence = Evidence(
+            problem,
+            self.table,
+            self._belief,
+            self.odds_of,
+            exogenous=self.exogenous,
+            paired=self.common_examples,
+        )
         self._random = KeyedRandom(problem.seed, "selector")
         self._open = np.full(problem.n_candidates, True)
         self._weights: FloatArray | None = None  # None: to be worked out again
@@ -63,12 +89,10 @@ class Selector(Statements, ABC):
         affordable: BoolArray | None = None,
         available: BoolArray | None = None,
     ) -> list[Ask]:
-        """Choose up to ``n`` pairs and mark them as pending.
+        """Choose up to ``n`` >= 0 pairs and mark them as pending.
 
-        Args:
-            n: how many pairs are wanted, >= 0.
-            affordable: (K,) candidates whose next call the budget can still pay; None means all.
-            available: (K,) candidates that can be called now; None means all.
+        ``affordable`` (K,) marks the candidates whose next call the budget can still pay,
+        ``available`` (K,) those that can be called now; None means all.
 
         Returns:
             The asks; fewer than ``n``, or none, when nothing can be asked until something is told
@@ -83,14 +107,14 @@ class Selector(Statements, ABC):
         return asks
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
-        """Say what would be asked next among the ``allowed`` (K,) candidates; changes nothing."""
+        """Return what would be asked next among the ``allowed`` (K,) candidates; change nothing."""
         open_rows = self._open if allowed is None else self._open & allowed
-        if not open_rows.any() or self._is_settled() or self._is_complete():
+        if not open_rows.any() or self.evidence.is_settled(self.top_k) or self._is_complete():
             return None
         return self._choose(open_rows, self._random.at(self.table.n_asked))
 
     def adopt(self, asks: Sequence[Ask]) -> None:
-        """Mark pairs as pending that were asked in an earlier life of the same run, in order.
+        """Mark pairs as pending that an earlier process of the same run asked, in order.
 
         Raises:
             ValueError: an ask's number is not the next one, or its pair was asked before.
@@ -107,18 +131,13 @@ class Selector(Statements, ABC):
         for result in results:
             if self.table.tell(result):
                 self._weights = None
-                self._hear(int(self.table.candidate[result.seq]))
+                self.evidence.advance(int(self.table.candidate[result.seq]))
                 self._told(result)
 
     def add_candidates(self, count: int, costs: Sequence[float] | None = None) -> None:
-        """Let ``count`` >= 0 new candidates join as the last rows.
+        """Add ``count`` >= 0 candidates as the last rows; intervals begin anew over all of them.
 
-        Intervals are joint over the candidates present; adding some starts a new statement.
-
-        Args:
-            count: how many join.
-            costs: (count,) expected cost of one pull of each, as in ``Problem.costs``; needed
-                exactly where that was given.
+        ``costs`` (count,) are as ``Problem.costs``, and needed exactly where those were given.
 
         Raises:
             ValueError: costs are missing, or given though the rule works per pull.
@@ -128,15 +147,12 @@ class Selector(Statements, ABC):
         self._regrow()
 
     def add_examples(self, count: int) -> None:
-        """Let ``count`` >= 0 new examples join as the last columns.
-
-        The means are then over all N examples, old and new; adding some starts a new statement.
-        """
+        """Add ``count`` >= 0 examples as the last columns; intervals begin anew over all N."""
         self.table.add_examples(count)
         self._regrow()
 
     def add_budget(self, count: int) -> None:
-        """Let rules that plan for ``Problem.budget`` count on ``count`` >= 0 more pairs.
+        """Add ``count`` >= 0 pairs to the budget of rules that plan for one.
 
         Raises:
             ValueError: ``count`` is negative, or no budget was given at the start.
@@ -149,26 +165,49 @@ class Selector(Statements, ABC):
     def bar(self, candidates: Sequence[int]) -> None:
         """Take candidates out of the competition for good, for a reason that is not their scores.
 
-        What the run states is then about the others. Statements stay valid, since intervals are
-        joint over all candidates.
+        Statements about the others stay valid, since intervals are joint over all candidates.
         """
         rows = [candidate for candidate in candidates if not self.barred[candidate]]
-        self.barred[rows] = True
-        self._open[rows] = False
-        self._settled = None
         if rows:
+            self.evidence.bar(rows)
+            self._open[rows] = False
             self._left_race(rows)
 
     def stopped(self) -> Stop | None:
-        """Say why nothing will be asked any more, or None while that may still happen."""
-        is_settled = self._is_settled()
-        if is_settled and not self._any_undecided(self._rivals):
+        """Return why nothing will be asked any more, or None while that may still happen."""
+        is_settled = self.evidence.is_settled(self.top_k)
+        if is_settled and self.evidence.is_separated(self.top_k):
             return Stop.SEPARATED
         if not self._open.any() and not self.table.count(State.PENDING).any():
             return Stop.EXHAUSTED
         if is_settled:
             return Stop.INDIFFERENT
         return Stop.BUDGET if self._is_complete() else None
+
+    @property
+    def barred(self) -> BoolArray:
+        """(K,) candidates that ``bar`` took out of the competition; not to be written."""
+        return self.evidence.barred
+
+    def estimates(self) -> Estimates:
+        """Return point estimates and intervals of every candidate's mean over all N examples."""
+        return self.evidence.estimates()
+
+    def best(self) -> Verdict:
+        """Name the candidate with the highest estimate; raises ValueError if there is none."""
+        return self.evidence.best()
+
+    def margin(self, candidate: int | None = None) -> float:
+        """Bound how far a candidate, by default the leading one, is from the best, in [0, 1]."""
+        return self.evidence.margin(candidate)
+
+    def ranking(self) -> list[int]:
+        """Return all candidates, best first; rules that drop candidates rank those last."""
+        return self.evidence.ranking()
+
+    def top(self, count: int | None = None) -> tuple[int, ...]:
+        """Return the ``count`` best candidates, best first; by default as many as are wanted."""
+        return tuple(self.ranking()[: self.top_k if count is None else count])
 
     def expected_costs(self) -> FloatArray | None:
         """(K,) expected cost of one more pull, by what pulls have cost; None if none were given."""
@@ -177,11 +216,10 @@ class Selector(Statements, ABC):
 
     @property
     def weights(self) -> FloatArray:
-        """(K,) what a pull of each candidate counts where a rule spreads pulls; see ``costs``.
+        """(K,) weight of a pull of each candidate where a rule spreads pulls; see ``pull_costs``.
 
-        1 where the rule works per pull. Also 1 where candidates are compared on common examples:
-        then what one has seen more than the other says nothing about their difference, so that
-        all who are still compared are pulled alike, whatever they cost.
+        1 where the rule works per pull, and on common examples: examples that only one of two
+        candidates has seen say nothing about their difference, so both are pulled alike.
         """
         if self._weights is None:
             costs = None if self.common_examples else self.expected_costs()
@@ -193,23 +231,31 @@ class Selector(Statements, ABC):
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         """Pick the next pair among the ``allowed`` (K,) candidates, each with an unseen example.
 
-        ``rng`` belongs to this ask number alone. None means: not before something is told.
+        ``rng`` belongs to this ask number alone. Return None to wait until something is told.
         """
 
-    def _asked(self, ask: Ask) -> None:
-        """Take note of an ask; the table holds it already."""
+    def _asked(self, ask: Ask) -> None:  # noqa: B027
+        """Update the rule after an ask; the table holds it already."""
 
-    def _told(self, tell: Tell) -> None:
-        """Take note of an outcome; the table holds it already. Called once per ask."""
+    def _told(self, tell: Tell) -> None:  # noqa: B027
+        """Update the rule after an outcome, once per ask; the table holds it already."""
 
-    def _grown(self) -> None:
-        """Take note of new rows, columns or budget; the table and the problem have them already."""
+    def _grown(self) -> None:  # noqa: B027
+        """Update the rule after rows, columns or budget were added."""
 
-    def _left_race(self, candidates: Sequence[int]) -> None:
-        """Take note of candidates that were barred; ``barred`` has them already."""
+    def _left_race(self, candidates: Sequence[int]) -> None:  # noqa: B027
+        """Update the rule after candidates were barred."""
+
+    def _belief(self) -> Belief:
+        """Return what the rule thinks of the candidates: by default, the means of their scores."""
+        return Belief(self.table.mean())
+
+    def odds_of(self, _example: int) -> Odds:
+        """Return how an example that was asked was drawn among those left of its generation."""
+        return EVEN
 
     def _is_complete(self) -> bool:
-        """Whether the rule has carried out its plan for the budget."""
+        """Return whether the rule has carried out its plan for the budget."""
         return False
 
     def draw_unseen(self, candidate: int, rng: np.random.Generator) -> tuple[int, float]:
@@ -231,7 +277,7 @@ class Selector(Statements, ABC):
         self._asked(ask)
 
     def _regrow(self) -> None:
-        self._begin_anew()
+        self.evidence.restart()
         self._weights = None
         self._open = (self.table.n_unseen > 0) & ~self.barred
         self._grown()

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bestarm_agent.selectors.intervals import AskOrderIntervals, even_odds
-from bestarm_agent.selectors.table import ScoreTable
+from bestarm_agent.selectors.ask_order_intervals import AskOrderIntervals, even_odds
+from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, FloatArray
-from bestarm_agent.stats.betting import Odds
-from bestarm_agent.stats.paired import PairedSequences
+from bestarm_agent.stats.intervals.betting_bounds import Odds
+from bestarm_agent.stats.intervals.paired_sequences import PairedSequences
 
 
 class PairedIntervals(AskOrderIntervals):
-    """Every candidate's interval, and who beats whom on the examples that both have seen.
+    """Every candidate's interval, and which one beats which on the examples that both have seen.
 
     What makes an example hard for all candidates cancels in differences, so two candidates are told
-    apart long before their intervals are. The error probability is halved: one half for all
-    intervals, one for all pairs. So everything stated holds together at ``confidence``.
+    apart long before their intervals are. All must be asked along one shared order that was drawn
+    without regard to any score. The error probability is halved, one half for all intervals and one
+    for all pairs, so everything stated holds together at ``confidence``.
 
-    Scores enter as in ``AskOrderIntervals``; a candidate's trials in ask order are then the first
-    of the shared order, whatever is in flight. Candidates that join later take the same order from
-    its beginning. Examples that join after the first ask fall anywhere in the order, which is then
-    no longer one random order of all: pairs are given up and the intervals get the whole error
-    probability.
-
-    A candidate that somebody wrote after looking at scores is compared on the very examples that
-    it was made for; no order drawn beforehand can make up for that.
-
-    Args:
-        table: what was asked and told so far; each candidate asked along one shared order that was
-            drawn without regard to any score, uniformly or with the ``odds``.
-        generations: numbers of examples that joined together.
-        confidence: joint level in (0, 1); None states nothing, at no cost.
-        odds: how an example that was asked was drawn among those left of its generation.
+    Candidates that join later take the same order from its beginning. Examples that join after the
+    first ask fall anywhere in the order, which is then no longer one random order of all: pairs are
+    given up and the intervals get the whole error probability. A candidate that was written after
+    looking at scores is compared on the very examples that it was made for; no order drawn
+    beforehand can make up for that.
     """
 
     def __init__(
@@ -50,7 +41,7 @@ class PairedIntervals(AskOrderIntervals):
         super().__init__(table, generations, confidence, odds)
 
     def beaten_by(self, leader: int, among: BoolArray) -> BoolArray:
-        """Which of the (K,) candidates ``among`` the leader is shown to beat on common examples.
+        """(K,) mask of those ``among`` that the leader is shown to beat on common examples.
 
         Where intervals contradict a pair, they win: of two rows known in full they are exact.
         """
@@ -59,10 +50,7 @@ class PairedIntervals(AskOrderIntervals):
         return self._pairs.beaten_by(leader, among & (self.lower < self.upper[leader]))
 
     def margin(self, leader: int, among: BoolArray, bounds: FloatArray) -> float:
-        """How far the leader can be below the best of the (K,) candidates ``among``, in [0, 1].
-
-        ``bounds`` (K,) says how far it can be below each; pairs may know better.
-        """
+        """Bound as the base class does, and by pairs where they know better."""
         if self._pairs is None:
             return super().margin(leader, among, bounds)
         margin = 0.0

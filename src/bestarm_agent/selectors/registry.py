@@ -1,68 +1,65 @@
-"""Every selection rule by its name, made from user-given parameters."""
+"""Find selection rules by name and make them from parameters that users give."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from types import MappingProxyType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from bestarm_agent.errors import nearest
-from bestarm_agent.selectors.auto import Auto
+from bestarm_agent.plugins.registry import Registry, is_path
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.filled_subset import FilledSubset
-from bestarm_agent.selectors.lrf import Lrf
-from bestarm_agent.selectors.lucb import Lucb
-from bestarm_agent.selectors.naive_pooling import NaivePooling
-from bestarm_agent.selectors.opt_mai import OptMai
-from bestarm_agent.selectors.pulse import Pulse
-from bestarm_agent.selectors.racing import Racing
-from bestarm_agent.selectors.row_mean import RowMean
-from bestarm_agent.selectors.sar import Sar
-from bestarm_agent.selectors.sequential_halving import SequentialHalving
-from bestarm_agent.selectors.successive_rejects import (
-    SuccessiveRejects,
-    SynchronisedSuccessiveRejects,
-)
-from bestarm_agent.selectors.top_two import TopTwo
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.selectors.ucb_e import UcbE
-from bestarm_agent.selectors.ucb_e_lrf import UcbELrf, UcbELrfScoreOnly
-from bestarm_agent.selectors.uniform import Uniform
 
-_RULES: tuple[type[Selector], ...] = (
-    Auto,
-    UcbE,
-    TopTwo,
-    Racing,
-    Pulse,
-    NaivePooling,
-    SynchronisedSuccessiveRejects,
-    SequentialHalving,
-    SuccessiveRejects,
-    OptMai,
-    Sar,
-    Lucb,
-    UcbELrf,
-    UcbELrfScoreOnly,
-    Lrf,
-    RowMean,
-    FilledSubset,
-    Uniform,
-)
-
-SELECTORS: Final[Mapping[str, type[Selector]]] = MappingProxyType(
-    {rule.name: rule for rule in _RULES}
+_RULES = "bestarm_agent.selectors.rules"
+# Module and class of every rule; a module is imported when its rule is first used.
+SELECTORS: Final = Registry[type[Selector]](
+    "selector",
+    "selectors",
+    {
+        "auto": f"{_RULES}.auto:Auto",
+        "filled-subset": f"{_RULES}.filled_subset:FilledSubset",
+        "lrf": f"{_RULES}.lrf:Lrf",
+        "lucb": f"{_RULES}.lucb:Lucb",
+        "naive-pooling": f"{_RULES}.naive_pooling:NaivePooling",
+        "opt-mai": f"{_RULES}.opt_mai:OptMai",
+        "pulse": f"{_RULES}.pulse:Pulse",
+        "racing": f"{_RULES}.racing:Racing",
+        "row-mean": f"{_RULES}.row_mean:RowMean",
+        "sar": f"{_RULES}.sar:Sar",
+        "sequential-halving": f"{_RULES}.sequential_halving:SequentialHalving",
+        "successive-rejects": f"{_RULES}.successive_rejects:SuccessiveRejects",
+        "sysrs": f"{_RULES}.successive_rejects:SynchronisedSuccessiveRejects",
+        "top-two": f"{_RULES}.top_two:TopTwo",
+        "ucb-e": f"{_RULES}.ucb_e:UcbE",
+        "ucb-e-lrf": f"{_RULES}.ucb_e_lrf:UcbELrf",
+        "ucb-e-lrf-score-only": f"{_RULES}.ucb_e_lrf:UcbELrfScoreOnly",
+        "uniform": f"{_RULES}.uniform:Uniform",
+    },
+    lambda found: isinstance(found, type) and issubclass(found, Selector),
+    "a subclass of bestarm_agent.selectors.Selector",
 )
 
 
 def selector_names() -> tuple[str, ...]:
-    """Return the names of all selection rules, sorted."""
-    return tuple(sorted(SELECTORS))
+    """Return the names of all selection rules, built in and installed, sorted."""
+    return SELECTORS.names()
 
 
-def selector_params(name: str) -> dict[str, inspect.Parameter]:
-    """Return what a rule can be given besides the problem: name, default and annotation of each.
+def selector_class(name: str) -> type[Selector]:
+    """Return the class of a rule, given by name or by a dotted path ``module:Class``.
+
+    Raises:
+        ValueError: there is no rule of that name; the nearest names are given.
+        PluginError: it is a plug-in that cannot be imported.
+    """
+    if not is_path(name) and name not in SELECTORS.built_in and name not in SELECTORS.names():
+        raise ValueError(f"there is no selector {name!r}; {nearest(name, SELECTORS.names())}")
+    return SELECTORS.load(name)
+
+
+def selector_params(rule: str | type[Selector]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a rule, given by name or class, besides the problem.
 
     A rule that passes keywords on (``**model``) takes those of its base class too.
 
@@ -70,19 +67,23 @@ def selector_params(name: str) -> dict[str, inspect.Parameter]:
         ValueError: there is no rule of that name; the nearest names are given.
     """
     found: dict[str, inspect.Parameter] = {}
-    for rule in _rule(name).__mro__:
-        params = inspect.signature(rule, eval_str=True).parameters.values()
+    for kind in _class_of(rule).__mro__:
+        params = inspect.signature(kind, eval_str=True).parameters.values()
         found |= {p.name: p for p in params if p.kind is p.KEYWORD_ONLY and p.name not in found}
-        if "__init__" in vars(rule) and not any(p.kind is p.VAR_KEYWORD for p in params):
+        if "__init__" in vars(kind) and not any(p.kind is p.VAR_KEYWORD for p in params):
             break
     return found
 
 
-def make_selector(name: str, problem: Problem, **params: Any) -> Selector:  # noqa: ANN401
-    """Make a selection rule by name.
+def make_selector(
+    rule: str | type[Selector],
+    problem: Problem,
+    **params: Any,  # noqa: ANN401
+) -> Selector:
+    """Make a selection rule.
 
     Args:
-        name: one of ``selector_names()``.
+        rule: one of ``selector_names()``, a dotted path ``module:Class``, or a class.
         problem: K, N, seed and the rest.
         params: the rule's own parameters; see its class.
 
@@ -96,22 +97,21 @@ def make_selector(name: str, problem: Problem, **params: Any) -> Selector:  # no
         Traceback (most recent call last):
         ValueError: there is no selector 'row_mean'; did you mean `row-mean`?
     """
-    rule, known = _rule(name), selector_params(name)
+    kind = _class_of(rule)
+    name, known = kind.name, selector_params(kind)
     for key, value in params.items():
         if key not in known:
             raise ValueError(f"selector {name!r} has no parameter {key!r}; {nearest(key, known)}")
-        kind = known[key].annotation
-        if not _fits(value, kind):
+        wanted = known[key].annotation
+        if not _fits(value, wanted):
             raise ValueError(
-                f"parameter {key!r} of selector {name!r} must be {_spell(kind)}, got {value!r}"
+                f"parameter {key!r} of selector {name!r} must be {_spell(wanted)}, got {value!r}"
             )
-    return rule(problem, **params)
+    return kind(problem, **params)
 
 
-def _rule(name: str) -> type[Selector]:
-    if name not in SELECTORS:
-        raise ValueError(f"there is no selector {name!r}; {nearest(name, SELECTORS)}")
-    return SELECTORS[name]
+def _class_of(rule: str | type[Selector]) -> type[Selector]:
+    return selector_class(rule) if isinstance(rule, str) else rule
 
 
 def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - a type or a typing construct

@@ -1,4 +1,4 @@
-"""The words that a selector and its caller exchange: integers, floats and arrays only."""
+"""Values that a selector and its caller exchange: integers, floats and arrays only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
-    """Rows that two (K,) masks leave; None leaves all."""
+    """Combine two (K,) masks; None allows all."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
 class State(IntEnum):
-    """What is known of one (candidate, example) cell."""
+    """State of one (candidate, example) cell."""
 
     UNSEEN = 0
     PENDING = 1  # asked, not told yet
@@ -46,9 +46,9 @@ class Ask:
 
     Attributes:
         seq: the ask's number, 0, 1, 2, ... in the order of asking.
-        pair: what to evaluate.
+        pair: to evaluate.
         propensity: probability with which this example was drawn among the candidate's unseen
-            ones, in (0, 1], or None where the rule picks it by its value, or otherwise cannot say.
+            ones, in (0, 1]; None where the rule cannot say.
         reason: one or two words for people ("ucb", "warm-up", ...).
     """
 
@@ -66,10 +66,9 @@ class Tell:
         seq: the ask's number.
         state: DONE, FAILED or VOID.
         score: in [0, 1]; the floor score if FAILED, ignored if VOID.
-        cost: what it cost, >= 0, in any unit that is the same for all tells.
-        gold: the trusted score beside that of an autoevaluator, in [0, 1], where there is one.
-        guesses: the scores of several autoevaluators, in [0, 1], None for one that failed; else
-            empty.
+        cost: >= 0, in any unit that is the same for all tells.
+        gold: a trusted score in [0, 1], where ``score`` is an autoevaluator's and there is one.
+        guesses: scores of several autoevaluators, in [0, 1], None for one that failed; else empty.
     """
 
     seq: int
@@ -81,7 +80,7 @@ class Tell:
 
 
 class Guarantee(StrEnum):
-    """What stands behind the intervals of ``Estimates``."""
+    """Grounds of the intervals of ``Estimates``."""
 
     EXACT = "exact"  # every example was seen
     ANYTIME_VALID = "anytime-valid"  # holds at every stopping time, finite sample
@@ -90,7 +89,7 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What is known of every candidate's mean score over all N examples.
+    """Estimates of every candidate's mean score over all N examples.
 
     Attributes:
         mean: (K,) point estimates in [0, 1]; NaN where nothing is known.
@@ -99,8 +98,8 @@ class Estimates:
         n: (K,) number of scores seen (DONE or FAILED).
         pending: (K,) number of asks in flight.
         void: (K,) number of pairs that could not be measured.
-        guarantee: what the intervals rest on.
-        confidence: the joint level of all K intervals, in (0, 1).
+        guarantee: grounds of the intervals.
+        confidence: joint level of all K intervals, in (0, 1).
     """
 
     mean: FloatArray
@@ -119,14 +118,14 @@ class Verdict:
 
     Attributes:
         best: index of the candidate with the highest estimate.
-        tied: the other candidates whose interval reaches above ``best``'s lower end: it is not
-            established that ``best`` beats them.
+        tied: the other candidates that ``best`` is not shown to beat.
         runner_up: index of the second highest estimate, or None if there is only one candidate.
-        separated: whether ``best`` beats all others at ``confidence`` under ``guarantee``.
-        confidence: level at which the verdict was drawn, in (0, 1).
-        guarantee: what the level rests on.
-        probability: how probable the rule's model thinks it that ``best`` is the best, in [0, 1]:
-            a model's opinion, no guarantee; None where the rule has no model.
+        separated: whether ``best`` is shown to beat all others.
+        confidence: level of the comparison, in (0, 1).
+        guarantee: grounds of that level.
+        probability: that ``best`` is the best, in [0, 1], by the rule's model: an opinion, no
+            guarantee. None where the rule has no model, where ``best`` has no rival, and where the
+            scores that void pairs hide could make another one the best.
     """
 
     best: int
@@ -139,7 +138,7 @@ class Verdict:
 
 
 class Stop(StrEnum):
-    """Why a selector asks nothing more, ever, unless candidates, examples or budget are added."""
+    """Reason why a selector asks nothing more unless candidates, examples or budget are added."""
 
     SEPARATED = "separated"  # the best beats all others at the asked confidence
     EXHAUSTED = "exhausted"  # no cell is left to ask
@@ -149,7 +148,7 @@ class Stop(StrEnum):
 
 
 class Choice(NamedTuple):
-    """What a rule picks; the base class turns it into an ``Ask``."""
+    """A rule's choice, without the number that makes it an ``Ask``."""
 
     pair: Pair
     propensity: float | None
@@ -158,7 +157,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a selector is told at the start.
+    """The size of the task, and what a selector may go by.
 
     Attributes:
         n_candidates: K >= 0; may grow later.
@@ -168,11 +167,11 @@ class Problem:
         budget: number of pairs that may be asked in all, if known. Fixed-budget rules need it.
         stop_when_separated: whether to stop asking once the best is separated from the rest, or
             complete and apart from all but its equals.
-        costs: (K,) expected cost of one pull of each candidate, > 0, before any was made, in the
-            unit of ``Tell.cost``; the rule then works per unit of cost, and ``budget`` stands for
-            what so many pulls cost at the mean of these. None: it works per pull.
-        track_intervals: whether to compute intervals. Without them every interval is [0, 1] and a
-            tell costs a fraction: for simulations that read point estimates only.
+        costs: (K,) expected cost of one pull of each candidate, > 0, in the unit of ``Tell.cost``.
+            The rule then works per unit of cost, and ``budget`` stands for the cost of so many
+            pulls at the mean of these. None: it works per pull.
+        track_intervals: whether to compute intervals. Without them every interval is [0, 1] and
+            tells are fast: for simulations that read point estimates only.
     """
 
     n_candidates: int
@@ -200,11 +199,7 @@ class Problem:
             self._check_costs(self.costs)
 
     def joined_by(self, count: int, costs: Sequence[float] | None) -> Problem:
-        """Return the problem with ``count`` >= 0 more candidates.
-
-        Args:
-            count: how many join.
-            costs: (count,) expected cost of one pull of each, exactly where costs are known.
+        """Return the problem with ``count`` >= 0 more candidates, and their (count,) costs.
 
         Raises:
             ValueError: costs are missing, or given though the rule works per pull.

@@ -1,4 +1,4 @@
-"""From replays to curves: metrics against the share of calls made, with standard errors."""
+"""Curves from replays: metrics against the share of calls made, with standard errors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bestarm_agent.simulation.matrices import ScoreMatrix
 from bestarm_agent.simulation.replay import Answer, Replay
-from bestarm_agent.stats.keyed import KeyedRandom
+from bestarm_agent.simulation.score_matrices import ScoreMatrix
+from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.ranking import (
     BoolArray,
     FloatArray,
@@ -36,19 +36,12 @@ _RESAMPLES = 200
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What the full matrix says, and the metrics that measure an answer by it.
+    """The full matrix, and the metrics that compare an answer with it."""
 
-    Attributes:
-        matrix: all scores.
-        means: (K,) true means.
-        h1: hardness H1; infinite where the best is tied.
-        metrics: by name, a function from an answer to a number.
-    """
-
-    matrix: ScoreMatrix
-    means: FloatArray
-    h1: float
-    metrics: Mapping[str, Metric]
+    matrix: ScoreMatrix  # all scores
+    means: FloatArray  # (K,) true means
+    h1: float  # hardness H1; infinite where the best is tied
+    metrics: Mapping[str, Metric]  # by name, a function from an answer to a number
 
     @classmethod
     def of(
@@ -58,12 +51,9 @@ class Truth:
         top_k: int = 1,
         gaps: Sequence[float] = GAPS,
     ) -> Truth:
-        """Work the metrics out for a matrix.
+        """Build the metrics of a matrix; with ``top_k`` > 1 also the set's regret and precision.
 
-        Args:
-            matrix: all scores.
-            top_k: size of the set to find; above 1 its regret and precision are measured too.
-            gaps: top-1 also counts as right within these distances of the best mean, each >= 0.
+        Top-1 also counts as right within each of the ``gaps`` >= 0 of the best mean.
         """
         means = matrix.means
         metrics = _top1_metrics(matrix, means, gaps)
@@ -84,26 +74,20 @@ class Curve:
     """One rule's metrics, averaged over seeds.
 
     Attributes:
-        budget_fraction: (B,) shares of the K x N cells.
-        mean: by metric, (B,) averages.
-        se: by metric, (B,) standard errors of them; 0 with a single seed.
-        budget_to_95: by top-1 metric, the share from which precision stays at 0.95 or above.
-        budget_to_95_isotonic: the same read off the fitted rising curve, less noisy.
-        budget_to_95_range: 5 % and 95 % points of the latter over resampled seeds; None is "not
-            within the budgets tested".
-        seconds_per_decision: processor time per pair.
+        budget_to_95_range: 5 % and 95 % points of the isotonic one over resampled seeds; None is
+            "not within the budgets tested".
     """
 
-    budget_fraction: tuple[float, ...]
-    mean: Mapping[str, FloatArray]
-    se: Mapping[str, FloatArray]
-    budget_to_95: Mapping[str, float | None]
-    budget_to_95_isotonic: Mapping[str, float | None]
+    budget_fraction: tuple[float, ...]  # (B,) shares of the K x N cells
+    mean: Mapping[str, FloatArray]  # by metric, (B,) averages
+    se: Mapping[str, FloatArray]  # (B,) standard errors of them; 0 with a single seed
+    budget_to_95: Mapping[str, float | None]  # by top-1 metric, where precision stays >= 0.95
+    budget_to_95_isotonic: Mapping[str, float | None]  # by the fitted rising curve: less noisy
     budget_to_95_range: Mapping[str, tuple[float | None, float | None]]
-    seconds_per_decision: float
+    seconds_per_decision: float  # processor time per pair
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, ready for JSON."""
+        """Return plain numbers and lists for JSON."""
         found: dict[str, Any] = {"budget_fraction": list(self.budget_fraction)}
         for name, values in self.mean.items():
             found[name] = values.tolist()
@@ -143,7 +127,7 @@ def summarise(truth: Truth, replays: Sequence[Replay]) -> Curve:
 
 
 def describe(truth: Truth) -> dict[str, Any]:
-    """The matrix in plain numbers: shape, H1, the best candidate and its lead."""
+    """Describe the matrix in plain numbers: shape, H1, the best candidate and its lead."""
     ranked = np.sort(truth.means)[::-1]
     return {
         "source": truth.matrix.source,
@@ -184,7 +168,6 @@ def _standard_error(samples: FloatArray) -> FloatArray:
 def _crossing_range(
     shares: Sequence[float], samples: FloatArray
 ) -> tuple[float | None, float | None]:
-    """Bootstrap over seeds: 5 % and 95 % points of the isotonic crossing."""
     draws = KeyedRandom(0, "bootstrap of seeds")
     n = len(samples)
     crossings = []

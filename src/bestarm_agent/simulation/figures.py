@@ -51,11 +51,7 @@ _STYLE: Any = {  # Any: matplotlib types its keys one by one
 
 
 def check_figure_path(path: Path) -> None:
-    """Refuse a figure that could not be written, before hours are spent on its data.
-
-    Raises:
-        ConfigError: the format is unknown, or matplotlib is not installed.
-    """
+    """Raise a ConfigError if a figure cannot be written, before its data is computed."""
     if path.suffix not in FORMATS:
         raise ConfigError(f"a figure is written as {', '.join(FORMATS)}, got {str(path)!r}")
     check_folder(path)
@@ -66,11 +62,7 @@ def check_figure_path(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a file that could not be written, before hours are spent on its content.
-
-    Raises:
-        ConfigError: its folder does not exist, or it is a folder itself.
-    """
+    """Raise a ConfigError if a file cannot be written, before its content is computed."""
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
@@ -80,16 +72,10 @@ def check_folder(path: Path) -> None:
 def draw_study(
     path: Path, curves: Mapping[str, Curve], *, title: str, metrics: Sequence[str] = ()
 ) -> None:
-    """Draw one study, a panel per metric.
+    """Draw one study, a panel per metric (names in ``TITLES``; all usual ones measured if empty).
 
-    Args:
-        path: where to write it; the suffix says the format.
-        curves: by label.
-        title: printed above.
-        metrics: the panels, names in ``TITLES``; a selection of what was measured if empty.
-
-    Raises:
-        ConfigError: the format is unknown, or matplotlib is not installed.
+    The suffix of the path gives the format. Raises ConfigError if that is unknown, or matplotlib is
+    not installed.
     """
     draw_grid(path, {title: curves}, metrics or _measured(curves))
 
@@ -99,13 +85,7 @@ def draw_grid(
 ) -> None:
     """Draw several studies: a column for each, a row per metric, one legend for all.
 
-    Args:
-        path: where to write it; the suffix says the format.
-        studies: by title; curves by label.
-        metrics: names in ``TITLES``.
-
-    Raises:
-        ConfigError: the format is unknown, or matplotlib is not installed.
+    As ``draw_study``; studies are by title, their curves by label.
     """
     check_figure_path(path)
     from matplotlib.figure import Figure
@@ -129,7 +109,7 @@ def draw_grid(
 
 @contextmanager
 def paper_style() -> Iterator[None]:
-    """Small type, thin lines, text as text; for the time of the block."""
+    """Set small type, thin lines, and text as text for the time of the block."""
     from matplotlib import rc_context
 
     with rc_context(_STYLE):
@@ -137,7 +117,7 @@ def paper_style() -> Iterator[None]:
 
 
 def style_of(index: int) -> dict[str, Any]:
-    """Colour and dashes of the ``index``-th line."""
+    """Return colour and dashes of the ``index``-th line."""
     return {
         "color": _COLOURS[index % len(_COLOURS)],
         "linestyle": _DASHES[(index // len(_COLOURS)) % len(_DASHES)],
@@ -147,7 +127,7 @@ def style_of(index: int) -> dict[str, Any]:
 def plot_band(
     axes: Axes, x: Sequence[float], mean: Sequence[float], se: Sequence[float], index: int
 ) -> None:
-    """A line with a band of one standard error on either side."""
+    """Draw a line with a band of one standard error on either side."""
     style = style_of(index)
     axes.plot(x, mean, **style)
     low = [m - s for m, s in zip(mean, se, strict=True)]
@@ -179,7 +159,7 @@ def _measured(curves: Mapping[str, Curve]) -> list[str]:
 
 
 def _labels(studies: Mapping[str, Mapping[str, Curve]]) -> list[str]:
-    """All labels, in the order of their first appearance: one colour each in all panels."""
+    """Return all labels in order of first appearance: one colour each in all panels."""
     return list(dict.fromkeys(label for curves in studies.values() for label in curves))
 
 
@@ -220,7 +200,7 @@ def _panel(axes: Axes, curves: Mapping[str, Curve], metric: str, labels: Sequenc
 
 
 def _spread_budgets(axes: Axes, curves: Mapping[str, Curve]) -> None:
-    """Budgets far apart get a logarithmic axis: what matters happens among the small ones."""
+    """Use a logarithmic axis for budgets far apart."""
     shares = [share for curve in curves.values() for share in curve.budget_fraction]
     axes.locator_params(axis="y", nbins=4)
     if max(shares) < _WIDE * min(shares):

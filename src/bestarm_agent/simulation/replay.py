@@ -1,4 +1,4 @@
-"""Run one rule in one world and note its answer at several budgets."""
+"""Replays of one rule in one world, with its answers at several budgets."""
 
 from __future__ import annotations
 
@@ -19,44 +19,26 @@ SelectorFactory: TypeAlias = Callable[[Problem], Selector]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a rule says once a budget is used up. Candidates are rows of the unshuffled matrix.
+    """A rule's answer at a budget. Candidates are rows of the unshuffled matrix."""
 
-    Attributes:
-        budget: pairs that might be evaluated.
-        evaluated: pairs that were; fewer if the rule had nothing more to ask.
-        best: the rule's own verdict.
-        highest: the candidate of the highest estimate; differs from ``best`` where a rule has ruled
-            that one out before.
-        ranking: the rule's order of the candidates, the first ``depth`` of them.
-        cost: what the evaluated pairs cost, in the matrix's unit.
-        seconds: virtual time since the start.
-        most_pulls: the largest number of pairs evaluated on one candidate.
-    """
-
-    budget: int
-    evaluated: int
-    best: int
+    budget: int  # pairs that might be evaluated
+    evaluated: int  # pairs that were; fewer if the rule had nothing more to ask
+    best: int  # the rule's own verdict
+    # the candidate of the highest estimate; differs from ``best`` where the rule has eliminated it
     highest: int
-    ranking: tuple[int, ...]
-    cost: float
-    seconds: float
-    most_pulls: int
+    ranking: tuple[int, ...]  # the rule's order of the candidates, the first ``depth`` of them
+    cost: float  # of the evaluated pairs, in the matrix's unit
+    seconds: float  # virtual time since the start
+    most_pulls: int  # the largest number of pairs evaluated on one candidate
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One rule in one world.
+    """One rule in one world."""
 
-    Attributes:
-        answers: one per budget, in their order.
-        pulls: pairs evaluated, all reruns together.
-        cpu_seconds: time that choosing and telling them took, the simulation's own share
-            (one or two microseconds a pull) included.
-    """
-
-    answers: tuple[Answer, ...]
-    pulls: int
-    cpu_seconds: float
+    answers: tuple[Answer, ...]  # one per budget, in their order
+    pulls: int  # pairs evaluated, all reruns together
+    cpu_seconds: float  # processor time of asking and telling; 1 to 2 us a pull are simulation
 
 
 def replay(
@@ -71,25 +53,10 @@ def replay(
 ) -> Replay:
     """Run a rule in a world.
 
-    Budgets count pairs, so the rule works per pair, whatever pairs cost; ``spending`` counts money.
-    An anytime rule runs once and is looked at whenever a budget's number of outcomes has been
-    told. A rule that plans for its budget is told each one and run afresh for it.
-
-    Args:
-        make: builds the rule for a problem.
-        world: answers its calls.
-        budgets: rising numbers of pairs, each >= 1.
-        seed: the rule's own seed, >= 0.
-        depth: how many candidates of the ranking to keep, >= 1.
-        track_intervals: whether the rule computes intervals (slower, only ``Answer.best`` of rules
-            that look at them can change).
-        cpu_clock: seconds of processor time.
-
-    Returns:
-        The answers and what they took.
-
-    Raises:
-        ValueError: ``budgets`` are not rising numbers from 1.
+    ``budgets`` are rising numbers of pairs from 1, whatever they cost; ``replay_per_cost`` counts
+    money. An anytime rule runs once and answers at each budget. A rule that plans for its budget
+    runs again for each one. ``Answer.ranking`` keeps ``depth`` places. ``track_intervals`` is
+    slower, and changes ``Answer.best`` of rules that use intervals.
     """
     if not budgets or list(budgets) != sorted(set(budgets)) or budgets[0] < 1:
         raise ValueError(f"budgets must be rising numbers of at least 1, got {list(budgets)}")
@@ -118,14 +85,12 @@ def replay(
 
 
 class _Run:
-    """One selector on its way through rising budgets."""
-
     def __init__(self, selector: Selector, world: World, depth: int) -> None:
         self._selector = selector
         self._world = world
         self._depth = depth
         self._now = 0.0
-        self._told = 0
+        self._evaluated = 0
         self._cost = 0.0
         self._answers: list[Answer] = []
 
@@ -135,14 +100,14 @@ class _Run:
         drive(budgets)
         while len(self._answers) < len(budgets):  # it stopped early: its last word stands
             self._answer(budgets[len(self._answers)])
-        return Replay(tuple(self._answers), self._told, cpu_clock() - start)
+        return Replay(tuple(self._answers), self._evaluated, cpu_clock() - start)
 
     def _drive_in_step(self, budgets: Sequence[int]) -> None:
         """Ask a batch, tell it whole, ask the next; batches are cut at the budgets."""
         selector, world, batch = self._selector, self._world, self._world.conditions.batch
         for budget in budgets:
-            while self._told < budget:
-                asks = selector.ask(min(batch, budget - self._told))
+            while self._evaluated < budget:
+                asks = selector.ask(min(batch, budget - self._evaluated))
                 if not asks:
                     return
                 self._tell([world.outcome(ask) for ask in asks])
@@ -150,43 +115,43 @@ class _Run:
 
     def _drive_by_clock(self, budgets: Sequence[int]) -> None:
         """Keep calls in flight; each is told when its virtual time has come."""
-        flying: list[tuple[float, int, Tell]] = []
+        in_flight: list[tuple[float, int, Tell]] = []
         while True:
-            self._fill(flying, budgets[-1])
-            if not flying:
+            self._fill(in_flight, budgets[-1])
+            if not in_flight:
                 return
-            self._now, _, tell = heappop(flying)
+            self._now, _, tell = heappop(in_flight)
             self._tell([tell])
-            if self._told == budgets[len(self._answers)]:
-                self._answer(self._told)
+            if self._evaluated == budgets[len(self._answers)]:
+                self._answer(self._evaluated)
 
-    def _fill(self, flying: list[tuple[float, int, Tell]], limit: int) -> None:
+    def _fill(self, in_flight: list[tuple[float, int, Tell]], limit: int) -> None:
         """Ask for whole batches while there is room for them and budget left."""
         conditions = self._world.conditions
-        while (left := limit - self._told - len(flying)) > 0:
-            if conditions.in_flight - len(flying) < conditions.batch:
+        while (left := limit - self._evaluated - len(in_flight)) > 0:
+            if conditions.in_flight - len(in_flight) < conditions.batch:
                 return
             asks = self._selector.ask(min(conditions.batch, left))
             if not asks:
                 return
             for ask in asks:
                 tell = self._world.outcome(ask)
-                heappush(flying, (self._now + self._world.duration(tell), ask.seq, tell))
+                heappush(in_flight, (self._now + self._world.duration(tell), ask.seq, tell))
 
     def _tell(self, tells: list[Tell]) -> None:
         self._selector.tell(tells)
-        self._told += len(tells)
+        self._evaluated += len(tells)
         for tell in tells:
             self._cost += tell.cost
 
     def _answer(self, budget: int) -> None:
-        spent = Spent(budget, self._told, self._cost, self._now)
+        spent = Spent(budget, self._evaluated, self._cost, self._now)
         self._answers.append(answer_of(self._selector, self._world, self._depth, spent))
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run has used up at some moment; see ``Answer`` for the fields."""
+    """Consumption of a run at some moment; see ``Answer`` for the fields."""
 
     budget: int
     evaluated: int
@@ -195,7 +160,7 @@ class Spent:
 
 
 def answer_of(selector: Selector, world: World, depth: int, spent: Spent) -> Answer:
-    """What a rule says at this moment, in rows of the unshuffled matrix."""
+    """Return a rule's present answer, in rows of the unshuffled matrix."""
     estimates, rows = selector.estimates(), world.rows
     return Answer(
         budget=spent.budget,

@@ -7,59 +7,47 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestarm_agent.selectors.types import Ask, State, Tell
-from bestarm_agent.simulation.matrices import ScoreMatrix
-from bestarm_agent.stats.keyed import KeyedRandom
+from bestarm_agent.simulation.score_matrices import ScoreMatrix
+from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _DONE, _VOID = State.DONE, State.VOID  # looking a member up costs more than a score (Python 3.11)
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Exponential call durations in virtual seconds, perhaps longer for worse replies.
+    """Exponential call durations in virtual seconds, optionally longer for worse replies.
 
     A call of score s takes ``mean * (1 + (slowdown - 1) * (1 - s))`` seconds on average: wrong
-    answers often come later (long reasoning, time-outs), which biases whatever looks at finished
-    calls alone.
-
-    Attributes:
-        mean: average duration of a call of score 1, > 0.
-        slowdown: how many times longer a call of score 0 takes, > 0; 1 means that duration says
-            nothing about the score.
+    answers often come later (long reasoning, time-outs), which biases results that use finished
+    calls only.
     """
 
-    mean: float = 1.0
+    mean: float = 1.0  # average duration of a call of score 1, > 0
+    # how many times longer a call of score 0 takes, > 0; 1: durations do not depend on scores
     slowdown: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the ranges given above; raises ValueError."""
         if not self.mean > 0:
             raise ValueError(f"mean latency must be > 0 seconds, got {self.mean}")
         if not self.slowdown > 0:
             raise ValueError(f"slowdown must be > 0, got {self.slowdown}")
 
     def expected(self, score: float) -> float:
-        """Average duration of a call of this score, in virtual seconds."""
+        """Return the average duration of a call of this score, in virtual seconds."""
         return self.mean * (1 + (self.slowdown - 1) * (1 - score))
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How calls are made.
+    """Concurrency, latency and failures of calls."""
 
-    Attributes:
-        in_flight: how many calls run at once, >= ``batch``.
-        batch: how many pairs are asked for together, once that many slots are free, >= 1.
-        latency: call durations; None means that calls return in the order of asking.
-        failures: probability in [0, 1) that a call cannot be measured (it comes back void).
-    """
-
-    in_flight: int = 1
-    batch: int = 1
-    latency: Latency | None = None
+    in_flight: int = 1  # number of concurrent calls, >= ``batch``
+    batch: int = 1  # pairs asked for together, once that many slots are free, >= 1
+    latency: Latency | None = None  # call durations; None: calls return in the order of asking
+    # probability in [0, 1) that a call cannot be measured (it comes back void)
     failures: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the ranges given above; raises ValueError."""
         if self.batch < 1:
             raise ValueError(f"batch must be at least 1, got {self.batch}")
         if self.in_flight < self.batch:
@@ -72,19 +60,15 @@ class Conditions:
 
     @property
     def in_step(self) -> bool:
-        """Whether every batch is told whole before the next is asked: no clock is needed."""
+        """Return whether every batch is told before the next is asked: no clock is needed."""
         return self.latency is None and self.in_flight == self.batch
 
 
 class World:
     """One seed's view of a matrix: rows and columns shuffled, outcomes drawn by ask number.
 
-    Shuffling matters: rules break ties by index, and files are often sorted by score.
-
-    Args:
-        matrix: the true scores; a NaN cell comes back void.
-        seed: >= 0; the same seed gives the same world.
-        conditions: how calls are made.
+    Shuffling matters: rules break ties by index, and files are often sorted by score. A NaN cell
+    comes back void. The same ``seed`` >= 0 gives the same world.
     """
 
     def __init__(self, matrix: ScoreMatrix, seed: int, conditions: Conditions) -> None:
@@ -101,7 +85,7 @@ class World:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(K, N)."""
+        """Return (K, N)."""
         return len(self.rows), len(self.columns)
 
     def outcome(self, ask: Ask) -> Tell:
@@ -114,7 +98,7 @@ class World:
         return Tell(ask.seq, _DONE, score, cost)
 
     def duration(self, tell: Tell) -> float:
-        """How long the call took, in virtual seconds; 0 without latency. Void counts as score 0."""
+        """Return the virtual seconds of a call; 0 without latency. Void counts as score 0."""
         latency = self.conditions.latency
         if latency is None:
             return 0.0

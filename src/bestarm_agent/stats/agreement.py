@@ -1,8 +1,7 @@
-"""How well one set of scores agrees with another, and what that means for means of the first.
+"""Agreement of a judge's scores with gold scores, and corrected means.
 
-All intervals are for a number of labels fixed in advance. Those of shares are exact
-(Clopper-Pearson), those of means are betting intervals and hold for any values in their range; that
-of kappa is asymptotic.
+All intervals are for a number of labels fixed in advance: exact (Clopper-Pearson) for shares,
+betting intervals, which hold for any values in their range, for means, and asymptotic for kappa.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bestarm_agent.stats.betting import LowerBound, bet_grid
+from bestarm_agent.stats.intervals.betting_bounds import LowerBound, bet_grid
 
 _CUT = 0.5
 
@@ -31,36 +30,22 @@ class Agreement:
     """Scores of a judge against gold scores of the same answers.
 
     An answer is good, bad or undecided as its score is above, below or exactly one half.
-
-    Attributes:
-        n: answers compared.
-        agreement: share on which both say the same.
-        kappa: Cohen's kappa of the three classes: agreement beyond chance, 1 is perfect.
-        bias: mean of judge minus gold, in [-1, 1].
-        sensitivity: share of answers with gold >= 1/2 that the judge scores >= 1/2.
-        specificity: share of answers with gold < 1/2 that the judge scores < 1/2.
-        level: joint error probability of each interval by itself.
     """
 
-    n: int
-    agreement: Measure
-    kappa: Measure
-    bias: Measure
-    sensitivity: Measure
-    specificity: Measure
-    level: float
+    n: int  # answers compared
+    agreement: Measure  # share on which both say the same
+    kappa: Measure  # Cohen's kappa of the three classes: agreement beyond chance, 1 is perfect
+    bias: Measure  # mean of judge minus gold, in [-1, 1]
+    sensitivity: Measure  # share of answers with gold >= 1/2 that the judge scores >= 1/2
+    specificity: Measure  # share of answers with gold < 1/2 that the judge scores < 1/2
+    level: float  # joint error probability of each interval by itself
 
 
 def agreement(judged: ArrayLike, gold: ArrayLike, alpha: float) -> Agreement:
-    """Compare scores with gold scores.
+    """Compare (n,) scores in [0, 1] with gold scores of the same n >= 1 answers.
 
-    Args:
-        judged: (n,) scores in [0, 1], n >= 1.
-        gold: (n,) scores in [0, 1] of the same answers.
-        alpha: error probability of each interval, in (0, 1).
-
-    Raises:
-        ValueError: shapes differ, nothing is given, or a score is out of range.
+    ``alpha`` is the error probability of each interval. Raises ValueError if shapes differ or a
+    score is out of range.
 
     Example:
         >>> found = agreement([1, 1, 0, 0], [1, 0, 0, 0], 0.05)
@@ -84,10 +69,9 @@ def agreement(judged: ArrayLike, gold: ArrayLike, alpha: float) -> Agreement:
 
 
 def share(successes: int, n: int, alpha: float) -> Measure:
-    """Share of successes with its Clopper-Pearson interval; [0, 1] if n is 0.
+    """Return the share of successes with its Clopper-Pearson interval; [0, 1] if n is 0.
 
-    References:
-        Clopper and Pearson (1934), Biometrika 26.
+    Source: Clopper and Pearson (1934), Biometrika 26.
 
     Example:
         >>> share(8, 10, 0.05)
@@ -104,14 +88,11 @@ def share(successes: int, n: int, alpha: float) -> Measure:
 
 
 def kappa(one: ArrayLike, other: ArrayLike, alpha: float) -> Measure:
-    """Cohen's kappa of two classifications, with its asymptotic interval.
+    """Return Cohen's kappa of two (n,) integer classifications, with its interval.
 
-    NaN with [-1, 1] where one class holds everything, so that chance alone agrees fully.
-
-    Args:
-        one: (n,) classes, integers.
-        other: (n,) classes.
-        alpha: error probability of the interval.
+    The interval is the asymptotic one, widened to what the exact interval of the share of equal
+    classes gives for the observed agreement by chance. NaN with [-1, 1] if all items are of one
+    class.
 
     References:
         Cohen (1960), Educational and Psychological Measurement 20, equation 1. Fleiss, Cohen and
@@ -136,14 +117,16 @@ def kappa(one: ArrayLike, other: ArrayLike, alpha: float) -> Measure:
         - (value - chance * (1 - value)) ** 2
     ) / (a.size * (1 - chance) ** 2)  # (eq. 13)
     radius = float(ndtri(1 - alpha / 2) * np.sqrt(max(0.0, variance)))
-    return Measure(value, max(-1.0, value - radius), min(1.0, value + radius))
+    # the standard error is 0 where all agree: never say more than the share of equals is known to
+    exact = share(round(same * a.size), a.size, alpha)
+    low, high = ((end - chance) / (1 - chance) for end in exact[1:])
+    return Measure(value, max(-1.0, min(value - radius, low)), min(1.0, max(value + radius, high)))
 
 
 def mean(values: ArrayLike, low: float, high: float, alpha: float) -> Measure:
-    """Mean of values in [low, high], with a betting interval; the whole range for none.
+    """Return the mean of values in [low, high] with a betting interval; the whole range if empty.
 
-    References:
-        Waudby-Smith and Ramdas (2024), JRSS B 86(1): section 4 and ``stats.betting``.
+    Source: Waudby-Smith and Ramdas (2024), JRSS B 86(1), section 4; see ``betting_bounds``.
     """
     drawn = np.asarray(values, dtype=float)
     if not drawn.size:
@@ -154,9 +137,9 @@ def mean(values: ArrayLike, low: float, high: float, alpha: float) -> Measure:
 
 
 def difference(one: ArrayLike, other: ArrayLike, low: float, high: float, alpha: float) -> Measure:
-    """Mean of ``one`` minus mean of ``other``, independent values in [low, high].
+    """Return the mean of ``one`` minus that of ``other``, independent values in [low, high].
 
-    The interval takes half of ``alpha`` for each mean; it is everything possible if one is empty.
+    Each mean has half of ``alpha``; the interval is the whole range if one is empty.
     """
     if not np.size(one) or not np.size(other):
         return Measure(float("nan"), low - high, high - low)
@@ -165,18 +148,15 @@ def difference(one: ArrayLike, other: ArrayLike, low: float, high: float, alpha:
 
 
 def corrected(observed: Measure, sensitivity: Measure, specificity: Measure) -> Measure:
-    """The true share of good answers behind the share that a judge calls good.
+    """Return the true share of good answers, given the share that a judge calls good.
 
-    If the judge's errors are the same for all answers of a kind, observed = true * sensitivity +
-    (1 - true) * (1 - specificity); solved for true (Rogan and Gladen 1978, American Journal of
-    Epidemiology 107, equation 1). It falls in the sensitivity and rises in the two others, so the
-    ends come from the ends of the three intervals: it holds when all three do.
+    If the judge's errors are the same for all answers of a kind, observed = true * sensitivity + (1
+    - true) * (1 - specificity), solved for true. It falls in the sensitivity and rises in the two
+    others, so the ends come from the ends of the three intervals, and hold when all three do. NaN
+    with [0, 1] where the judge may be no better than chance.
 
-    NaN with [0, 1] where the judge may be no better than chance.
-
-    Example:
-        >>> corrected(Measure(0.6, 0.6, 0.6), Measure(0.9, 0.9, 0.9), Measure(0.8, 0.8, 0.8)).value
-        0.5714
+    References:
+        Rogan and Gladen (1978), American Journal of Epidemiology 107, equation 1.
     """
     if sensitivity.lower + specificity.lower <= 1.0:
         return Measure(float("nan"), 0.0, 1.0)
@@ -192,13 +172,7 @@ def corrected(observed: Measure, sensitivity: Measure, specificity: Measure) -> 
 
 
 def shifted(observed: Measure, bias: Measure) -> Measure:
-    """A mean in [0, 1] without a bias; it holds when both intervals do.
-
-    Example:
-        >>> found = shifted(Measure(0.6, 0.5, 0.75), Measure(0.25, 0.125, 0.375))
-        >>> found.value, found.lower, found.upper
-        (0.35, 0.125, 0.625)
-    """
+    """Return a mean in [0, 1] less a bias; it holds when both intervals do."""
 
     def clipped(value: float) -> float:
         return value if np.isnan(value) else min(1.0, max(0.0, value))

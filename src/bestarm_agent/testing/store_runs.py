@@ -14,8 +14,8 @@ from bestarm_agent.domain.events import (
     Stopped,
     Told,
 )
-from bestarm_agent.domain.exchange import Finish, Reply
 from bestarm_agent.domain.outcome import Failed, Scored, Vote
+from bestarm_agent.domain.request_reply import Finish, Reply
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
 
@@ -23,12 +23,12 @@ AT = "2026-11-21T09:30:15.250000Z"
 
 
 def started(name: str = "study") -> Started:
-    """A first event."""
+    """Return a first event."""
     return Started(name, AT, "0.1.0", {"selector": {"name": "ucb-e", "seed": 7}}, "..", judge="d1")
 
 
 def asked(seq: int, candidate: int = 0, example: int | None = None) -> Asked:
-    """An ask, of example ``seq`` unless told otherwise."""
+    """Return an ask, of example ``seq`` if no other is given."""
     return Asked(seq, candidate, seq if example is None else example, 0.25, "ucb", excluded=(1,))
 
 
@@ -55,7 +55,7 @@ def told(seq: int, score: float = 1.0) -> Told:
 
 
 def failed(seq: int, *, score: float | None = None) -> Told:
-    """An ask that timed out; with a score, one that the candidate refused to answer."""
+    """Return an ask that timed out; with a score, one that the candidate refused to answer."""
     kind, blame = FailureKind.TIMEOUT, Blame.PROVIDER
     if score is not None:
         kind, blame = FailureKind.REFUSED, Blame.CANDIDATE
@@ -63,7 +63,7 @@ def failed(seq: int, *, score: float | None = None) -> Told:
 
 
 def grid(n_candidates: int = 2, n_examples: int = 1000) -> list[Event]:
-    """Candidates and examples, for a run that has started."""
+    """Return candidates and examples, for a run that has started."""
     prompts = (
         PromptTemplate("plain", text="{{ question }}="),
         PromptTemplate("chat", messages=(Message("user", "{{ question }}"),)),
@@ -80,7 +80,7 @@ def grid(n_candidates: int = 2, n_examples: int = 1000) -> list[Event]:
 
 
 def small_run(name: str = "study") -> list[Event]:
-    """A run of two sittings with most kinds of event; one ask stays without an outcome."""
+    """Return a run of two sessions with most kinds of event; one ask has no outcome."""
     return [
         started(name),
         *grid(),
@@ -100,7 +100,7 @@ def small_run(name: str = "study") -> list[Event]:
 
 
 def reply(text: str = "46") -> Reply:
-    """A reply with every field set."""
+    """Return a reply with every field set."""
     return Reply(
         text=text,
         finish=Finish.LENGTH,

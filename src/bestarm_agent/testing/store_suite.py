@@ -1,4 +1,4 @@
-"""What every run store must do: a pytest class to inherit.
+"""Conformance suite of run stores: a pytest class to inherit.
 
 ::
 
@@ -21,7 +21,7 @@ import pytest
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import CandidatesAdded, Event, Started, Stopped
-from bestarm_agent.domain.exchange import Reply
+from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import RunNotFoundError, StoreError
 from bestarm_agent.store.base import RunInfo, RunLog, RunStore
 from bestarm_agent.testing.state_suite import StateSuite
@@ -354,7 +354,7 @@ class StoreSuite(StateSuite):
 
 
 async def begin(store: RunStore, name: str = "study") -> RunLog:
-    """A new run that has durably started."""
+    """Begin a run whose start is durable."""
     log = await store.create(name)
     log.append(started(name))
     await log.flush()
@@ -362,7 +362,7 @@ async def begin(store: RunStore, name: str = "study") -> RunLog:
 
 
 async def must_get(store: RunStore, key: str) -> Reply:
-    """A stored reply that has to be there."""
+    """Return a stored reply that has to be there."""
     found = await store.get_reply(key)
     assert found is not None
     return found

@@ -13,17 +13,12 @@ _Ts = TypeVarTuple("_Ts")
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Never sleeps for a timer; tells the loop how much time it skipped.
-
-    Attributes:
-        skipped: seconds.
-        threads: calls that run in threads now; their ends wake the loop.
-    """
+    """Never sleeps for a timer; tells the loop how much time it skipped."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.skipped = 0.0
-        self.threads = 0
+        self.skipped = 0.0  # seconds
+        self.threads = 0  # calls in threads now; their ends wake the loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Poll; if nothing is ready, skip the time until the next timer."""

@@ -1,0 +1,216 @@
+"""Measure ``auto`` beside its rivals on every matrix, its parts, its money and its early stops.
+
+    pip install numba
+    python -m benchmarks.auto.reproduce --data ../shared/data --out docs/reproduction
+
+Fills the tables of ``auto.md``. Finished parts are kept under ``--work``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from benchmarks.auto import light_auto, light_rivals
+from benchmarks.auto.beside_papers import PARTS as PAPERS
+from benchmarks.auto.found import GAPS, Found, hit_rates, plain_form, ratio, shares_of
+from benchmarks.auto.in_flight import PARTS
+from benchmarks.auto.matrices import MATRICES, Place, scores_of
+from benchmarks.auto.money import PARTS as MONEY
+from benchmarks.papers.reproduce import fill_report
+from benchmarks.papers.stored_studies import Bench, markdown, measured, say
+from numpy.typing import NDArray
+
+from bestarm_agent.selectors.rules.round_based import RoundSelector
+from bestarm_agent.selectors.rules.sequential_halving import SequentialHalving
+from bestarm_agent.selectors.rules.successive_rejects import SynchronisedSuccessiveRejects
+from bestarm_agent.selectors.types import Problem
+
+Scores: TypeAlias = NDArray[np.float32]
+Budgets: TypeAlias = NDArray[np.int64]
+Rule: TypeAlias = Callable[[Scores, Budgets, int], Sequence[int]]
+ENOUGH = 0.99  # precision after which larger budgets are taken to be as good
+
+
+def plain(scores: Scores, budgets: Budgets, seed: int, batch: int) -> Sequence[int]:
+    """UCB-E."""
+    rng = np.random.default_rng(seed)
+    return list(
+        light_rivals.run_ucb_e(scores, np.ones(len(scores)), budgets.astype(np.float64), batch, rng)
+    )
+
+
+def auto(scores: Scores, budgets: Budgets, seed: int, variant: light_auto.Variant) -> Sequence[int]:
+    """The selector ``auto``, compiled; told its budget unless the variant does not narrow."""
+    rng = np.random.default_rng(seed)
+    return light_auto.answers(scores, budgets, variant, rng)
+
+
+def in_rounds(
+    scores: Scores, budgets: Budgets, seed: int, make: Callable[[Problem], RoundSelector]
+) -> Sequence[int]:
+    """A rule in rounds on common examples, from cumulative sums and the package's schedule."""
+    n, m = scores.shape
+    [budget] = budgets.tolist()
+    plan = make(Problem(n, m, budget=budget, track_intervals=False))._plan
+    ties = 1e-9 * np.random.default_rng([seed, 2]).random((n,))
+    alive, total, seen, left = np.arange(n), np.zeros(n), 0, budget
+    for target, leaving in zip(plan.targets.tolist(), plan.leaving.tolist(), strict=True):
+        further = min(min(target, m) - seen, left // len(alive))
+        total[alive] += scores[alive, seen : seen + further].sum(axis=1, dtype=np.float64)
+        seen, left = seen + further, left - further * len(alive)
+        if seen < min(target, m):  # cut short by the budget
+            break
+        order = np.argsort(total[alive] / max(seen, 1) + ties[alive])
+        alive = alive[order[leaving:]]
+    return [int(alive[np.argmax(total[alive] + ties[alive])])]
+
+
+SYSRS = partial(in_rounds, make=SynchronisedSuccessiveRejects)
+HALVING = partial(in_rounds, make=partial(SequentialHalving, common_examples=True))
+RULES: Mapping[str, Rule] = {
+    "auto": partial(auto, variant=light_auto.Variant()),
+    "ucb-e": partial(plain, batch=1),
+    "ucb-e, batch 16": partial(plain, batch=16),
+    "sysrs": SYSRS,
+    "halving, common": HALVING,
+}
+RIVALS = tuple(RULES)[1:]
+ANYTIME = (
+    "ucb-e",
+    "ucb-e, batch 16",
+    "budget unknown",
+    "neither, budget unknown",
+)  # one run for all budgets
+VARIANTS: Mapping[str, light_auto.Variant] = {
+    "as it is": light_auto.Variant(),
+    "budget unknown": light_auto.Variant(narrow=False),
+    "no rank floor": light_auto.Variant(floor=0.0),
+    "half the pulls by rank": light_auto.Variant(floor=0.5),
+    "all pulls by rank": light_auto.Variant(floor=1.0),
+    "chance not squared": light_auto.Variant(sharpness=1.0),
+    "variances not inflated": light_auto.Variant(inflation=1.0),
+    "neither": light_auto.Variant(sharpness=1.0, inflation=1.0),
+    "neither, budget unknown": light_auto.Variant(sharpness=1.0, inflation=1.0, narrow=False),
+    "no factor of examples": light_auto.Variant(factor=False),
+    "floor not narrowed": light_auto.Variant(sight=0.0),
+    "noise of the leaders only": light_auto.Variant(all_noise=0.0),
+    "neither of these two": light_auto.Variant(sight=0.0, all_noise=0.0),
+    "own noise only": light_auto.Variant(leaders_noise=1.0, all_noise=0.0),
+    "warm-up of 6 examples": light_auto.Variant(warm_up=6),
+}
+ABLATED = ("LiveCodeBench", "SAT12", "AlpacaEval, real, no annotator", "formal")
+
+
+def measure(data: Path, place: Place, rule: Rule, seeds: int, *, anytime: bool) -> dict[str, Any]:
+    """Run one rule with every seed at every share; afresh for each unless it is anytime."""
+    scores = scores_of(data, place)
+    means = scores.mean(axis=1, dtype=np.float64)
+    shares = shares_of(len(scores), scores.size, place.most)
+    budgets = np.array([round(share * scores.size) for share in shares])
+    regrets: list[list[float]] = []
+    for chunk in [budgets] if anytime else np.split(budgets, len(budgets)):
+        found = []
+        for seed in range(seeds):
+            draws = np.random.default_rng([seed, 1])
+            rows, columns = (draws.permutation(size) for size in scores.shape)
+            world = np.ascontiguousarray(scores[rows][:, columns], dtype=np.float32)
+            found.append(means.max() - means[rows[rule(world, chunk, seed)]])
+        regrets += np.array(found).T.tolist()
+        if hit_rates(regrets[-1:], 0.0)[0] >= ENOUGH:
+            break
+    regrets += [regrets[-1]] * (len(shares) - len(regrets))
+    return plain_form(shares, regrets)
+
+
+def run_matrices(bench: Bench, jobs: int) -> dict[str, str]:
+    """Every rule on every matrix."""
+    order = {title: (place.half, -place.seeds) for title, place in MATRICES.items()}
+    titles = sorted(MATRICES, key=order.__getitem__)  # confirmation and small ones first
+    tasks = [(title, rule) for title in titles for rule in RULES]
+    found = {key: Found.of(value) for key, value in _run(bench, "auto", tasks, RULES, jobs).items()}
+    return {
+        f"{name}-{half}": make(found, [t for t in MATRICES if MATRICES[t].half == half])
+        for half in ("development", "confirmation")
+        for name, make in (("crossings", _crossings), ("ratios", _ratios))
+    }
+
+
+def run_ablation(bench: Bench, jobs: int) -> dict[str, str]:
+    """Each ingredient left out, on some development matrices."""
+    rules: dict[str, Rule] = {n: partial(auto, variant=v) for n, v in VARIANTS.items()}
+    tasks = [(title, name) for title in ABLATED for name in rules]
+    found = {k: Found.of(v) for k, v in _run(bench, "ablation", tasks, rules, jobs).items()}
+    rows = []
+    for name in rules:
+        cells = [found[title, name].cell() for title in ABLATED]
+        mean = [np.mean([found[t, name].average(gap) for t in ABLATED]) for gap in GAPS]
+        rows.append([name, *cells, " / ".join(f"{100 * each:.1f}" for each in mean)])
+    return {"ablation": markdown(["", *ABLATED, "mean precision"], rows)}
+
+
+def _run(
+    bench: Bench,
+    part: str,
+    tasks: Sequence[tuple[str, str]],
+    rules: Mapping[str, Rule],
+    jobs: int,
+) -> dict[tuple[str, str], Any]:
+    """Measure what was not measured before, in parallel."""
+    wanted = {}
+    for title, rule in tasks:
+        place, anytime = MATRICES[title], rule in ANYTIME
+        seeds = bench.seeds(place.seeds)
+        key = {"part": part, "matrix": title, "rule": rule, "seeds": seeds}
+        make = partial(measure, bench.data, place, rules[rule], seeds, anytime=anytime)
+        wanted[title, rule] = (key, make)
+    return measured(bench, wanted, jobs)
+
+
+def _crossings(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) -> str:
+    rows = []
+    for title in titles:
+        place = MATRICES[title]
+        mine = found[title, "auto"].average(0.0)
+        best = max(found[title, rival].average(0.0) for rival in RIVALS)
+        cells = [found[title, rule].cell() for rule in RULES]
+        rows.append([title, str(place.seeds), *cells, f"{100 * mine:.0f} / {100 * best:.0f}"])
+    headers = ["matrix", "seeds", *RULES, "mean precision: auto / best rival"]
+    return markdown(headers, rows)
+
+
+def _ratios(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) -> str:
+    rows = []
+    for gap in GAPS:
+        cells = [ratio(found, titles, (rival,), gap) for rival in RIVALS]
+        rows.append([f"budget, ε = {gap:g}", *cells, ratio(found, titles, RIVALS, gap)])
+    for gap in GAPS:
+        means = [np.mean([found[t, r].average(gap) for t in titles]) for r in RULES]
+        text = [f"{100 * mean:.1f}" for mean in means]
+        rows.append([f"mean precision, ε = {gap:g}: auto {text[0]}", *text[1:], ""])
+    return markdown(["", *RIVALS, "the best rival of each matrix"], rows)
+
+
+def main() -> None:
+    """Run the parts asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--out", type=Path, default=Path("docs/reproduction"))
+    parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the seeds")
+    parts = {"matrices": run_matrices, "ablation": run_ablation, **PARTS, **MONEY, **PAPERS}
+    parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all if none is named")
+    options = parser.parse_args()
+    bench = Bench(options.data, options.work, options.out, options.jobs, options.scale)
+    for name in options.parts or parts:
+        say(f"== {name}")
+        fill_report(bench.out / "auto.md", parts[name](bench, options.jobs))
+
+
+if __name__ == "__main__":
+    main()

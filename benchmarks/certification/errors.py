@@ -1,0 +1,203 @@
+"""How often bad candidates are certified, and how many labels the extensions save."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from benchmarks.certification.worlds import (
+    JUDGES,
+    FloatArray,
+    Rounds,
+    labels_needed,
+    load_models,
+    rounds_of,
+)
+from benchmarks.certification.worlds import Split as Parts
+
+from bestarm_agent.certification.evidence import Goal, Method
+from bestarm_agent.certification.multiple_testing import fixed_sequence
+from bestarm_agent.certification.reliance import METHODS
+from bestarm_agent.certification.screening import PoolScreen, Verdict
+
+DELTA = 0.1
+_JUST = 1e-4  # how far the true risk is above the target: the hardest false hypothesis
+_MOST = 1200  # labels that a candidate may take in the comparison of savings
+
+World = Callable[[np.random.Generator], tuple[float, Rounds]]  # target, and what is seen
+
+
+def fair_world(rng: np.random.Generator) -> tuple[float, Rounds]:
+    """Bernoulli losses, a judge that is right nine times of ten."""
+    losses, others = rng.random(400) < 0.12, rng.random((400, 3)) < 0.12
+    guesses = losses ^ (rng.random(400) < 0.1)
+    seen = (others ^ (rng.random((400, 3)) < 0.1)).mean(axis=1, keepdims=True)
+    return 0.12 - _JUST, Rounds(losses.astype(float), guesses[:, None].astype(float), seen)
+
+
+def contrary_world(rng: np.random.Generator) -> tuple[float, Rounds]:
+    """A judge that always says the opposite."""
+    losses, others = rng.random(400) < 0.3, rng.random((400, 1)) < 0.3
+    return 0.3 - _JUST, Rounds(
+        losses.astype(float), 1.0 - losses[:, None].astype(float), 1.0 - others.astype(float)
+    )
+
+
+def rare_world(rng: np.random.Generator) -> tuple[float, Rounds]:
+    """A loss is almost always nothing and rarely everything; the judge sees none of it."""
+    losses = (rng.random(400) < 0.02).astype(float)
+    nothing = np.zeros((400, 1))
+    return 0.02 - _JUST, Rounds(losses, nothing, nothing)
+
+
+def lying_world(rng: np.random.Generator) -> tuple[float, Rounds]:
+    """A judge that lies depending on what it said before: right until it is trusted, then not."""
+    losses, others = rng.random(400) < 0.2, rng.random((400, 2)) < 0.2
+    trusted = np.cumsum(~losses) % 40 >= 20
+    before = np.concatenate([[False], trusted[:-1]])  # known before the label is
+    guesses = np.where(before, 0.0, losses)[:, None]
+    seen = np.where(before[:, None], 0.0, others).mean(axis=1, keepdims=True)
+    return 0.2 - _JUST, Rounds(losses.astype(float), guesses, seen)
+
+
+def real_world(data: Path, task: str) -> World:
+    """A random row of a real table with a random judge; the target is just below its risk."""
+    models = load_models(data, task)
+    risks = models.losses.mean(axis=1)
+    rows = np.flatnonzero(risks > 0.02)
+
+    def world(rng: np.random.Generator) -> tuple[float, Rounds]:
+        row, judge = int(rng.choice(rows)), JUDGES[int(rng.integers(3))]
+        drawn = rng.integers(models.losses.shape[1], size=300 * 4)  # independent draws
+        parts = Parts(drawn[:0], drawn[:300], drawn[300:])
+        return risks[row] - _JUST, rounds_of(models.losses[row], models.guesses[judge][row], parts)
+
+    return world
+
+
+def error_rates(data: Path, repetitions: int) -> dict[str, Any]:
+    """False certifications: bad candidates, bad pools, bad sequences."""
+    worlds: Mapping[str, World] = {
+        "judge right 9 of 10": fair_world,
+        "judge always wrong": contrary_world,
+        "rare losses, blind judge": rare_world,
+        "judge that turns": lying_world,
+        "TriviaQA rows": real_world(data, "triviaqa"),
+        "CoQA rows": real_world(data, "coqa"),
+    }
+    found: dict[str, Any] = {}
+    for label, world in worlds.items():
+        for betting in ("portfolio", "plug-in"):
+            for name in METHODS:
+                found[f"{label}|{betting}|{name}"] = _false_certifications(
+                    world, Method(name, betting), repetitions
+                )
+    for choose in (False, True):
+        label = "chosen labels, late" if choose else "uniform"
+        found[f"TriviaQA pool of 400|{label}|r-autoeval+"] = _false_pools(
+            data, repetitions, choose=choose
+        )
+    found["TriviaQA sequence|whole order|r-autoeval+"] = _false_sequences(data, repetitions)
+    return {"runs": repetitions, "false": found}
+
+
+def _false_certifications(world: World, method: Method, repetitions: int) -> int:
+    false = 0
+    for seed in range(repetitions):
+        risk, rounds = world(np.random.default_rng([seed, 5]))
+        false += labels_needed(Goal(risk, DELTA), method, rounds) is not None
+    return false
+
+
+def _false_pools(data: Path, repetitions: int, *, choose: bool) -> int:
+    """Pools of 400 real examples whose own mean is just above the target; up to 150 labels."""
+    models = load_models(data, "triviaqa")
+    false = 0
+    for seed in range(repetitions):
+        rng = np.random.default_rng([seed, 6])
+        row = int(rng.integers(10, 48))
+        pool = rng.choice(models.losses.shape[1], size=400, replace=False)
+        losses = models.losses[row, pool]
+        risk = float(losses.mean()) - _JUST
+        if risk <= 0:
+            continue
+        screen = PoolScreen(
+            Goal(risk, DELTA), models.guesses["med"][row, pool][None], choose=choose
+        )
+        out: list[tuple[float, int]] = []
+        while screen.verdict is Verdict.UNDECIDED and screen.n < 150:
+            if screen.n_left:
+                ask = screen.ask(rng)
+                out.append((float(losses[ask.example]), ask.seq))
+                out.sort(reverse=True)  # the good news comes first
+            if not choose or len(out) > 8 or not screen.n_left:
+                loss, seq = out.pop()
+                screen.tell(seq, loss)
+        false += screen.verdict is Verdict.CERTIFIED
+    return false
+
+
+def _false_sequences(data: Path, repetitions: int) -> int:
+    """Fixed-sequence testing down TriviaQA's 48 rows at 200 labels: is any bad row certified?"""
+    models = load_models(data, "triviaqa")
+    risks = models.losses.mean(axis=1)
+    risk = float(risks[37]) - _JUST  # the 38th row is the first bad one, by a hair
+    false = 0
+    for seed in range(repetitions):
+        rng = np.random.default_rng([seed, 8])
+        drawn = rng.integers(models.losses.shape[1], size=800)
+        parts = Parts(drawn[:0], drawn[:200], drawn[200:])
+
+        def values(parts: Parts = parts) -> Any:  # noqa: ANN401 - a generator of floats
+            for row in range(30, 48):
+                rounds = rounds_of(models.losses[row], models.guesses["best"][row], parts)
+                needed = labels_needed(Goal(risk, DELTA), Method(), rounds)
+                yield 0.0 if needed is None else np.inf
+
+        passed = [30 + place for place in fixed_sequence(values(), DELTA)]
+        false += any(risks[row] > risk for row in passed)
+    return false
+
+
+def savings(data: Path, repetitions: int) -> dict[str, Any]:
+    """Mean labels until a good TriviaQA row is certified, by method and extension."""
+    models = load_models(data, "triviaqa")
+    risks = models.losses.mean(axis=1)
+    rows = [int(i) for i in np.flatnonzero((risks > 0.03) & (risks < 0.09))]
+    found: dict[str, list[list[int]]] = {}
+    for seed in range(repetitions):
+        order = np.random.default_rng([seed, 9]).permutation(models.losses.shape[1])
+        parts = Parts(order[:0], order[:_MOST], order[_MOST : 4 * _MOST])
+        for row in rows:
+            for label, labels in _labels(models.losses[row], _guesses(models, row), parts, seed):
+                found.setdefault(label, []).append([row, labels])
+    return {"risks": {str(row): float(risks[row]) for row in rows}, "labels": found}
+
+
+def _guesses(models: Any, row: int) -> FloatArray:  # noqa: ANN401 - Models
+    guesses: FloatArray = np.stack([models.guesses[judge][row] for judge in JUDGES])
+    return guesses
+
+
+def _labels(losses: FloatArray, guesses: FloatArray, parts: Parts, seed: int) -> Any:  # noqa: ANN401
+    goal = Goal(0.1, DELTA)
+    best = rounds_of(losses, guesses[0], parts)
+    for name in METHODS:
+        for betting in ("portfolio", "plug-in"):
+            needed = labels_needed(goal, Method(name, betting), best)
+            yield f"{name}, {betting}", needed or _MOST
+    shape = len(guesses), len(parts.labelled), -1
+    others = guesses[:, parts.others].reshape(shape).mean(axis=2).T
+    both = Rounds(best.losses, guesses[:, parts.labelled].T, others)
+    yield "three judges", labels_needed(goal, Method(), both) or _MOST
+    pool = np.concatenate([parts.labelled, parts.others])
+    for choose in (False, True):
+        label = "pool of 4,800, chosen labels" if choose else "pool of 4,800"
+        screen = PoolScreen(goal, guesses[:1, pool], choose=choose)
+        rng = np.random.default_rng([seed, 10])
+        while screen.verdict is Verdict.UNDECIDED and screen.n < _MOST:
+            ask = screen.ask(rng)
+            screen.tell(ask.seq, float(losses[pool[ask.example]]))
+        yield label, screen.n

@@ -1,0 +1,266 @@
+"""A whole study over an API, next to a bare loop over the same SDK's client.
+
+    python -m benchmarks.engine.api_throughput --calls 1000 --rounds 3
+
+A fake server in a process of its own answers after 50 ms. All sides send the same requests over
+aiohttp, without the SDK's retries, and take turns in one run:
+
+- bare: tasks that await the SDK's ``create`` under a semaphore, nothing else;
+- provider: the same with the ``openai`` provider, which also prices, checks and records;
+- study: all that ``bestarm-agent select`` does: selecting, budget in dollars, rate limits, durable
+  log and reply cache, scoring.
+
+The median of the rounds is printed. The server takes one core of its own. With ``--inspect PYTHON``
+inspect-ai does as many sums with one of the models and a scorer, in the environment of that
+interpreter, which holds inspect-ai and openai:
+
+    python -m benchmarks.engine.api_throughput --inspect inspect-env/bin/python
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from openai import AsyncOpenAI, DefaultAioHttpClient
+
+from bestarm_agent import Budget, Study
+from bestarm_agent.domain.candidate import Message
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.providers.registry import create_provider
+
+ROOT = Path(__file__).parents[2]
+MODELS = {f"m{i}": 0.5 + 0.04 * i for i in range(10)}
+EXAMPLES = 500
+PRICE: Json = {"input": 1, "output": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a number of calls took: calls per second of wall clock, CPU milliseconds per call."""
+
+    calls_per_second: float
+    cpu_ms: float
+
+
+class Meter:
+    """Measures the block it surrounds."""
+
+    def __enter__(self) -> Meter:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.cpu = time.process_time() - self._cpu
+        self.wall = time.perf_counter() - self._wall
+
+    def cost(self, calls: int) -> Cost:
+        """Share what was measured among ``calls``."""
+        return Cost(calls / self.wall, 1000 * self.cpu / calls)
+
+
+@contextmanager
+def server(latency_ms: float) -> Iterator[str]:
+    """Run the fake server in another process; yield its base URL."""
+    models = [f"{name}={share}" for name, share in MODELS.items()]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.fake_api",
+        *models,
+        "--latency-ms",
+        str(latency_ms),
+    ]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None
+        yield it.stdout.readline().strip()
+        it.terminate()
+
+
+async def spread(calls: int, in_flight: int, call: Callable[[int], Awaitable[object]]) -> Cost:
+    """Make the calls, so many at a time; one before the clock starts opens the client."""
+    gate = asyncio.Semaphore(in_flight)
+
+    async def one(k: int) -> None:
+        async with gate:
+            await call(k)
+
+    await one(0)
+    with Meter() as meter:
+        async with asyncio.TaskGroup() as tasks:
+            for k in range(calls):
+                tasks.create_task(one(k))
+    return meter.cost(calls)
+
+
+def question(k: int) -> str:
+    """The k-th addition."""
+    return f"{17 + k % EXAMPLES}+{5 + 3 * (k % EXAMPLES)}"
+
+
+async def bare(url: str, calls: int, in_flight: int) -> Cost:
+    """Await the SDK."""
+    transport = DefaultAioHttpClient()
+    async with AsyncOpenAI(
+        base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=transport
+    ) as client:
+
+        async def call(k: int) -> object:
+            chat = await client.chat.completions.create(
+                model=f"m{k % len(MODELS)}",
+                messages=[{"role": "user", "content": question(k)}],
+                max_completion_tokens=16,
+            )
+            return chat.choices[0].message.content
+
+        return await spread(calls, in_flight, call)
+
+
+async def provider(url: str, calls: int, in_flight: int) -> Cost:
+    """Await the provider."""
+    options: dict[str, Json] = {"base_url": f"{url}/v1", "price": PRICE}
+    async with create_provider("openai", options, Path()) as opened:
+
+        async def call(k: int) -> object:
+            messages = (Message("user", question(k)),)
+            params: dict[str, Json] = {"max_tokens": 16}
+            return await opened.generate(
+                Request(f"m{k % len(MODELS)}", messages=messages, params=params)
+            )
+
+        return await spread(calls, in_flight, call)
+
+
+async def study(url: str, calls: int, in_flight: int) -> Cost:
+    """Run the study."""
+    with tempfile.TemporaryDirectory() as name:
+        path = write_study(Path(name), url, in_flight)
+        async with Study.open(path) as opened:
+            await opened.run(Budget(pulls=1))
+            with Meter() as meter:
+                standing = await opened.run(Budget(pulls=calls))
+            assert standing.told == calls + 1, standing.end
+        return meter.cost(calls)
+
+
+def write_study(folder: Path, url: str, in_flight: int) -> Path:
+    """Write a study of 10 models x 500 additions."""
+    rows = [{"id": f"e{k}", "q": question(k), "answer": ""} for k in range(EXAMPLES)]
+    for row in rows:
+        row["answer"] = str(sum(map(int, row["q"].split("+"))))
+    (folder / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = {
+        "models": [f"openai/{name}" for name in MODELS],
+        "prompts": [{"chat": [{"role": "user", "content": "{{ q }}"}]}],
+        "params": {"max_tokens": 16},
+        "dataset": {"path": "sums.jsonl", "target": "answer"},
+        "scorer": "numeric",
+        "budget": {"usd": 100},
+        "selector": {"name": "ucb-e", "stop_when_separated": False},
+        "limits": {"in_flight": in_flight, "providers": {"openai": {"in_flight": in_flight}}},
+        "providers": {"openai": {"base_url": f"{url}/v1", "price": PRICE}},
+    }
+    path = folder / "study.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+# Runs in another environment: python -c _INSPECT url calls in_flight
+_INSPECT = """
+import json, os, sys, tempfile, time
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import match
+from inspect_ai.solver import generate
+
+url, calls, in_flight = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+os.environ["FAKE_API_KEY"] = "none"
+
+def run(n):
+    sums = [(17 + k, 5 + 3 * k) for k in range(n)]
+    samples = [Sample(input=f"{a}+{b}", target=str(a + b)) for a, b in sums]
+    task = Task(dataset=samples, solver=generate(), scorer=match())
+    with tempfile.TemporaryDirectory() as logs:
+        (log,) = eval(
+            task, model="openai-api/fake/m0", model_base_url=url + "/v1", max_tokens=16,
+            max_connections=in_flight, max_samples=in_flight, log_dir=logs, display="none",
+        )
+    assert log.status == "success", log.error
+
+run(2)
+cpu, wall = time.process_time(), time.perf_counter()
+run(calls)
+cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+print(json.dumps([calls / wall, 1000 * cpu / calls]))
+"""
+
+
+def inspect(python: str, url: str, calls: int, in_flight: int) -> Cost:
+    """Let inspect-ai do the same, in its own environment."""
+    command = [python, "-c", _INSPECT, url, str(calls), str(in_flight)]
+    environ = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
+    return Cost(*json.loads(done.stdout.splitlines()[-1]))
+
+
+SIDES = {"bare": bare, "provider": provider, "study": study}
+
+
+def measure(url: str, calls: int, in_flight: int, rounds: int) -> dict[str, Cost]:
+    """Let the sides take turns; return their medians."""
+    costs: dict[str, list[Cost]] = {name: [] for name in SIDES}
+    for _ in range(rounds):
+        for name, side in SIDES.items():
+            costs[name].append(asyncio.run(side(url, calls, in_flight)))
+    return {
+        name: Cost(
+            statistics.median(cost.calls_per_second for cost in found),
+            statistics.median(cost.cpu_ms for cost in found),
+        )
+        for name, found in costs.items()
+    }
+
+
+def main() -> None:
+    """Print all sides and how they compare with the bare loop."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--latency-ms", type=float, default=50.0)
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[50, 100, 200])
+    parser.add_argument("--inspect", metavar="PYTHON", help="an interpreter that has inspect-ai")
+    options = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    print(f"{options.calls} calls, {options.latency_ms:g} ms, median of {options.rounds} rounds")
+    print("in flight  side      calls/s  of bare  CPU ms/call  more than bare")
+    with server(options.latency_ms) as url:
+        for in_flight in options.in_flight:
+            found = measure(url, options.calls, in_flight, options.rounds)
+            if options.inspect:
+                found["inspect"] = inspect(options.inspect, url, options.calls, in_flight)
+            alone = found["bare"]
+            for name, cost in found.items():
+                print(
+                    f"{in_flight:9}  {name:8} {cost.calls_per_second:8.0f} "
+                    f"{cost.calls_per_second / alone.calls_per_second:8.0%} {cost.cpu_ms:12.2f} "
+                    f"{cost.cpu_ms - alone.cpu_ms:15.2f}"
+                )
+
+
+if __name__ == "__main__":
+    main()

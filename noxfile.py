@@ -1,0 +1,44 @@
+"""One-word tasks, run in the environment that is active: ``nox -s check fast``."""
+
+from __future__ import annotations
+
+import nox
+
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["check", "fast"]
+
+
+@nox.session
+def check(session: nox.Session) -> None:
+    """Lint, check the formatting and the types."""
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session
+def fast(session: nox.Session) -> None:
+    """Run the tests that are not slow, with coverage."""
+    session.run("python", "-m", "pytest", "-q", "-m", "not slow", "--cov", *session.posargs)
+
+
+@nox.session
+def test(session: nox.Session) -> None:
+    """Run all tests."""
+    session.run("python", "-m", "pytest", "-q", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation and run its examples."""
+    session.run("mkdocs", "build")
+    session.run("python", "-m", "pytest", "-q", "tests/docs", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Run one benchmark: ``nox -s bench -- engine/overhead``."""
+    if not session.posargs:
+        session.error("name a benchmark, such as engine/overhead")
+    name, *arguments = session.posargs
+    session.run("python", "-m", "benchmarks." + name.replace("/", "."), *arguments)

@@ -1,0 +1,1 @@
+"""Certification on stored tables of losses."""

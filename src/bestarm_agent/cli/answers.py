@@ -1,0 +1,218 @@
+"""``answers``: look at the prompts, replies and verdicts of a stored run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bestarm_agent.cli.option_groups import expanded
+from bestarm_agent.cli.options import RunArgument, StoreOption
+
+if TYPE_CHECKING:
+    from bestarm_agent.engine.results.pair_outcomes import PairFilter, PairOutcome, RunTexts
+
+_COLUMNS = (("candidate", 28), ("example", 12), ("score", 7), ("target", 24), ("answer", 44))
+_DIFF_COLUMNS = (("example", 12), ("target", 20))
+_DIFF_WIDTH = 40  # of each of the two answers
+
+
+class Format(StrEnum):
+    """Formats of ``answers``."""
+
+    TABLE = "table"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command()(expanded(answers))
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The options that choose pairs; all that are given must be met."""
+
+    candidate: Annotated[str | None, typer.Option(help="Only this candidate, by label or id.")] = (
+        None
+    )
+    example: Annotated[
+        str | None, typer.Option(help="Only this example, in full: prompt, reply, verdicts.")
+    ] = None
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only scores below one half.")] = False
+    failed: Annotated[bool, typer.Option("--failed", help="Only pairs that failed.")] = False
+
+
+def answers(
+    conditions: Conditions,
+    run: RunArgument = "latest",
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="A B", help="Examples on which two candidates score differently."),
+    ] = None,
+    fmt: Annotated[Format, typer.Option("--format", help="How to print them.")] = Format.TABLE,
+    limit: Annotated[int | None, typer.Option(min=1, help="Print at most this many.")] = None,
+    store: StoreOption = None,
+) -> None:
+    """Show what candidates were asked, what they replied, and how that was scored."""
+    import asyncio
+
+    from bestarm_agent.engine.results.pair_outcomes import PairFilter
+    from bestarm_agent.errors import ConfigError
+
+    if diff and conditions != Conditions():
+        raise ConfigError(
+            "--diff chooses candidates and examples itself; leave out --candidate, --example, "
+            "--wrong and --failed"
+        )
+    only = PairFilter(**asdict(conditions))
+    asyncio.run(_print(run, store, only, diff, fmt, limit))
+
+
+def print_note(texts: RunTexts) -> None:
+    """Say on stderr which prompts and targets are missing."""
+    from bestarm_agent.report.text import safe
+
+    if texts.note:
+        typer.echo(f"note: {safe(texts.note)}", err=True)
+
+
+async def _print(
+    run: str,
+    store: str | None,
+    only: PairFilter,
+    diff: tuple[str, str] | None,
+    fmt: Format,
+    limit: int | None,
+) -> None:
+    from bestarm_agent.cli.stores import default_store
+    from bestarm_agent.runs import Archive
+
+    async with Archive(default_store(store)).texts(run) as texts:
+        print_note(texts)
+        if diff is not None and fmt is Format.TABLE:
+            await _print_side_by_side(texts, diff, limit)
+            return
+        chosen = texts.outcomes(only) if diff is None else _one_by_one(texts, diff)
+        most = limit if limit is None or diff is None else 2 * limit  # two pairs an example
+        show = _printer(fmt, in_full=only.example is not None)
+        shown = 0
+        async for outcome in chosen:
+            show(outcome)
+            shown += 1
+            if shown == most:
+                break
+        if not shown:
+            typer.echo("no pair of the run is like this", err=True)
+
+
+async def _one_by_one(texts: RunTexts, diff: tuple[str, str]) -> AsyncIterator[PairOutcome]:
+    async for pair in texts.differing(*diff):
+        for outcome in pair:
+            yield outcome
+
+
+def _printer(fmt: Format, *, in_full: bool) -> Callable[[PairOutcome], None]:
+    """Return what prints one pair; print the head of a table."""
+    if fmt is Format.JSONL:  # JSON escapes control characters
+        return lambda outcome: typer.echo(json.dumps(asdict(outcome)))
+    if fmt is Format.CSV:
+        return _csv_printer()
+    if in_full:
+        return _print_in_full
+    typer.echo(_line([name for name, _ in _COLUMNS], [width for _, width in _COLUMNS]))
+    return _print_line
+
+
+def _csv_printer() -> Callable[[PairOutcome], None]:
+    from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+    from bestarm_agent.report.text import safe_lines
+    from bestarm_agent.store.export import harmless
+
+    table = csv.writer(sys.stdout)
+    names = [field.name for field in fields(PairOutcome) if field.name != "votes"]
+    table.writerow([*names, "verdicts"])
+
+    def show(outcome: PairOutcome) -> None:
+        cells = outcome.flat().values()
+        table.writerow(
+            harmless(safe_lines(cell)) if isinstance(cell, str) else cell for cell in cells
+        )
+
+    return show
+
+
+def _print_line(outcome: PairOutcome) -> None:
+    cells = [outcome.candidate, outcome.example, score_text(outcome.score), outcome.target or ""]
+    typer.echo(_line([*cells, _said(outcome)], [width for _, width in _COLUMNS]))
+
+
+def _print_in_full(outcome: PairOutcome) -> None:
+    from bestarm_agent.report.text import safe, safe_lines
+
+    score = score_text(outcome.score) if outcome.score is not None else outcome.state
+    typer.echo(f"{safe(outcome.candidate)} on {safe(outcome.example)}: {score}")
+    for name in ("prompt", "reply", "answer", "target", "verdicts", "failure", "message"):
+        if text := outcome.flat()[name]:
+            typer.echo(f"  {name}:")
+            typer.echo("\n".join(f"    {line}" for line in safe_lines(str(text)).split("\n")))
+    if outcome.attempts is not None:
+        typer.echo(f"  {_costs(outcome)}")
+    typer.echo()
+
+
+def _costs(outcome: PairOutcome) -> str:
+    price = "price unknown" if outcome.usd is None else f"${outcome.usd:.6g}"
+    requests = f"{outcome.attempts} request{'' if outcome.attempts == 1 else 's'}"
+    found = ", from the cache" if outcome.cached else ""
+    return f"{requests}{found}, {outcome.tokens:,} tokens, {price}, {outcome.seconds:.2f} s"
+
+
+async def _print_side_by_side(texts: RunTexts, diff: tuple[str, str], limit: int | None) -> None:
+    """Print an example per line: its target, then score and answer of both candidates."""
+    widths = [*(width for _, width in _DIFF_COLUMNS), _DIFF_WIDTH, _DIFF_WIDTH]
+    typer.echo(_line([*(name for name, _ in _DIFF_COLUMNS), *diff], widths))
+    shown = 0
+    async for a, b in texts.differing(*diff):
+        told = [f"{score_text(one.score)} {_said(one)}" for one in (a, b)]
+        typer.echo(_line([a.example, a.target or "", *told], widths))
+        shown += 1
+        if shown == limit:
+            break
+    if not shown:
+        typer.echo("the two score alike on every example that both were scored on", err=True)
+
+
+def score_text(score: float | None) -> str:
+    """Write a score; a dash where there is none.
+
+    Example:
+        >>> score_text(1.0), score_text(0.3333), score_text(None)
+        ('1', '0.333', '-')
+    """
+    return "-" if score is None else f"{score:.3g}"
+
+
+def _said(outcome: PairOutcome) -> str:
+    """Return what stands for the answer: read, else raw; or why there is none."""
+    if outcome.failure is not None:
+        return f"{outcome.failure}: {outcome.message}"
+    return outcome.state if outcome.state == "pending" else outcome.answer or outcome.reply or ""
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    """Join cells to one line of columns; longer ones are cut, control characters shown as text."""
+    from bestarm_agent.report.text import safe
+
+    shown = [safe(" ".join(cell.split())) for cell in cells]
+    return "  ".join(
+        f"{cell if len(cell) <= width else cell[: width - 1] + '…':<{width}}"
+        for cell, width in zip(shown, widths, strict=True)
+    ).rstrip()

@@ -1,0 +1,1 @@
+"""`bestarm-agent certify`."""

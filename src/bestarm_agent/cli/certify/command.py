@@ -1,0 +1,56 @@
+"""``certify``: the cheapest candidate that is provably good enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bestarm_agent.cli.certify.options import CallOptions, GoalOptions, TableOptions
+from bestarm_agent.cli.option_groups import expanded
+from bestarm_agent.cli.options import RunOptions, Showing, StudyPlace
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command()(expanded(certify))
+
+
+def certify(
+    goal: GoalOptions,
+    table: TableOptions,
+    calls: CallOptions,
+    run: RunOptions,
+    place: StudyPlace,
+    showing: Showing,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw e-values and weights: .svg, .png or .pdf.")
+    ] = None,
+) -> None:
+    """Find the cheapest candidate whose risk is at most a target, from few labels."""
+    from bestarm_agent.cli.certify.sources import certify_calls, certify_losses
+    from bestarm_agent.errors import ConfigError
+    from bestarm_agent.simulation.figures import check_figure_path
+
+    if plot is not None:
+        check_figure_path(plot)
+    if (table.losses is None) == (calls.candidates is None):
+        raise ConfigError("say what to certify: either --candidates STUDY or --losses TABLE.npz")
+    if table.losses is not None:
+        _refuse(
+            "--losses",
+            {"--judge": calls.judge, "--labels": calls.labels, "--budget-usd": calls.budget_usd},
+        )
+        certify_losses(table.losses, table, goal, run.seed or 0, plot, as_json=showing.as_json)
+    elif calls.candidates is not None:
+        _refuse("--candidates", {"--guess": table.guess, "--choose-labels": table.choose_labels})
+        certify_calls(calls.candidates, calls, goal, run, place, showing, plot)
+
+
+def _refuse(mode: str, given: dict[str, object]) -> None:
+    from bestarm_agent.errors import ConfigError
+
+    for option, value in given.items():
+        if value:
+            raise ConfigError(f"{option} does not go with {mode}; leave it out")

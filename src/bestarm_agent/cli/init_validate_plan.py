@@ -1,0 +1,82 @@
+"""``init``, ``validate`` and ``plan``: everything before the first call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bestarm_agent.cli.option_groups import expanded
+from bestarm_agent.cli.options import (
+    CandidatesOption,
+    CatalogOption,
+    JsonOption,
+    StoreOption,
+    StudyPlace,
+)
+
+if TYPE_CHECKING:
+    from bestarm_agent.engine.setup.study_parts import StudyParts
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an application."""
+    for command in (init, validate, plan):
+        app.command()(expanded(command))
+
+
+def init(
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("study.yaml"),
+) -> None:
+    """Write a commented study file to start from; an existing file is never overwritten."""
+    from bestarm_agent.config.study.starter import write_starter
+
+    written = write_starter(path)
+    typer.echo(f"written: {', '.join(map(str, written))}")
+    typer.echo(f"it runs as it is: bestarm-agent select --candidates {path}")
+
+
+def validate(candidates: CandidatesOption, catalog: CatalogOption = None) -> None:
+    """Check a study file and all that it names; no call is made."""
+    import asyncio
+
+    from rich.console import Console
+
+    from bestarm_agent.cli.run_command import print_notices
+    from bestarm_agent.engine.setup.cost_plan import check_study
+    from bestarm_agent.engine.setup.open_run import learn_from_history, store_of
+    from bestarm_agent.errors import counted
+
+    parts = _parts(candidates, catalog)
+    notices = check_study(parts)
+    where = store_of(parts.study, StudyPlace(None).options())
+    learned = asyncio.run(learn_from_history(parts, where, keeps=False))
+    print_notices(Console(stderr=True), (*notices, *learned.notices))
+    typer.echo(
+        f"{candidates} is valid: {counted(len(parts.candidates), 'candidate')} x "
+        f"{counted(len(parts.examples), 'example')}, scorer {parts.judge.name}"
+    )
+
+
+def plan(
+    candidates: CandidatesOption,
+    store: StoreOption = None,
+    catalog: CatalogOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a study would cost, expected and worst case; no call is made."""
+    from bestarm_agent.cli.plan_output import show_plan
+
+    show_plan(_parts(candidates, catalog), store, as_json=as_json)
+
+
+def _parts(path: Path, catalogs: list[Path] | None) -> StudyParts:
+    from bestarm_agent.certification.live.mode import open_mode
+    from bestarm_agent.cli.stores import default_catalogs
+    from bestarm_agent.config.catalog import Catalog
+    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.engine.setup.study_parts import assemble
+
+    study = resolve(path)
+    return assemble(study, Catalog(study.base_dir, default_catalogs(catalogs)), open_mode)

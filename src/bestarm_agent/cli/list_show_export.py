@@ -1,0 +1,185 @@
+"""``list``, ``show``, ``report`` and ``export``: look at stored runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from bestarm_agent.cli.answers import print_note
+from bestarm_agent.cli.option_groups import expanded
+from bestarm_agent.cli.options import JsonOption, RunArgument, StoreOption
+
+if TYPE_CHECKING:
+    from asyncio import Runner
+
+    from rich.table import Table
+
+    from bestarm_agent.engine.results.pair_outcomes import PairOutcome, RunTexts
+    from bestarm_agent.runs import Archive
+    from bestarm_agent.store.base import RunInfo
+    from bestarm_agent.store.run_state import RunState
+    from bestarm_agent.store.score_export_rows import Texts
+
+
+_T = TypeVar("_T")
+
+
+class Format(StrEnum):
+    """File formats of ``export``."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    NPZ = "npz"
+
+
+class Form(StrEnum):
+    """Content of an exported row: one pair, or one candidate."""
+
+    LONG = "long"
+    MATRIX = "matrix"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an application."""
+    app.command("list")(expanded(list_))
+    for command in (show, report, export):
+        app.command()(expanded(command))
+
+
+def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List all runs in the store, oldest first."""
+    from bestarm_agent.cli.result_output import stdout_console
+
+    runs = _wait_for(_archive(store).runs())
+    if as_json:
+        typer.echo(json.dumps([_info_json(info) for info in runs], indent=2))
+    else:
+        stdout_console().print(_runs_table(runs))
+
+
+def show(
+    run: RunArgument = "latest",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where a run stands."""
+    from bestarm_agent.cli.certificate_output import show_finding
+    from bestarm_agent.cli.result_output import print_result
+    from bestarm_agent.report.certificate import CertificateSummary
+
+    record = _wait_for(_archive(store).record(run))
+    if isinstance(record.result, CertificateSummary):
+        show_finding(record.result, as_json=as_json, plot=None)
+    else:
+        print_result(record.standing, as_json=as_json, failures=record.failures)
+
+
+def report(
+    run: RunArgument = "latest",
+    out: Annotated[Path | None, typer.Option(help="File to write; else next to the store.")] = None,
+    store: StoreOption = None,
+) -> None:
+    """Write a run as one HTML file that opens offline."""
+    archive = _archive(store)
+    record = _wait_for(archive.record(run))
+    path = out or archive.report_path(record.standing.run_id)
+    record.write_report(path)
+    typer.echo(path)
+
+
+def export(
+    run: RunArgument = "latest",
+    out: Annotated[Path | None, typer.Option(help="File; else stdout.")] = None,
+    fmt: Annotated[Format | None, typer.Option("--format", help="Format of the file.")] = None,
+    form: Annotated[Form, typer.Option(help="One row per pair, or per candidate.")] = Form.LONG,
+    texts: Annotated[
+        bool, typer.Option(help="With prompts, targets, replies, answers, verdicts, messages.")
+    ] = False,
+    store: StoreOption = None,
+) -> None:
+    """Export a run's scores; cells that were not measured stay empty."""
+    from bestarm_agent.store.export import export_scores
+
+    target = sys.stdout.buffer if out is None else out
+    chosen = fmt.value if fmt else ("csv" if out is None else None)
+    if texts and form is Form.LONG:
+        with _texts(_archive(store), run) as (state, found):
+            export_scores(state, target, format=chosen, texts=found)
+    else:
+        state = _wait_for(_archive(store).state(run))
+        export_scores(state, target, format=chosen, form=form.value)
+
+
+@contextmanager
+def _texts(archive: Archive, run: str) -> Iterator[tuple[RunState, Iterator[Texts]]]:
+    """Open a run's texts, to be read page by page without an event loop around."""
+    import asyncio
+    from contextlib import AsyncExitStack
+
+    stack = AsyncExitStack()
+    with asyncio.Runner() as runner:
+        opened = runner.run(stack.enter_async_context(archive.texts(run)))
+        try:
+            print_note(opened)
+            yield opened.state, _texts_of(runner, opened)
+        finally:
+            runner.run(stack.aclose())
+
+
+def _texts_of(runner: Runner, opened: RunTexts) -> Iterator[Texts]:
+    from bestarm_agent.engine.results.pair_outcomes import PairFilter, verdicts
+    from bestarm_agent.store.score_export_rows import Texts
+
+    pages = opened.pages(opened.chosen(PairFilter()))
+
+    async def following() -> list[PairOutcome]:
+        return await anext(pages, [])
+
+    while page := runner.run(following()):
+        for pair in page:
+            yield Texts(pair.prompt, pair.target, pair.reply, verdicts(pair.votes))
+
+
+def _wait_for(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    import asyncio
+
+    return asyncio.run(coroutine)
+
+
+def _archive(store: str | None) -> Archive:
+    from bestarm_agent.cli.stores import default_store
+    from bestarm_agent.runs import Archive
+
+    return Archive(default_store(store))
+
+
+def _runs_table(runs: Sequence[RunInfo]) -> Table:
+    from bestarm_agent.cli.result_output import plain_table
+    from bestarm_agent.report.text import safe
+
+    table = plain_table("run", "study", "began", right=("asked", "told"))
+    table.add_column("ended")
+    for info in runs:
+        ended = info.stopped or "running, or cut off"
+        counts = f"{info.n_asked:,}", f"{info.n_told:,}"
+        table.add_row(info.id, safe(info.name), info.at, *counts, ended)
+    return table
+
+
+def _info_json(info: RunInfo) -> dict[str, object]:
+    return {
+        "id": info.id,
+        "name": info.name,
+        "at": info.at,
+        "asked": info.n_asked,
+        "told": info.n_told,
+        "ended": info.stopped,
+    }

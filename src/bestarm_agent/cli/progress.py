@@ -1,0 +1,231 @@
+"""The live table on a terminal, plain lines elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from textwrap import TextWrapper
+from typing import Literal, TypeAlias
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from bestarm_agent.engine.results.standing import Row, Standing, Status
+from bestarm_agent.report.progress_text import (
+    budget_line,
+    failures_line,
+    hidden_line,
+    most_used,
+    time_left,
+    used_line,
+    waits_line,
+)
+from bestarm_agent.report.text import (
+    cost_text,
+    duration,
+    estimate,
+    interval,
+    price_text,
+    safe,
+    seen,
+    seen_title,
+    state,
+    verdict_line,
+)
+
+_Column: TypeAlias = tuple[str, list[str]]
+
+_STYLES = {
+    Status.BEST: "bold green",
+    Status.OPEN: "",
+    Status.BEATEN: "bright_black",
+    Status.BROKEN: "red",
+    Status.BARRED: "bright_black",
+}
+_LINES_AROUND_TABLE = 8
+_GAP = 2  # blanks between columns
+_LEAST_LABEL = 16
+
+
+@contextmanager
+def busy(console: Console, words: str, *, wanted: bool = True) -> Iterator[None]:
+    """Show on a terminal what takes a while, such as imports and the judging of answers."""
+    if not (wanted and console.is_terminal):
+        yield
+        return
+    with console.status(words):
+        yield
+
+
+def print_line(console: Console, text: str, *, indent: int = 0) -> None:
+    """Print plain text; on a terminal, long lines break between words and continue indented."""
+    lines = text.split("\n")
+    if console.is_terminal:
+        wrapped = TextWrapper(
+            width=console.width,
+            subsequent_indent=" " * indent,
+            break_long_words=False,  # a path or a command can be copied whole
+            break_on_hyphens=False,
+        )
+        lines = [part for line in lines for part in wrapped.wrap(line) or [""]]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveTable:
+    """Redraws one table in place, as many rows as the terminal is high."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> LiveTable:
+        self._live.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._live.stop()
+
+    def show(self, standing: Standing) -> None:
+        """Draw the standing."""
+        height = max(3, self._console.size.height - _LINES_AROUND_TABLE)
+        self._live.update(screen_of(standing, height), refresh=True)
+
+
+class PlainLines:
+    """Prints one line every few seconds."""
+
+    def __init__(self, console: Console, every_seconds: float = 5.0) -> None:
+        self._console = console
+        self._every = every_seconds
+        self._next = 0.0
+
+    def __enter__(self) -> PlainLines:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
+
+    def show(self, standing: Standing) -> None:
+        """Print the standing if the last line is old enough."""
+        if standing.seconds < self._next:
+            return
+        self._next = standing.seconds + self._every
+        parts = [duration(standing.seconds), used_line(standing), budget_line(standing)]
+        parts.append(verdict_line(standing))
+        if standing.waits:
+            parts.append(waits_line(standing))
+        self._console.print(" | ".join(parts), markup=False, highlight=False, soft_wrap=True)
+
+
+class Silence:
+    """Shows nothing."""
+
+    def __enter__(self) -> Silence:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
+
+    def show(self, standing: Standing) -> None:
+        """Show nothing."""
+
+
+def screen_of(standing: Standing, max_rows: int) -> RenderableType:
+    """Lay the standing out: totals, the best rows, waits and failures."""
+    head = Table.grid(expand=True)
+    head.add_column(ratio=1, no_wrap=True)
+    head.add_column(justify="right", no_wrap=True)
+    size = f"{len(standing.rows):,} candidates, {standing.n_examples:,} examples"
+    head.add_row(
+        Text(f"{safe(standing.name)}  {size}, {standing.selector}", overflow="ellipsis"),
+        Text(duration(standing.seconds)),
+    )
+    used = Table.grid(padding=(0, _GAP, 0, 0))
+    bar = ProgressBar(total=1.0, completed=most_used(standing)[0], width=24)
+    used.add_row(bar, Text(used_line(standing)), Text(time_left(standing)))
+    lines: list[RenderableType] = [head, used, Text(budget_line(standing))]
+    lines.append(CandidateTable(standing, max_rows))
+    if hidden := hidden_line(standing.rows[max_rows:]):
+        lines.append(Text(hidden))
+    lines.append(Text(f"in flight: {standing.in_flight:,}"))
+    if standing.waits:
+        lines.append(Text(f"waiting: {waits_line(standing)}"))
+    if failures := failures_line(standing):
+        lines.append(Text(f"failures: {failures}"))
+    return Group(*lines)
+
+
+class CandidateTable:
+    """The best ``max_rows`` candidates; columns leave from the right where space ends."""
+
+    def __init__(self, standing: Standing, max_rows: int) -> None:
+        self._standing = standing
+        self._rows = standing.rows[:max_rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = self._columns(options.max_width)
+        room = options.max_width - sum(_width(column) + _GAP for column in columns)
+        labels = [safe(row.candidate.label) for row in self._rows]
+        longest = max([len("candidate"), *map(len, labels)])
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+        table.add_column("candidate", no_wrap=True)
+        for title, _ in columns:
+            justify: Literal["left", "right"] = "left" if title == "state" else "right"
+            table.add_column(title, justify=justify, no_wrap=True)
+        cells = [[shortened(label, min(longest, room)) for label in labels]]
+        cells += [column for _, column in columns]
+        for row, *line in zip(self._rows, *cells, strict=True):
+            table.add_row(*map(Text, line), style=_STYLES[row.status])
+        yield table
+
+    def _columns(self, width: int) -> list[_Column]:
+        rows, graded = self._rows, self._standing.graded
+        columns: list[_Column] = [
+            (seen_title(graded=graded), [seen(row, graded=graded) for row in rows]),
+            ("estimate", [estimate(row) for row in rows]),
+            (f"{self._standing.confidence:.0%} interval", [interval(row) for row in rows]),
+            ("state", [state(row) + self._mark(row) for row in rows]),
+        ]
+        optional: list[_Column] = [
+            ("cost", [cost_text(row.spend.usd_nanos, priced=row.priced) for row in rows]),
+            ("pending", [f"{row.pending:,}" for row in rows]),
+            ("tokens", [f"{row.spend.tokens:,}" for row in rows]),
+            ("sec", [f"{row.seconds:.2f}" for row in rows]),
+        ]
+        if self._standing.objective is not None:
+            optional.insert(0, ("$ per 1k calls", [price_text(row.price) for row in rows]))
+        longest = max([_LEAST_LABEL, *(len(row.candidate.label) for row in rows)])
+        used = longest + sum(_width(column) + _GAP for column in columns)
+        for column in optional:
+            used += _width(column) + _GAP
+            if used > width:
+                break
+            columns.append(column)
+        return columns
+
+    def _mark(self, row: Row) -> str:
+        objective = self._standing.objective
+        return " *" if objective is not None and row in objective.chosen else ""
+
+
+def shortened(label: str, width: int) -> str:
+    """Shorten a label in its middle, since labels often differ at their ends.
+
+    Example:
+        >>> shortened("llama-167k/spaced/t=0.7", 16)
+        'llama-16…d/t=0.7'
+    """
+    width = max(_LEAST_LABEL, width)
+    if len(label) <= width:
+        return label
+    tail = (width - 1) // 2
+    return f"{label[: width - 1 - tail]}…{label[-tail:]}"
+
+
+def _width(column: _Column) -> int:
+    title, cells = column
+    return max([len(title), *map(len, cells)])

@@ -1,0 +1,255 @@
+"""The result of a run, on stdout: a few lines for people, or one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from math import isinf
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bestarm_agent.cli.progress import CandidateTable, print_line
+from bestarm_agent.config.study.objective import Objective
+from bestarm_agent.domain.spend import Books, Spend, usd
+from bestarm_agent.engine.results.standing import ObjectiveResult, Row, Standing, Status
+from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
+from bestarm_agent.report.html_page import FailureLine
+from bestarm_agent.report.progress_text import budget_line, ending, hidden_line, what_next
+from bestarm_agent.report.text import (
+    duration,
+    how_sure,
+    objective_text,
+    placed,
+    safe,
+)
+
+_SHOWN_ROWS = 10
+_SHOWN_FAILURES = 5
+_SHOWN_LABELS = 3
+_INDENT = len("Winner:    ")
+_WIDTH_WITHOUT_TERMINAL = 140
+
+
+def print_result(
+    standing: Standing,
+    *,
+    as_json: bool,
+    report: Path | None = None,
+    failures: Sequence[FailureLine] = (),
+) -> None:
+    """Print a standing, and for people what went wrong most often."""
+    if as_json:
+        typer.echo(json.dumps(standing_json(standing, report), indent=2, ensure_ascii=False))
+        return
+    console = stdout_console()
+    console.print(CandidateTable(standing, _SHOWN_ROWS))
+    if hidden := hidden_line(standing.rows[_SHOWN_ROWS:]):
+        console.print(hidden)
+    console.print()
+    for line in [*_lines(standing, report), *_failure_lines(failures)]:
+        print_line(console, line, indent=_INDENT)
+
+
+def plain_table(*left: str, right: Sequence[str] = ()) -> Table:
+    """Make a table without lines: text columns, then columns of numbers aligned to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in left:
+        table.add_column(name)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def stdout_console() -> Console:
+    """Return the console of results; it is wide where no terminal sets a width."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    return console
+
+
+def _lines(standing: Standing, report: Path | None) -> list[str]:
+    lines = [f"CAP PASSED: {text}" for text in passed_caps(standing)]
+    lines += ["No score yet."] if standing.best is None else _verdict_lines(standing)
+    if not standing.asked and len(standing.rows) == 1:
+        lines.append(
+            "There is one candidate, so nothing is to be found out; add others, or let it be "
+            "scored with `selector: {stop_when_separated: false}`."
+        )
+    lines.append(f"Spent:     {budget_line(standing)}, {duration(standing.seconds)}")
+    lines.append(f"Run:       {standing.run_id}, {ending(standing.end)}{what_next(standing.end)}")
+    if report is not None:
+        lines.append(f"Report:    {report}")
+    return [*lines, *_problem_lines(standing)]
+
+
+def _problem_lines(standing: Standing) -> list[str]:
+    """Say why candidates can no longer be asked, one line per reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in standing.rows:
+        if row.problem is not None:
+            groups.setdefault((_why(row), row.problem), []).append(row.candidate.label)
+    return [
+        f"{why}: {_whose(labels)}: {safe(problem)}" for (why, problem), labels in groups.items()
+    ]
+
+
+def _verdict_lines(standing: Standing) -> list[str]:
+    best, second, graded = standing.best, standing.runner_up, standing.graded
+    if standing.objective is not None:
+        lines = _objective_lines(standing.objective, caveat(standing), graded=graded)
+    else:
+        winner = "" if best is None else placed(best, graded=graded) + caveat(standing)
+        lines = [f"Winner:    {winner}"] if best is not None else []
+    lines.append(f"How sure:  {how_sure(standing)}")
+    if second is not None and standing.objective is None:
+        lines.append(f"Runner-up: {placed(second, graded=graded)}")
+    return lines + [f"{title + ':':<11}{text}" for title, text in caveat_lines(standing)]
+
+
+def _failure_lines(failures: Sequence[FailureLine]) -> list[str]:
+    """Return a line per kind of failure; the report lists them by candidate."""
+    groups: dict[tuple[str, str, str], list[FailureLine]] = {}
+    for failure in failures:
+        key = (failure.kind, failure.blame, failure.message)
+        groups.setdefault(key, []).append(failure)
+    counted = sorted(groups.items(), key=lambda item: -sum(f.count for f in item[1]))
+    lines = []
+    for (kind, blame, message), found in counted[:_SHOWN_FAILURES]:
+        whose, count = _whose([f.label for f in found]), sum(f.count for f in found)
+        lines.append(f"Failed:    {whose}: {count:,} x {kind} ({blame}): {safe(message)}")
+    if (more := len(counted) - _SHOWN_FAILURES) > 0:
+        lines.append(f"... and {more} more kinds of failure in the report")
+    return lines
+
+
+def _whose(labels: Sequence[str]) -> str:
+    more = len(labels) - _SHOWN_LABELS
+    shown = ", ".join(map(safe, labels[:_SHOWN_LABELS]))
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _why(row: Row) -> str:
+    return "Too expensive" if row.status is Status.BARRED else "Not usable"
+
+
+def _objective_lines(result: ObjectiveResult, caveat: str, *, graded: bool) -> list[str]:
+    lines = [f"Asked for: {objective_text(result.spec)}"]
+    if result.spec.name is Objective.PARETO:
+        lines += [f"Pareto:    {placed(row, graded=graded)}" for row in result.chosen]
+    elif result.answer is None:
+        lines.append("Winner:    none of those seen so far")
+    else:
+        lines.append(f"Winner:    {placed(result.answer, graded=graded)}{caveat}")
+    return lines
+
+
+def standing_json(standing: Standing, report: Path | None = None) -> dict[str, object]:
+    """Return a standing as a JSON object."""
+    spent = standing.spent
+    return {
+        "run": standing.run_id,
+        "name": standing.name,
+        "ended": standing.end,
+        "best": _row_json(standing.best),
+        "winner": _row_json(standing.winner),
+        "objective": _objective_json(standing.objective),
+        "established": standing.established,
+        "runner_up": _row_json(standing.runner_up),
+        "separated": standing.separated,
+        "margin": standing.margin,
+        "probability_of_best": standing.probability,
+        "provisional": standing.is_provisional,
+        "caps_passed": passed_caps(standing),
+        "confidence": standing.confidence,
+        "guarantee": standing.guarantee.value,
+        "how_sure": how_sure(standing),
+        "selector": standing.selector,
+        "asked": standing.asked,
+        "told": standing.told,
+        "graded": standing.graded,
+        "grid": standing.grid,
+        "share": standing.share,
+        "spent": {
+            "pulls": spent.pulls,
+            "calls": spent.calls,
+            "tokens": spent.tokens,
+            "usd": _usd(spent, priced=standing.priced),
+            "worker_seconds": spent.gpu_seconds,
+            "seconds": standing.seconds,
+        },
+        "accounts": [
+            {"what": line.what, **_spend_json(line.spend, priced=line.priced)}
+            for line in standing.costs
+        ],
+        "books": _books_json(standing.books, priced=standing.priced),
+        "report": None if report is None else str(report),
+        "candidates": [_row_json(row) for row in standing.rows],
+    }
+
+
+def _usd(spend: Spend, *, priced: bool) -> float | None:
+    return usd(spend.usd_nanos) if priced else None
+
+
+def _spend_json(spend: Spend, *, priced: bool) -> dict[str, object]:
+    return {
+        "pulls": spend.pulls,
+        "calls": spend.calls,
+        "tokens": spend.tokens,
+        "usd": _usd(spend, priced=priced),
+        "worker_seconds": spend.gpu_seconds,
+    }
+
+
+def _books_json(books: Books, *, priced: bool) -> dict[str, object]:
+    parts = ("reserved", "settled", "refunded", "overrun", "charged", "difference")
+    return {part: _spend_json(getattr(books, part), priced=priced) for part in parts}
+
+
+def _objective_json(result: ObjectiveResult | None) -> dict[str, object]:
+    if result is None:
+        return {"name": Objective.BEST.value}
+    return {
+        **result.spec.model_dump(mode="json", exclude_none=True),
+        "answer": None if result.answer is None else result.answer.candidate.label,
+        "chosen": [row.candidate.label for row in result.chosen],
+        "established": result.established,
+        "margin": result.margin,
+        "confidence": result.confidence,
+    }
+
+
+def _price_json(row: Row) -> dict[str, object] | None:
+    if row.price is None:
+        return None
+    upper = None if isinf(row.price.upper) else row.price.upper
+    return {"mean": row.price.mean, "interval": [row.price.lower, upper]}
+
+
+def _row_json(row: Row | None) -> dict[str, object] | None:
+    if row is None:
+        return None
+    return {
+        "label": row.candidate.label,
+        "id": row.candidate.id,
+        "state": row.status.value,
+        "n": row.n,
+        "right": row.total,
+        "estimate": row.estimate,
+        "interval": [row.lower, row.upper],
+        "pending": row.pending,
+        "void_bounds": row.void_bounds,
+        "failed": row.failed,
+        "void": row.void,
+        "usd": _usd(row.spend, priced=row.priced),
+        "tokens": row.spend.tokens,
+        "calls": row.spend.calls,
+        "seconds_per_call": row.seconds,
+        "problem": row.problem,
+        "price_per_1k_calls": _price_json(row),
+        "price_source": row.price_source,
+    }

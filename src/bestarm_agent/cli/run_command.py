@@ -1,0 +1,165 @@
+"""A study run by a command: progress, Ctrl-C, the result, the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from bestarm_agent.cli.certificate_output import show_finding
+from bestarm_agent.cli.options import Display, Showing
+from bestarm_agent.cli.progress import LiveTable, PlainLines, Silence, busy, print_line
+from bestarm_agent.cli.result_output import print_result
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.report.certificate import CertificateSummary
+from bestarm_agent.report.text import safe
+from bestarm_agent.study import Study
+
+_FRAME_SECONDS = 0.25
+EXIT_OK = 0
+EXIT_NO_GUARANTEE = 3
+EXIT_FAILURES = 4
+EXIT_INTERRUPTED = 130
+
+
+def run_study(
+    opening: AbstractAsyncContextManager[Study],
+    budget: Budget | None,
+    showing: Showing,
+    plot: Path | None = None,
+) -> None:
+    """Run a study with progress, show its result, and exit with its code.
+
+    ``budget`` is the most to spend from now on; None: what is left of the configured budget.
+    """
+    try:
+        code = asyncio.run(_run_and_report(opening, budget, showing, plot))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        typer.echo("aborted; `bestarm-agent resume` goes on", err=True)
+        code = EXIT_INTERRUPTED
+    raise typer.Exit(code)
+
+
+async def _run_and_report(
+    opening: AbstractAsyncContextManager[Study],
+    budget: Budget | None,
+    showing: Showing,
+    plot: Path | None,
+) -> int:
+    console, display = Console(stderr=True), showing.progress
+    async with AsyncExitStack() as stack:
+        wanted = display in (Display.AUTO, Display.FULL)
+        with busy(console, "reading the study and starting its providers", wanted=wanted):
+            study = await stack.enter_async_context(opening)
+        print_notices(console, study.notices)
+        standing = await run_shown(study, budget, progress_on(console, display))
+        print_notices(console, study.remarks())
+        report = study.write_report()
+        if isinstance(finding := study.result(), CertificateSummary):
+            show_finding(finding, as_json=showing.as_json, plot=plot)
+            return certified_code(finding, standing)
+        failures = study.failures()
+    print_result(standing, as_json=showing.as_json, report=report, failures=failures)
+    return exit_code(standing, confidence_asked=study.confidence_asked)
+
+
+def print_notices(console: Console, notices: Iterable[str]) -> None:
+    """Print what users should know, one line each."""
+    for notice in notices:
+        print_line(console, f"notice: {safe(notice)}", indent=len("notice: "))
+
+
+def progress_on(console: Console, display: Display) -> LiveTable | PlainLines | Silence:
+    """Choose how progress is shown: a live table on a terminal, plain lines elsewhere."""
+    if display is Display.NONE:
+        return Silence()
+    if display is Display.FULL or (display is Display.AUTO and console.is_terminal):
+        return LiveTable(console)
+    return PlainLines(console)
+
+
+async def run_shown(
+    study: Study, budget: Budget | None, progress: LiveTable | PlainLines | Silence
+) -> Standing:
+    """Run a study and show its standing; the first Ctrl-C drains and saves, the second aborts."""
+    with progress:
+        async with _frames(study, progress), _interruptible(study):
+            if budget is not None:
+                study.raise_budget(budget)
+            standing = await study.run()
+        progress.show(standing)
+    return standing
+
+
+def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
+    """Return the exit code of a run; the README lists them."""
+    if standing.end == End.FAILURES:
+        return EXIT_FAILURES
+    if standing.end == End.INTERRUPTED:
+        return EXIT_INTERRUPTED
+    if confidence_asked and not standing.established:
+        return EXIT_NO_GUARANTEE
+    return EXIT_OK
+
+
+def certified_code(finding: CertificateSummary, standing: Standing) -> int:
+    """Return the exit code of a certification."""
+    if standing.end == End.INTERRUPTED:
+        return EXIT_INTERRUPTED
+    if standing.end == End.FAILURES:
+        return EXIT_FAILURES
+    return EXIT_OK if finding.certificate.chosen is not None else EXIT_NO_GUARANTEE
+
+
+@asynccontextmanager
+async def _frames(study: Study, progress: LiveTable | PlainLines | Silence) -> AsyncIterator[None]:
+    async def draw() -> None:
+        while True:
+            progress.show(study.standing())
+            await asyncio.sleep(_FRAME_SECONDS)
+
+    if isinstance(progress, Silence):
+        yield
+        return
+    drawing = asyncio.create_task(draw())
+    try:
+        yield
+    finally:
+        drawing.cancel()
+        with suppress(asyncio.CancelledError):
+            await drawing
+
+
+@asynccontextmanager
+async def _interruptible(study: Study) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    presses = 0
+
+    def pressed() -> None:
+        nonlocal presses
+        presses += 1
+        if presses == 1:
+            study.stop()
+        elif task is not None:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, pressed)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,101 @@
+"""``select`` and ``resume``: find the best candidate of a study."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+
+from bestarm_agent.cli.option_groups import Keyed, expanded, overrides
+from bestarm_agent.cli.options import (
+    BudgetOptions,
+    CandidatesOption,
+    Number,
+    RunArgument,
+    RunOptions,
+    Showing,
+    StudyPlace,
+    Text,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOptions:
+    """The selection rule and what it is to find."""
+
+    selector: Annotated[
+        Text, Keyed("selector.name", "Selection rule, such as ucb-e.", "--selector", "-s")
+    ] = None
+    history: Annotated[
+        list[str] | None,
+        Keyed("selector.history", "Earlier run or score file to learn from; may be repeated."),
+    ] = None
+    per: Annotated[
+        Text, Keyed("selector.per", "Make the most of calls, or of dollars: call, dollar.")
+    ] = None
+    objective: Annotated[
+        Text,
+        Keyed(
+            "objective.name", "What to find: best, best-under-usd, cheapest-within-epsilon, pareto."
+        ),
+    ] = None
+    epsilon: Annotated[
+        Number, Keyed("objective.epsilon", "How far below the best is good enough, in (0, 1).")
+    ] = None
+    usd_per_1k: Annotated[
+        Text,
+        Keyed(
+            "objective.usd_per_1k_calls",
+            "Dollars that 1,000 calls of the winner may cost.",
+            "--usd-per-1k-calls",
+        ),
+    ] = None
+    confidence: Annotated[
+        Number, Keyed("selector.confidence", "Stop once the best is this certain.")
+    ] = None
+    budget_share: Annotated[
+        Text, Keyed("budget.share", 'Share of the grid, such as 0.1 or "10%".')
+    ] = None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an application."""
+    app.command()(expanded(select))
+    app.command()(expanded(resume))
+
+
+def select(
+    candidates: CandidatesOption,
+    rule: RuleOptions,
+    budget: BudgetOptions,
+    run: RunOptions,
+    place: StudyPlace,
+    showing: Showing,
+) -> None:
+    """Find the best candidate from a small part of the calls."""
+    from bestarm_agent.cli.run_command import run_study
+    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.study import Study
+
+    study = resolve(candidates, overrides(rule, budget, run))
+    run_study(Study.open(study, options=place.options()), None, showing)
+
+
+def resume(
+    budget: BudgetOptions, place: StudyPlace, showing: Showing, run: RunArgument = "latest"
+) -> None:
+    """Go on with a run after an interruption or a crash, or with more budget.
+
+    A --budget-... given here is what may be spent beyond what the run has spent already.
+    """
+    from bestarm_agent.cli.run_command import run_study
+    from bestarm_agent.cli.stores import default_store
+    from bestarm_agent.config.environment_settings import more_budget
+    from bestarm_agent.domain.spend import Budget
+    from bestarm_agent.study import Study
+
+    caps = {name.removeprefix("budget_"): cap for name, cap in asdict(budget).items()}
+    more = more_budget(**caps)
+    options = place.options(default_store(place.store))
+    run_study(Study.resume(run, options=options), None if more == Budget() else more, showing)

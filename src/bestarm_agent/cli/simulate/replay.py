@@ -1,0 +1,88 @@
+"""Runs ``simulate``: reads the matrix, replays the rules with a progress bar, shows the result."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from bestarm_agent.cli.result_output import stdout_console
+from bestarm_agent.cli.simulate.inputs import check_contest, plan_of, stored_scores, with_costs
+from bestarm_agent.cli.simulate.options import MatrixOptions, OutputOptions, ReplayOptions
+from bestarm_agent.cli.simulate.output import (
+    conclusion,
+    missing_line,
+    results_json,
+    results_table,
+    results_title,
+)
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.simulation.curves import GAPS, Curve, Truth, summarise
+from bestarm_agent.simulation.figures import check_figure_path, check_folder, draw_study
+from bestarm_agent.simulation.npz_scores import Reading
+from bestarm_agent.simulation.replay_many import Plan, run_study
+from bestarm_agent.simulation.replay_many import Progress as Report
+from bestarm_agent.simulation.rule_specs import parse_contenders
+from bestarm_agent.simulation.score_matrices import load_matrix
+
+
+def run_replay(source: MatrixOptions, replay: ReplayOptions, output: OutputOptions) -> None:
+    """Replay the rules on the matrix and show the curves; raises ConfigError on wrong options."""
+    if output.plot is not None:
+        check_figure_path(output.plot)
+    if output.json_path not in (None, "-"):
+        check_folder(Path(output.json_path))
+    plan = plan_of(replay)
+    reading = Reading(source.cutoff, transposed=source.transpose)
+    stored = partial(stored_scores, store=source.store)
+    known = load_matrix(source.matrix, open_run=stored, reading=reading)
+    known = with_costs(known, source.costs)
+    check_contest(known, replay.per)
+    truth = Truth.of(known, top_k=replay.top_k, gaps=sorted({*GAPS, *(replay.eps or ())}))
+    curves = _study(truth, replay.selectors, plan, replay.jobs or os.cpu_count() or 1)
+    if output.plot is not None:
+        draw_study(output.plot, curves, title=results_title(truth))
+    _show(truth, plan, curves, output.json_path)
+
+
+def _study(truth: Truth, selectors: str, plan: Plan, jobs: int) -> dict[str, Curve]:
+    contenders = parse_contenders(selectors)
+    try:
+        with _progress_bar() as report:
+            replays = run_study(truth.matrix, contenders, plan, jobs=jobs, progress=report)
+    except ValueError as error:  # a rule refuses its options or the problem
+        raise ConfigError(str(error)) from None
+    return {label: summarise(truth, runs) for label, runs in replays.items()}
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Report]:
+    console = Console(stderr=True)
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    off = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=off) as bar:
+        task = bar.add_task("runs", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show(truth: Truth, plan: Plan, curves: Mapping[str, Curve], json_path: str | None) -> None:
+    if json_path is not None:
+        text = json.dumps(results_json(truth, plan, curves), indent=1, allow_nan=False)
+        if json_path == "-":
+            typer.echo(text)
+            return
+        Path(json_path).write_text(text + "\n", encoding="utf-8")
+    console = stdout_console()
+    console.print(Text(results_title(truth)))
+    if (missing := missing_line(truth.matrix)) is not None:
+        console.print(Text(missing))
+    console.print(results_table(truth, plan, curves))
+    console.print(Text(conclusion(plan, curves)))

@@ -1,0 +1,199 @@
+"""Find providers, judges and prompts, which catalogue folders declare.
+
+An entry is a file named after it, ``<folder>/<kind>/<name>.yaml``; prompts may be plain Jinja text
+too. Folders are searched in this order, and the first entry found counts:
+
+1. the user's, next to the study;
+2. those of ``--catalog``;
+3. the one that ships with the package. Wheels carry it as ``bestarm_agent/_catalog``; an editable
+   install reads the repository's root folders;
+4. those of plug-ins: packages that an entry point in the group ``bestarm_agent.catalogs`` names.
+
+A provider or judge that a plug-in declares by an entry point of its own, and one that is named by
+its dotted path, needs no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel
+
+from bestarm_agent.config.yaml.documents import (
+    KeyPath,
+    OptionsError,
+    Problem,
+    parse_options,
+    read_text,
+    read_yaml,
+    shown_path,
+)
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.plugins.registry import entry_points_of, is_path
+
+Kind: TypeAlias = Literal["providers", "judges", "prompts"]
+
+_YAML = (".yaml", ".yml")
+_TEXT = (".jinja", ".txt")
+_SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
+    "providers": _YAML,
+    "judges": _YAML,
+    "prompts": (*_YAML, *_TEXT),
+}
+_NAME = re.compile(r"\w[\w.-]*")
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """One declared provider, judge or prompt."""
+
+    path: Path
+    data: Mapping[str, Json]  # the content of the file; ``{"text": ...}`` for a Jinja or text file
+    # line of every key in the file, from 1
+    lines: Mapping[KeyPath, int] = field(default_factory=dict, repr=False)
+
+    def parse(self, model: type[_Model]) -> _Model:
+        """Validate the whole entry; raise ConfigError with file, line and key."""
+        return parse_options(model, self.data, subject=shown_path(self.path), lines=self.lines)
+
+
+class Catalog:
+    """Finds declared providers, judges and prompts by name.
+
+    ``user_dir``, the study's folder, comes first; ``extra_dirs`` follow in this order. Raises
+    ConfigError if one of those does not exist or holds no kind of entry.
+
+    Example:
+        >>> Catalog().get("judges", "exact").data["adapter"]
+        'exact'
+    """
+
+    def __init__(
+        self,
+        user_dir: Path | None = None,
+        extra_dirs: Sequence[Path] = (),
+        objects: Mapping[tuple[str, str], object] | None = None,
+    ) -> None:
+        for folder in extra_dirs:
+            _check_folder(folder)
+        self.user_dir = user_dir
+        self.objects = objects or {}
+        user_dirs = () if user_dir is None else (user_dir,)
+        self._folders = (*user_dirs, *extra_dirs, _shipped_folder())
+
+    def get(self, kind: Kind, name: str) -> CatalogEntry:
+        """Read the entry of that name; raise ConfigError if there is none or it is malformed."""
+        if (kind, name) in self.objects:
+            return CatalogEntry(Path(name), {"name": name, "adapter": name})
+        for folder in self._folders:
+            if path := _find(folder, kind, name):
+                return read_entry(path)
+        if path := _find_in_plugins(kind, name):
+            return read_entry(path)
+        if name in _plugin_names(kind) or (kind == "judges" and is_path(name)):
+            return CatalogEntry(Path(name), {"name": name, "adapter": name})
+        close = nearest(name, self.names(kind))
+        raise OptionsError("", [Problem((), f"no {kind[:-1]} is called `{name}`; {close}")])
+
+    def shipped(self, kind: Kind, name: str) -> CatalogEntry:
+        """Read the entry that ships with the package, whatever the user's folders hold."""
+        path = _find(_shipped_folder(), kind, name)
+        if path is None:
+            raise ConfigError(
+                f"this installation lacks its own {kind[:-1]} `{name}`; reinstall bestarm-agent"
+            )
+        return read_entry(path)
+
+    def names(self, kind: Kind) -> list[str]:
+        """Names of all entries of a kind, sorted."""
+        folders = [*self._folders, *_plugin_folders()]
+        found = {path.stem for folder in folders for path in _entries(folder / kind, kind)}
+        return sorted(found | _plugin_names(kind))
+
+
+def read_entry(path: Path) -> CatalogEntry:
+    """Read one catalogue file: YAML, or the Jinja text of a prompt without its last line break."""
+    if path.suffix in _TEXT:
+        return CatalogEntry(path, {"text": read_text(path).removesuffix("\n")})
+    if path.suffix not in _YAML:
+        raise ConfigError(
+            f"{shown_path(path)}: unknown kind of file; use one of {', '.join((*_YAML, *_TEXT))}"
+        )
+    document = read_yaml(path)
+    name = document.data.get("name", path.stem)
+    if name != path.stem:
+        raise ConfigError(
+            f"{shown_path(path)}, line {document.lines[('name',)]}: `name` is {name!r}, but an "
+            f"entry is found by its file's name; write `name: {path.stem}` or rename the file"
+        )
+    return CatalogEntry(path, document.data, document.lines)
+
+
+def _shipped_folder() -> Path:
+    here = Path(__file__)
+    packaged = here.parents[1] / "_catalog"
+    return packaged if packaged.is_dir() else here.parents[3]
+
+
+def _plugin_names(kind: Kind) -> set[str]:
+    return set() if kind == "prompts" else {entry.name for entry in entry_points_of(kind)}
+
+
+def _plugin_folders() -> list[Path]:
+    """Return the catalogue folders of plug-ins; a package that is missing has none."""
+    packages = sorted({entry.module for entry in entry_points_of("catalogs")})
+    return [folder for package in packages for folder in _package_folders(package)]
+
+
+def _package_folders(package: str) -> list[Path]:
+    top, *inner = package.split(".")
+    spec = find_spec(top)  # of a package inside another one, it would import the outer one
+    return (
+        [Path(folder, *inner) for folder in spec.submodule_search_locations or ()] if spec else []
+    )
+
+
+def _find_in_plugins(kind: Kind, name: str) -> Path | None:
+    found = [path for folder in _plugin_folders() if (path := _find(folder, kind, name))]
+    if len(found) > 1:
+        files = " and ".join(shown_path(path) for path in found)
+        raise ConfigError(
+            f"two plug-ins declare `{name}`: {files}; uninstall one of them, or copy the file that "
+            f"you mean into `{kind}/` next to the study"
+        )
+    return found[0] if found else None
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ConfigError(
+            f"catalogue folder {shown_path(folder)} does not exist; correct --catalog"
+        )
+    if not any((folder / kind).is_dir() for kind in _SUFFIXES):
+        raise ConfigError(
+            f"catalogue folder {shown_path(folder)} holds none of {', '.join(_SUFFIXES)}; name the "
+            "folder above them in --catalog"
+        )
+
+
+def _entries(folder: Path, kind: Kind) -> Iterator[Path]:
+    if folder.is_dir():
+        for path in sorted(folder.iterdir()):
+            if path.suffix in _SUFFIXES[kind] and _NAME.fullmatch(path.stem):
+                yield path
+
+
+def _find(folder: Path, kind: Kind, name: str) -> Path | None:
+    found = [path for path in _entries(folder / kind, kind) if path.stem == name]
+    if len(found) > 1:
+        files = " and ".join(shown_path(path) for path in found)
+        raise ConfigError(f"{files} both declare `{name}`; keep one of them")
+    return found[0] if found else None

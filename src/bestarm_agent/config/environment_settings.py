@@ -1,0 +1,169 @@
+"""Read the settings of machine and user: BESTARM_* variables and ``.env``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from bestarm_agent.config.study.load import ENV_FILE, LoadedStudy, load_study
+from bestarm_agent.config.study.run_options import BudgetSpec
+from bestarm_agent.config.study.value_types import read_dollars, read_share
+from bestarm_agent.config.yaml.validation_messages import rule_of
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.errors import ConfigError
+
+_PREFIX = "BESTARM_"
+_OFF = frozenset({"", "0", "false", "no", "off"})
+
+# Settings that replace a value of the study file, and the key of that value.
+_STUDY_KEYS = {
+    "output_dir": "output_dir",
+    "selector": "selector.name",
+    "seed": "selector.seed",
+    "confidence": "selector.confidence",
+    "in_flight": "limits.in_flight",
+    "budget_usd": "budget.usd",
+    "budget_share": "budget.share",
+    "budget_pulls": "budget.pulls",
+    "budget_calls": "budget.calls",
+    "budget_tokens": "budget.tokens",
+    "budget_minutes": "budget.minutes",
+}
+
+
+def _split_paths(value: object) -> object:
+    return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
+
+
+def _is_on(value: object) -> object:
+    """Read NO_COLOR: any text means yes (no-color.org), except "0", "false", "no" and "off"."""
+    return value.strip().lower() not in _OFF if isinstance(value, str) else value
+
+
+_Count: TypeAlias = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseSettings):
+    """Settings from the environment; ConfigError names a variable that breaks a rule.
+
+    Each field is read from the variable BESTARM_ plus its name in capitals, in the environment or
+    else in ``.env`` of the working directory. A value given as an argument takes precedence.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_file=ENV_FILE,
+        env_file_encoding="utf-8",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+    )
+
+    store: str | None = Field(None, description="Run store: an SQLite file or a PostgreSQL URL.")
+    catalog_dirs: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split_paths)] = Field(
+        (),
+        description="Catalogue folders searched before the packaged one, separated as in PATH.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "warning", description="How much is logged to stderr."
+    )
+    display: Literal["auto", "full", "plain", "none"] = Field(
+        "auto", description="How progress is shown."
+    )
+    no_color: Annotated[bool, BeforeValidator(_is_on)] = Field(
+        False,
+        description="Whether to print without colours; NO_COLOR is heeded too.",
+        validation_alias=AliasChoices("no_color", "BESTARM_NO_COLOR", "NO_COLOR"),
+    )
+    output_dir: str | None = Field(None, description="Study value `output_dir`.")
+    selector: str | None = Field(None, description="Study value `selector.name`.")
+    seed: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Study value `selector.seed`."
+    )
+    confidence: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="Study value `selector.confidence`."
+    )
+    in_flight: _Count | None = Field(None, description="Study value `limits.in_flight`.")
+    budget_usd: Annotated[float, Field(gt=0), BeforeValidator(read_dollars)] | None = Field(
+        None, description="Study value `budget.usd`."
+    )
+    budget_share: Annotated[float, Field(gt=0, le=1), BeforeValidator(read_share)] | None = Field(
+        None, description="Study value `budget.share`."
+    )
+    budget_pulls: _Count | None = Field(None, description="Study value `budget.pulls`.")
+    budget_calls: _Count | None = Field(None, description="Study value `budget.calls`.")
+    budget_tokens: _Count | None = Field(None, description="Study value `budget.tokens`.")
+    budget_minutes: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Study value `budget.minutes`."
+    )
+
+    def __init__(self, **values: object) -> None:
+        try:
+            super().__init__(**values)  # type: ignore[arg-type] # pydantic checks them
+        except ValidationError as error:
+            found = [
+                f"{_variable(str(details['loc'][0]))} {rule_of(details)}"
+                for details in error.errors(include_url=False)
+            ]
+            raise ConfigError("; ".join(found)) from None
+
+    def overrides(self) -> dict[str, Json]:
+        """Return the values that replace those of the study file, by dotted key."""
+        values = {key: getattr(self, name) for name, key in _STUDY_KEYS.items()}
+        return {key: value for key, value in values.items() if value is not None}
+
+
+def _variable(name: str) -> str:
+    return name if name.isupper() else f"{_PREFIX}{name.upper()}"
+
+
+def resolve(
+    path: Path,
+    flags: Mapping[str, Json | None] | None = None,
+    settings: Settings | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> LoadedStudy:
+    """Load a study; flags override the environment, which overrides the file and the defaults.
+
+    Args:
+        path: the study file.
+        flags: values from the command line, by dotted key ("budget.usd"); None means not given.
+        settings: default: read from the environment now.
+        environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
+    """
+    told = (settings or Settings()).overrides()
+    given = {key: value for key, value in (flags or {}).items() if value is not None}
+    named = {key: _variable(name) for name, key in _STUDY_KEYS.items()}
+    named |= {key: flag_of(key) for key in given}
+    return load_study(path, {**told, **given}, environ=environ, given_by=named)
+
+
+def flag_of(key: str) -> str:
+    """Return the command-line flag of a study's key.
+
+    Example:
+        >>> flag_of("selector.name"), flag_of("budget.usd"), flag_of("selector.seed")
+        ('--selector', '--budget-usd', '--seed')
+    """
+    *parents, last = key.split(".")
+    if last == "name" and parents:
+        last = parents[-1]
+    words = ["budget", last] if parents == ["budget"] else [last]
+    return f"--{'-'.join(words).replace('_', '-')}"
+
+
+def more_budget(**caps: str | float | None) -> Budget:
+    """Return the additional budget that flags allow; a cap that is None does not change."""
+    given = {name: amount for name, amount in caps.items() if amount is not None}
+    try:
+        return BudgetSpec.model_validate(given).caps(cells=0)
+    except ValidationError as error:
+        rules = (f"--budget-{found['loc'][0]} {rule_of(found)}" for found in error.errors())
+        raise ConfigError("; ".join(rules)) from error

@@ -1,0 +1,87 @@
+"""The base of all study models: short forms, and how validators report broken rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, NoReturn
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from bestarm_agent.domain.digest import canonical
+
+BROKEN_RULE = "broken_rule"
+
+
+def broken(text: str, *at: str | int) -> NoReturn:
+    """Report a broken rule from within a validator, at a path relative to it.
+
+    ``text`` is a predicate ("must be positive, got -1"), printed after the key.
+    """
+    raise PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "at": at})
+
+
+def shown(value: object, *, width: int = 60) -> str:
+    """Return ``value`` as JSON, cut to ``width`` characters."""
+    try:
+        text = canonical(value)  # type: ignore[arg-type] # anything may be found in a file
+    except (TypeError, ValueError):
+        text = str(value)
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """Return a key path as people write it.
+
+    Example:
+        >>> dotted(("models", 2, "params", "temperature"))
+        'models[2].params.temperature'
+    """
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+    return text.removeprefix(".")
+
+
+def allow_also(schema: dict[str, Any], *others: dict[str, Any]) -> None:
+    """Extend a JSON schema in place, so that it also allows ``others``."""
+    mapping = dict(schema)
+    schema.clear()
+    for key in ("title", "description"):
+        if key in mapping:
+            schema[key] = mapping.pop(key)
+    schema["anyOf"] = [*others, mapping]
+
+
+class StudyModel(BaseModel):
+    """A mapping of a study file: immutable, and without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    short_form: ClassVar[str | None] = None  # the field that a text in place of the mapping sets
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, value: object) -> object:
+        if cls.short_form is not None:
+            if isinstance(value, str):
+                return {cls.short_form: value}
+            cls._check_text_or_mapping(value)
+        return cls._without_blanks(value)
+
+    @classmethod
+    def _check_text_or_mapping(cls, value: object) -> None:
+        if not isinstance(value, str | dict | cls):
+            broken(f"must be a text or a mapping (`key: value`), got {shown(value)}")
+
+    @classmethod
+    def _without_blanks(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {key: v for key, v in value.items() if v is not None or key not in cls.model_fields}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        reference = handler(core_schema)
+        if cls.short_form is not None:
+            allow_also(handler.resolve_ref_schema(reference), {"type": "string", "minLength": 1})
+        return reference

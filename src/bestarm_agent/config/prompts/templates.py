@@ -1,0 +1,148 @@
+"""Compile prompt templates once, check them against the dataset, render them for every example.
+
+Templates are Jinja in a sandbox. Each stands alone, so that the digest of its text identifies the
+prompt of a candidate; whatever would make two renderings of one example differ is left out
+(``random``, ``lipsum``, ``include``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import NoReturn, TypeAlias
+
+from jinja2 import Template, TemplateError, TemplateSyntaxError, meta, nodes
+
+from bestarm_agent.config.prompts.sandbox import MAX_CHARS, Sandbox
+from bestarm_agent.domain.candidate import Message, PromptTemplate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.example import Example
+from bestarm_agent.errors import ConfigError, nearest
+
+Rendered: TypeAlias = str | tuple[Message, ...]
+
+_OTHER_FILES = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
+
+
+class CompiledPrompt:
+    """A compiled prompt template. Compiling takes milliseconds: keep the result.
+
+    ``origin`` is its file, for messages; ``fields`` are the names that it looks up. A syntax error
+    is a ConfigError with the prompt and the line.
+
+    Example:
+        >>> prompt = CompiledPrompt(PromptTemplate("sum", text="{{ a }}+{{ b }}="))
+        >>> sorted(prompt.fields), prompt.render({"a": 12, "b": 34})
+        (['a', 'b'], '12+34=')
+    """
+
+    def __init__(self, template: PromptTemplate, origin: str = "") -> None:
+        self.name = template.name
+        self.called = f"prompt `{template.name}`" + (f" ({origin})" if origin else "")
+        self._sandbox = Sandbox()
+        fields: set[str] = set()
+        self._text = None if template.text is None else self._compiled(template.text, fields)
+        self._messages = tuple(
+            (message.role, self._compiled(message.content, fields)) for message in template.messages
+        )
+        self.fields = frozenset(fields)
+
+    def render(self, inputs: Mapping[str, Json]) -> Rendered:
+        """Render the prompt with the fields of one example.
+
+        Raises ConfigError with prompt, line and field if a field is missing or null, the template
+        fails, or the result is too long.
+        """
+        if self._text is not None:
+            return self._rendered(self._text, inputs)
+        return tuple(
+            Message(role, self._rendered(content, inputs)) for role, content in self._messages
+        )
+
+    def _compiled(self, source: str, fields: set[str]) -> Template | str:
+        self._sandbox.restart()
+        try:
+            tree = self._sandbox.parse(source)
+            for node in tree.find_all(_OTHER_FILES):
+                raise TemplateSyntaxError("a template stands alone; write it out", node.lineno)
+            fields |= meta.find_undeclared_variables(tree)
+            fixed = _fixed_text(tree)
+            self._sandbox.count_loops(tree)
+            return self._sandbox.from_string(tree) if fixed is None else fixed
+        except TemplateSyntaxError as error:
+            raise ConfigError(
+                f"{self.called}, line {error.lineno} of the template: {error.message}"
+            ) from None
+        except (RecursionError, SyntaxError):  # the latter from Python, for 20 nested loops
+            raise ConfigError(f"{self.called}: nested too deeply") from None
+
+    def _rendered(self, template: Template | str, inputs: Mapping[str, Json]) -> str:
+        if isinstance(template, str):
+            return template
+        self._sandbox.restart()
+        pieces: list[str] = []
+        room = MAX_CHARS
+        try:
+            for piece in template.generate(inputs):
+                pieces.append(piece)
+                room -= len(piece)
+                if room < 0:
+                    raise TemplateError(f"the prompt is longer than {MAX_CHARS:,} characters")
+        except Exception as error:  # a template may raise anything
+            self._fail(error, inputs)
+        return "".join(pieces)
+
+    def _fail(self, error: Exception, inputs: Mapping[str, Json]) -> NoReturn:
+        line = _template_line(error.__traceback__)
+        where = f"{self.called}, line {line} of the template" if line else self.called
+        reason = " ".join(str(error).split()) or type(error).__name__
+        for field in sorted(self.fields - inputs.keys()):
+            if f"'{field}'" in reason:
+                reason = f"there is no field `{field}`; {nearest(field, inputs)}"
+        raise ConfigError(f"{where}: {reason}") from error
+
+
+def check_prompt(prompt: CompiledPrompt, examples: Sequence[Example]) -> None:
+    """Check that a prompt can be rendered for every example; raise ConfigError with the field.
+
+    One example is rendered for every set of fields that occurs, null or not: others of the same
+    set render alike, unless the template computes with the values.
+    """
+    for example in _one_per_field_set(examples):
+        try:
+            prompt.render(example.inputs)
+        except ConfigError as error:
+            known = {field for one in examples for field in one.inputs}
+            absent = sorted(prompt.fields - known)
+            if not absent:
+                raise ConfigError(f"{error} (example `{example.id}`)") from None
+            raise ConfigError(
+                f"{prompt.called}: no example has the field `{absent[0]}`; "
+                f"{nearest(absent[0], known)}"
+            ) from None
+
+
+def _one_per_field_set(examples: Iterable[Example]) -> Iterable[Example]:
+    found: dict[frozenset[tuple[str, bool]], Example] = {}
+    for example in examples:
+        fields = frozenset((field, value is None) for field, value in example.inputs.items())
+        found.setdefault(fields, example)
+    return found.values()
+
+
+def _fixed_text(tree: nodes.Template) -> str | None:
+    pieces = [node for output in tree.body for node in output.iter_child_nodes()]
+    if not all(isinstance(output, nodes.Output) for output in tree.body):
+        return None
+    if not all(isinstance(piece, nodes.TemplateData) for piece in pieces):
+        return None
+    return "".join(piece.data for piece in pieces if isinstance(piece, nodes.TemplateData))
+
+
+def _template_line(traceback: TracebackType | None) -> int | None:
+    line = None
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == "<template>":
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return line

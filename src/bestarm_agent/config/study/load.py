@@ -1,0 +1,162 @@
+"""Load a study: read the file, apply overrides, validate; errors name the line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dotenv import dotenv_values
+from pydantic import JsonValue, ValidationError
+
+from bestarm_agent.config.fields import dotted, shown
+from bestarm_agent.config.study.schema import StudyConfig
+from bestarm_agent.config.yaml.parser import KeyPath
+from bestarm_agent.config.yaml.source_positions import Places
+from bestarm_agent.config.yaml.study_sources import check_plain, read_source
+from bestarm_agent.config.yaml.validation_messages import config_error, model_at
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.redaction import secrets_in
+from bestarm_agent.errors import ConfigError
+
+ENV_FILE = ".env"
+
+
+def environment(env_file: Path = Path(ENV_FILE)) -> Mapping[str, str]:
+    """Return the variables of the process; those of ``.env`` are the fallback."""
+    from_file = dotenv_values(env_file).items()
+    return {**{name: value for name, value in from_file if value is not None}, **os.environ}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStudy:
+    """A study as it was read."""
+
+    config: StudyConfig  # the validated study; ``${VARIABLE}`` is expanded
+    path: Path | None  # the file that it was read from, or None
+    base_dir: Path  # folder that its relative paths start from
+    places: Places  # finds the line of a value, for messages
+    # the content, overrides included, before defaults and expansion
+    source: Json = field(repr=False)
+
+    @property
+    def lines(self) -> Mapping[KeyPath, int]:
+        """Return the 1-based line of each key path in the file."""
+        return self.places.lines
+
+    def record(self) -> Json:
+        """Return the study for ``study_from``: with defaults, ``${VARIABLE}`` not expanded."""
+        return StudyConfig.model_validate(self.source).model_dump(mode="json")
+
+
+def load_study(
+    path: Path,
+    overrides: Mapping[str, Json] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    given_by: Mapping[str, str] | None = None,
+) -> LoadedStudy:
+    """Load and validate a study file (YAML; JSON and TOML by the ending of its name).
+
+    Args:
+        path: the file; relative paths in it start from its folder.
+        overrides: values that replace those of the file, by dotted key ("selector.seed").
+        environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
+        given_by: name of each override in messages ("--seed"); default: "override KEY".
+
+    Raises:
+        ConfigError: the first ten broken rules, with line, key, value and way out.
+    """
+    data, places = read_source(path)
+    data.pop("$schema", None)  # for editors, in a JSON file
+    data.setdefault("name", _name_of(path))
+    named = {key: (given_by or {}).get(key, f"override {key}") for key in overrides or {}}
+    places = replace(places, origins={tuple(key.split(".")): name for key, name in named.items()})
+    return _loaded(data, overrides or {}, places, environ, path, path.parent)
+
+
+def study_from(
+    content: Mapping[str, Json],
+    base_dir: Path | None = None,
+    overrides: Mapping[str, Json] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> LoadedStudy:
+    """Validate the content of a study file, or the result of ``LoadedStudy.record``.
+
+    Args:
+        content: the study; it is not changed.
+        base_dir: folder that relative paths start from; default: the working directory.
+        overrides: values that replace those of ``content``, by dotted key.
+        environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
+    """
+    data = {key: _copied(value) for key, value in content.items()}
+    origins: dict[KeyPath, str] = {tuple(k.split(".")): f"override {k}" for k in overrides or {}}
+    places = Places("the study", origins=origins)
+    check_plain(data, places)
+    return _loaded(data, overrides or {}, places, environ, None, base_dir or Path())
+
+
+def _loaded(
+    data: dict[str, JsonValue],
+    overrides: Mapping[str, Json],
+    places: Places,
+    environ: Mapping[str, str] | None,
+    path: Path | None,
+    base_dir: Path,
+) -> LoadedStudy:
+    for key, value in overrides.items():
+        _override(data, key, value)
+    context = {"environ": environment() if environ is None else environ}
+    try:
+        config = StudyConfig.model_validate(data, context=context)
+    except ValidationError as error:
+        raise config_error(error, StudyConfig, places) from None
+    study = LoadedStudy(config, path, base_dir, places, data)
+    for at, _ in secrets_in(study.record()):
+        raise places.error(
+            f"`{dotted(at)}` is named like a secret, and the log of a run leaves its value out, so "
+            f"that the run could not be resumed; choose another name",
+            *at,
+        )
+    return study
+
+
+def _name_of(path: Path) -> str:
+    return re.sub(r"[^\w.+-]+", "-", path.stem).lstrip(".+-") or "study"
+
+
+def _override(data: dict[str, JsonValue], key: str, value: Json) -> None:
+    *parents, last = key.split(".")
+    here = data
+    for depth in range(len(parents)):
+        here = _mapping_in(here, parents[: depth + 1], key)
+    here[last] = _copied(value)
+
+
+def _mapping_in(
+    around: dict[str, JsonValue], path: Sequence[str], key: str
+) -> dict[str, JsonValue]:
+    """Return the mapping at the end of ``path``; a short form is written out first."""
+    found = around.get(path[-1])
+    model = model_at(StudyConfig, tuple(path))
+    if isinstance(found, str) and model is not None and model.short_form is not None:
+        found = {model.short_form: found}
+    if found is None:
+        found = {}
+    if not isinstance(found, dict):
+        raise ConfigError(
+            f"cannot override `{key}`: `{'.'.join(path)}` is {shown(found)}, not a mapping"
+        )
+    around[path[-1]] = found
+    return found
+
+
+def _copied(value: Json) -> JsonValue:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_copied(item) for item in value]
+    return value

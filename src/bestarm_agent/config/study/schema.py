@@ -1,0 +1,169 @@
+"""The schema of a study file."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from bestarm_agent.config.fields import StudyModel, broken, shown
+from bestarm_agent.config.study.certify import CertifySpec
+from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec, ScorerSpec
+from bestarm_agent.config.study.models_and_prompts import (
+    CandidateSpec,
+    ModelSpec,
+    PromptSpec,
+    check_model_name,
+    model_labels,
+)
+from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.run_options import BudgetSpec, LimitsSpec, SelectorSpec
+from bestarm_agent.config.study.value_types import Expandable, Grid, Name, Options, Params
+from bestarm_agent.errors import nearest
+
+
+class StudyConfig(StudyModel):
+    """A study: finds the best of the candidates on a dataset."""
+
+    name: Name = Field("study", description="Name of the study; default: the file's stem.")
+    models: tuple[ModelSpec, ...] = Field((), description="Models of the grid.")
+    prompts: tuple[PromptSpec, ...] = Field((), description="Prompts of the grid.")
+    params: Grid = Field(
+        default_factory=dict,
+        description="Sampling parameters of the grid: a list is an axis, anything else is the same "
+        "for all, `null` leaves the parameter out. A value that is itself a list stands in a list: "
+        '`stop: [["\\n"]]`.',
+    )
+    exclude: tuple[Params, ...] = Field(
+        (),
+        description="Combinations to leave out of the grid: those that match all keys of one of "
+        "these mappings. Keys: `model` (label or name), `prompt`, and sampling parameters; a list "
+        "matches any of its values.",
+    )
+    candidates: tuple[CandidateSpec, ...] = Field(
+        (), description="Explicit candidates, next to the grid or in its place."
+    )
+    dataset: DatasetSpec = Field(description="The examples, or just the path of their file.")
+    scorer: ScorerSpec = Field(description="How a reply is scored, or just the scorer's name.")
+    labels: Expandable | None = Field(
+        None,
+        description="File of gold scores that people gave to answers, relative to the study file; "
+        "the report compares the scorer with them. `${VARIABLE}` is expanded.",
+    )
+    budget: BudgetSpec = Field(
+        default_factory=BudgetSpec, description="Hard caps; left out: the whole grid is run."
+    )
+    objective: ObjectiveSpec = Field(
+        default_factory=ObjectiveSpec, description="The goal, or just its name."
+    )
+    selector: SelectorSpec = Field(
+        default_factory=SelectorSpec, description="The selection rule, or just its name."
+    )
+    certify: CertifySpec | None = Field(
+        None,
+        description="Ask for the cheapest candidate that is good enough instead of the best one; "
+        "only the seed of `selector` is then used.",
+    )
+    limits: LimitsSpec = Field(
+        default_factory=LimitsSpec, description="Concurrency, timeouts and retries."
+    )
+    providers: dict[str, Options] = Field(
+        default_factory=dict,
+        description="Options by name of provider (`base_url`, `threads`, ...). `${VARIABLE}` is "
+        "expanded.",
+    )
+    output_dir: Expandable = Field(
+        "runs",
+        description="Folder of the run store and the reports, relative to the study file. "
+        "`${VARIABLE}` is expanded.",
+    )
+
+    @property
+    def model_labels(self) -> tuple[str, ...]:
+        """Return the label of each of ``models``."""
+        return model_labels(self.models)
+
+    def model_options(self) -> dict[tuple[str, str], dict[str, JsonValue]]:
+        """Return the provider options of every (provider, model) that a candidate may use."""
+        options = {(spec.provider, spec.name): dict(spec.options) for spec in self.models}
+        labels = set(self.model_labels)
+        for candidate in self.candidates:
+            if candidate.model not in labels:
+                provider, _, model = candidate.model.partition("/")
+                options.setdefault((provider, model), dict(candidate.options))
+        return options
+
+    @model_validator(mode="after")
+    def _check_something_to_compare(self) -> Self:
+        if self.candidates or (self.models and self.prompts):
+            return self
+        if self.models:
+            broken("is missing: `models` need at least one prompt to make candidates", "prompts")
+        if self.prompts:
+            broken("is missing: `prompts` need at least one model to make candidates", "models")
+        broken("has nothing to compare; give `models` and `prompts`, or `candidates`")
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        _check_unique(self.model_labels, "models", "model")
+        _check_unique([spec.label for spec in self.prompts], "prompts", "prompt")
+        _check_unique([spec.label for spec in self.candidates], "candidates", "candidate")
+        return self
+
+    @model_validator(mode="after")
+    def _check_model_options(self) -> Self:
+        """Refuse different options for one model: candidates refer to it by name only."""
+        first: dict[str, ModelSpec] = {}
+        for i, spec in enumerate(self.models):
+            if first.setdefault(spec.model, spec).options != spec.options:
+                broken(
+                    f"differ from those of another entry of {spec.model}; they must be the same",
+                    *("models", i, "options"),
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_candidates(self) -> Self:
+        prompts = [spec.label for spec in self.prompts]
+        for i, candidate in enumerate(self.candidates):
+            _check_candidate_model(candidate, i, self)
+            if candidate.prompt not in prompts and None not in prompts:
+                names = [name for name in prompts if name is not None]
+                broken(
+                    f"{shown(candidate.prompt)} is not one of `prompts`; "
+                    f"{nearest(candidate.prompt, names)}",
+                    *("candidates", i, "prompt"),
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_exclusions(self) -> Self:
+        for i, rule in enumerate(self.exclude):
+            if not rule:
+                broken("is empty and would leave out everything; name a key", "exclude", i)
+        return self
+
+
+def _check_unique(labels: list[str | None] | tuple[str, ...], key: str, what: str) -> None:
+    for i, label in enumerate(labels):
+        if label is not None and label in labels[:i]:
+            broken(
+                f"is the second {what} called {shown(label)}, after {key}[{labels.index(label)}]; "
+                "give it another label or name",
+                *(key, i),
+            )
+
+
+def _check_candidate_model(candidate: CandidateSpec, i: int, config: StudyConfig) -> None:
+    labels = config.model_labels
+    if candidate.model in {*labels, *(spec.model for spec in config.models)}:
+        if candidate.options:
+            broken("belong to this model's entry in `models`", "candidates", i, "options")
+        return
+    if "/" not in candidate.model:
+        broken(
+            f"{shown(candidate.model)} is neither `provider/model` nor the label of one of "
+            f"`models`; {nearest(candidate.model, labels)}",
+            *("candidates", i, "model"),
+        )
+    check_model_name(candidate.model, "candidates", i, "model")

@@ -1,0 +1,172 @@
+"""Types of values in a study: strict scalars, parameters, texts with ``${VARIABLE}``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict, ValidationInfo
+
+from bestarm_agent.config.fields import broken, shown
+from bestarm_agent.config.yaml.parser import KeyPath
+from bestarm_agent.domain.digest import canonical
+from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
+
+_VARIABLE = re.compile(r"\$(\$\{[^}]*\})|\$\{([^}]*)\}")  # "$${X}" stands for the text "${X}"
+_AMOUNT = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
+_DOLLARS = re.compile(rf"\s*\$?{_AMOUNT}(?:usd)?\s*", re.IGNORECASE)
+_SHARE = re.compile(rf"{_AMOUNT}(%?)\s*")
+
+
+def expand_variables(value: JsonValue, environ: Mapping[str, str], *at: str | int) -> JsonValue:
+    """Replace every ``${NAME}`` in the texts of ``value``; report one that is not set.
+
+    ``at`` is the path to ``value``, for messages.
+
+    Example:
+        >>> expand_variables({"base_url": "${HOST}/v1"}, {"HOST": "http://localhost"})
+        {'base_url': 'http://localhost/v1'}
+    """
+    if isinstance(value, str):
+        return _expand_text(value, environ, at)
+    if isinstance(value, list):
+        return [expand_variables(item, environ, *at, i) for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: expand_variables(item, environ, *at, key) for key, item in value.items()}
+    return value
+
+
+def _expand_text(text: str, environ: Mapping[str, str], at: KeyPath) -> str:
+    def replacement(match: re.Match[str]) -> str:
+        literal, name = match.groups()
+        if literal is not None:
+            return str(literal)
+        if name not in environ:
+            broken(
+                f"{_unknown_variable(name)}, or write $${{{name}}} for these very characters", *at
+            )
+        return environ[name]
+
+    return _VARIABLE.sub(replacement, text)
+
+
+def _unknown_variable(name: str) -> str:
+    if name.isidentifier():
+        return f"needs the environment variable {name}, which is not set; set it"
+    return f"holds ${{{name}}}, which is not the name of an environment variable; correct it"
+
+
+def _expanded(value: JsonValue, info: ValidationInfo) -> JsonValue:
+    environ = None if info.context is None else info.context.get("environ")
+    return value if environ is None else expand_variables(value, environ)
+
+
+def without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse written-out secrets: study files are shared, and logs leave secrets out."""
+    for path, value in secrets_in(options):
+        if value == REDACTED:
+            broken(
+                "held a secret when the run began, which its log leaves out; begin a new run with "
+                "the secret in an environment variable and ${NAME_OF_THE_VARIABLE} in its place",
+                *path,
+            )
+        broken(
+            "holds a secret, which does not belong in a study file; put it into an environment "
+            "variable and write ${NAME_OF_THE_VARIABLE}",
+            *path,
+        )
+    for path, _ in url_secrets_in(options):
+        broken(
+            "holds a secret in its URL, which does not belong in a study file; put it into an "
+            "environment variable and write ${NAME_OF_THE_VARIABLE}",
+            *path,
+        )
+    return options
+
+
+def without_secret_names(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse names of secrets, which the log would leave out, where no variable is expanded."""
+    for path, _ in secrets_in(params):
+        broken(
+            "is named like a secret, which the log of a run leaves out, so that it could not be "
+            "resumed; pass it to the provider by an option, as ${NAME_OF_THE_VARIABLE}",
+            *path,
+        )
+    return params
+
+
+def tidy(value: JsonValue, *at: str | int) -> JsonValue:
+    """Return ``value`` with whole floats as integers, so 1.0 and 1 are the same; refuse NaN."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            broken(f"must be finite, got {value}", *at)
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [tidy(item, *at, i) for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: tidy(item, *at, key) for key, item in value.items()}
+    return value
+
+
+def axis(value: JsonValue) -> tuple[JsonValue, ...]:
+    """Return the values that an entry of a grid takes: those of a list, or the one given."""
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def _check_axes(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for name, value in params.items():
+        counts = Counter(canonical(item) for item in axis(value))
+        if not counts:
+            broken("is an axis without values; give at least one, or leave the key out", name)
+        item, count = counts.most_common(1)[0]
+        if count > 1:
+            broken(f"holds {item} more than once; every value must differ", name)
+    return params
+
+
+def read_dollars(value: object) -> object:
+    """Read "$5" and "5 USD" as 5.0; leave numbers as they are."""
+    if not isinstance(value, str):
+        return value
+    match = _DOLLARS.fullmatch(value)
+    if match is None:
+        broken(f'must be an amount of dollars such as 5 or "$5", got {shown(value)}')
+    return float(match[1])
+
+
+def read_share(value: object) -> object:
+    """Read "10%" and "0.1" as 0.1; leave numbers as they are."""
+    if not isinstance(value, str):
+        return value
+    match = _SHARE.fullmatch(value)
+    if match is None:
+        broken(f'must be a number in (0, 1] such as 0.1, or "10%", got {shown(value)}')
+    return float(match[1]) / (100 if match[2] else 1)
+
+
+Count: TypeAlias = Annotated[int, Strict(), Field(ge=1)]
+Positive: TypeAlias = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+Share: TypeAlias = Annotated[float, Strict(), Field(ge=0, le=1)]
+Flag: TypeAlias = Annotated[bool, Strict()]
+Text: TypeAlias = Annotated[str, Field(min_length=1)]
+# Names stand in labels, tables and file names.
+Name: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\w[\w .:@+()-]*$")]
+Label: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\w[\w .:@+()=,/-]*$")]
+Dollars: TypeAlias = Annotated[
+    Positive, BeforeValidator(read_dollars, json_schema_input_type=Positive | str)
+]
+_Fraction: TypeAlias = Annotated[float, Strict(), Field(gt=0, le=1)]
+GridShare: TypeAlias = Annotated[
+    _Fraction, BeforeValidator(read_share, json_schema_input_type=_Fraction | str)
+]
+Expandable: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(_expanded)]
+Options: TypeAlias = Annotated[
+    dict[str, JsonValue], AfterValidator(without_secrets), AfterValidator(_expanded)
+]
+Params: TypeAlias = Annotated[
+    dict[str, JsonValue], AfterValidator(without_secret_names), AfterValidator(tidy)
+]
+Grid: TypeAlias = Annotated[Params, AfterValidator(_check_axes)]

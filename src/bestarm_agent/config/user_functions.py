@@ -1,0 +1,204 @@
+"""Import the function that a study names as ``module:function``.
+
+A module that lies in the study's folder is imported under a name of its own, below a package that
+exists in memory only and whose path is that folder: ``sys.path`` stays as it is, two studies may
+both have a ``chain.py``, and a file that was changed is read anew. Such a module imports its
+neighbours with a dot, ``from . import tools``. Everything else is imported as usual.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import file_digest
+from importlib import import_module, invalidate_caches
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from inspect import iscoroutinefunction
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from bestarm_agent.domain.digest import digest
+from bestarm_agent.domain.redaction import hidden_texts, is_secret_variable, masked
+from bestarm_agent.errors import ConfigError, nearest
+
+Function: TypeAlias = Callable[..., Any]  # called with a Task; returns an answer, or awaits one
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_NAMESPACE = "_bestarm_study_"
+_digests: dict[str, str] = {}  # of the files below each such package
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A function of the user, imported."""
+
+    name: str  # ``module:function``, as in the study
+    function: Function  # the function
+    is_async: bool  # whether its result is awaited; else it runs in a thread
+    digest: str  # of its source files
+    # secrets and paths that its messages might contain, with their replacements
+    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def said(self, error: BaseException | str) -> str:
+        """Return an error or a text for a message, without secrets and paths."""
+        return masked(str(error), self.hidden)
+
+
+def load_program(name: str, base_dir: Path, sources: Iterable[str] = ()) -> Program:
+    """Import a function.
+
+    Args:
+        name: ``module:function``; the module is looked up in the study's folder, then installed.
+        base_dir: the study's folder.
+        sources: patterns of further files that count for the digest, relative to ``base_dir``.
+
+    Raises:
+        ConfigError: there is no such module or function, or importing it failed.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} names no Python function; write `module:function`, such as chains.qa:answer"
+        )
+    module, _, attribute = name.partition(":")
+    top = module.partition(".")[0]
+    label = f"program {name}"
+    is_local = _lies_in(base_dir, top)
+    found = _local_files(top, base_dir) if is_local else _installed_files(label, top)
+    content = files_digest([*found, *matching_files(sources, base_dir)], base_dir)
+    full = f"{_namespace(base_dir, content)}.{module}" if is_local else module
+    function = _attribute(_imported(full, label, base_dir), attribute, label)
+    if not callable(function):
+        raise ConfigError(f"{label}: {attribute} is no function, but {function!r:.60}")
+    secrets = [value for key, value in os.environ.items() if is_secret_variable(key)]
+    return Program(name, function, _is_async(function), content, hidden_texts(secrets, base_dir))
+
+
+def load_object(name: str, base_dir: Path) -> object:
+    """Import a class, or any other object, as ``load_program`` imports a function."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is not `module:attribute`, such as my_rules:MyRule")
+    full, _, attribute = name.partition(":")
+    top = full.partition(".")[0]
+    if _lies_in(base_dir, top):
+        content = files_digest(_local_files(top, base_dir), base_dir)
+        full = f"{_namespace(base_dir, content)}.{full}"
+    else:
+        _installed(name, top)
+    return _attribute(_imported(full, name, base_dir), attribute, name)
+
+
+def source_name(kind: type) -> str:
+    """Return module and name of a class; of one in a study's folder, with the files' digest.
+
+    The result is the same wherever the folder lies.
+
+    Example:
+        >>> source_name(Program)
+        'bestarm_agent.config.user_functions:Program'
+    """
+    module = kind.__module__
+    namespace, _, local = module.partition(".")
+    if not namespace.startswith(_NAMESPACE):
+        return f"{module}:{kind.__qualname__}"
+    return f"{local}:{kind.__qualname__} {_digests[namespace]}"
+
+
+def files_digest(files: Iterable[Path], base_dir: Path) -> str:
+    """Return a digest of names, relative to ``base_dir`` if possible, and contents of files."""
+    contents: dict[str, str] = {}
+    for path in files:
+        inside = path.is_relative_to(base_dir)
+        with path.open("rb") as content:
+            shown = path.relative_to(base_dir).as_posix() if inside else path.name
+            contents[shown] = file_digest(content, "sha256").hexdigest()
+    return digest(contents)
+
+
+def matching_files(patterns: Iterable[str], base_dir: Path) -> list[Path]:
+    """Return the files that patterns match; raises ConfigError for one that matches none."""
+    found: set[Path] = set()
+    for pattern in patterns:
+        try:
+            files = {path for path in base_dir.glob(pattern) if path.is_file()}
+        except (ValueError, NotImplementedError) as error:
+            raise ConfigError(f"`sources`: {pattern!r} is no relative pattern: {error}") from None
+        if not files:
+            raise ConfigError(f"`sources`: {pattern!r} matches no file next to the study")
+        found |= files
+    return sorted(found)
+
+
+def _local_files(top: str, folder: Path) -> list[Path]:
+    module = folder / f"{top}.py"
+    return [module] if module.is_file() else sorted((folder / top).rglob("*.py"))
+
+
+def _installed_files(label: str, top: str) -> list[Path]:
+    """Return the Python files of a module or package that is installed; raises ConfigError."""
+    spec = _installed(label, top)
+    if spec.submodule_search_locations:
+        folders = map(Path, spec.submodule_search_locations)
+        return sorted(path for each in folders for path in each.rglob("*.py"))
+    return [Path(spec.origin)] if spec.has_location and spec.origin else []
+
+
+def _installed(label: str, top: str) -> ModuleSpec:
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        raise ConfigError(
+            f"{label}: there is no Python module `{top}` next to the study, and none is "
+            "installed; correct the name, or put the file next to the study"
+        )
+    return spec
+
+
+def _namespace(base_dir: Path, content: str) -> str:
+    """Return the package in memory below which the modules of a folder are imported."""
+    name = _NAMESPACE + digest([str(base_dir.resolve()), content])
+    if name not in sys.modules:
+        package = ModuleType(name, "Modules of a study's folder.")
+        package.__path__ = [str(base_dir.resolve())]
+        sys.modules[name] = package
+        _digests[name] = content
+    return name
+
+
+def _imported(full: str, label: str, base_dir: Path) -> ModuleType:
+    invalidate_caches()
+    try:
+        return import_module(full)
+    except (Exception, SystemExit) as error:  # a module runs what it likes when it is imported
+        missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+        is_neighbour = bool(missing) and _lies_in(base_dir, missing)
+        hint = f"; import a file next to it with a dot: `from . import {missing}`"
+        hint = hint if is_neighbour else ""
+        shown = str(error).replace(f"{full.partition('.')[0]}.", "")
+        raise ConfigError(
+            f"{label} cannot be imported: {type(error).__name__}: {shown}{hint}"
+        ) from error
+
+
+def _attribute(module: ModuleType, attribute: str, label: str) -> object:
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            public = [each for each in vars(found) if not each.startswith("_")]
+            raise ConfigError(f"{label}: there is no `{part}`; {nearest(part, public)}")
+        found = getattr(found, part)
+    return found
+
+
+def _is_async(function: Function) -> bool:
+    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
+
+
+def _lies_in(folder: Path, module: str) -> bool:
+    return (folder / f"{module}.py").is_file() or any((folder / module).glob("**/*.py"))

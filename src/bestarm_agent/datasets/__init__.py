@@ -1,1 +1,0 @@
-"""How datasets are read."""

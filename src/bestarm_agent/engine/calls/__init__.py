@@ -1,0 +1,1 @@
+"""One call: reply cache, budget reservation, retries, judge calls."""

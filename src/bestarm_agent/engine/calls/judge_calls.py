@@ -1,0 +1,217 @@
+"""A judge in use: its models, what its calls can cost, and the calls themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.calls.reply_cache import ReplyCache
+from bestarm_agent.engine.calls.retrying import AttemptLog, Call, Origin, ProviderClient
+from bestarm_agent.engine.ledger import SharedReserve
+from bestarm_agent.engine.limits.gates import Slot
+from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.memory.judge_turns import JudgeTurns
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
+from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel
+from bestarm_agent.providers.base import Capabilities, Provider
+
+_MAX_OWN_ATTEMPTS = 10_000  # more than votes x attempts of any judge
+
+CapabilitiesOf: TypeAlias = Callable[[JudgeModel], Capabilities]
+
+
+class JudgeUnavailableError(Exception):
+    """A judge's model cannot be called any more; the run stops and can be resumed."""
+
+    def __init__(self, error: ProviderError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeModelClient:
+    """A judge's model, ready to be called."""
+
+    client: ProviderClient  # its provider's client
+    fingerprint: str  # what decides its replies besides the request
+
+
+class JudgeClient:
+    """A judge with the clients of its models, by ``JudgeModel.key``."""
+
+    def __init__(self, judge: Judge, clients: Mapping[str, JudgeModelClient]) -> None:
+        self.judge = judge
+        self.turns = JudgeTurns(
+            [(clients[model.key].client.provider, model.name) for model in judge.models]
+        )
+        self._clients = clients
+        self._bounds: dict[str, Spend] = {}
+        self._queueing = 0
+
+    @property
+    def providers(self) -> list[Provider]:
+        """The providers of its models, each once."""
+        providers = [client.client.provider for client in self._clients.values()]
+        return list({id(provider): provider for provider in providers}.values())
+
+    def wait(self) -> Wait | None:
+        """Return how many replies wait to be judged, and why; None if none do."""
+        name = f"judge {self.judge.name}"
+        if self.turns.waiting:
+            return Wait(name, "until it has the memory", self.turns.waiting, None)
+        return Wait(name, "queue full", self._queueing, None) if self._queueing else None
+
+    async def enter(self, slot: Slot) -> None:
+        """Wait for room in the gates of a slot; counted by ``wait`` meanwhile."""
+        self._queueing += 1
+        try:
+            await slot.reenter()
+        finally:
+            self._queueing -= 1
+
+    def bound(self, example: Example) -> Spend:
+        """Return the most that judging a reply to ``example`` costs if no call is repeated."""
+        if not self._clients:
+            return Spend()
+        if example.id not in self._bounds:
+            bounds = (self.call(call).bound() for call in self.judge.longest_calls(example))
+            self._bounds[example.id] = sum(bounds, Spend())
+        return self._bounds[example.id]
+
+    def call(
+        self, judge_call: JudgeCall, candidate: str = "", origin: Origin = Origin.FRESH
+    ) -> Call:
+        """Prepare a call, without what its model does not offer."""
+        to = self._clients[judge_call.model.key]
+        able = to.client.provider.capabilities(judge_call.model.name)
+        request = fitted(judge_call.request, able)
+        if candidate:
+            example = f"{candidate}/{request.example}"
+            request = replace(request, candidate=candidate, example=example)
+        return Call(to.client, to.fingerprint, request, origin)
+
+
+def fitted(request: Request, capabilities: Capabilities) -> Request:
+    """Drop from a request what a model does not offer."""
+    return replace(
+        request,
+        params={k: v for k, v in request.params.items() if k in capabilities.params},
+        response_schema=request.response_schema if capabilities.response_schema else None,
+        top_logprobs=request.top_logprobs if capabilities.logprobs else None,
+    )
+
+
+def left_out(judge: Judge, examples: Sequence[Example], able: CapabilitiesOf) -> list[str]:
+    """List what is not sent because a judge's model does not offer it, a sentence per model.
+
+    Raises:
+        ConfigError: the judge cannot do without it.
+    """
+    notices: dict[str, str] = {}
+    for call in judge.longest_calls(examples[0]):
+        able_to = able(call.model)
+        _check_offers(judge, call, able_to)
+        missing = sorted(call.request.params.keys() - able_to.params)
+        if missing and not able_to.by_example:  # records played back depend on no parameter
+            notices[call.model.key] = (
+                f"judge model {call.model} does not take {', '.join(missing)}: not sent"
+            )
+    return list(notices.values())
+
+
+def _check_offers(judge: Judge, call: JudgeCall, able_to: Capabilities) -> None:
+    if not able_to.chat:
+        raise ConfigError(
+            f"judge `{judge.name}` needs a model that takes chat messages, and {call.model} does "
+            f"not; choose another model"
+        )
+    if call.request.top_logprobs is not None and not able_to.logprobs:
+        raise ConfigError(
+            f"judge `{judge.name}` weighs by log probabilities, which {call.model} does not give; "
+            f"set `logprobs: false`, or choose another model"
+        )
+
+
+class JudgeCalls:
+    """Makes the calls that judging one reply takes.
+
+    Args:
+        reserve: pays for them; its ``spent`` is their cost, also after an error.
+        candidate: label of the candidate whose reply is judged.
+        origin: whether the calls may have been sent before.
+        log: where attempts are logged; None outside a run.
+
+    Example:
+        A judge outside a run::
+
+            calls = JudgeCalls(judge_client, replies, SharedReserve(ledger), "candidate 1")
+            score = await calls.score(example, reply)
+    """
+
+    def __init__(
+        self,
+        judge_client: JudgeClient,
+        replies: ReplyCache,
+        reserve: SharedReserve,
+        candidate: str,
+        *,
+        origin: Origin = Origin.FRESH,
+        log: AttemptLog | None = None,
+    ) -> None:
+        self._judge_client = judge_client
+        self._replies = replies
+        self._reserve = reserve
+        self._candidate = candidate
+        self._origin = origin
+        self._log = log
+
+    async def score(self, example: Example, reply: Reply) -> Score:
+        """Let the judge score a reply.
+
+        Raises:
+            JudgeError: it could not; says who is to blame.
+            JudgeUnavailableError: no further judgement can succeed.
+            BudgetEndedError: the next call does not fit into the budget.
+        """
+        return await self._judge_client.judge.score(example, reply, self)
+
+    async def ask(self, judge_call: JudgeCall) -> Reply:
+        """Make one of the judge's calls; a cached reply that cannot be read is not replayed."""
+        call = self._judge_client.call(judge_call, self._candidate, self._origin)
+        call.slot = Slot.outside(*call.client.gates(call.request.model))
+        call.log = self._log
+        try:
+            await self._judge_client.enter(call.slot)
+            call.reservation = self._reserve.draw(call.bound())
+            reply = await self._replies.obtain(call)
+        except ProviderError as error:
+            raise _failed(judge_call, error) from error
+        finally:
+            call.let_go()
+            self._reserve.spent += call.spend
+        able = call.client.provider.capabilities(call.request.model)
+        if call.found and not able.by_example and not judge_call.is_readable(reply):
+            return await self.ask(_again(judge_call))
+        return reply
+
+
+def _again(call: JudgeCall) -> JudgeCall:
+    """Return a call with the next number above those of the judge's own attempts."""
+    request = replace(call.request, attempt=call.request.attempt + _MAX_OWN_ATTEMPTS)
+    return replace(call, request=request)
+
+
+def _failed(call: JudgeCall, error: ProviderError) -> Exception:
+    if error.fatal:
+        return JudgeUnavailableError(error)
+    return JudgeError(
+        f"judge model {call.model} gave no answer: {error}",
+        kind=FailureKind.JUDGE_FAILED,
+        blame=Blame.JUDGE,
+        transient=error.transient,
+    )

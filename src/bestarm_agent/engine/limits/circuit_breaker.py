@@ -1,0 +1,102 @@
+"""Pauses the calls to a model that fails again and again, and probes it with one call at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from bestarm_agent.engine.clock import Clock, sleep_unless
+
+_FAILURES_TO_OPEN = 10  # in a row
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+_PROBES_OF_NEWCOMERS = 5  # of a model that never answered
+_LONGEST_OUTAGE = 900.0
+_SHORTEST_WAIT = 1e-3
+
+
+class CircuitBreaker:
+    """Opens after failures in a row; then one call at a time goes, after growing pauses.
+
+    An answer closes it. A model that never answered is given up after five failed probes, any other
+    after an outage of 15 minutes.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures = 0  # in a row
+        self._has_answered = False
+        self._opened_at = math.inf
+        self._next_probe = -math.inf
+        self._n_probes = 0  # in a row
+        self._probe: object | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """True while calls pause."""
+        return self._opened_at < math.inf
+
+    @property
+    def room(self) -> float:
+        """Number of calls that may be sent now: 0, 1 or infinite."""
+        if not self.is_open:
+            return math.inf
+        return 0 if self.opens_in > 0 else 1
+
+    @property
+    def opens_in(self) -> float:
+        """Seconds until there is room; infinite while a probe is in flight."""
+        if not self.is_open:
+            return 0.0
+        if self._probe is not None:
+            return math.inf
+        return max(0.0, self._next_probe - self._clock.now())
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if the model is to be given up."""
+        if not self.is_open:
+            return False
+        if not self._has_answered and self._n_probes >= _PROBES_OF_NEWCOMERS:
+            return True
+        return self._clock.now() - self._opened_at >= _LONGEST_OUTAGE
+
+    def admit(self, call: object) -> None:
+        """Record that a call may go; it is the probe if calls pause."""
+        if self.is_open:
+            self._probe = call
+
+    async def wait(self) -> None:
+        """Wait until there may be room, or ``wake`` is called."""
+        seconds = max(self.opens_in, _SHORTEST_WAIT)  # less may not move a clock of floats
+        await sleep_unless(self._clock, seconds, self._changed)
+
+    def wake(self) -> None:
+        """Let those that wait look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def answered(self) -> None:
+        """Record an answer: calls go on."""
+        self._failures, self._has_answered = 0, True
+        if self.is_open:
+            self._opened_at, self._n_probes, self._probe = math.inf, 0, None
+            self.wake()
+
+    def failed(self, call: object) -> None:
+        """Record a call that failed as it would if nothing answered."""
+        self._failures += 1
+        now = self._clock.now()
+        if call is self._probe:
+            self._n_probes += 1
+            pause = min(_FIRST_PAUSE * 2.0**self._n_probes, _LONGEST_PAUSE)
+            self._next_probe, self._probe = now + pause, None
+            self.wake()
+        elif not self.is_open and self._failures >= _FAILURES_TO_OPEN:
+            self._opened_at, self._next_probe = now, now + _FIRST_PAUSE
+
+    def gave_up(self, call: object) -> None:
+        """Record a call that ended and says nothing about the model."""
+        if call is self._probe:
+            self._probe = None
+            self.wake()

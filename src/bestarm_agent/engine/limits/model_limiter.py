@@ -1,0 +1,296 @@
+"""Limits shared by all calls to one model of one account: rate, concurrency, fatal errors."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from bestarm_agent.domain.rate_limits import RateLimits, Resource
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.clock import Clock, sleep_unless
+from bestarm_agent.engine.limits.adaptive_concurrency import AdaptiveConcurrency
+from bestarm_agent.engine.limits.circuit_breaker import CircuitBreaker
+from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.rate_limiter import Permit, RateLimiter
+from bestarm_agent.engine.limits.token_estimates import TokenEstimate
+from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.failures import may_be_billed
+
+_UNITS = {
+    Resource.REQUESTS: "requests",
+    Resource.TOKENS: "tokens",
+    Resource.INPUT_TOKENS: "input tokens",
+    Resource.OUTPUT_TOKENS: "output tokens",
+}
+_ONLY_THE_REQUEST = {**dict.fromkeys(Resource, 0.0), Resource.REQUESTS: 1.0}
+_TRIAL_CALLS = 4
+_UNLIMITED = 1_000_000_000
+_OUTAGE = (
+    FailureKind.CONNECTION,
+    FailureKind.UNREACHABLE,
+    FailureKind.MALFORMED_REPLY,
+    FailureKind.OVERLOADED,
+    FailureKind.SERVER,
+    FailureKind.TIMEOUT,
+)
+_STRAINED = (FailureKind.OVERLOADED, FailureKind.SERVER, FailureKind.TIMEOUT)
+
+
+# What makes every further call to the provider, or to the model, pointless.
+WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
+_WHOLE_ACCOUNT = (FailureKind.RATE_LIMITED,)  # fatal where the pause asked for is too long
+_WHOLE_MODEL = (*_WHOLE_ACCOUNT, FailureKind.MODEL_NOT_FOUND)
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterRules:
+    """Limits that are known before the first call to a model."""
+
+    limits: RateLimits = field(default_factory=RateLimits)
+    adaptive: int | None = None  # most calls in flight, if their number is searched for
+    trial: bool = False  # keep few calls in flight until an answer has cost no more than its bound
+
+
+class ModelLimiter:
+    """Limits the calls to one model of one account, or to all of it if ``model`` is ""."""
+
+    def __init__(self, provider: Provider, model: str, rules: LimiterRules, clock: Clock) -> None:
+        self.name = f"{provider.name}/{model}" if model else provider.name
+        self.rate = RateLimiter(rules.limits, clock, searching=rules.adaptive is not None)
+        self.concurrency = (
+            None if rules.adaptive is None else AdaptiveConcurrency(rules.adaptive, clock)
+        )
+        self.breaker = CircuitBreaker(clock)
+        self.halted: ProviderError | None = None
+        self._trial = Gate(_TRIAL_CALLS if rules.trial else _UNLIMITED)
+        self._provider = provider
+        self._clock = clock
+        self._expected = TokenEstimate(rules.limits.reserve_maximum)
+        self._halting = asyncio.Event()
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """The gates that a call passes."""
+        trial = () if self._trial.capacity == _UNLIMITED else (self._trial,)
+        return trial if self.concurrency is None else (*trial, self.concurrency.gate)
+
+    @property
+    def room(self) -> float:
+        """The number of calls that could be sent now, >= 0; may be infinite."""
+        if self.halted is not None:
+            return 0
+        free = min((gate.free for gate in self.gates), default=math.inf)
+        free = min(free, self.breaker.room)
+        if not free or not self.rate.engaged:
+            return free
+        return min(free, self.rate.room(self._expected.typical()))
+
+    @property
+    def opens_in(self) -> float:
+        """Seconds until time alone may make room; infinite if it cannot."""
+        if self.halted is not None or not all(gate.free for gate in self.gates):
+            return math.inf
+        return max(self.breaker.opens_in, self.rate.wait(self._expected.typical()))
+
+    def take(self, request: Request, bound: Spend) -> Permit | None:
+        """Return a permit for one attempt of at most ``bound``; None if it would have to wait."""
+        if not self.breaker.room:
+            return None
+        permit = self.rate.take(self._expected.need(request, bound.tokens))
+        if permit is not None:
+            self.breaker.admit(permit)
+        return permit
+
+    async def acquire(self, request: Request, bound: Spend, slot: Slot) -> Permit:
+        """Wait for a permit, outside the gates of ``slot``; raise the error of a halted limiter."""
+        need = self._expected.need(request, bound.tokens)
+        while True:
+            while not self.breaker.room and self.halted is None:
+                slot.leave()
+                await self.breaker.wait()
+            permit = await self.rate.acquire(need, slot)
+            if self.breaker.room:
+                self.breaker.admit(permit)
+                return permit
+            self.rate.refund(permit)
+
+    def refund(self, permit: Permit) -> None:
+        """Take back the permit of an attempt that is not sent."""
+        self.rate.refund(permit)
+        self.breaker.gave_up(permit)
+
+    def send(self, permit: Permit) -> None:
+        """Record that an attempt is sent."""
+        self.rate.send(permit)
+        if self.concurrency is not None:
+            self.concurrency.sent()
+
+    def answered(
+        self,
+        permit: Permit,
+        request: Request,
+        reply: Reply,
+        *,
+        first: bool,
+        kept_bound: bool = True,
+    ) -> None:
+        """Record an answer.
+
+        ``first`` says that no attempt at the same call failed before, ``kept_bound`` that it cost
+        no more than its bound, which ends the trial.
+        """
+        if kept_bound:
+            self._trial.resize(_UNLIMITED)
+        self.breaker.answered()
+        self._expected.observe(request, reply.usage)
+        reserved = {name: hold.amount for name, hold in permit.holds.items()}
+        self.rate.settle(permit, self._expected.used(reply.usage, reserved))
+        self._listen(permit, request)
+        if self.concurrency is not None:
+            self.concurrency.answered(first=first)
+
+    def refused(
+        self, permit: Permit, request: Request, error: ProviderError, at_most: float
+    ) -> None:
+        """Record a refusal (429): all calls pause, for ``at_most`` seconds."""
+        self.breaker.answered()
+        news = self.rate.refuse(permit, error.retry_after, at_most=at_most)
+        self._listen(permit, request)
+        if self.concurrency is not None:
+            self.concurrency.refused(self.rate.paused, news=news, probe=permit.probe)
+
+    def failed(self, permit: Permit, request: Request, error: ProviderError) -> None:
+        """Record a failure other than a refusal.
+
+        All that was reserved counts as used if the attempt may have been billed. Otherwise the
+        request alone counts: providers count requests that they reject, but not their tokens.
+        """
+        self.rate.settle(permit, None if may_be_billed(error) else _ONLY_THE_REQUEST)
+        self._listen(permit, request)
+        if self.concurrency is not None and error.kind in _STRAINED:
+            self.concurrency.failed()
+        elif self.concurrency is not None:
+            self.concurrency.gave_up()
+        self._note_outage(permit, error)
+
+    def _note_outage(self, permit: Permit, error: ProviderError) -> None:
+        if error.kind in _OUTAGE:
+            self.breaker.failed(permit)
+        elif error.blame is Blame.HARNESS:
+            self.breaker.gave_up(permit)
+        else:
+            self.breaker.answered()
+        if self.breaker.is_hopeless and self.halted is None:
+            self.halt(
+                ProviderError(
+                    f"{self.name} does not answer: one call after another failed, the last one "
+                    f"with: {error}; see that it runs and can be reached; `bestarm-agent resume` "
+                    f"goes on with it",
+                    kind=error.kind,
+                    fatal=True,
+                )
+            )
+
+    def cut_off(self, permit: Permit) -> None:
+        """Record a cancelled attempt, which may have been answered."""
+        self.rate.settle(permit, None)
+        self.breaker.gave_up(permit)
+        if self.concurrency is not None:
+            self.concurrency.gave_up()
+
+    def halt(self, error: ProviderError) -> None:
+        """Fail all calls with ``error`` from now on, those that wait too."""
+        self.halted = self.halted or error
+        self._halting.set()
+        self.rate.halt(self.halted)
+        self.breaker.wake()
+
+    def check(self) -> None:
+        """Raise the error that the limiter was halted with, if it was."""
+        if self.halted is not None:
+            raise self.halted
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for ``seconds``, or until the limiter is halted."""
+        await sleep_unless(self._clock, seconds, self._halting)
+
+    def waits(self) -> Wait | None:
+        """Return why calls wait, for people; None if they do not."""
+        if self.halted is not None:
+            return None
+        if self.breaker.is_open:
+            return Wait(self.name, "failing; tried again with one call at a time", 0, None)
+        paused, queued = self.rate.paused, self.rate.queued
+        if paused:
+            until = datetime.fromisoformat(self._clock.utc()) + timedelta(seconds=paused)
+            reason = f"rate limited until {until.astimezone():%H:%M:%S}"
+            return Wait(self.name, reason, queued, paused)
+        seconds = self.rate.wait(self._expected.typical())
+        if queued or seconds > 0:
+            return Wait(self.name, self._at_limit(), queued, seconds if seconds < math.inf else 0.0)
+        return None
+
+    def _at_limit(self) -> str:
+        buckets = self.rate.buckets
+        now = self._clock.now()
+        if self.rate.search.wait(now) > 0:
+            rate = self.rate.search.rate(now)
+            return f"at {60 * rate:,.0f} requests a minute, the rate found so far"
+        if not buckets:
+            return "waiting in the queue"
+        name = max(buckets, key=lambda n: buckets[n].used(now) / buckets[n].per_minute)
+        return f"at its limit of {buckets[name].per_minute:,.0f} {_UNITS[name]} a minute"
+
+    def _listen(self, permit: Permit, request: Request) -> None:
+        said = self._provider.allowances(request.model)
+        if said:
+            self.rate.observe(permit, said)
+
+
+class AccountLimiters:
+    """The limiters of an account: one for each model, or one ``shared`` by all."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        clock: Clock,
+        board: WaitBoard,
+        rules: Callable[[str], LimiterRules],
+        *,
+        shared: bool,
+    ) -> None:
+        self._provider = provider
+        self._clock = clock
+        self._board = board
+        self._rules = rules
+        self._shared = shared
+        self._limiters: dict[str, ModelLimiter] = {}
+        self._halted: ProviderError | None = None
+
+    def of(self, model: str) -> ModelLimiter:
+        """Return the limiter of a model, made on first use."""
+        name = "" if self._shared else model
+        if name not in self._limiters:
+            limiter = ModelLimiter(self._provider, name, self._rules(model), self._clock)
+            if self._halted is not None:
+                limiter.halt(self._halted)
+            self._board.watch(limiter.waits)
+            self._limiters[name] = limiter
+        return self._limiters[name]
+
+    def close(self, model: str, error: ProviderError) -> None:
+        """Halt what a fatal error of a call to ``model`` makes pointless, if it is fatal."""
+        if not error.fatal:
+            return
+        if error.kind in WHOLE_PROVIDER:
+            self._halted = error
+            for limiter in self._limiters.values():
+                limiter.halt(error)
+        elif error.kind in (_WHOLE_ACCOUNT if self._shared else _WHOLE_MODEL):
+            self.of(model).halt(error)

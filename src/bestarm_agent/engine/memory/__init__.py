@@ -1,0 +1,1 @@
+"""Turns of models that do not fit into memory together."""

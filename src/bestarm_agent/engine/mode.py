@@ -1,0 +1,64 @@
+"""The seam between the engine and what runs are for: selection, certification, preselection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.engine.pair_source import PairSource
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.run.event_log import Size
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.stats.models.history_validation import HistoryModel
+
+
+class ModeResult(Protocol):
+    """The answer of a mode that does not look for the best candidate."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Return whether the question of the run has an answer."""
+
+    def lines(self) -> list[str]:
+        """Describe the answer in a few lines."""
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a table row for each candidate that was looked at; the label comes first."""
+
+    def as_json(self) -> dict[str, object]:
+        """Return the answer as a JSON object."""
+
+
+class Mode(Protocol):
+    """The purpose of a run. The engine runs every mode alike and imports none of them.
+
+    Its opener (``OpenMode``) says which judge scores the replies, its pairs which example is asked
+    next and when the run is finished, and its result how the answer is shown.
+    """
+
+    def pairs(
+        self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None
+    ) -> PairSource:
+        """Make what asks for the run's pairs; nothing was asked yet.
+
+        Args:
+            size: the size of the problem at the first ask.
+            candidates: more of them than ``size`` says where some joined later.
+            history: what was learned from earlier runs.
+
+        Raises:
+            ConfigError: the study's settings do not fit.
+        """
+
+    def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
+        """Return what the user should know before a call is paid for, a sentence each."""
+
+    def result(self, pairs: PairSource, standing: Standing) -> ModeResult | None:
+        """Return the answer so far; None if it is the standing itself."""
+
+
+OpenMode: TypeAlias = Callable[[LoadedStudy, Sequence[Example], Catalog], tuple[Mode, Judge]]

@@ -1,0 +1,1 @@
+"""Results of a run: standing, objectives, costs, judge agreement."""

@@ -1,0 +1,223 @@
+"""A judge held against gold scores: how far it can be trusted, and what its errors may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bestarm_agent.config.datasets.gold_labels import Label, answer_digest, by_answer, load_labels
+from bestarm_agent.domain.outcome import Failed, Scored, Vote
+from bestarm_agent.domain.spend import Spend, usd
+from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.errors import Blame, ConfigError
+from bestarm_agent.judges.models.pairwise import position_of
+from bestarm_agent.stats.agreement import (
+    Agreement,
+    Measure,
+    agreement,
+    corrected,
+    difference,
+    mean,
+    share,
+    shifted,
+)
+from bestarm_agent.store.base import RunStore
+from bestarm_agent.store.registry import StorePlace, folder_of
+from bestarm_agent.store.run_state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One answer that has both a judge's score and a gold score."""
+
+    candidate: int | None  # row of the candidate, or None
+    judged: float  # the judge's score, in [0, 1]
+    gold: float  # the gold score, in [0, 1]
+    n_chars: int  # length of the answer
+    spend: Spend  # what judging it cost
+    votes: tuple[Vote, ...] = ()  # the judgements that the score is made of
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All answers that could be compared."""
+
+    pairs: tuple[Compared, ...]  # those that were
+    n_labels: int  # how many labels there are
+    n_void: int = 0  # labelled answers on which the judge failed, or that no budget was left for
+    why: str = ""  # what was said of the last of those
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureLine:
+    """One measure, for people."""
+
+    name: str
+    measure: Measure
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCheck:
+    """The accuracy of a judge, measured on gold scores."""
+
+    comparison: Comparison  # what was compared
+    agreement: Agreement  # agreement, kappa, bias, sensitivity, specificity
+    # for comparisons in both orders: how often the answer in the first place wins beyond one half,
+    # in [-1/2, 1/2]; 0 is fair. None for other judges
+    place: Measure | None
+    # share of those answers whose verdict turns with the order; None for other judges
+    flips: Measure | None
+    # bias on the longer half of the answers minus bias on the shorter half, in [-2, 2]; above 0,
+    # length is rewarded beyond what the gold scores say
+    length: Measure
+    usd_per_1000: float  # dollars for a thousand judgements
+    confidence: float  # of each interval by itself, in (0, 1)
+
+    def lines(self) -> list[MeasureLine]:
+        """Return the measures with a description of each."""
+        found, line = self.agreement, MeasureLine
+        lines = [
+            line("agreement", found.agreement, "share judged good or bad as the labels say"),
+            line("kappa", found.kappa, "agreement beyond chance; 1 is perfect"),
+            line("bias", found.bias, "mean of judge minus label; above 0 is too kind"),
+            line("sensitivity", found.sensitivity, "share of good answers judged good"),
+            line("specificity", found.specificity, "share of bad answers judged bad"),
+            line("length bias", self.length, "bias on longer answers minus that on shorter ones"),
+        ]
+        if self.place is not None:
+            lines.append(line("place bias", self.place, "how far the first place is favoured"))
+        if self.flips is not None:
+            lines.append(line("flips", self.flips, "share of verdicts that turn with the order"))
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedRow:
+    """A candidate's mean, corrected for the judge's measured errors."""
+
+    row: Row  # the candidate as the run has it
+    alike: Measure  # its mean if the judge errs alike on all candidates' answers
+    own: Measure  # its mean corrected by the judge's bias on its own labelled answers
+    n_own: int  # how many of those there are
+
+
+def check_judge(comparison: Comparison, confidence: float) -> JudgeCheck:
+    """Measure a judge; raise ConfigError if nothing could be compared."""
+    pairs, alpha = comparison.pairs, 1.0 - confidence
+    if not pairs:
+        raise ConfigError(_nothing_compared(comparison))
+    firsts = [wins for pair in pairs if (wins := _first_wins(pair.votes)) is not None]
+    swings = [abs(first - second) > 0.5 for first, second in _orders(pairs)]
+    return JudgeCheck(
+        comparison=comparison,
+        agreement=agreement([p.judged for p in pairs], [p.gold for p in pairs], alpha),
+        place=mean(np.array(firsts) - 0.5, -0.5, 0.5, alpha) if firsts else None,
+        flips=share(sum(swings), len(swings), alpha) if swings else None,
+        length=_length_bias(pairs, alpha),
+        usd_per_1000=1000 * usd(sum(p.spend.usd_nanos for p in pairs)) / len(pairs),
+        confidence=confidence,
+    )
+
+
+def _nothing_compared(comparison: Comparison) -> str:
+    if comparison.n_void:
+        return (
+            f"the judge scored none of the {comparison.n_labels} labelled answers; it failed on "
+            f"{comparison.n_void} of them, the last time: {comparison.why}"
+        )
+    return (
+        f"none of {comparison.n_labels} labels is about an answer that the judge scored; "
+        f"labels name an example's id with a candidate's label or the answer"
+    )
+
+
+def corrected_rows(standing: Standing, check: JudgeCheck) -> list[CorrectedRow]:
+    """Correct the candidates' means by the judge's measured errors.
+
+    Scores of 0 and 1 are corrected by sensitivity and specificity, others by the bias. Every
+    interval takes the run's and the check's error probabilities together.
+    """
+    pairs = check.comparison.pairs
+    binary = all(value in (0.0, 1.0) for pair in pairs for value in (pair.judged, pair.gold))
+    found = []
+    for row in standing.rows:
+        if row.estimate is None:
+            continue
+        observed = Measure(row.estimate, row.lower, row.upper)
+        errors = [p.judged - p.gold for p in pairs if p.candidate == row.index]
+        own = shifted(observed, mean(errors, -1.0, 1.0, 1.0 - check.confidence))
+        alike = shifted(observed, check.agreement.bias)
+        if binary:
+            alike = corrected(observed, check.agreement.sensitivity, check.agreement.specificity)
+        found.append(CorrectedRow(row, alike, own, len(errors)))
+    return found
+
+
+def _orders(pairs: Iterable[Compared]) -> list[tuple[float, float]]:
+    """Return the mean values in first and in second place, of pairs judged in both orders."""
+    found = []
+    for pair in pairs:
+        first = [vote.value for vote in pair.votes if position_of(vote) == "first"]
+        second = [vote.value for vote in pair.votes if position_of(vote) == "second"]
+        if first and second:
+            found.append((float(np.mean(first)), float(np.mean(second))))
+    return found
+
+
+def _first_wins(votes: Sequence[Vote]) -> float | None:
+    """Return how often the answer in first place wins; None unless judged in both orders."""
+    for first, second in _orders([Compared(None, 0.0, 0.0, 0, Spend(), tuple(votes))]):
+        return (first + 1.0 - second) / 2
+    return None
+
+
+def _length_bias(pairs: Sequence[Compared], alpha: float) -> Measure:
+    errors = np.array([pair.judged - pair.gold for pair in pairs])
+    lengths = np.array([pair.n_chars for pair in pairs])
+    longer = lengths > np.median(lengths)
+    return difference(errors[longer], errors[~longer], -1.0, 1.0, alpha)
+
+
+async def compare_run(store: RunStore, state: RunState, labels: Sequence[Label]) -> Comparison:
+    """Put a run's scores with gold scores; no call is made."""
+    wanted = by_answer(labels)
+    examples = {label.example for label in labels}
+    pairs, void = [], []
+    for seq, told in state.told.items():
+        ask, outcome = state.asks[seq], told.outcome
+        example = state.example_ids[ask.example]
+        if example not in examples or outcome.reply_key is None:
+            continue
+        reply = await store.get_reply(outcome.reply_key)
+        text = reply.text if reply is not None else ""
+        name = state.candidates[ask.candidate].label
+        label = wanted.get((example, name)) or wanted.get((example, answer_digest(text)))
+        if label is None:
+            continue
+        if isinstance(outcome, Scored):
+            found = (outcome.value, label.score, len(text), outcome.judge_spend, outcome.votes)
+            pairs.append(Compared(ask.candidate, *found))
+        if isinstance(outcome, Failed) and outcome.blame is Blame.JUDGE:
+            void.append(outcome.message)
+    return Comparison(tuple(pairs), len(labels), len(void), void[-1] if void else "")
+
+
+async def check_run(
+    store: RunStore, state: RunState, labels: Sequence[Label], confidence: float
+) -> JudgeCheck | None:
+    """Measure a run's judge on gold scores; None if none of them is about a scored answer."""
+    comparison = await compare_run(store, state, labels)
+    return check_judge(comparison, confidence) if comparison.pairs else None
+
+
+def stored_labels(state: RunState, where: StorePlace) -> tuple[Label, ...]:
+    """Read the gold scores that a stored run's study names; none if the file is gone."""
+    config = state.started.config if state.started is not None else None
+    name = config.get("labels") if isinstance(config, Mapping) else None
+    if state.started is None or not isinstance(name, str):
+        return ()
+    path = folder_of(where) / state.started.base / name
+    return load_labels(path) if path.is_file() else ()

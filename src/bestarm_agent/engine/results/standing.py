@@ -1,0 +1,173 @@
+"""The standing of a run, as the display, the report and the Python API show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.spend import Books, Budget, Spend
+from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.results.cost_breakdown import CostLine
+from bestarm_agent.selectors.types import Guarantee
+
+
+class Status(StrEnum):
+    """The state of a candidate, compared with the leading one."""
+
+    BEST = "best"  # the highest estimate so far
+    OPEN = "open"  # not ruled out: it may still be the best
+    BEATEN = "beaten"  # shown to be worse, under the guarantee
+    BROKEN = "cannot be called"
+    BARRED = "too expensive"  # shown to cost more than the objective allows
+
+
+@dataclass(frozen=True, slots=True)
+class RowPrice:
+    """Price of 1,000 calls to a candidate, in dollars."""
+
+    mean: float | None  # by the calls seen, or None
+    lower: float  # lower end of its interval
+    upper: float  # upper end; infinite where nothing bounds it
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One candidate."""
+
+    index: int  # its row number in the log
+    candidate: Candidate
+    status: Status
+    n: int  # scores seen
+    total: float  # sum of the scores seen; the number of right answers where scores are 0 or 1
+    pending: int  # pairs in flight
+    void: int  # pairs that could not be measured
+    failed: int  # pairs on which the candidate itself failed
+    estimate: float | None  # of its mean over all examples; None without a score
+    lower: float  # lower end of its interval
+    upper: float  # upper end
+    spend: Spend  # its cost, judging and lost attempts included
+    seconds: float  # mean seconds of an answered call, 0 if there was none
+    problem: str | None  # why it is broken or barred
+    price: RowPrice | None = None  # of calls, where the objective depends on it
+    price_source: str | None = None  # where its price comes from, for people
+    priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
+    # mean of its pairs if every void one had scored 0, and 1; None without pairs
+    void_bounds: tuple[float, float] | None = None
+
+    def could_overtake(self, leader: Row) -> bool:
+        """Return whether other outcomes of void pairs could put this candidate's mean ahead."""
+        if self.void_bounds is None or leader.void_bounds is None:
+            return False
+        return bool(self.void or leader.void) and self.void_bounds[1] > leader.void_bounds[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveResult:
+    """The answer to an objective that depends on prices."""
+
+    spec: ObjectiveSpec
+    answer: Row | None  # the candidate named; None before any score is seen, or if none fits
+    chosen: tuple[Row, ...]  # cheapest first: the Pareto set, or the answer alone
+    established: bool  # whether that is shown at ``confidence``
+    margin: float | None  # at most this much below the highest mean, in [0, 1]; None if not said
+    confidence: float  # of the whole statement, in (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """All candidates, best first, and the state of the run.
+
+    Attributes:
+        margin: at ``confidence`` the leading one's mean is at most this much below the highest, in
+            [0, 1]; 0 if it is the best, None where nothing is guaranteed.
+        probability: that the leading one is the best, by the rule's model: an opinion, no
+            guarantee; None where the rule has no model or ``is_provisional``.
+    """
+
+    name: str
+    run_id: str
+    rows: tuple[Row, ...]
+    separated: bool  # whether the leading one beats all others at ``confidence``
+    margin: float | None
+    probability: float | None
+    confidence: float  # joint level of the intervals, in (0, 1)
+    guarantee: Guarantee  # what the intervals rest on
+    selector: str  # name of the selection rule
+    n_examples: int
+    asked: int  # pairs asked
+    told: int  # pairs with an outcome
+    in_flight: int  # pairs under way
+    waits: tuple[Wait, ...]  # why calls wait
+    spent: Spend
+    budget: Budget
+    seconds: float  # wall-clock seconds of all sessions
+    end: str | None  # why the last session ended; None while it runs
+    graded: bool = False  # whether some scores lie between 0 and 1
+    objective: ObjectiveResult | None = None  # None if that is simply the best
+    costs: tuple[CostLine, ...] = ()  # where ``spent`` went
+    books: Books = field(default_factory=Books)  # reserved money, over sessions that ended well
+
+    @property
+    def established(self) -> bool:
+        """Return whether what was asked for is shown at the stated confidence."""
+        if self.objective is not None:
+            return self.objective.established
+        return self.separated or self.margin == 0
+
+    @property
+    def priced(self) -> bool:
+        """Return whether the price of every candidate is known."""
+        return all(row.priced for row in self.rows)
+
+    @property
+    def unseen(self) -> int:
+        """Number of candidates without a score."""
+        return sum(row.estimate is None for row in self.rows)
+
+    @property
+    def rivals_by_voids(self) -> tuple[Row, ...]:
+        """The candidates that could win if void pairs had been measured."""
+        winner = self.winner
+        if winner is None or (self.established and self.guarantee is not Guarantee.HEURISTIC):
+            return ()
+        others = (row for row in self.rows if row.index != winner.index)
+        return tuple(
+            row for row in others if row.status is not Status.BARRED and row.could_overtake(winner)
+        )
+
+    @property
+    def is_provisional(self) -> bool:
+        """Return whether missing scores, or missing rivals, leave the winner open."""
+        return len(self.rows) == 1 or self.unseen > 0 or bool(self.rivals_by_voids)
+
+    @property
+    def winner(self) -> Row | None:
+        """The candidate that answers the objective; None before any score is seen."""
+        return self.best if self.objective is None else self.objective.answer
+
+    @property
+    def grid(self) -> int:
+        """Number of pairs in the full K x N grid."""
+        return len(self.rows) * self.n_examples
+
+    @property
+    def share(self) -> float:
+        """Share of the full grid that was asked, in [0, 1]."""
+        return self.asked / self.grid if self.grid else 0.0
+
+    @property
+    def best(self) -> Row | None:
+        """The candidate with the highest estimate; None before any score is seen."""
+        return self.rows[0] if self.rows and self.rows[0].estimate is not None else None
+
+    @property
+    def runner_up(self) -> Row | None:
+        """The candidate with the second highest estimate, if it has one."""
+        return self.rows[1] if len(self.rows) > 1 and self.rows[1].estimate is not None else None
+
+    @property
+    def rivals(self) -> tuple[Row, ...]:
+        """The other candidates that are not ruled out."""
+        return tuple(row for row in self.rows[1:] if row.status is not Status.BEATEN)

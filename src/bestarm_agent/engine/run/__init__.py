@@ -1,0 +1,1 @@
+"""The run loop: ask, dispatch, evaluate, tell."""

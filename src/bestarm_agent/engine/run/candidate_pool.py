@@ -1,0 +1,210 @@
+"""The candidates of a run: which can be called now, which the budget can pay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from bestarm_agent.config.prompts.templates import CompiledPrompt
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
+from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.model_limiter import WHOLE_PROVIDER, ModelLimiter
+from bestarm_agent.engine.memory.candidate_mask import MemoryMask
+from bestarm_agent.engine.memory.judge_turns import JudgeTurns
+from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.selectors.types import BoolArray, both
+
+
+@dataclass(slots=True)
+class ReadyCandidate:
+    """A candidate, ready to be called.
+
+    Attributes:
+        bound: highest cost of one attempt met so far, judging included; starts with the longest
+            example's.
+        usd: the most dollars that a call to it can cost, without judging: for the longest example,
+            or for any where the objective depends on prices; None if not known.
+    """
+
+    candidate: Candidate
+    prompt: CompiledPrompt
+    client: ProviderClient
+    fingerprint: str  # all that decides its replies besides the request
+    bound: Spend
+    usd: float | None = None
+    price_source: str | None = None  # where its price comes from, for people
+    broken: str | None = None  # why it can no longer be asked
+
+    def request(self, example: Example) -> Request:
+        """Render the prompt for one example."""
+        return request_of(self.candidate, self.prompt, example)
+
+    def call(self, example: Example, origin: Origin = Origin.FRESH) -> Call:
+        """Prepare a call for one example; nothing is reserved for it."""
+        return Call(self.client, self.fingerprint, self.request(example), origin)
+
+    @property
+    def model(self) -> str:
+        """Provider and model, as users write them."""
+        return f"{self.candidate.provider}/{self.candidate.model}"
+
+    @property
+    def limiter(self) -> ModelLimiter:
+        """The limiter of its model, shared with all that call the model."""
+        return self.client.limiter(self.candidate.model)
+
+
+def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -> Request:
+    """Render a candidate's prompt for one example."""
+    rendered = prompt.render(example.inputs)
+    return Request(
+        model=candidate.model,
+        text=rendered if isinstance(rendered, str) else None,
+        messages=() if isinstance(rendered, str) else rendered,
+        params=candidate.params,
+        candidate=candidate.label,
+        example=example.id,
+        inputs=example.inputs,
+    )
+
+
+class CandidatePool:
+    """All candidates of a run, in the order of their rows."""
+
+    def __init__(self, in_flight: int, judge_turns: JudgeTurns | None = None) -> None:
+        self.candidates: list[ReadyCandidate] = []
+        self.gate = Gate(in_flight)  # limits the calls in flight over all providers
+        self.memory = MemoryMask(judge_turns)  # masks those waiting for a shared memory
+        self._models: list[tuple[ProviderClient, ModelLimiter]] = []
+        self._model_of = np.empty(0, dtype=np.intp)
+        self._usable = np.empty(0, dtype=np.bool_)
+        self._highest_bound = Spend()
+
+    def add(self, candidates: Sequence[ReadyCandidate]) -> None:
+        """Add candidates as the next rows."""
+        numbers = {id(limiter): i for i, (_, limiter) in enumerate(self._models)}
+        for one in candidates:
+            if id(one.limiter) not in numbers:
+                numbers[id(one.limiter)] = len(self._models)
+                self._models.append((one.client, one.limiter))
+            self._highest_bound = _highest(self._highest_bound, one.bound)
+        self.candidates.extend(candidates)
+        self.memory.add(
+            [(one.client.provider, one.candidate.model, one.client.gate) for one in candidates]
+        )
+        self._model_of = np.array(
+            [numbers[id(one.limiter)] for one in self.candidates], dtype=np.intp
+        )
+        self._refresh()
+
+    def slot(self, candidate: ReadyCandidate) -> Slot:
+        """Take a place for one call of a candidate."""
+        return Slot(*candidate.client.gates(candidate.candidate.model), self.gate)
+
+    def room(self) -> int:
+        """Return how many pairs may be asked at once, for any candidates."""
+        free = [room for room in map(_room, self._models) if room]
+        return int(min(self.gate.free, *free)) if free else 0
+
+    def available(self) -> BoolArray | None:
+        """Return (K,) whether a candidate can be called now; None if all can."""
+        has_room = np.array([_room(model) > 0 for model in self._models], dtype=np.bool_)
+        callable_now = None
+        if not (has_room.all() and self._usable.all()):
+            callable_now = self._usable & has_room[self._model_of]
+        return both(callable_now, self.memory.mask())
+
+    def opens_in(self) -> float:
+        """Return the seconds until a rate limit lets more be called; infinite if none does."""
+        if not self.gate.free:
+            return math.inf
+        waits = (
+            limiter.opens_in
+            for client, limiter in self._models
+            if client.broken is None and client.gate.free and not limiter.room
+        )
+        return min(waits, default=math.inf)
+
+    def affordable(self, ledger: Ledger) -> BoolArray | None:
+        """Return (K,) whether the budget pays a candidate's next pull; None if it pays any."""
+        pull = Spend(pulls=1)
+        if ledger.affords(self._highest_bound + pull):
+            return None
+        return np.array(
+            [ledger.affords(one.bound + pull) for one in self.candidates], dtype=np.bool_
+        )
+
+    def payable(self, ledger: Ledger, at_most: int, affordable: BoolArray | None) -> int:
+        """Count the pulls, up to ``at_most``, that the budget pays for any ``affordable`` rows."""
+        upper = self._highest_bound
+        if affordable is not None:
+            pairs = zip(self.candidates, affordable, strict=True)
+            upper = reduce(_highest, (one.bound for one, can in pairs if can), Spend())
+        return ledger.room_for(upper + Spend(pulls=1), at_most)
+
+    def raise_bound(self, candidate: ReadyCandidate, bound: Spend) -> None:
+        """Note that a pull of a candidate can cost ``bound``."""
+        candidate.bound = _highest(candidate.bound, bound)
+        self._highest_bound = _highest(self._highest_bound, bound)
+
+    def note_obstacle(self, candidate: ReadyCandidate, error: Exception) -> None:
+        """Stop asking what a fatal error of a candidate's call makes pointless."""
+        if isinstance(error, ProviderError):
+            self._withdraw(candidate, error)
+        else:  # no reply can be judged
+            self._break(self.candidates, f"the judge cannot be called: {error}")
+
+    def broken(self) -> dict[str, str]:
+        """Return the labels of the candidates that can no longer be asked, with the reason."""
+        return {one.candidate.label: one.broken for one in self.candidates if one.broken}
+
+    def _withdraw(self, candidate: ReadyCandidate, error: ProviderError) -> None:
+        if error.kind in WHOLE_PROVIDER:
+            candidate.client.broken = candidate.client.broken or str(error)
+        whole_model = error.kind is not FailureKind.BAD_REQUEST
+        gone = [
+            one
+            for one in self.candidates
+            if one is candidate
+            or one.client.broken
+            or (whole_model and one.model == candidate.model)
+        ]
+        self._break(gone, str(error))
+
+    def _break(self, candidates: Sequence[ReadyCandidate], reason: str) -> None:
+        for one in candidates:
+            one.broken = one.broken or reason
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._usable = np.array([one.broken is None for one in self.candidates], dtype=np.bool_)
+
+
+def _room(model: tuple[ProviderClient, ModelLimiter]) -> float:
+    client, limiter = model
+    return min(client.gate.free, limiter.room) if client.broken is None else 0
+
+
+def excluded(available: BoolArray | None, affordable: BoolArray | None) -> tuple[int, ...]:
+    """List the rows that cannot be asked."""
+    left = both(available, affordable)
+    return () if left is None else tuple(int(i) for i in np.flatnonzero(~left))
+
+
+def _highest(one: Spend, other: Spend) -> Spend:
+    return Spend(
+        max(one.pulls, other.pulls),
+        max(one.calls, other.calls),
+        max(one.tokens, other.tokens),
+        max(one.usd_nanos, other.usd_nanos),
+        max(one.gpu_seconds, other.gpu_seconds),
+    )

@@ -1,0 +1,170 @@
+"""The pairs of a run between ask and outcome: what is held for each, and the task it is in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from bestarm_agent.domain.events import Asked, Attempted, Charged
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Outcome
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.calls.pair import PairEvaluator
+from bestarm_agent.engine.calls.retrying import Call, Origin
+from bestarm_agent.engine.ledger import Ledger, SharedReserve
+from bestarm_agent.engine.run.candidate_pool import CandidatePool
+from bestarm_agent.engine.run.event_log import EventLog, PairLog
+
+
+class InFlight:
+    """Reserves what pairs need, sends them, and hands over their outcomes."""
+
+    def __init__(
+        self,
+        pool: CandidatePool,
+        examples: Sequence[Example],
+        evaluator: PairEvaluator,
+        event_log: EventLog,
+        ledger: Ledger,
+    ) -> None:
+        self.examples = list(examples)  # the dataset, as it is now
+        self.active = 0  # pairs that were sent and not handed over yet
+        self.news = asyncio.Event()  # set when there may be an outcome, or a free place
+        self.put_off: dict[int, Call] = {}  # calls of pairs that stay pending, by number of the ask
+        self._pool = pool
+        self._evaluator = evaluator
+        self._event_log = event_log
+        self._ledger = ledger
+        self._finished: deque[tuple[Asked, Call, Outcome | Exception | None]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unsent: dict[int, Call] = {}  # hold places and money, and their tasks never began
+
+    @property
+    def has_outcomes(self) -> bool:
+        """True if a finished pair was not handed over yet."""
+        return bool(self._finished)
+
+    @property
+    def short_of_money(self) -> list[int]:
+        """Numbers of the pairs that were put off only because the budget could not pay them."""
+        return [seq for seq, call in self.put_off.items() if call.obstacle is None]
+
+    def begin(self) -> None:
+        """Forget what was in flight, which stays pending; inherit what other processes sent."""
+        self.active = 0
+        self._finished.clear()
+        for asked in self._event_log.state.pending.values():
+            if asked.seq not in self.put_off:
+                self.put_off[asked.seq] = self._inherited(asked)
+
+    def _inherited(self, asked: Asked) -> Call:
+        """Charge the attempts whose cost no process lived to record: they may have been billed."""
+        call = self._call(asked, Origin.INHERITED)
+        call.key = self._evaluator.replies.key_of(call)
+        cost = self._event_log.state.cost_of(asked.seq)
+        first = [Attempted(asked.seq, call.key, call.bound())] if cost.first_sent else []
+        attempts = [*first, *cost.attempts]
+        lost = sum((one.cost for one in attempts if not one.judge), Spend())
+        lost_judging = sum((one.cost for one in attempts if one.judge), Spend())
+        self._ledger.charge(lost + lost_judging)
+        latest = {one.key: one.cost for one in attempts}
+        call.log = PairLog(self._event_log, asked.seq, latest)
+        call.spend = cost.spend + lost
+        call.judging = SharedReserve(self._ledger, None, cost.judge_spend + lost_judging)
+        return call
+
+    def prepare(self, asked: Asked) -> bool:
+        """Reserve a pair's cost and take its place in the gates.
+
+        Return False if the budget cannot pay it now; it is put off.
+        """
+        candidate = self._pool.candidates[asked.candidate]
+        example = self.examples[asked.example]
+        call = self.put_off.pop(asked.seq, None)
+        if call is None:
+            call = self._call(asked, Origin.FRESH)
+            call.is_logged = True
+        else:
+            call.renew()
+        self._pool.raise_bound(candidate, self._evaluator.bound(call, example))
+        if not self._evaluator.reserve(call, example):
+            self._put_off(asked.seq, call)
+            return False
+        call.slot = self._pool.slot(candidate)
+        call.permit = candidate.limiter.take(call.request, call.bound())
+        self._unsent[asked.seq] = call
+        return True
+
+    def send(self, tasks: asyncio.TaskGroup, asked: Asked) -> None:
+        """Evaluate a prepared pair in a task of its own."""
+        self.active += 1
+        task = tasks.create_task(self._work(asked))
+        self._tasks.add(task)
+        task.add_done_callback(self._note_end)
+
+    def cut_off(self) -> None:
+        """Cancel what is in flight: attempts count with their bound, and pairs stay pending."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()  # a second cancellation would cut off their cleaning up
+
+    def outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        """Hand over what is finished, by number of the ask; the rest is put off.
+
+        Raise what an evaluation raised though nothing should.
+        """
+        while self._finished:
+            asked, call, result = self._finished.popleft()
+            self.active -= 1
+            if isinstance(result, Exception):
+                raise result
+            if result is not None:
+                yield asked.seq, result
+                continue
+            self.put_off[asked.seq] = call
+            if call.obstacle is not None:
+                self._pool.note_obstacle(self._pool.candidates[asked.candidate], call.obstacle)
+
+    def end(self) -> None:
+        """Give back what is held for pairs that were not sent; log what pending pairs cost."""
+        for call in self._unsent.values():
+            call.let_go()
+        self.put_off |= self._unsent
+        self._unsent.clear()
+        for seq, call in self.put_off.items():
+            self._put_off(seq, call)
+
+    def _call(self, asked: Asked, origin: Origin) -> Call:
+        candidate = self._pool.candidates[asked.candidate]
+        call = candidate.call(self.examples[asked.example], origin)
+        call.log = PairLog(self._event_log, asked.seq)
+        return call
+
+    def _put_off(self, seq: int, call: Call) -> None:
+        """Keep a pair pending, and log its exact cost if the log does not tell it."""
+        self.put_off[seq] = call
+        judge_spend = call.judging.spent if call.judging is not None else Spend()
+        told = self._event_log.state.cost_of(seq)
+        if not told.is_exact or (told.spend, told.judge_spend) != (call.spend, judge_spend):
+            self._event_log.record(Charged(seq, call.spend, judge_spend))
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            self.active -= 1
+            self.news.set()
+
+    async def _work(self, asked: Asked) -> None:
+        call = self._unsent.pop(asked.seq)
+        result: Outcome | Exception | None
+        try:
+            example = self.examples[asked.example]
+            result = await self._evaluator.evaluate(call, example, self.news.set)
+        except asyncio.CancelledError:
+            self.put_off[asked.seq] = call  # its cost is recorded; it stays pending
+            raise
+        except Exception as error:  # raised again by the loop, which must not wait for it forever
+            result = error
+        self._finished.append((asked, call, result))
+        self.news.set()

@@ -1,0 +1,313 @@
+"""The run loop: ask, send, record, without barriers; only it touches the selector."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+from bestarm_agent._version import __version__
+from bestarm_agent.domain.events import (
+    Asked,
+    BudgetSet,
+    CandidatesBarred,
+    Resumed,
+    Stopped,
+    Told,
+)
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Outcome
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.calls.pair import PairEvaluator
+from bestarm_agent.engine.clock import Clock, sleep_unless
+from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.pair_source import PairSource
+from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate, excluded
+from bestarm_agent.engine.run.event_log import (
+    EventLog,
+    audited,
+    candidates_added,
+    cost_of,
+    examples_added,
+    join,
+    judged,
+    move_budget,
+)
+from bestarm_agent.engine.run.in_flight import InFlight
+from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
+from bestarm_agent.selectors.types import Ask, BoolArray, State, Tell, both
+
+_SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
+
+
+class RunLoop:
+    """Runs a study until there is a reason to end.
+
+    Everything that happens is appended to the log in the order in which the selector sees it, so
+    the log alone rebuilds the selector. An ask is durable before its call is sent. The selector was
+    fed all that the log holds; its column j is ``examples[j]``.
+    """
+
+    def __init__(
+        self,
+        *,
+        event_log: EventLog,
+        selector: PairSource,
+        pool: CandidatePool,
+        examples: Sequence[Example],
+        evaluator: PairEvaluator,
+        ledger: Ledger,
+        clock: Clock,
+        rules: Rules,
+    ) -> None:
+        self.selector = selector
+        self.state = event_log.state
+        self.pool = pool
+        self.ledger = ledger
+        self._event_log = event_log
+        self._evaluator = evaluator
+        self._clock = clock
+        self._rules = rules
+        self._pairs = InFlight(pool, examples, evaluator, event_log, ledger)
+        self._pairs.begin()
+        self._tried: set[int] = set()  # pairs put off that were sent again
+        self._tried_with: tuple[Spend, Budget] | None = None  # spend and caps at that time
+        self._void = 0
+        self._began = clock.now()
+        self._stop_asked = False
+        self._running = False
+
+    @property
+    def in_flight(self) -> int:
+        """Number of pairs in flight."""
+        return self._pairs.active
+
+    @property
+    def is_running(self) -> bool:
+        """True while ``run`` is running."""
+        return self._running
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds of this and earlier sessions."""
+        state = self._event_log.state
+        return state.seconds + (self._elapsed() if self._running else state.elapsed)
+
+    def stop(self) -> None:
+        """Ask for no more pairs; ``run`` returns once those in flight have ended."""
+        self._stop_asked = True
+        self._pairs.news.set()
+
+    def add_candidates(self, candidates: Sequence[ReadyCandidate]) -> None:
+        """Add candidates as the next rows, also while running."""
+        joined = candidates_added(candidates)
+        join(self.selector, len(candidates), joined.costs)
+        self._event_log.record(joined)
+        self.pool.add(candidates)
+        self._pairs.news.set()
+
+    def add_examples(self, examples: Sequence[Example]) -> None:
+        """Add examples as the next columns, also while running."""
+        self._event_log.record(examples_added(examples))
+        self._pairs.examples.extend(examples)
+        self.selector.add_examples(len(examples))
+        self._pairs.news.set()
+
+    def allow(self, more: Budget | None) -> None:
+        """Let the next call of ``run`` spend ``more``, within the run's caps; None: those alone."""
+        state, ledger = self.state, self.ledger
+        budget = state.configured or ledger.budget
+        if more is not None:
+            own = state.configured or state.budgets[0]
+            budget = own.with_room(ledger.spent, self.seconds, more).within(own)
+        if budget != ledger.budget:
+            self.set_budget(budget, state.configured or state.budgets[0])
+
+    def raise_budget(self, more: Budget) -> None:
+        """Raise the run's own caps, so that ``more`` can be spent beyond what is spent now."""
+        own = self.state.configured or self.ledger.budget
+        self.set_budget(own.with_room(self.ledger.spent, self.seconds, more))
+
+    def set_budget(self, budget: Budget, own: Budget | None = None) -> None:
+        """Replace the caps, also while running.
+
+        Args:
+            budget: the caps from here on.
+            own: the run's own caps, if ``budget`` holds for one call of ``run`` only.
+        """
+        self._event_log.record(BudgetSet(budget, own or budget))
+        move_budget(self.selector, self.ledger.budget, budget)
+        self.ledger.budget = budget
+        self._pairs.news.set()
+
+    async def run(self) -> End:
+        """Ask, send and record until there is a reason to end; return it.
+
+        If it is cancelled, what was in flight stays pending and can be resumed. Raise StoreError
+        if the log or the reply cache could not be written.
+        """
+        self._begin()
+        end = End.ERROR
+        try:
+            end = self._rules.reviewed(await self._run_tasks(), self.selector.table)
+        except asyncio.CancelledError:
+            end = End.INTERRUPTED
+            self._record_finished()
+            raise
+        finally:
+            self._running = False
+            self._pairs.end()
+            told = (self._elapsed(), self.ledger.close(), self._evaluator.replies.remarks())
+            self._event_log.record(Stopped(self._clock.utc(), end.value, *told))
+            await self._event_log.flush()
+        return end
+
+    def _begin(self) -> None:
+        self._began = self._clock.now()
+        self._running = True
+        self._stop_asked = False
+        self._pairs.begin()
+        if self.state.end is not None or self.state.asks:  # stopped, or killed
+            self._event_log.record(Resumed(self._clock.utc(), __version__))
+
+    def _elapsed(self) -> float:
+        return self._clock.now() - self._began
+
+    def _seconds_left(self) -> float:
+        cap = self.ledger.budget.seconds
+        return math.inf if cap is None else max(0.0, cap - self.seconds)
+
+    async def _run_tasks(self) -> End:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._send_pending(tasks)
+                return await self._loop(tasks)
+        except ExceptionGroup as group:  # a task group wraps even a single error
+            raise group.exceptions[0] from group
+
+    async def _loop(self, tasks: asyncio.TaskGroup) -> End:
+        pairs = self._pairs
+        while True:
+            self._record_finished()
+            self._review()
+            end = self._reason_to_end()
+            if end is not None and not self._seconds_left():
+                pairs.cut_off()  # the time cap binds what is in flight too
+            asked = [] if end else self._fill()
+            self.pool.memory.start_judging(at_once=not asked)
+            if asked:
+                await self._event_log.flush()  # an ask is durable before a byte leaves
+                for one in asked:
+                    pairs.send(tasks, one)
+            elif not pairs.active and (end or not self._is_throttled()):
+                if end is None and (self._catch_up() or self._send_put_off(tasks)):
+                    continue
+                left = bool(pairs.put_off)
+                return end or end_of_silence(self.selector, self.pool, self.ledger, put_off=left)
+            if not pairs.has_outcomes:
+                await self._sleep(math.inf if end else self.pool.opens_in())
+
+    def _fill(self) -> list[Asked]:
+        """Ask for pairs that the budget can pay until no place is free; return those to send."""
+        ready: list[Asked] = []
+        pool, ledger = self.pool, self.ledger
+        while (room := pool.room()) > 0:
+            available, affordable = self._available(), pool.affordable(ledger)
+            n = min(pool.payable(ledger, room, affordable), pool.memory.left())
+            asks = self.selector.ask(max(1, int(n)), available=available, affordable=affordable)
+            if not asks:
+                if pool.memory.end():
+                    continue
+                break
+            shut_out = excluded(available, affordable)
+            asked = [self._asked(ask, shut_out) for ask in asks]
+            ready.extend(one for one in asked if self._pairs.prepare(one))
+        return ready
+
+    def _available(self) -> BoolArray | None:
+        """Return (K,) whether a candidate can be called, and matters; None if all."""
+        worth = None if self._rules.aim is None else self._rules.aim.worth
+        return both(self.pool.available(), worth)
+
+    def _asked(self, ask: Ask, shut_out: tuple[int, ...]) -> Asked:
+        asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, shut_out)
+        self._event_log.record(asked)
+        self.pool.memory.note(asked.candidate)
+        return asked
+
+    def _is_throttled(self) -> bool:
+        """Return whether only a rate limit keeps the selector from asking."""
+        return self.pool.opens_in() < math.inf and self.selector.stopped() is None
+
+    def _review(self, *, now: bool = False) -> None:
+        """Bar candidates that are shown to cost more than the objective allows.
+
+        ``now``: look even if little was told since the last time.
+        """
+        aim = self._rules.aim
+        while aim is not None and (gone := aim.review(self.selector, now=now)):
+            self._event_log.record(
+                CandidatesBarred(gone, "more expensive than the objective allows")
+            )
+            self.selector.bar(gone)
+
+    def _catch_up(self) -> bool:
+        """Review the objective if results came since the last time; return whether it was done."""
+        aim = self._rules.aim
+        if aim is None or not aim.is_behind(self.selector):
+            return False
+        self._review(now=True)
+        return True
+
+    async def _sleep(self, at_most: float) -> None:
+        """Wait until something happens, a rate limit lets more be asked, or the time is over."""
+        news = self._pairs.news
+        news.clear()
+        left = self._seconds_left() or math.inf  # at 0, what is in flight was cut off already
+        await sleep_unless(self._clock, max(min(at_most, left), _SHORTEST_SLEEP), news)
+
+    def _reason_to_end(self) -> End | None:
+        """Return why nothing more may be asked even if the selector wants to."""
+        if self._stop_asked:
+            return End.INTERRUPTED
+        n_told = len(self.state.told)
+        return self._rules.end(self.seconds, self.ledger.budget, n_told, self._void)
+
+    def _send_pending(self, tasks: asyncio.TaskGroup) -> None:
+        """Send the pending pairs of an earlier session again, under the same numbers.
+
+        All at once, beyond the gates if need be: they were in flight together before.
+        """
+        for asked in list(self.state.pending.values()):
+            if self._pairs.prepare(asked):
+                self._pairs.send(tasks, asked)
+
+    def _send_put_off(self, tasks: asyncio.TaskGroup) -> bool:
+        """Send what the budget could not pay while more was reserved than is now.
+
+        Return False if it cannot pay any of it now either. What was tried and spent nothing is not
+        tried again until the budget or the spend is another.
+        """
+        if self.selector.stopped() is not None:
+            return False
+        balance = (self.ledger.spent, self.ledger.budget)
+        if balance != self._tried_with:
+            self._tried_with, self._tried = balance, set()
+        for seq in [seq for seq in self._pairs.short_of_money if seq not in self._tried]:
+            asked = self.state.asks[seq]
+            usable = self.pool.candidates[asked.candidate].broken is None
+            if self.pool.room() and usable and self._pairs.prepare(asked):
+                self._tried.add(seq)
+                self._pairs.send(tasks, asked)
+        return self._pairs.active > 0
+
+    def _record_finished(self) -> None:
+        tells = [self._told(seq, outcome) for seq, outcome in self._pairs.outcomes()]
+        if tells:
+            self.selector.tell(tells)
+
+    def _told(self, seq: int, outcome: Outcome) -> Tell:
+        state, score = judged(outcome, self._rules.failed_score)
+        self._void += state is State.VOID
+        self._event_log.record(Told(seq, outcome, score, self._elapsed()))
+        return Tell(seq, state, score or 0.0, cost_of(outcome.spend), *audited(outcome))

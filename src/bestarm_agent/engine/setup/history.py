@@ -1,0 +1,243 @@
+"""Past scores on the same examples, and what is learned from them for rules that can use it.
+
+History comes from earlier runs in the store, whose examples are recognised by their content, or
+from score files, whose examples are recognised by their ids. What is learned takes a minute on a
+thousand candidates, so it is kept in a folder under the digest of the scores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeAlias
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bestarm_agent.domain.example import Example
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.simulation.score_matrices import load_matrix
+from bestarm_agent.simulation.score_tables import read_table
+from bestarm_agent.stats.models.example_factors import Factors
+from bestarm_agent.stats.models.history_validation import STRONG, HistoryModel, Validation, learn
+from bestarm_agent.store.registry import StorePlace, folder_of
+from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.score_export_rows import matrix as scores_of
+
+Scores: TypeAlias = NDArray[np.float64]
+ReadRun: TypeAlias = Callable[[str], Awaitable[RunState]]
+
+_FEWEST = 32  # scores that say something of a past candidate
+_FILES = (".npz", ".csv", ".parquet")
+_FORMAT = 1  # of kept models; raise it when what is learned from the same scores changes
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A model of a study's examples, learned from past candidates."""
+
+    # factors of all N examples, in the study's order, and how well they predict; give it to
+    # ``make_selector("auto", problem, history=...)``, or to ``pulse``
+    model: HistoryModel
+    sources: tuple[str, ...]  # the runs and files it comes from
+    n_candidates: int  # past candidates that it rests on
+    n_dropped: int  # past candidates with too few scores on these examples
+    n_known: int  # examples of the study that any of them was tried on
+
+    def describe(self) -> str:
+        """One sentence for people."""
+        found = self.model.validation
+        dropped = f" ({self.n_dropped} more had too few scores)" if self.n_dropped else ""
+        verdict = "it does not predict candidates that were held out, so it is not used"
+        if found.is_useful:
+            verdict = (
+                f"predictions remove {found.gain:.0%} of a new candidate's variance over examples"
+            )
+            if not found.is_strong:
+                verdict += f": enough for pulse, not for auto (surely above {STRONG:.0%})"
+        return (
+            f"history: {self.n_candidates} candidates{dropped} on {self.n_known} of the"
+            f" {self.model.factors.n_examples} examples; {verdict}"
+        )
+
+
+async def load_history(
+    locations: Sequence[str],
+    examples: Sequence[Example],
+    *,
+    read_run: ReadRun,
+    cache: Path | None = None,
+    fewest: int | None = None,
+) -> History:
+    """Gather past scores on a study's examples, and learn from them.
+
+    Args:
+        locations: runs (whatever ``read_run`` understands) and score files (``.npz``, ``.csv``,
+            ``.parquet``). A file's examples are matched by id; without ids (a ``.npz`` that has
+            no ``examples``) there must be as many as the study has, in its order.
+        examples: the study's, in its order.
+        read_run: reads and folds a run, as ``Archive.state`` does.
+        cache: folder in which what is learned is kept; None to learn afresh.
+        fewest: scores on these examples that a past candidate needs; 32 by default, or half the
+            examples if that is fewer.
+
+    Raises:
+        ConfigError: there is no such file, it holds no scores, or no past candidate has enough
+            scores on these examples.
+        RunNotFoundError: there is no such run.
+    """
+    if not locations:
+        raise ConfigError("history needs at least one run or score file")
+    rows: dict[str, Scores] = {}
+    for location in locations:
+        found = (
+            _file_rows(location, examples)
+            if is_score_file(location)
+            else _run_rows(await read_run(location), examples)
+        )
+        for name, row in found.items():
+            rows[name] = np.where(np.isnan(row), rows.get(name, row), row)  # the later one wins
+    return _learned(rows, tuple(locations), cache, fewest or min(_FEWEST, len(examples) // 2))
+
+
+def is_score_file(location: str) -> bool:
+    """Return whether a source of history is a file, and not a run."""
+    return location.endswith(_FILES) or ".npz:" in location
+
+
+def _learned(
+    rows: dict[str, Scores], sources: tuple[str, ...], cache: Path | None, fewest: int
+) -> History:
+    scores = np.array(list(rows.values()))
+    enough = (~np.isnan(scores)).sum(axis=1) >= max(2, fewest)
+    if not enough.any():
+        raise ConfigError(
+            f"no candidate in {', '.join(sources)} has {max(2, fewest)} scores on this study's"
+            " examples; name a run or file on the same examples, or leave the history out"
+        )
+    kept = scores[enough]
+    known = np.flatnonzero(~np.isnan(kept).all(axis=0))
+    model = learn_once(kept[:, known], cache)
+    columns = np.full(scores.shape[1], -1)
+    columns[known] = np.arange(len(known))
+    return History(
+        model=HistoryModel(model.factors.at(columns), model.validation),
+        sources=sources,
+        n_candidates=int(enough.sum()),
+        n_dropped=int((~enough).sum()),
+        n_known=len(known),
+    )
+
+
+def learn_once(scores: Scores, cache: Path | None) -> HistoryModel:
+    """Learn from (H, N) past scores, or look up what was learned from the same ones before."""
+    if cache is None:
+        return learn(scores)
+    content = np.ascontiguousarray(scores, dtype="<f4")
+    key = hashlib.sha256(f"{_FORMAT} {content.shape} ".encode() + content.tobytes()).hexdigest()
+    path = cache / f"history-{key[:16]}.npz"
+    if (model := _kept(path)) is None:
+        model = learn(content)
+        _keep(path, model)
+    return model
+
+
+def keep(model: HistoryModel, folder: Path) -> str:
+    """Keep what a run goes by, so that it can be resumed when its sources have changed.
+
+    Return the name to ``recall`` it by: a digest of its content.
+    """
+    factors = model.factors
+    content = factors.offset.tobytes() + factors.loadings.tobytes()
+    content += json.dumps(asdict(model.validation)).encode()
+    name = f"lesson-{hashlib.sha256(content).hexdigest()[:16]}"
+    if not (folder / f"{name}.npz").exists():
+        _keep(folder / f"{name}.npz", model)
+    return name
+
+
+def recall(name: str, folder: Path) -> HistoryModel:
+    """Read what was kept under a name; raise ConfigError if it is gone or damaged."""
+    model = _kept(folder / f"{name}.npz")
+    if model is None:
+        raise ConfigError(
+            f"the history {name!r} that the run goes by is not in {folder}; restore that file, or"
+            " begin a new run"
+        )
+    return model
+
+
+def history_folder(store: StorePlace) -> Path:
+    """Return the folder of the history models that runs of a store use."""
+    return folder_of(store) / "history"
+
+
+def recorded_history(state: RunState, store: StorePlace) -> HistoryModel | None:
+    """Load the history model that a stored run uses; raise ConfigError if it is gone."""
+    name = state.started.lesson if state.started is not None else None
+    return None if name is None else recall(name, history_folder(store))
+
+
+def _kept(path: Path) -> HistoryModel | None:
+    """Read a kept model; None if there is none or the file is damaged (a crash while writing)."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            factors = Factors(arrays["offset"], arrays["loadings"])
+            return HistoryModel(factors, Validation(**json.loads(str(arrays["foresight"]))))
+    except (FileNotFoundError, BadZipFile, EOFError, KeyError, ValueError):
+        return None
+
+
+def _keep(path: Path, model: HistoryModel) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".tmp.npz")
+    np.savez_compressed(
+        fresh,
+        offset=model.factors.offset,
+        loadings=model.factors.loadings,
+        foresight=np.array(json.dumps(asdict(model.validation))),
+    )
+    fresh.replace(path)
+
+
+def _run_rows(state: RunState, examples: Sequence[Example]) -> dict[str, Scores]:
+    digests = [example.digest for example in examples]
+    grid = _aligned(scores_of(state), state.example_digests, digests)
+    return {candidate.id: row for candidate, row in zip(state.candidates, grid, strict=True)}
+
+
+def _file_rows(location: str, examples: Sequence[Example]) -> dict[str, Scores]:
+    """Return a file's scores by candidate, its examples matched by id."""
+    matrix = load_matrix(location)
+    ids = _example_ids(location)
+    wanted = [example.id for example in examples]
+    if ids is None and matrix.scores.shape[1] != len(wanted):
+        raise ConfigError(
+            f"{location} has no example ids and {matrix.scores.shape[1]} columns, the study has"
+            f" {len(wanted)} examples; add an array `examples` of ids to the file"
+        )
+    grid = _aligned(matrix.scores.astype(float), wanted if ids is None else ids, wanted)
+    return {f"{location} {i}": row for i, row in enumerate(grid)}
+
+
+def _example_ids(location: str) -> list[str] | None:
+    """Return the ids of a file's examples, by column; None if it has none."""
+    if location.endswith((".csv", ".parquet")):
+        return list(dict.fromkeys(cell.example for cell in read_table(Path(location))))
+    head, _, _ = location.partition(".npz")
+    with np.load(f"{head}.npz", allow_pickle=False) as arrays:
+        return [str(key) for key in arrays["examples"]] if "examples" in arrays else None
+
+
+def _aligned(scores: Scores, keys: Sequence[str], wanted: Sequence[str]) -> Scores:
+    """Return (H, N) the columns named ``wanted``; NaN where there is none of that name."""
+    place = {key: column for column, key in enumerate(keys)}
+    grid = np.full((len(scores), len(wanted)), np.nan)
+    for column, key in enumerate(wanted):
+        if key in place:
+            grid[:, column] = scores[:, place[key]]
+    return grid

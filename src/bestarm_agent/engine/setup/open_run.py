@@ -1,0 +1,264 @@
+"""Finding a study, recording it, and rebuilding it from its record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from bestarm_agent._version import __version__
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.fields import dotted
+from bestarm_agent.config.study.load import LoadedStudy, load_study, study_from
+from bestarm_agent.config.user_functions import source_name
+from bestarm_agent.config.yaml.documents import locating
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import BudgetSet, Event, Started
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.redaction import secrets_in
+from bestarm_agent.engine.clock import Clock, SystemClock
+from bestarm_agent.engine.mode import OpenMode
+from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
+from bestarm_agent.engine.run.event_log import candidates_added, examples_added
+from bestarm_agent.engine.setup.history import history_folder, is_score_file, keep, load_history
+from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
+from bestarm_agent.errors import ConfigError, StoreError
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.stats.models.history_validation import HistoryModel
+from bestarm_agent.store.registry import StorePlace, folder_of, open_store
+from bestarm_agent.store.run_state import RunState, fold
+
+STORE_FILE = "runs.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings for opening a study. Objects take the place of the study's names."""
+
+    # path, URL or open store; None: ``runs.sqlite`` in the study's ``output_dir``
+    store: StorePlace | None = None
+    catalog_dirs: tuple[Path, ...] = ()  # searched before the packaged catalogue
+    use_cache: bool = True  # whether replies bought by earlier runs may be used
+    clock: Clock = field(default_factory=SystemClock)
+    selector: type[Selector] | None = None  # class of the selection rule
+    # by name, besides the catalogue's; a study enters and leaves them
+    providers: Mapping[str, Provider] = field(default_factory=dict)
+    judge: Judge | None = None  # scores the replies, instead of the study's scorer
+
+    def objects(self) -> dict[tuple[str, str], object]:
+        """Return the objects that take the place of names, by group and name.
+
+        Raises:
+            ValueError: a provider has another name than its key.
+        """
+        found: dict[tuple[str, str], object] = {}
+        for name, provider in self.providers.items():
+            if provider.name != name:
+                raise ValueError(
+                    f"providers[{name!r}] calls itself {provider.name!r}; use one name for both"
+                )
+            found["providers", name] = provider
+        if self.selector is not None:
+            found["selectors", source_name(self.selector)] = self.selector
+        if self.judge is not None:
+            found["judges", self.judge.name] = self.judge
+        return found
+
+    def overrides(self) -> dict[str, Json]:
+        """Return what a study says instead, where objects take the place of names."""
+        found: dict[str, Json] = {}
+        if self.selector is not None:
+            found["selector.name"] = source_name(self.selector)
+        if self.judge is not None:
+            found["scorer"] = {"name": self.judge.name}
+        return found
+
+
+def recorded_parts(
+    state: RunState,
+    options: Options,
+    open_mode: OpenMode,
+    *,
+    examples: Sequence[Example] | None = None,
+) -> StudyParts:
+    """Rebuild the parts of a stored run.
+
+    Raises:
+        ConfigError: the dataset, the judge, a prompt, a provider or a variable is not what it was.
+    """
+    if state.started is None:
+        raise StoreError("the run's log is empty; begin a new run")
+    loaded = _recorded(state.started, options)
+    parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
+    _check_examples(parts.examples, state)
+    _check_judge(parts.judge, state.started)
+    return parts
+
+
+def first_events(
+    parts: StudyParts,
+    entries: Sequence[ReadyCandidate],
+    base: str,
+    clock: Clock,
+    lesson: str | None = None,
+) -> list[Event]:
+    """Return the first events of a new run with the prepared candidates ``entries``."""
+    started = Started(
+        name=parts.config.name,
+        at=clock.utc(),
+        version=__version__,
+        config=parts.study.record(),
+        base=base,
+        lesson=lesson,
+        judge=parts.judge.digest,
+        judge_priced=all(parts.providers.able(model).priced for model in parts.judge.models),
+    )
+    return [
+        started,
+        examples_added(parts.examples),
+        candidates_added(entries),
+        BudgetSet(parts.budget),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The history model of a new run, or none."""
+
+    model: HistoryModel | None = None
+    name: str | None = None
+    notices: tuple[str, ...] = ()
+
+
+async def learn_from_history(
+    parts: StudyParts, where: StorePlace, *, keeps: bool = True
+) -> Learned:
+    """Learn from the earlier runs and score files that a study names.
+
+    With ``keeps`` the model is written next to the store, for the run. Raise ConfigError if a file
+    or run is gone, or nothing in them is of use.
+    """
+    sources = parts.config.selector.history
+    if not sources:
+        return Learned()
+    notices = []
+
+    async def read_run(run: str) -> RunState:
+        try:
+            async with open_store(where, create=keeps) as store:
+                state = fold(await store.events_of(run))
+        except StoreError as error:
+            raise ConfigError(f"selector.history: {error}") from error
+        if state.started is not None and state.started.judge not in (None, parts.judge.digest):
+            notices.append(
+                f"history run {run} was scored by another judge (digest {state.started.judge}, "
+                f"now {parts.judge.digest}): what it teaches may not hold for this one"
+            )
+        return state
+
+    folder = history_folder(where)
+    base = parts.study.base_dir
+    with locating(partial(parts.study.places.located, ("selector", "history"))):
+        history = await load_history(
+            [str(base / source) if is_score_file(source) else source for source in sources],
+            parts.examples,
+            read_run=read_run,
+            cache=folder if keeps else None,
+        )
+    name = keep(history.model, folder) if keeps else None
+    return Learned(history.model, name, (history.describe(), *notices))
+
+
+def loaded_study(
+    source: str | Path | Mapping[str, Json] | LoadedStudy, overrides: Mapping[str, Json]
+) -> LoadedStudy:
+    """Read a study from a file, or take what one holds, with paths from the working directory."""
+    if isinstance(source, LoadedStudy):
+        content = source.source
+        if not overrides or not isinstance(content, Mapping):
+            return source
+        return study_from(content, source.base_dir, overrides)
+    if isinstance(source, Mapping):
+        return study_from(source, overrides=overrides)
+    return load_study(Path(source), overrides)
+
+
+def _recorded(started: Started, options: Options) -> LoadedStudy:
+    folder = Path() if options.store is None else folder_of(options.store)
+    if not isinstance(started.config, Mapping):
+        raise StoreError("the run's configuration is not a mapping; the log is damaged")
+    return study_from(started.config, folder / started.base)
+
+
+def catalog_of(loaded: LoadedStudy, options: Options) -> Catalog:
+    """Return the catalogue of a study."""
+    return Catalog(loaded.base_dir, options.catalog_dirs, options.objects())
+
+
+def store_of(loaded: LoadedStudy, options: Options) -> StorePlace:
+    """Return the store of a study's runs."""
+    if options.store is not None:
+        return options.store
+    return loaded.base_dir / loaded.config.output_dir / STORE_FILE
+
+
+def relative(base_dir: Path, store: StorePlace) -> str:
+    """Return the study's folder relative to the store's: the log holds no absolute path."""
+    return Path(os.path.relpath(base_dir, folder_of(store))).as_posix()
+
+
+def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> None:
+    """Check that candidates differ from those that are there, and from each other.
+
+    Raises:
+        ConfigError: two are equal, or have the same label; or one has a parameter that is called
+            like a secret, which the log leaves out.
+    """
+    labels = {candidate.label for candidate in there}
+    ids = {candidate.id: candidate.label for candidate in there}
+    for candidate in candidates:
+        for path, _ in secrets_in(candidate.params):
+            raise ConfigError(
+                f"candidate {candidate.label!r} has the parameter `{dotted(path)}`, which is "
+                f"called like a secret and would not be kept in the log; hand it to the provider "
+                f"by an option, as ${{NAME_OF_THE_VARIABLE}}"
+            )
+        if candidate.id in ids:
+            raise ConfigError(
+                f"candidate {candidate.label!r} is the same as {ids[candidate.id]!r}: model, "
+                f"prompt and parameters are equal; change one of them"
+            )
+        if candidate.label in labels:
+            raise ConfigError(
+                f"there is a candidate {candidate.label!r} already; give another label"
+            )
+        ids[candidate.id] = candidate.label
+        labels.add(candidate.label)
+
+
+def _check_judge(judge: Judge, started: Started) -> None:
+    """Scores of two judges never mix in one estimate."""
+    if started.judge not in (None, judge.digest):
+        raise ConfigError(
+            f"judge `{judge.name}` is no longer what it was when the run began (digest "
+            f"{judge.digest}, was {started.judge}), and scores of two judges do not mix; restore "
+            f"its catalogue entry and template, or begin a new run (the candidates' replies are "
+            f"taken from the reply cache, so that only judging is paid for again)"
+        )
+
+
+def _check_examples(examples: Sequence[Example], state: RunState) -> None:
+    now = [example.digest for example in examples]
+    if now == state.example_digests:
+        return
+    changed = sum(a != b for a, b in zip(now, state.example_digests, strict=False))
+    raise ConfigError(
+        f"the dataset has changed since the run began: {len(now)} examples where there were "
+        f"{len(state.example_digests)}, {changed} of them different; restore it, or begin a new "
+        f"run (equal requests are taken from the reply cache)"
+    )

@@ -1,0 +1,182 @@
+"""The providers of a study, each made once from the catalogue and the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.option_positions import OptionPlaces
+from bestarm_agent.config.study.rate_limits import rate_limits
+from bestarm_agent.config.study.schema import StudyConfig
+from bestarm_agent.config.yaml.documents import locating, placing
+from bestarm_agent.config.yaml.source_positions import Places
+from bestarm_agent.domain.digest import Json, canonical
+from bestarm_agent.engine.limits.model_limiter import LimiterRules
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.judges.base import JudgeModel
+from bestarm_agent.providers.base import AcceptsFacts, Capabilities, Provider
+from bestarm_agent.providers.catalog_entry import ProviderEntry, merge_facts, split_facts
+from bestarm_agent.providers.program.task import CallsModels
+from bestarm_agent.providers.registry import create_provider, find_adapter
+
+
+class ProviderSet:
+    """The providers of a study: models that share a provider's options share the provider."""
+
+    def __init__(
+        self,
+        config: StudyConfig,
+        base_dir: Path,
+        catalog: Catalog,
+        places: Places | None = None,
+    ) -> None:
+        self._config = config
+        self.places = places = places or Places("the study")
+        self._base_dir = base_dir
+        self._catalog = catalog
+        self._by_options: dict[str, Provider] = {}
+        self._by_model: dict[tuple[str, str], Provider] = {}
+        self._facts: dict[tuple[int, str], Mapping[str, Json]] = {}
+        self._without_providers: list[Provider] = []
+        self._check_names()
+        for (provider, model), options in config.model_options().items():
+            own = OptionPlaces(places, config, catalog, provider, model)
+            with self._locating(provider, model), placing(own.where):
+                self._by_model[provider, model] = self._provider(provider, model, options)
+        self._set_providers()
+
+    def check(self, provider: Provider, model: str) -> None:
+        """Check that a model can be used; raises ConfigError with its position in the study."""
+        with self._locating(provider.name, model):
+            provider.check(model)
+
+    def _locating(self, provider: str, model: str) -> AbstractContextManager[None]:
+        def located(error: ConfigError) -> ConfigError:
+            own = OptionPlaces(self.places, self._config, self._catalog, provider, model)
+            return self.places.located(own.entry, error)
+
+        return locating(located)
+
+    def _check_names(self) -> None:
+        limits = self._config.limits
+        named: list[tuple[tuple[str, ...], str]] = [
+            *((("providers", name), name) for name in self._config.providers),
+            *((("limits", "providers", name), name) for name in limits.providers),
+            *((("limits", "models", name), name.partition("/")[0]) for name in limits.models),
+        ]
+        for at, provider in named:
+            with placing(partial(self.places.where, *at)):
+                self._catalog.get("providers", provider)
+
+    def of(self, provider: str, model: str, options: Mapping[str, Json] | None = None) -> Provider:
+        """Return the provider of a model, with default options if the study does not name it."""
+        if options:
+            found = self._provider(provider, model, options)
+            self._set_providers()
+            return found
+        if (provider, model) not in self._by_model:
+            self._by_model[provider, model] = self._provider(provider, model, {})
+            self._set_providers()
+        return self._by_model[provider, model]
+
+    @property
+    def in_use(self) -> tuple[Provider, ...]:
+        """All providers in use."""
+        return tuple(self._by_options.values())
+
+    def params(self, provider: str, model: str) -> frozenset[str]:
+        """Names of the sampling parameters that a model honours."""
+        with self._locating(provider, model):
+            return self.of(provider, model).capabilities(model).params
+
+    def able(self, model: JudgeModel) -> Capabilities:
+        """Return the capabilities of a judge's model."""
+        provider = self.of(model.provider, model.name, model.options)
+        return provider.capabilities(model.name)
+
+    def in_flight(self, provider: Provider, model: str) -> int:
+        """Calls that may be under way at a provider at once; to be found out: as many as at all."""
+        given = self._given_in_flight(provider.name)
+        if given is not None:
+            return given
+        capabilities = provider.capabilities(model)
+        return (
+            self._config.limits.in_flight if capabilities.rate_limited else capabilities.in_flight
+        )
+
+    def rules(self, provider: Provider, model: str) -> LimiterRules:
+        """Return the limits on calls to a model."""
+        limits = self._config.limits
+        of_model = limits.models.get(f"{provider.name}/{model}")
+        of_provider = limits.providers.get(provider.name)
+        fixed = self._given_in_flight(provider.name) is not None
+        adaptive = provider.capabilities(model).rate_limited and not fixed
+        return LimiterRules(
+            rate_limits([of_model, of_provider], self._entry(provider.name).limits),
+            adaptive=limits.in_flight if adaptive else None,
+            trial=provider.capabilities(model).rate_limited,
+        )
+
+    def shared(self, provider: Provider) -> bool:
+        """Return whether all models of an account share its rate limits."""
+        own = self._config.limits.providers.get(provider.name)
+        if own is not None and own.shared is not None:
+            return own.shared
+        return bool(self._entry(provider.name).limits.shared)
+
+    def _given_in_flight(self, name: str) -> int | None:
+        own = self._config.limits.providers.get(name)
+        if own is not None and own.in_flight is not None:
+            return own.in_flight
+        return self._entry(name).in_flight
+
+    def _entry(self, name: str) -> ProviderEntry:
+        return self._catalog.get("providers", name).parse(ProviderEntry)
+
+    def _provider(self, name: str, model: str, options: Mapping[str, Json]) -> Provider:
+        """Return the provider with these options; facts about the model are known to it."""
+        given = self._catalog.objects.get(("providers", name))
+        if given is not None:
+            if options or self._config.providers.get(name):
+                raise ConfigError(
+                    f"provider `{name}` was given as an object and takes no options; set them "
+                    "where it is made"
+                )
+            return self._by_options.setdefault(name, cast(Provider, given))
+        entry = self._entry(name)
+        study = self._config.providers.get(name, {})
+        if not find_adapter(entry.adapter, self._base_dir).takes_facts:
+            return self._made(name, entry.adapter, {**entry.options, **study, **options})
+        facts, shared = split_facts(options)
+        merged = {**entry.options, **study, **shared, "models": merge_facts(entry, study)}
+        provider = self._made(name, entry.adapter, merged)
+        known = self._facts.setdefault((id(provider), model), facts)
+        if known != facts:  # one model in two ways: as a candidate and as a judge, say
+            provider = self._made(name, entry.adapter, merged, separate_facts=facts)
+        if facts and isinstance(provider, AcceptsFacts):
+            provider.set_facts(model, facts)
+        return provider
+
+    def _made(
+        self,
+        name: str,
+        adapter: str,
+        options: Mapping[str, Json],
+        separate_facts: Mapping[str, Json] | None = None,
+    ) -> Provider:
+        key = canonical([name, options, separate_facts])
+        if key not in self._by_options:
+            self._by_options[key] = create_provider(name, options, self._base_dir, adapter=adapter)
+            self._without_providers.append(self._by_options[key])
+        return self._by_options[key]
+
+    def _set_providers(self) -> None:
+        """Give new providers whose programs call models the providers of these."""
+        while self._without_providers:
+            provider = self._without_providers.pop()
+            if isinstance(provider, CallsModels):
+                provider.set_providers(self.of)

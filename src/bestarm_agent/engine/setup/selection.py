@@ -1,0 +1,187 @@
+"""The mode that finds the best candidate, by a selection rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.run_options import SelectorSpec
+from bestarm_agent.config.user_functions import load_object
+from bestarm_agent.config.yaml.documents import placing
+from bestarm_agent.config.yaml.source_positions import Places
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.engine.pair_source import PairSource
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.run.event_log import Size
+from bestarm_agent.errors import PluginError, counted
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.registry import check_examples, create_judge
+from bestarm_agent.plugins.registry import is_path
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.registry import (
+    SELECTORS,
+    make_selector,
+    selector_names,
+    selector_params,
+)
+from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.models.history_validation import HistoryModel
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Looks for the best candidate by the configured rule."""
+
+    chosen: SelectorSpec
+    objective: ObjectiveSpec = field(default_factory=ObjectiveSpec)
+    places: Places = field(default_factory=lambda: Places("the study"))
+    rule: type[Selector] | None = None
+
+    def pairs(
+        self, size: Size, candidates: Sequence[Candidate] = (), history: HistoryModel | None = None
+    ) -> Selector:
+        """Make the rule.
+
+        Raises:
+            ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls.
+        """
+        chosen = self.chosen
+        try:
+            problem = size.problem(per_dollar=chosen.per == "dollar")
+            return build_selector(chosen, problem, history, self.objective, self.rule)
+        except (ValueError, PluginError) as error:
+            key = "params" if chosen.name in selector_names() and chosen.params else "name"
+            raise self.places.error(str(error), "selector", key) from error
+
+    def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
+        """Say which settings of the rule will not do what they are there for."""
+        if not isinstance(pairs, Selector):
+            return ()
+        return (
+            *_nothing_to_compare(size),
+            *_costs_ignored(self.chosen, pairs),
+            *_first_batch_too_large(pairs),
+            *_all_wanted(pairs),
+        )
+
+    def result(self, pairs: PairSource, standing: Standing) -> None:
+        """Return None: the standing names the best."""
+
+
+def open_selection(
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+) -> tuple[Selection, Judge]:
+    """Read the mode and its judge from a study; an ``OpenMode``.
+
+    Raises:
+        ConfigError: the judge cannot be made, an example lacks what it needs, or the rule does not
+            learn from history.
+    """
+    config = study.config
+    with placing(partial(study.places.where, "scorer")):
+        judge = create_judge(config.scorer.name, config.scorer.options, catalog)
+    check_examples(judge, examples)
+    try:
+        rule = find_rule(config.selector.name, study.base_dir, catalog)
+    except PluginError as error:
+        raise study.places.error(str(error), "selector", "name") from error
+    _check_history(config.selector, study.places, rule)
+    return Selection(config.selector, config.objective, study.places, rule), judge
+
+
+def find_rule(name: str, base_dir: Path, catalog: Catalog | None = None) -> type[Selector] | None:
+    """Return the class of a rule given as an object or dotted path; None for a built-in name."""
+    given = catalog.objects.get(("selectors", name)) if catalog is not None else None
+    if given is not None:
+        return cast("type[Selector]", given)
+    if not is_path(name):
+        return None
+    return SELECTORS.load(name, imported=partial(load_object, base_dir=base_dir))
+
+
+def build_selector(
+    chosen: SelectorSpec,
+    problem: Problem,
+    history: HistoryModel | None = None,
+    objective: ObjectiveSpec | None = None,
+    rule: type[Selector] | None = None,
+) -> Selector:
+    """Make the configured selection rule."""
+    objective = objective or ObjectiveSpec()
+    problem = replace(
+        problem,
+        seed=chosen.seed,
+        confidence=objective.level(chosen.level),
+        stop_when_separated=chosen.stop_when_separated and not objective.by_price,
+    )
+    learned = {} if history is None else {"history": history}
+    return make_selector(rule or chosen.name, problem, **chosen.params, **learned)
+
+
+def _check_history(
+    chosen: SelectorSpec, places: Places, rule: type[Selector] | None = None
+) -> None:
+    if not chosen.history or not (rule or chosen.name in selector_names()):
+        return
+    if "history" not in selector_params(rule or chosen.name):
+        learners = [name for name in SELECTORS.built_in if "history" in selector_params(name)]
+        raise places.error(
+            f"selector.history: {chosen.name} does not learn from history; choose one that does "
+            f"({', '.join(learners)}), or leave the history out",
+            *("selector", "history"),
+        )
+
+
+def _costs_ignored(chosen: SelectorSpec, rule: Selector) -> tuple[str, ...]:
+    if chosen.per != "dollar" or rule.heeds_costs:
+        return ()
+    return (
+        f"selector.per: dollar changes nothing for {chosen.name}: it compares candidates on common "
+        f"examples, and does not look at what they cost; auto, ucb-e and sysrs do",
+    )
+
+
+def _first_batch_too_large(rule: Selector) -> tuple[str, ...]:
+    """Warn if the budget ends before a rule that pulls in batches has seen every candidate."""
+    n, pulls = rule.problem.n_candidates, rule.problem.budget
+    if pulls is None or not isinstance(rule, UcbE):
+        return ()
+    batch = min(rule.batch, rule.problem.n_examples)
+    if batch == 1 or n * batch <= pulls:
+        return ()
+    return (
+        f"{rule.name} pulls a candidate {batch} times in a row, so a first look at all {n} takes "
+        f"{n * batch:,} pairs, and the budget allows {pulls:,}: some will never be tried; set "
+        f"`selector: {{name: {rule.name}, params: {{batch: {max(1, pulls // (4 * n))}}}}}`",
+    )
+
+
+def _nothing_to_compare(size: Size) -> tuple[str, ...]:
+    """Warn of a single candidate, and of a budget that leaves candidates unseen."""
+    if size.n_candidates == 1:
+        return ("there is only one candidate, so there is nothing to compare; add another one",)
+    caps = [cap for cap in (size.budget.pulls, size.budget.calls) if cap is not None]
+    if not caps or (most := min(caps)) >= size.n_candidates:
+        return ()
+    return (
+        f"the budget allows {counted(most, 'pair')} for {size.n_candidates} candidates: some will "
+        f"never be tried; allow at least {size.n_candidates}",
+    )
+
+
+def _all_wanted(rule: Selector) -> tuple[str, ...]:
+    wanted, there = rule.top_k, rule.problem.n_candidates
+    if wanted < there or there == 1:
+        return ()
+    return (
+        f"selector.params.top_k is {wanted}, and there are {there} candidates: nothing is to be "
+        f"found out about them, so nothing is asked; want fewer, or add candidates",
+    )

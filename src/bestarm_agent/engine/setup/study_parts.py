@@ -1,0 +1,95 @@
+"""The parts of a study: dataset, candidates, providers, judge and budget, read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.datasets.gold_labels import Label, load_labels
+from bestarm_agent.config.study.grid import expand
+from bestarm_agent.config.study.inputs import check_fields, read_examples, read_prompts
+from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.config.study.schema import StudyConfig
+from bestarm_agent.config.yaml.documents import locating
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.calls.judge_calls import left_out
+from bestarm_agent.engine.mode import Mode, OpenMode
+from bestarm_agent.engine.setup.providers import ProviderSet
+from bestarm_agent.engine.setup.selection import open_selection
+from bestarm_agent.judges.base import Judge
+
+
+@dataclass(frozen=True, slots=True)
+class StudyParts:
+    """Everything that a configuration names, read and checked; no model is loaded yet."""
+
+    study: LoadedStudy  # the configuration, and where it lies
+    candidates: tuple[Candidate, ...]  # what is compared
+    prompts: Mapping[str, PromptTemplate]  # the prompt templates by name
+    examples: tuple[Example, ...]  # the dataset
+    providers: ProviderSet  # the providers
+    judge: Judge  # scores replies
+    labels: tuple[Label, ...]  # gold scores of some answers
+    budget: Budget  # the caps, a share of the grid turned into pulls
+    notices: tuple[str, ...]  # what was done to the grid that the user should know
+    mode: Mode  # what the run is for
+
+    @property
+    def config(self) -> StudyConfig:
+        """The configuration."""
+        return self.study.config
+
+
+def assemble(
+    study: LoadedStudy,
+    catalog: Catalog,
+    open_mode: OpenMode = open_selection,
+    *,
+    examples: Sequence[Example] | None = None,
+) -> StudyParts:
+    """Read and check everything that a configuration names; raise ConfigError if it is wrong."""
+    config, base_dir = study.config, study.base_dir
+    with locating(partial(study.places.located, ("dataset",))):
+        found = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
+    mode, judge = open_mode(study, found, catalog)
+    prompts = read_prompts(config.prompts, base_dir, catalog, study.places)
+    with locating(partial(study.places.located, ("prompts",))):
+        fixed = check_fields(prompts, config.dataset, found)
+    providers = ProviderSet(config, base_dir, catalog, study.places)
+    notices = left_out(judge, found, providers.able) if judge.models else []
+    expansion = expand(config, prompts, providers.params, study.places)
+    unused = _same_for_all(fixed, expansion.candidates, providers)
+    with locating(partial(study.places.located, ("labels",))):
+        labels = load_labels(base_dir / config.labels) if config.labels else ()
+    return StudyParts(
+        study=study,
+        candidates=expansion.candidates,
+        prompts=prompts,
+        examples=found,
+        providers=providers,
+        judge=judge,
+        labels=labels,
+        budget=config.budget.caps(len(expansion.candidates) * len(found)),
+        notices=(*expansion.notices, *unused, *notices),
+        mode=mode,
+    )
+
+
+def _same_for_all(
+    fixed: Sequence[str], candidates: Sequence[Candidate], providers: ProviderSet
+) -> list[str]:
+    """Warn of prompts that use no field, except for records and programs, which need none."""
+    used = set()
+    for candidate in candidates:
+        able = providers.of(candidate.provider, candidate.model).capabilities(candidate.model)
+        if not (able.by_example or able.by_inputs):
+            used.add(candidate.prompt.name)
+    return [
+        f"prompt `{name}` uses no field of the dataset: it is the same for all examples"
+        for name in fixed
+        if name in used
+    ]

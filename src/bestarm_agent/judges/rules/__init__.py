@@ -1,0 +1,1 @@
+"""Judges that score by rule, without a model call and without cost."""

@@ -1,0 +1,181 @@
+"""Read which of several lettered options a reply chooses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from bestarm_agent.judges.rules.text_normalisation import (
+    STANDARD,
+    contains,
+    normaliser,
+    unicode_form,
+)
+
+_NORMALISE = normaliser(STANDARD)
+_EMPHASIS = str.maketrans({**dict.fromkeys('*`"$', ""), "_": " "})
+_LATEX_TEXT = re.compile(r"\\(?:text|math)[a-z]{0,2}\s?\{")
+_FILLERS = (
+    "is|are|be|was|would|should|must|will|definitely|clearly|therefore|thus|hence|then|most likely|"
+    "probably|the|my|final|correct|best|right|option|choice|letter|answer|ist|est|es"
+)
+_STATED = re.compile(
+    rf"""
+    (?: \W{{0,6}} (?: (?i:{_FILLERS}) (?![A-Za-z]) | [是为為は] ) ){{0,5}}
+    \W{{0,6}}
+    (?: (?P<letter>[A-Z]) (?![\w']) | (?P<small>[a-z]) (?=\s*(?:$|[).,:;\]}}])) )
+    (?: \s* (?:/|&|\bor\b|\band\b) \s* \W{{0,2}} (?P<other>[A-Z]) (?![\w'])
+      | \s* , \s* (?P<next>[A-Z]) (?=\s*(?:$|[.,;)\]]|and\b|or\b))
+    )?
+    """,
+    re.VERBOSE,
+)
+_BARE = re.compile(r"^[^\w\n]*([A-Za-z])[^\w\n]*$", re.MULTILINE)
+_LEADING = re.compile(  # a line such as "- (B) Paris"
+    r"""
+    ^ [^\S\n]* (?:[-•>\#]+\s+)? [(\[{]? (?:(?i:option|choice)\s+)? ([A-Za-z])
+    (?= [)\]}:] | \.(?!\w) | [^\S\n]+-\s )
+    .*
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+_LABEL = re.compile(r"([A-Za-z])(?<![\w'].)(?=[)\]}:]|\.\s+\w|\s+-\s)")
+# Both patterns begin with a rare character and look back from there: several times faster.
+_BRACKETED = re.compile(r"[(\[](?<!\w.)([A-Z])[)\]]")
+_ALONE = re.compile(
+    r"""
+    ([A-Z]) (?![\w']) (?<![\w'-].) (?<!not\s.) (?<!n't\s.)
+    (?: (?<![AI])
+      | (?<=A) (?!\s+(?!(?:is|because|since|as|and|or|seems|looks|makes|would)\b)[a-z])
+      | (?<=I) (?!,|\s+(?!(?:is|because|since)\b)[a-z])
+    )
+    """,
+    re.VERBOSE,
+)
+
+
+class AmbiguousError(ValueError):
+    """The reply chooses more than one option."""
+
+
+class LetterReader:
+    """Reads the chosen letter, from the clearest kind of statement to the vaguest.
+
+    1. Only the text of one option. 2. A statement after a marker: "Answer: (B)". 3. A line that
+    begins with a letter: "B) because ..."; lines that repeat several options do not count. 4. The
+    only letter in brackets. 5. The only letter that stands alone, or the only option whose text
+    occurs; both, if they agree. Of several statements after markers that differ, ``which`` counts.
+
+    Example:
+        >>> reader = LetterReader(["answer"], "only")
+        >>> reader.read("The answer is **B**.", {"A": "Lyon", "B": "Paris"})
+        'B'
+    """
+
+    def __init__(self, markers: Sequence[str], which: Literal["only", "first", "last"]) -> None:
+        self._markers = (r"\boxed", *(marker.lower() for marker in markers))
+        self._which = which
+
+    def read(self, text: str, options: Mapping[str, str]) -> str | None:
+        """Return the letter that ``text`` chooses, None for none; raise AmbiguousError for several.
+
+        ``options`` holds each option's text by letter; "" if only the letter is known.
+        """
+        texts = {letter: _NORMALISE(option) for letter, option in options.items() if option}
+        if letter := _option_of(_NORMALISE(text), texts):
+            return letter
+        plain = _LATEX_TEXT.sub("", unicode_form(text).translate(_EMPHASIS))
+        ends = self._marker_ends(plain)
+        return (
+            self._statement(plain, ends, options)
+            or _only(_letters(_BARE, plain, options))
+            or _line_start(plain, options)
+            or _only(_letters(_BRACKETED, rest := _LEADING.sub("", plain), options))
+            or _only(_mentioned(plain[ends[-1] :], options, texts) if ends else set())
+            or _only(_mentioned(rest, options, texts))
+        )
+
+    def _marker_ends(self, plain: str) -> list[int]:
+        lowered = _lower(plain)
+        ends = []
+        for marker in self._markers:
+            at = lowered.find(marker)
+            while at >= 0:
+                end = at + len(marker)
+                if not (_within_word(lowered, at) or _within_word(lowered, end)):
+                    ends.append(end)
+                at = lowered.find(marker, end)
+        return sorted(ends)
+
+    def _statement(self, plain: str, ends: Sequence[int], options: Mapping[str, str]) -> str | None:
+        matches = (_STATED.match(plain, end) for end in ends)
+        found = [match for match in matches if match and _stated_by(match) in options]
+        if self._which != "only":
+            found = found[:1] if self._which == "first" else found[-1:]
+        more = {match["other"] or match["next"] for match in found} & options.keys()
+        return _only({_stated_by(match) for match in found} | more)
+
+
+def _lower(text: str) -> str:
+    """Lower-case ``text`` and keep its length: some letters would become two."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(low if len(low := letter.lower()) == 1 else letter for letter in text)
+
+
+def _within_word(text: str, at: int) -> bool:
+    around = text[max(0, at - 1) : at + 1]
+    return len(around) == 2 and around.isascii() and around.isalpha()
+
+
+def _option_of(text: str, texts: Mapping[str, str]) -> str | None:
+    same = [letter for letter, option in texts.items() if option == text and len(text) > 1]
+    return same[0] if len(same) == 1 else None
+
+
+def _stated_by(match: re.Match[str]) -> str:
+    return str(match["letter"] or match["small"]).upper()
+
+
+def _letters(pattern: re.Pattern[str], plain: str, options: Mapping[str, str]) -> set[str]:
+    found = (match[match.lastindex or 0].upper() for match in pattern.finditer(plain))
+    return {letter for letter in found if letter in options}
+
+
+def _line_start(plain: str, options: Mapping[str, str]) -> str | None:
+    """Return the only letter that lines begin with; several are a list of the options."""
+    lines = [match[0] for match in _LEADING.finditer(plain)]
+    letters = _letters(_LEADING, plain, options) | _letters(_LABEL, "\n".join(lines), options)
+    return letters.pop() if len(letters) == 1 else None
+
+
+def _mentioned(plain: str, options: Mapping[str, str], texts: Mapping[str, str]) -> set[str]:
+    occurring = _occurring(_NORMALISE(plain), texts)
+    alone = _letters(_ALONE, plain, options)
+    part_of_text = {
+        letter
+        for letter in alone
+        if any(contains(texts[option], letter.casefold(), words=True) for option in occurring)
+    }
+    return occurring | (alone - part_of_text)
+
+
+def _occurring(text: str, texts: Mapping[str, str]) -> set[str]:
+    """Return the options whose text occurs, not only within the text of another option."""
+    found = set()
+    for letter, option in texts.items():
+        rest = text
+        for other in texts.values():
+            if option in other and option != other:
+                rest = rest.replace(other, "\n")
+        if contains(rest, option, words=True):
+            found.add(letter)
+    return found
+
+
+def _only(letters: set[str]) -> str | None:
+    if len(letters) > 1:
+        raise AmbiguousError(" and ".join(sorted(letters)))
+    return next(iter(letters), None)

@@ -1,0 +1,68 @@
+"""The mode of a router's log: every prompt is answered by the candidates that the router chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.example import Example
+from bestarm_agent.engine.pair_source import PairSource, PlannedPairs
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.run.event_log import Size
+from bestarm_agent.engine.setup.selection import open_selection
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.stats.models.history_validation import HistoryModel
+from bestarm_agent.store.run_state import RunState
+
+ROUTED = "preselect"  # section of the recorded configuration that marks such a log
+
+
+class RoutedPairs(PlannedPairs):
+    """Asks nothing by itself: prompts come from outside, and the router chooses."""
+
+    name = "router"
+
+
+@dataclass(frozen=True, slots=True)
+class Preselection:
+    """Answers prompts as they come."""
+
+    def pairs(
+        self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None
+    ) -> RoutedPairs:
+        """Make what the log of a router is replayed into."""
+        return RoutedPairs(size.problem(per_dollar=False))
+
+    def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
+        """Return nothing."""
+        return ()
+
+    def result(self, pairs: PairSource, standing: Standing) -> None:
+        """Return None: the standing shows the scores."""
+
+
+def open_preselection(
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+) -> tuple[Preselection, Judge]:
+    """Open the mode with the study's scorer as its judge."""
+    _, judge = open_selection(study, examples, catalog)
+    return Preselection(), judge
+
+
+def is_routed(config: Json) -> bool:
+    """Return whether a recorded configuration is that of a router's log."""
+    return isinstance(config, Mapping) and bool(config.get(ROUTED))
+
+
+def check_resumable(state: RunState) -> None:
+    """Refuse to resume the log of a router, with a ConfigError."""
+    if state.started is not None and is_routed(state.started.config):
+        raise ConfigError(
+            f"{state.name} holds what `preselect run` did, and a router's prompts are not resumed; "
+            f"run that command again (the replies that it bought are taken from the reply cache)"
+        )

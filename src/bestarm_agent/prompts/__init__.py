@@ -1,1 +1,0 @@
-"""How prompt templates are checked and rendered."""

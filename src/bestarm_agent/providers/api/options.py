@@ -1,0 +1,45 @@
+"""Options of providers behind an HTTP API."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from pydantic import Field, SecretStr, field_validator
+
+from bestarm_agent.domain.rate_limits import Resource
+from bestarm_agent.providers.catalog_entry import ModelFacts
+
+
+class ApiOptions(ModelFacts):
+    """Options of the ``openai`` and ``anthropic`` adapters, in addition to ``ModelFacts``.
+
+    Default of ``base_url``: the vendor's own variable (OPENAI_BASE_URL, ANTHROPIC_BASE_URL), else
+    the vendor's address; ``${NAME}`` stands for a variable. The first pattern in ``models`` counts.
+    """
+
+    base_url: str | None = None
+    key: str | None = None  # name of the environment variable that holds the key, or "none"
+    api_key: SecretStr | None = None  # the key itself, as ``${VARIABLE}``; overrides ``key``
+    headers: dict[str, str] = Field(default_factory=dict)  # further headers of every request
+    vendor: str | None = None  # name in the price table; None: the adapter's, or by ``base_url``
+    ignore_limits: tuple[Resource, ...] = ()  # those whose headers are no limits per minute
+    overhead_tokens: int = Field(256, ge=0)  # tokens that a chat template may add, for the bound
+    cost_header: str | None = None  # response header with the call's cost in dollars
+    max_response_bytes: int = Field(32_000_000, ge=1)  # decompressed; more is not read
+    models: dict[str, ModelFacts] = Field(default_factory=dict)
+
+    @field_validator("base_url")
+    @classmethod
+    def _check_base_url(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("http://", "https://", "${")):
+            raise ValueError("must begin with http:// or https://")
+        return url
+
+    def facts(self, model: str, given: ModelFacts | None = None) -> ModelFacts:
+        """Return the facts about a model: those given, else by its pattern, else common ones."""
+        base = ModelFacts.model_construct(**{n: getattr(self, n) for n in ModelFacts.model_fields})
+        for pattern, facts in self.models.items():
+            if fnmatchcase(model, pattern):
+                base = base.overridden_by(facts)
+                break
+        return base if given is None else base.overridden_by(given)

@@ -1,0 +1,254 @@
+"""A provider behind an HTTP API, for all vendors."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from bestarm_agent.domain.digest import Json, canonical, digest
+from bestarm_agent.domain.rate_limits import Allowance
+from bestarm_agent.domain.redaction import keys_among, without_traces
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.api.connection import Connection, Response, Vendor, find_endpoint
+from bestarm_agent.providers.api.errors import (
+    ErrorContext,
+    body_failure,
+    is_transport_error,
+    malformed_failure,
+    sdk_failure,
+)
+from bestarm_agent.providers.api.headers import allowances, header_cost
+from bestarm_agent.providers.api.model_facts import KnownModels, Model
+from bestarm_agent.providers.api.options import ApiOptions
+from bestarm_agent.providers.api.response_body import (
+    Answer,
+    MalformedError,
+    charged_usage,
+    items,
+    notices,
+    read_body,
+    text,
+)
+from bestarm_agent.providers.api.token_bounds import max_output_tokens, max_prompt_tokens
+from bestarm_agent.providers.api.wire import Wire, check_params
+from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.base_provider import BaseProvider
+
+_MODEL = re.compile(r"[\w.:@~+-]+(/[\w.:@~+-]+)*")
+# Facts that change replies, and so belong to the fingerprint.
+_REPLY_FACTS = {
+    "api",
+    "text",
+    "max_tokens_field",
+    "default_max_tokens",
+    "legacy_sampling",
+    "extra_body",
+}
+_LIST = "(list of models)"
+_PROTOCOL_VERSION = 1  # raise it when replies change: old ones must not come from the cache
+
+
+class ApiProvider(BaseProvider[ApiOptions]):
+    """Answers by the API of a vendor, or of a server that is compatible with it.
+
+    A request holds its own parameters, the longest answer (without which a call's cost had no
+    bound) and the options' ``extra_body``, nothing else; ``Reply.sent`` records it.
+    """
+
+    vendor: ClassVar[Vendor]
+    options_type = ApiOptions
+    takes_facts = True
+
+    def __init__(self, name: str, options: ApiOptions, base_dir: Path) -> None:
+        super().__init__(name, options, base_dir)
+        self._endpoint = find_endpoint(options, self.vendor)
+        self._keys = keys_among(self._endpoint.secrets)
+        self._models = KnownModels(name, self.vendor, options, self._endpoint)
+        self._allowances: dict[str, tuple[Allowance, ...]] = {}
+        self._learned: Counter[str] = Counter()  # longest answers that exceeded their limit
+        self._connection: Connection | None = None
+
+    def set_facts(self, model: str, facts: Mapping[str, Json]) -> None:
+        """Set facts about one model that override the catalogue; raises ConfigError."""
+        self._models.set_facts(model, facts)
+
+    async def start(self) -> None:
+        """Open the client; no call is made."""
+        self._connection = self.vendor.connect(self._endpoint)
+
+    async def close(self) -> None:
+        """Close the client and its connections."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    def check(self, model: str) -> None:
+        """Check the model's name and that there is a key; raises ConfigError."""
+        if not _MODEL.fullmatch(model):
+            raise ConfigError(
+                f"{model!r} cannot be the name of a model of {self.name}; write it as the "
+                "provider's documentation does"
+            )
+        self._endpoint.check(self.name)
+
+    def capabilities(self, model: str) -> Capabilities:
+        """Return the model's capabilities by the options and the catalogue."""
+        return self._models.get(model).capabilities
+
+    def fingerprint(self, model: str) -> str:
+        """Return a digest of the address, the model and all that is sent besides the request."""
+        facts = self._models.get(model).facts.model_dump(mode="json", include=_REPLY_FACTS)
+        return digest([_PROTOCOL_VERSION, self.vendor.name, self._endpoint.url, model, facts])
+
+    def bound(self, request: Request) -> Spend:
+        """Return the cost of as many tokens as the prompt has bytes, plus the longest answer.
+
+        An answer that exceeded ``max_tokens`` raises the bounds of later calls. Raises ConfigError.
+        """
+        return self._bound(self._models.get(request.model), request)
+
+    def learn(self, request: Request, usage: Usage) -> None:
+        """Raise the bound of a model that generated more than it was allowed, with some room."""
+        if usage.output > self._max_usage(self._models.get(request.model), request).output:
+            self._learned[request.model] = 1 << (usage.output - 1).bit_length()
+
+    def allowances(self, model: str) -> tuple[Allowance, ...]:
+        """Return the rate limits in the headers of the latest response about ``model``."""
+        return self._allowances.get(model, ())
+
+    async def generate(self, request: Request) -> Reply:
+        """Send one request, once; raises ProviderError."""
+        known = self._models.get(request.model)
+        wire, body = self._encode(known, request)
+        now = asyncio.get_running_loop().time
+        started = now()
+        response = await self._send(request.model, self._connected().send(wire, body))
+        seconds = now() - started
+        answer = self._without_keys(self._decode(request.model, wire, response))
+        request_id = response.headers.get("x-request-id") or response.headers.get("request-id")
+        bound = self._max_usage(known, request)
+        usage = charged_usage(answer, bound, known.facts)
+        allowed = replace(bound, output=max_output_tokens(request, known.facts))
+        self.learn(request, usage)
+        return Reply(
+            text=answer.text,
+            finish=answer.finish,
+            usage=usage,
+            usd_nanos=self._cost(known, request, answer, usage, response.headers),
+            seconds=seconds,
+            model=answer.model,
+            request_id=request_id and without_traces(request_id, self._keys),
+            logprobs=answer.logprobs or () if request.top_logprobs is not None else (),
+            sent=wire.sent(body),
+            service_tier=answer.tier,
+            notices=tuple(notices(request, answer, allowed, usage)),
+        )
+
+    async def list_models(self) -> tuple[str, ...]:
+        """Ask the server for the names of its models; raises ConfigError and ProviderError."""
+        self._endpoint.check(self.name)
+        response = await self._send(_LIST, self._connected().list_models())
+        try:
+            body = read_body(response.content)
+        except MalformedError as error:
+            raise malformed_failure(error, self._error_context(_LIST)) from None
+        return tuple(filter(None, (text(item.get("id")) for item in items(body.get("data")))))
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            raise RuntimeError(f"provider {self.name} is used outside `async with`")
+        return self._connection
+
+    def _encode(self, known: Model, request: Request) -> tuple[Wire, dict[str, Json]]:
+        wire = known.wires[request.text is None]
+        facts = known.facts
+        check_params(request, known.params[wire], f"{self.name}/{request.model}")
+        body = wire.encode(request, facts, max_output_tokens(request, facts))
+        return wire, {"model": request.model, **body, **(facts.extra_body or {})}
+
+    async def _send(self, model: str, call: Awaitable[Response]) -> Response:
+        try:
+            response = await call
+        except Exception as error:
+            if not isinstance(error, self._connected().errors) and not is_transport_error(error):
+                raise
+            failed = getattr(error, "response", None)
+            self._record_allowances(model, getattr(failed, "headers", {}))
+            raise sdk_failure(error, self._error_context(model)) from None
+        self._record_allowances(model, response.headers)
+        return response
+
+    def _record_allowances(self, model: str, headers: Mapping[str, str]) -> None:
+        self._allowances[model] = allowances(headers, ignore=self.options.ignore_limits)
+
+    def _decode(self, model: str, wire: Wire, response: Response) -> Answer:
+        context = self._error_context(model)
+        try:
+            body = read_body(response.content)
+            error = body_failure(body, context)
+            if error is None:
+                return wire.decode(body)
+        except MalformedError as malformed:
+            error = malformed_failure(malformed, context)
+        raise error
+
+    def _without_keys(self, answer: Answer) -> Answer:
+        """Remove our own key from an answer that repeats it; vectors hold none."""
+        if not answer.generates:
+            return answer
+        text, model, tier = (
+            without_traces(text, self._keys)
+            for text in (answer.text, answer.model, answer.tier or "")
+        )
+        logprobs = answer.logprobs if text == answer.text else None  # their tokens would tell
+        return replace(answer, text=text, model=model, tier=tier or None, logprobs=logprobs)
+
+    def _cost(
+        self,
+        known: Model,
+        request: Request,
+        answer: Answer,
+        usage: Usage,
+        headers: Mapping[str, str],
+    ) -> int | None:
+        billed = header_cost(headers, self.options.cost_header)
+        if billed is not None:
+            return billed
+        if known.price is None:
+            return None
+        if usage != answer.usage:  # the kinds of tokens are unknown: charge the most expensive
+            return self._max_cost(known, request, usage)
+        return known.price.cost(usage, tier=answer.tier)
+
+    def _max_usage(self, known: Model, request: Request) -> Usage:
+        extra = known.facts.extra_body  # may hold tools, which are part of the prompt
+        overhead = self.options.overhead_tokens + (len(canonical(extra).encode()) if extra else 0)
+        return Usage(
+            input=max_prompt_tokens(request, overhead),
+            output=max(max_output_tokens(request, known.facts), self._learned[request.model]),
+        )
+
+    def _max_cost(self, known: Model, request: Request, usage: Usage) -> int:
+        if known.price is None:
+            return 0
+        tier = request.params.get("service_tier")
+        named = tier if isinstance(tier, str) else None
+        return known.price.bound(usage.input, usage.output, tier=named)
+
+    def _bound(self, known: Model, request: Request) -> Spend:
+        self._encode(known, request)
+        usage = self._max_usage(known, request)
+        cost = self._max_cost(known, request, usage)
+        return Spend(calls=1, tokens=usage.total, usd_nanos=cost)
+
+    def _error_context(self, model: str) -> ErrorContext:
+        endpoint = self._endpoint
+        name = f"{self.name}/{model}"
+        return ErrorContext(name, endpoint.shown, endpoint.key_source, endpoint.secrets)

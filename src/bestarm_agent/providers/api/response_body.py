@@ -1,0 +1,175 @@
+"""Reads API responses, whose JSON may hold anything, and checks what they claim."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Finish, Position, Request, Token
+from bestarm_agent.domain.spend import Usage
+from bestarm_agent.providers.api.token_bounds import MAX_TOKENS
+from bestarm_agent.providers.catalog_entry import ModelFacts
+
+_SHOWN = 80
+_HIDDEN_LOGPROB = -9999.0  # stands for "not among the most likely"
+_BYTES_PER_TOKEN = 3  # few texts have fewer
+_MAX_OUTPUT = 2_000_000  # longer than any model generates; a larger count is a mistake
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A decoded response."""
+
+    text: str  # the answer
+    finish: Finish  # why it stopped
+    usage: Usage | None  # tokens, or None if the response gives no valid counts
+    model: str  # the name of the model that answered
+    tier: str | None = None  # the service tier that was used, or None
+    # the answer's tokens with their probabilities, or None if it holds none
+    logprobs: tuple[Position, ...] | None = None
+    generates: bool = True  # False if the text is no sequence of tokens but a vector
+
+
+class MalformedError(Exception):
+    """A response that breaks its protocol; the message may hold parts of it."""
+
+
+def malformed(reason: str) -> NoReturn:
+    """Raise MalformedError."""
+    raise MalformedError(reason)
+
+
+def read_body(content: bytes) -> Mapping[str, Json]:
+    """Parse the body of a response; raises MalformedError if it is not a JSON object."""
+    try:
+        body = json.loads(content)
+    except ValueError:
+        malformed(f"{content[:_SHOWN]!r} is not JSON")
+    except RecursionError:
+        malformed(f"{content[:_SHOWN]!r}... is nested too deeply")
+    if not isinstance(body, dict):
+        malformed(f"{content[:_SHOWN]!r} is not a JSON object")
+    return body
+
+
+def mapping(value: object) -> Mapping[str, Json]:
+    """Return the value if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> Sequence[Mapping[str, Json]]:
+    """Return the objects of a list; none if the value is not a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def text(value: object) -> str | None:
+    """Return the value if it is a text, else None."""
+    return value if isinstance(value, str) else None
+
+
+def count(value: object) -> int | None:
+    """Return the value if it can be a number of tokens, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def part(value: object, whole: int) -> int:
+    """Return the value as a part of ``whole`` tokens; 0 if it is no number of tokens."""
+    return min(count(value) or 0, whole)
+
+
+def joined(parts: object, kind: str) -> str:
+    """Join the texts of the content parts of one kind."""
+    return "".join(text(p.get("text")) or "" for p in items(parts) if p.get("type") == kind)
+
+
+def openai_usage(usage: Mapping[str, Json], prefix: tuple[str, str]) -> Usage | None:
+    """Read OpenAI's token counts: prompts include cached tokens, answers include reasoning.
+
+    ``prefix`` names prompt and answer: ("prompt", "completion") or ("input", "output").
+    """
+    asked, answered = (count(usage.get(f"{name}_tokens")) for name in prefix)
+    if asked is None or answered is None:
+        return None
+    details = mapping(usage.get(f"{prefix[0]}_tokens_details"))
+    hits = details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))  # DeepSeek's name
+    cached = part(hits, asked)
+    reasoning = mapping(usage.get(f"{prefix[1]}_tokens_details")).get("reasoning_tokens")
+    return Usage(
+        input=asked,
+        cached=cached,
+        cache_write=part(details.get("cache_write_tokens"), asked - cached),
+        output=answered,
+        reasoning=part(reasoning, answered),
+    )
+
+
+def positions(tokens: object) -> tuple[Position, ...] | None:
+    """Read log probabilities in the form of chat completions and responses; None if none."""
+    found = [
+        Position(chosen, tuple(filter(None, map(_token, items(token.get("top_logprobs"))))))
+        for token in items(tokens)
+        if (chosen := _token(token)) is not None
+    ]
+    return tuple(found) or None
+
+
+def _token(value: Mapping[str, Json]) -> Token | None:
+    word, logprob = text(value.get("token")), value.get("logprob")
+    if word is None or not isinstance(logprob, int | float) or not logprob > _HIDDEN_LOGPROB:
+        return None
+    return Token(word, min(0.0, float(logprob)))
+
+
+def charged_usage(answer: Answer, bound: Usage, facts: ModelFacts) -> Usage:
+    """Return the token counts to charge: those reported if they are possible, else an upper bound.
+
+    A server may ignore the longest answer allowed, so longer ones are accepted up to the model's
+    context. Without valid counts, an answer has as many tokens as it may have, or as its text
+    shows, whichever are more.
+    """
+    if is_possible(answer, bound, facts):
+        return answer.usage or bound
+    n_tokens = len(answer.text.encode(errors="replace")) // _BYTES_PER_TOKEN if answer.text else 0
+    return replace(bound, output=max(bound.output, n_tokens if answer.generates else 0))
+
+
+def is_possible(answer: Answer, bound: Usage, facts: ModelFacts) -> bool:
+    """Return True if the reported token counts can be those of the answer."""
+    reported = answer.usage
+    if reported is None or reported.input == 0:
+        return False
+    if answer.generates and answer.text and reported.output == 0:
+        return False
+    longest = max(bound.output, facts.context or _MAX_OUTPUT)
+    return reported.input <= bound.input and reported.output <= longest
+
+
+def notices(request: Request, answer: Answer, bound: Usage, charged: Usage) -> Iterator[str]:
+    """Yield remarks for users about one answer; a run counts equal remarks."""
+    if answer.usage is None:
+        yield "does not say how many tokens it used; the upper bound is charged"
+    elif answer.usage != charged:
+        yield "names token counts that cannot be; the upper bound is charged"
+    if charged.output > bound.output:
+        yield "generated more than max_tokens"
+    if request.top_logprobs is not None and not answer.logprobs:
+        yield "gave no log probabilities although they were asked for"
+    if (
+        request.response_schema is not None
+        and answer.finish is Finish.STOP
+        and not _is_json(answer.text)
+    ):
+        yield "answered without regard to the JSON schema"
+    if answer.finish is Finish.LENGTH and not any(name in request.params for name in MAX_TOKENS):
+        yield "was cut off at default_max_tokens; raise it, or set max_tokens"
+
+
+def _is_json(content: str) -> bool:
+    try:
+        json.loads(content)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""The schema of a file of the providers catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+
+from bestarm_agent.config.study.rate_limits import ProviderRateSpec
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.providers.prices import PriceOverride
+
+# Fields that hold the prompt, or that ask for several answers or a stream.
+_PROMPT = frozenset({"model", "messages", "prompt", "input", "system", "stream", "n", "best_of"})
+# Fields that the upper bound of a call's cost depends on.
+_BOUND = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "service_tier"})
+
+
+def _refuse_reserved(names: Iterable[str], reserved: frozenset[str]) -> None:
+    for name in names:
+        if name in reserved:
+            way_out = "set it in `params` of the study" if name in _BOUND else "leave it out"
+            raise ValueError(f"`{name}` cannot be among these; {way_out}")
+
+
+class ModelFacts(BaseModel):
+    """Facts about one model behind an API; None leaves a fact to the layer below.
+
+    Attributes:
+        default_max_tokens: longest answer, reasoning included, of requests that name none: without
+            it a call's cost had no bound.
+        text: plain prompts are sent as one message of the user, or for completion.
+        api: OpenAI's API; "embeddings" for a model that answers with a vector, as a JSON list.
+        legacy_sampling: true to send temperature, top_p and top_k, under the last API version of
+            Anthropic that takes them.
+        extra_body: further fields, sent as they are; none that a call's bound depends on.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    params: tuple[str, ...] | None = None  # names of all sampling parameters that it takes
+    without: tuple[str, ...] | None = None  # names of those that its API has and it lacks
+    context: int | None = Field(None, ge=1)  # most tokens of prompt and answer together
+    price: PriceOverride | None = Field(  # its price, where the table has none or a wrong one
+        None, description="dollars per million tokens", examples=["{input: 0.10, output: 0.50}"]
+    )
+    logprobs: bool | None = None  # true if it returns the probabilities of its tokens
+    response_schema: bool | None = None  # true if answers are made to follow a JSON schema
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None
+    default_max_tokens: int | None = Field(None, ge=1)
+    text: Literal["chat", "completions"] | None = None
+    api: Literal["chat", "responses", "embeddings"] | None = None
+    legacy_sampling: bool | None = None
+    extra_body: dict[str, JsonValue] | None = None
+
+    @field_validator("params")
+    @classmethod
+    def _check_params(cls, params: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        _refuse_reserved(params or (), _PROMPT)
+        return params
+
+    @field_validator("extra_body")
+    @classmethod
+    def _check_extra_body(cls, body: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
+        _refuse_reserved(body or (), _PROMPT | _BOUND)
+        return body
+
+    def overridden_by(self, other: ModelFacts) -> Self:
+        """Return these facts, replaced by those of ``other`` where it has any."""
+        own = {name: getattr(other, name) for name in ModelFacts.model_fields}
+        return self.model_copy(update={k: v for k, v in own.items() if v is not None})
+
+
+FACTS = frozenset(ModelFacts.model_fields)
+
+
+def split_facts(options: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return the facts about a model among a provider's options, and the other options."""
+    facts = {name: value for name, value in options.items() if name in FACTS}
+    return facts, {name: value for name, value in options.items() if name not in FACTS}
+
+
+class ProviderEntry(BaseModel):
+    """A file of a ``providers/`` folder.
+
+    ``limits`` are those of each model unless the study or the provider states others. Keys of
+    ``models`` are patterns of names (``claude-3-*``); the first that matches counts.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str  # the first part of ``provider/model``
+    adapter: str
+    description: str = ""  # one sentence for people
+    in_flight: int | None = Field(None, ge=1)  # calls at once; None leaves it to the provider
+    limits: ProviderRateSpec = Field(default_factory=ProviderRateSpec)
+    options: dict[str, JsonValue] = Field(default_factory=dict)  # of the adapter; a study overrides
+    models: dict[str, ModelFacts] = Field(default_factory=dict)
+
+
+def merge_facts(entry: ProviderEntry, study: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a catalogue entry's facts by pattern, overridden by a study's options and patterns."""
+    over, others = split_facts(study)
+    own = others.get("models")
+    known: dict[str, Json] = {
+        pattern: {**facts.model_dump(mode="json", exclude_none=True), **over}
+        for pattern, facts in entry.models.items()
+    }
+    return {**own, **known} if isinstance(own, Mapping) else known

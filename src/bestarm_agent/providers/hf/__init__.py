@@ -1,0 +1,1 @@
+"""The hf adapter: transformers models in this process."""

@@ -1,0 +1,128 @@
+"""Converts between texts and tokens: chat templates, special tokens, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.providers.failures import failure
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class TextCodec:
+    """A tokenizer that returns bare token lists.
+
+    ``pad`` pads rows, always on the left. So a missing pad token, a tokenizer that pads on the
+    right, or one that also makes token types does no harm.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,  # of ``transformers``
+        eos: Sequence[int] = (),  # further tokens that end a reply, of the model's configuration
+        context_length: int | None = None,  # tokens of prompt and reply; None: no limit
+    ) -> None:
+        self._tokenizer = tokenizer
+        own_eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+        self.context_length = context_length
+        self.eos = sorted({*eos, *own_eos})
+        # masked out wherever it stands, so that any token will do
+        fallback = self.eos[0] if self.eos else 0
+        self.pad_token = fallback if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+
+    def __len__(self) -> int:
+        return len(self._tokenizer)
+
+    def encode(self, requests: Sequence[Request]) -> list[list[int] | ProviderError]:
+        """Return the tokens of each prompt, at least one, without padding; or its error."""
+        texts: list[str] = []
+        encoded: list[list[int] | ProviderError] = []
+        for request in requests:
+            text = self._render(request)
+            texts.append("" if isinstance(text, ProviderError) else text)
+            encoded.append(text if isinstance(text, ProviderError) else [])
+        for adds_special in (False, True):
+            rows = [
+                row
+                for row, request in enumerate(requests)
+                if self._lacks_bos(request, texts[row]) == adds_special
+            ]
+            tokenized = self._tokenize([texts[row] for row in rows], adds_special)
+            for row, tokens in zip(rows, tokenized, strict=True):
+                if not isinstance(encoded[row], ProviderError):
+                    encoded[row] = self._fitting(tokens, requests[row])
+        return encoded
+
+    def decode(self, rows: list[list[int]]) -> list[str]:
+        """Return the text of each row of tokens, without special tokens."""
+        texts = self._tokenizer.batch_decode(
+            rows, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return list(texts)
+
+    def pad(self, prompts: Sequence[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+        """Return rows of equal length and their masks, padded on the left."""
+        width = max(map(len, prompts))
+        ids = [[self.pad_token] * (width - len(prompt)) + prompt for prompt in prompts]
+        masks = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        return ids, masks
+
+    def render(self, messages: Sequence[tuple[str, str]]) -> str:
+        """Write (role, content) messages as the chat template does; raises what it raises."""
+        conversation = [{"role": role, "content": content} for role, content in messages]
+        text = self._tokenizer.apply_chat_template(
+            conversation, tokenize=False, add_generation_prompt=True
+        )
+        return str(text)
+
+    def _render(self, request: Request) -> str | ProviderError:
+        """Return the prompt as one text; an error must not reach the other prompts of the batch."""
+        try:
+            text = request.text
+            if text is None:
+                text = self.render([(m.role, m.content) for m in request.messages])
+            text.encode()
+            return text
+        except UnicodeEncodeError as error:
+            return ProviderError(
+                f"the prompt for example {request.example} holds {error.object[error.start]!r}, "
+                "half of a character, which no tokenizer takes; correct the example",
+                kind=FailureKind.BAD_REQUEST,
+                blame=Blame.HARNESS,
+            )
+        except Exception as error:  # templates raise what they like
+            roles = ", ".join(message.role for message in request.messages)
+            return failure(
+                FailureKind.BAD_REQUEST,
+                f"the chat template of {request.model} refuses messages of the roles {roles}: "
+                f"{error}; change the prompt's roles, or write it as a plain text",
+            )
+
+    def _lacks_bos(self, request: Request, text: str) -> bool:
+        """Return True if special tokens are still to be added; a chat template adds its own."""
+        bos = self._tokenizer.bos_token
+        return request.text is not None and not (bos and text.startswith(str(bos)))
+
+    def _tokenize(self, texts: list[str], adds_special: bool) -> list[list[int]]:
+        if not texts:
+            return []
+        encoded = self._tokenizer(
+            texts, add_special_tokens=adds_special, return_attention_mask=False
+        )
+        return list(encoded["input_ids"])
+
+    def _fitting(self, tokens: list[int], request: Request) -> list[int] | ProviderError:
+        if self.context_length is not None and len(tokens) >= self.context_length:
+            return failure(
+                FailureKind.TOO_LONG,
+                f"a prompt of {len(tokens):,} tokens leaves no room for a reply in the "
+                f"{self.context_length:,} that {request.model} can hold",
+            )
+        if tokens:
+            return tokens
+        bos = self._tokenizer.bos_token_id  # something must stand before the first token
+        return [self.pad_token if bos is None else int(bos)]

@@ -1,0 +1,1 @@
+"""Candidates that are Python functions or programs."""

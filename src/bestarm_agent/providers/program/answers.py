@@ -1,0 +1,210 @@
+"""Answers of programs: a text, or a mapping or an object that also holds its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from bestarm_agent.config.yaml.documents import parse_row
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.redaction import REDACTED, keys_among, masked, without_traces
+from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.domain.spend import Spend, Usage, nanos
+from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.failures import BilledError, failure
+
+_Count = Annotated[int, Field(ge=0)]
+
+
+class ProgramOptions(BaseModel):
+    """Options that ``python`` and ``command`` share.
+
+    The bounds hold for one answer, with all model calls of the program. Budgets depend on them: a
+    cap on dollars needs ``usd_per_call``, one on tokens or worker seconds needs ``max_tokens`` and
+    ``max_gpu_seconds``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    params: tuple[str, ...] = ()  # parameters that the program honours; others are not sent to it
+    max_calls: int = Field(default=1, ge=1)  # most model calls of one answer
+    max_tokens: int | None = Field(default=None, ge=0)  # of one answer; None: not declared
+    max_gpu_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    usd_per_call: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
+    version: str = ""  # change it to ignore old replies in the cache
+    sources: tuple[str, ...] = ()  # further files that decide replies, relative to the study
+
+    def bound(self) -> Spend:
+        """Return the bounds; 0 for those that are not declared."""
+        return Spend(
+            calls=self.max_calls,
+            tokens=self.max_tokens or 0,
+            usd_nanos=nanos(self.usd_per_call or 0),
+            gpu_seconds=self.max_gpu_seconds or 0.0,
+        )
+
+    def capabilities(self, in_flight: int, *, priced: bool = True) -> Capabilities:
+        """Return the declared capabilities; ``priced`` is False if a called model has no price."""
+        priced = priced and self.usd_per_call is not None
+        return Capabilities(
+            params=frozenset(self.params),
+            priced=priced,
+            price_source="usd_per_call" if priced else None,
+            in_flight=in_flight,
+            queued=True,
+            by_inputs=True,
+            counted=self.max_tokens is not None and self.max_gpu_seconds is not None,
+        )
+
+    def check(self, cost: Spend, program: str) -> None:
+        """Check that an answer kept the declared bounds; raises BilledError, fatal."""
+        broken = self.broken_bound(cost)
+        if broken is None:
+            return
+        message = f"{program} took more than it declared, so that no budget could be kept: {broken}"
+        raise BilledError(failure(FailureKind.BAD_REQUEST, f"{message}; raise the option"), cost)
+
+    def broken_bound(self, spend: Spend) -> str | None:
+        """Return the option that ``spend`` exceeds, with both values; None if all bounds hold."""
+        declared = {
+            "max_calls": (self.max_calls, spend.calls),
+            "max_tokens": (self.max_tokens, spend.tokens),
+            "max_gpu_seconds": (self.max_gpu_seconds, spend.gpu_seconds),
+        }
+        for name, (most, used) in declared.items():
+            if most is not None and used > most:
+                return f"{name}: {most:g} ({used:g})"
+        if self.usd_per_call is not None and spend.usd_nanos > nanos(self.usd_per_call):
+            return f"usd_per_call: {self.usd_per_call} ({spend.usd_nanos / 1e9:g})"
+        return None
+
+
+class _Usage(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
+
+    input: _Count = 0
+    cached: _Count = 0
+    cache_write: _Count = 0
+    output: _Count = 0
+    reasoning: _Count = 0
+
+
+class Answer(BaseModel):
+    """A program's answer; only ``text`` or ``error`` is required.
+
+    ``error`` is the kind of failure, such as "gave-up" or "refused" (the candidate's own) or
+    "overloaded" (says nothing about it); ``retry_after`` seconds may go with it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str | None = None
+    finish: Finish = Finish.STOP  # why it ended
+    usage: _Usage = Field(default_factory=_Usage)  # of the model calls that the program itself made
+    usd: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)  # dollars of those calls
+    calls: int | None = Field(default=None, ge=0)  # None: one, if no call went through our clients
+    gpu_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # of these calls
+    model: str = ""  # the model that answered
+    error: FailureKind | None = None
+    message: str = ""  # one line about the error
+    retry_after: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _has_one_outcome(self) -> Answer:
+        if (self.text is None) == (self.error is None):
+            raise ValueError("an answer holds either `text` or `error`")
+        if self.error is FailureKind.JUDGE_FAILED:
+            raise ValueError("`error` is about the program, and 'judge-failed' is not")
+        return self
+
+    def failed(self, hidden: Mapping[str, str]) -> ProviderError | None:
+        """Return the error that it reports, if any, without the ``hidden`` texts."""
+        if self.error is None:
+            return None
+        message = masked(self.message, hidden) or "the program gave no message"
+        return failure(self.error, message, retry_after=self.retry_after)
+
+    def cost(self, metered: Metered) -> Spend:
+        """Return the cost of calls through our clients and of those that the program reports."""
+        calls = int(metered.spend.calls == 0) if self.calls is None else self.calls
+        return metered.spend + Spend(
+            calls=max(calls, int(metered.spend.calls == 0)),
+            tokens=self.usage.input + self.usage.output,
+            usd_nanos=nanos(self.usd or 0),
+            gpu_seconds=self.gpu_seconds,
+        )
+
+    def reply(
+        self, metered: Metered, *, seconds: float, priced: bool, hidden: Mapping[str, str]
+    ) -> Reply:
+        """Return the answer with its cost, without the keys among the ``hidden`` texts.
+
+        ``priced``: unreported dollars are 0, not unknown.
+        """
+        cost = self.cost(metered)
+        keys = keys_among(text for text, shown in hidden.items() if shown == REDACTED)
+        return Reply(
+            text=without_traces(self.text or "", keys),
+            finish=self.finish,
+            usage=_sum(metered.tokens(), Usage(**self.usage.model_dump())),
+            usd_nanos=cost.usd_nanos if priced or self.usd is not None else None,
+            seconds=seconds,
+            gpu_seconds=cost.gpu_seconds,
+            model=self.model,
+            calls=cost.calls,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """Cost of calls through our clients: ``spend`` of all calls, ``usage`` of those answered."""
+
+    spend: Spend = field(default_factory=Spend)
+    usage: Usage = field(default_factory=Usage)
+
+    def tokens(self) -> Usage:
+        """Return all tokens; those that failed calls may have been billed for count as input."""
+        lost = self.spend.tokens - self.usage.total
+        return replace(self.usage, input=self.usage.input + lost)
+
+    def plus(self, cost: Spend, usage: Usage) -> Metered:
+        """Add another call."""
+        return Metered(self.spend + cost, _sum(self.usage, usage))
+
+
+def read_answer(value: object, subject: str) -> Answer:
+    """Read a program's result: a text, a mapping, a ``Reply``, or an object with these fields.
+
+    The cost of a ``Reply`` of our clients is already counted: only its text, finish and model are
+    read. Raises ConfigError if it is none of these, or a field breaks a rule.
+    """
+    if isinstance(value, str):
+        return Answer(text=value)
+    if isinstance(value, Reply):
+        return Answer(text=value.text, finish=value.finish, model=value.model)
+    if isinstance(value, Mapping):
+        return parse_row(Answer, value, subject)
+    fields: dict[str, Json] = {
+        name: getattr(value, name) for name in Answer.model_fields if hasattr(value, name)
+    }
+    if not fields.keys() & {"text", "error"}:
+        raise ConfigError(
+            f"{subject}: must be a text, a mapping or an object with `text`, got "
+            f"{type(value).__name__}"
+        )
+    return parse_row(Answer, fields, subject)
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        one.input + other.input,
+        one.cached + other.cached,
+        one.cache_write + other.cache_write,
+        one.output + other.output,
+        one.reasoning + other.reasoning,
+    )

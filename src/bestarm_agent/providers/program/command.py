@@ -1,0 +1,194 @@
+"""Candidates that are programs of any language: JSON in on stdin, JSON out on stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from bestarm_agent.config.user_functions import files_digest, matching_files
+from bestarm_agent.domain.digest import digest
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.base_provider import BaseProvider
+from bestarm_agent.providers.failures import BilledError, failure
+from bestarm_agent.providers.program.answers import Metered, ProgramOptions, read_answer
+from bestarm_agent.providers.program.command_process import (
+    environment,
+    find_program,
+    hidden_from,
+    shown_tail,
+)
+from bestarm_agent.providers.program.command_workers import Command, OneShotRunner, WorkerPool
+
+_MAX_READ, _MAX_SHOWN = 10_000, 100
+
+
+class CommandOptions(ProgramOptions):
+    """Options of the ``command`` provider, in addition to ``ProgramOptions``.
+
+    Attributes:
+        argv: the program and its arguments. A program with a slash is a file relative to the study,
+            others are looked up in PATH. It runs in the study's folder, without a shell.
+        pass_env: further variables to pass on; PATH, HOME and the like always are.
+        timeout_seconds: longest time for one answer; then the program's process group is killed.
+        worker: true if a program answers many examples: one line of JSON in, one line out, flushed,
+            until stdin ends. Else it is started for every answer.
+    """
+
+    argv: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    env: dict[str, str] = Field(default_factory=dict)
+    pass_env: tuple[str, ...] = ()
+    timeout_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    most_output_bytes: int = Field(default=1_000_000, ge=1)  # longest output of one answer
+    in_flight: int = Field(default=4, ge=1)  # programs at once
+    worker: bool = False
+
+
+class CommandProvider(BaseProvider[CommandOptions]):
+    """Answers by running a program; ``request.model`` is a name for it.
+
+    It reads ``{"model", "prompt", "messages", "inputs", "params", "candidate", "example"}`` (one of
+    ``prompt`` and ``messages`` is null) and writes an object with the fields of ``Answer``, or a
+    JSON text. Failures are classified so:
+
+    - ``{"error": "gave-up", "message": ...}``, or another kind of failure: that kind.
+    - exit code 75 (try again later), or killed by a signal that is not ours: retried.
+    - any other exit code but 0: a mistake in the program; the pair is void.
+    - no JSON, or too much of it: a malformed reply, retried.
+    - no answer in time: a time-out, retried; the whole process group is killed.
+
+    A failed answer that does not report its cost is charged all declared bounds.
+
+    Raises:
+        ConfigError: a pattern in ``sources`` matches nothing.
+    """
+
+    options_type = CommandOptions
+
+    def __init__(
+        self,
+        name: str,
+        options: CommandOptions,
+        base_dir: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(name, options, base_dir)
+        self._clock = clock
+        self._variables = environment(options.pass_env, options.env)
+        self._hidden = hidden_from(options.pass_env, options.env, base_dir)
+        self._runner: OneShotRunner | WorkerPool | None = None
+        self._slots = asyncio.Semaphore(options.in_flight)
+
+    async def start(self) -> None:
+        """Create the runner; programs are started when they are needed."""
+        command = Command(
+            argv=self.options.argv,
+            folder=self.base_dir,
+            variables=self._variables,
+            hidden=self._hidden,
+            most_output_bytes=self.options.most_output_bytes,
+        )
+        self._runner = WorkerPool(command) if self.options.worker else OneShotRunner(command)
+        self._slots = asyncio.Semaphore(self.options.in_flight)
+
+    async def close(self) -> None:
+        """End idle workers."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.close()
+
+    def check(self, model: str) -> None:
+        """Check that the program can be executed; raises ConfigError."""
+        try:
+            find_program(self.options.argv[0], self.base_dir, self._variables)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}/{model}: {error}") from None
+
+    def capabilities(self, model: str) -> Capabilities:
+        """Return the declared capabilities."""
+        return self.options.capabilities(self.options.in_flight)
+
+    def fingerprint(self, model: str) -> str:
+        """Return a digest of ``argv`` with its files, the variables given, and ``sources``."""
+        options = self.options
+        named = [self.base_dir / part for part in options.argv]
+        files = {path for path in named if path.is_file() and path.is_relative_to(self.base_dir)}
+        files.update(matching_files(options.sources, self.base_dir))
+        return digest(
+            {
+                "argv": list(options.argv),
+                "env": dict(options.env),
+                "files": files_digest(sorted(files), self.base_dir),
+                "version": options.version,
+            }
+        )
+
+    def bound(self, request: Request) -> Spend:
+        """Return the declared bounds."""
+        return self.options.bound()
+
+    async def generate(self, request: Request) -> Reply:
+        """Run the program, or send a line to a worker; raises ProviderError."""
+        async with self._slots:
+            start = self._clock()
+            try:
+                text = await self._output(_input_line(request))
+            except ProviderError as error:
+                not_started = error.kind is FailureKind.MODEL_NOT_FOUND
+                cost = Spend() if not_started else self.options.bound()
+                raise BilledError(error, cost) from error
+        return self._reply(text, request, self._clock() - start)
+
+    async def _output(self, question: bytes) -> bytes:
+        if self._runner is None:
+            raise RuntimeError("use the provider inside `async with provider:`")
+        try:
+            async with asyncio.timeout(self.options.timeout_seconds):
+                return await self._runner.answer(question)
+        except TimeoutError:
+            raise failure(
+                FailureKind.TIMEOUT,
+                f"the program {self.options.argv[0]} did not answer within "
+                f"{self.options.timeout_seconds:g} s and was killed; raise `timeout_seconds` if "
+                "it is slow",
+            ) from None
+
+    def _reply(self, text: bytes, request: Request, seconds: float) -> Reply:
+        try:
+            answer = read_answer(json.loads(text), f"the answer of {request.model}")
+        except (ValueError, ConfigError) as error:
+            said = f"it wrote {text[:_MAX_READ]!r}" if isinstance(error, ValueError) else str(error)
+            reason = shown_tail(said.encode(), self._hidden)[:_MAX_SHOWN]
+            malformed = failure(
+                FailureKind.MALFORMED_REPLY, f"the program {request.model}: no answer: {reason}"
+            )
+            raise BilledError(malformed, self.options.bound()) from error
+        cost = answer.cost(Metered())
+        self.options.check(cost, f"the program {request.model}")
+        failed = answer.failed(self._hidden)
+        if failed is not None:
+            raise BilledError(failed, cost)
+        priced = self.options.usd_per_call is not None
+        return answer.reply(Metered(), seconds=seconds, priced=priced, hidden=self._hidden)
+
+
+def _input_line(request: Request) -> bytes:
+    question = {
+        "model": request.model,
+        "prompt": request.text,
+        "messages": [message.as_json() for message in request.messages] or None,
+        "inputs": dict(request.inputs),
+        "params": dict(request.params),
+        "candidate": request.candidate,
+        "example": request.example,
+    }
+    return json.dumps(question).encode() + b"\n"

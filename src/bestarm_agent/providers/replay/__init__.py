@@ -1,0 +1,1 @@
+"""The replay adapter: recorded answers and stored score matrices."""

@@ -1,0 +1,1 @@
+"""The vllm adapter: vLLM servers, started here or already running."""

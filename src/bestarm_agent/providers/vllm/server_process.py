@@ -1,0 +1,187 @@
+"""A local server that is started when it is needed, and never outlives its owner."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
+
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.redaction import is_secret_variable
+from bestarm_agent.providers.program.command_process import environment, shown_tail
+
+_SUPERVISOR = Path(__file__).with_name("process_supervisor.py")
+_TAIL_BYTES = 8000
+_TAIL_LINES = 12
+_FIRST_WAIT_SECONDS = 0.05
+_MAX_WAIT_SECONDS = 1.0
+_PROBE_SECONDS = 5.0
+_ADDRESS_TAKEN = "address already in use"
+_MAX_STARTS = 3
+
+_open = build_opener(ProxyHandler({})).open  # a proxy has no business on this machine
+
+
+class ServerError(Exception):
+    """The server could not be started, or refused a request."""
+
+
+class ServerProcess:
+    """A server on this machine, run under ``process_supervisor``, which ends it when we end."""
+
+    def __init__(
+        self,
+        argv: Callable[[int], Sequence[str]],  # makes the server's command line, given the port
+        *,
+        variables: Mapping[str, str],  # its whole environment
+        hidden: Mapping[str, str],  # texts to hide in messages, with their replacements
+        log: Path,  # file for its output; its folder is made
+        start_seconds: float,  # longest time until it is ready
+        stop_seconds: float,  # longest time between asking it to end and killing it
+    ) -> None:
+        self._argv = argv
+        self._variables = variables
+        self._hidden = hidden
+        self._log = log
+        self._start_seconds = start_seconds
+        self._stop_seconds = stop_seconds
+        self._supervisor: asyncio.subprocess.Process | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Its address, without a slash at the end."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def is_running(self) -> bool:
+        """True if it was started and has not ended."""
+        return self._supervisor is not None and self._supervisor.returncode is None
+
+    async def has_ended(self, within: float) -> bool:
+        """Return True if it has ended, or does so within some seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                if self._supervisor is not None:
+                    await self._supervisor.wait()
+        return not self.is_running
+
+    async def start(self) -> None:
+        """Start it and wait until it is ready; raises ServerError with the end of its log."""
+        for left in reversed(range(_MAX_STARTS)):
+            self._port = _free_port()
+            try:
+                await self._start()
+                return
+            except ServerError:
+                await self.stop()
+                if not left or _ADDRESS_TAKEN not in self._tail().lower():
+                    raise  # else another process took the port before the server did
+            except BaseException:
+                await self.stop()
+                raise
+
+    async def stop(self) -> None:
+        """End it with all its children, and wait for that."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
+            return
+        if supervisor.stdin is not None:
+            supervisor.stdin.close()
+        await supervisor.wait()
+
+    async def post(self, path: str, body: Mapping[str, Json] | None, seconds: float) -> None:
+        """Send a request; raises ServerError if it fails or takes too long."""
+        status, text = await asyncio.to_thread(_request, self.url + path, body, seconds)
+        if status != 200:
+            said = shown_tail(text.encode(), self._hidden)
+            raise ServerError(f"POST {path.partition('?')[0]}: {status or 'no answer'} {said}")
+
+    def ended(self) -> str:
+        """Return the reason of its end, with the end of its log; free of secrets."""
+        code = self._supervisor.returncode if self._supervisor is not None else None
+        how = "does not run" if code is None else f"ended with exit code {code}"
+        return f"the server {how}; {self._log_shown()}"
+
+    async def _start(self) -> None:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        argv = [*self._argv(self._port)]
+        with self._log.open("wb") as log:
+            self._supervisor = await asyncio.create_subprocess_exec(
+                *[sys.executable, "-I", str(_SUPERVISOR), str(self._stop_seconds), *argv],
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=self._log.parent,  # what lies next to a study must not be imported
+                env=dict(self._variables),
+                start_new_session=True,
+            )
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                await self._ready(self._supervisor)
+        except TimeoutError:
+            raise ServerError(
+                f"the server was not ready after {self._start_seconds:g} s; {self._log_shown()}"
+            ) from None
+
+    async def _ready(self, supervisor: asyncio.subprocess.Process) -> None:
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            if supervisor.returncode is not None:
+                raise ServerError(self.ended())
+            status, _ = await asyncio.to_thread(
+                _request, f"{self.url}/health", None, _PROBE_SECONDS
+            )
+            if status == 200:
+                return
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _MAX_WAIT_SECONDS)
+
+    def _log_shown(self) -> str:
+        tail = shown_tail(self._tail().encode(), self._hidden, _TAIL_LINES)
+        return f"its log {self._log.name} ends with: {tail or '(nothing)'}"
+
+    def _tail(self) -> str:
+        with suppress(OSError), self._log.open("rb") as log:
+            log.seek(max(0, self._log.stat().st_size - _TAIL_BYTES))
+            return log.read().decode("utf-8", errors="replace")
+        return ""
+
+
+def server_environment(passed: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return a server's variables: those of all programs, and the settings of its libraries."""
+    prefixes = ("CUDA", "HF_", "HIP", "NCCL", "NVIDIA", "OMP_", "ROCR", "TORCH", "VLLM_", "XDG_")
+    library = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(prefixes) and not is_secret_variable(name)
+    }
+    return {**library, **environment(passed, given)}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _request(url: str, body: Mapping[str, Json] | None, seconds: float) -> tuple[int, str]:
+    """Return status and text of an answer; status 0 if none came. GET for /health, else POST."""
+    is_probe = url.endswith("/health")
+    data = None if is_probe else json.dumps(body or {}).encode()
+    request = Request(url, data=data, headers={"Content-Type": "application/json"})
+    try:
+        with _open(request, timeout=seconds) as response:
+            return response.status, ""
+    except HTTPError as error:
+        return error.code, error.read(500).decode("utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        return 0, str(error)

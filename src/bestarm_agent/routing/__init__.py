@@ -1,1 +1,0 @@
-"""Which candidates to run for a prompt, learnt from which of them won before."""

@@ -1,0 +1,185 @@
+"""Stored runs, to be read: their standing, report and scores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bestarm_agent.certification.live.mode import Certification
+from bestarm_agent.config.study.certify import CertifySpec
+from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.run_options import SelectorSpec
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import Event
+from bestarm_agent.engine.mode import Mode, ModeResult
+from bestarm_agent.engine.pair_source import PairSource
+from bestarm_agent.engine.results.build_standing import LiveState, build_standing
+from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run, stored_labels
+from bestarm_agent.engine.results.objectives import track_objective
+from bestarm_agent.engine.results.pair_outcomes import (
+    Outcomes,
+    PairFilter,
+    RunTexts,
+    read_dataset,
+)
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.run.event_log import initial_size, replay
+from bestarm_agent.engine.setup.history import recorded_history
+from bestarm_agent.engine.setup.selection import Selection, find_rule
+from bestarm_agent.errors import StoreError
+from bestarm_agent.preselection.mode import Preselection, is_routed
+from bestarm_agent.report.gather import failures_of, report_of
+from bestarm_agent.report.html_page import FailureLine
+from bestarm_agent.stats.models.history_validation import HistoryModel
+from bestarm_agent.store.base import RunInfo
+from bestarm_agent.store.registry import StorePlace, folder_of, open_store
+from bestarm_agent.store.run_state import RunState, fold
+from bestarm_agent.store.whole_files import whole_file
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A stored run."""
+
+    state: RunState  # its folded log
+    standing: Standing  # where it stands
+    check: JudgeCheck | None = None  # how its judge fares on the study's gold scores, or None
+    result: ModeResult | None = None  # of a certification, its certificate
+
+    @property
+    def failures(self) -> list[FailureLine]:
+        """The failures by candidate and kind, most frequent first."""
+        return failures_of(self.state)
+
+    def write_report(self, path: Path) -> None:
+        """Write the HTML report, for the user alone (mode 0600), as the store is."""
+        page = report_of(self.state, self.standing, self.check, self.result)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as stream:
+                stream.write(page.encode())
+        except OSError as error:
+            raise StoreError(
+                f"the report {path} cannot be written ({error.strerror}); give another file"
+            ) from error
+
+
+class Archive:
+    """The runs of a store; reading works while other processes write."""
+
+    def __init__(self, where: StorePlace) -> None:
+        self._where = where
+
+    async def runs(self) -> Sequence[RunInfo]:
+        """Return all runs, oldest first."""
+        async with open_store(self._where, create=False) as store:
+            return await store.runs()
+
+    async def state(self, run: str) -> RunState:
+        """Read a run and fold it; raise RunNotFoundError if there is no such run."""
+        async with open_store(self._where, create=False) as store:
+            return fold(await store.events_of(run))
+
+    async def record(self, run: str) -> StoredRun:
+        """Read a run and work out where it stands; raise RunNotFoundError if there is none."""
+        async with open_store(self._where, create=False) as store:
+            run_id = (await store.find(run)).id
+            events = await store.events_of(run_id)
+            state = fold(events)
+            mode = recorded_mode(state, events, run_id, folder_of(self._where))
+            pairs = recorded_pairs(mode, state, events, recorded_history(state, self._where))
+            standing = _standing(state, pairs, events, run_id)
+            labels = stored_labels(state, self._where)
+            check = await check_run(store, state, labels, standing.confidence) if labels else None
+        return StoredRun(state, standing, check, mode.result(pairs, standing))
+
+    def outcomes(self, run: str = "latest", *, only: PairFilter | None = None) -> Outcomes:
+        """Return the pairs of a run with their texts; nothing is read before they are iterated.
+
+        Raises (when iterated):
+            RunNotFoundError: there is no such run.
+            ConfigError: ``only`` names a candidate or an example that is not there.
+        """
+        return Outcomes(lambda: self.texts(run), only)
+
+    @asynccontextmanager
+    async def texts(self, run: str) -> AsyncIterator[RunTexts]:
+        """Open a run's texts.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+        """
+        async with open_store(self._where, create=False) as store:
+            state = fold(await store.events_of(run))
+            examples = await asyncio.to_thread(read_dataset, state, folder_of(self._where))
+            yield RunTexts(store, state, *examples)
+
+    def report_path(self, run_id: str) -> Path:
+        """Return the default path of a run's report."""
+        return report_path(self._where, run_id)
+
+
+def recorded_mode(
+    state: RunState, events: Sequence[Event], run_id: str, folder: Path | None = None
+) -> Mode:
+    """Rebuild the mode of a stored run from its log; import a rule of the user's own.
+
+    ``run_id`` is named in messages; ``folder`` is that of the store, None the working directory.
+    Raise StoreError if the log is empty or damaged.
+    """
+    if state.started is None:
+        raise StoreError(f"run {run_id} has an empty log; begin a new run")
+    config = state.started.config
+    if is_routed(config):
+        return Preselection()
+    if section := _section(config, "certify"):
+        size = initial_size(events)
+        spec = CertifySpec.model_validate(section)
+        return Certification.recorded(spec, size.n_candidates, size.n_examples, events)
+    chosen = _selector_spec(config)
+    rule = find_rule(chosen.name, (folder or Path()) / state.started.base)
+    return Selection(chosen, _objective_spec(config), rule=rule)
+
+
+def recorded_pairs(
+    mode: Mode, state: RunState, events: Sequence[Event], history: HistoryModel | None = None
+) -> PairSource:
+    """Rebuild what asked for the pairs of a stored run, and feed it the log."""
+    pairs = mode.pairs(initial_size(events), state.candidates, history)
+    replay(events, pairs)
+    return pairs
+
+
+def _standing(state: RunState, pairs: PairSource, events: Sequence[Event], run_id: str) -> Standing:
+    config = state.started.config if state.started is not None else {}
+    return build_standing(
+        state,
+        pairs,
+        run_id=run_id,
+        budget=state.budget,
+        spent=state.spend + state.pending_spend,
+        live=LiveState(in_flight=0, waits=(), seconds=state.seconds + state.elapsed, broken={}),
+        objective=track_objective(_objective_spec(config), _selector_spec(config), pairs, events),
+    )
+
+
+def _selector_spec(config: Json) -> SelectorSpec:
+    return SelectorSpec.model_validate(_section(config, "selector"))
+
+
+def _objective_spec(config: Json) -> ObjectiveSpec:
+    return ObjectiveSpec.model_validate(_section(config, "objective"))
+
+
+def _section(config: Json, key: str) -> Json:
+    if not isinstance(config, Mapping):
+        raise StoreError("the run's configuration is not a mapping; the log is damaged")
+    return config.get(key, {})
+
+
+def report_path(store: StorePlace, run_id: str) -> Path:
+    """Return the path of a run's report: next to a store that is a file, else in this folder."""
+    return folder_of(store) / f"{run_id}.html"

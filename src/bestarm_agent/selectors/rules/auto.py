@@ -1,0 +1,259 @@
+"""Paired top-two on a model of examples: the rule to use when there is no reason for another.
+
+All candidates take their examples from one random order, so they are compared on common ones, and
+a one-factor Gaussian posterior (``stats.models.one_factor``) says how sure every difference is.
+
+Allocation. Most pulls go to duels: the leader against a challenger, drawn by its chance to overtake
+(derived in ``auto_duels``). A quarter goes to a floor that keeps the candidate of rank r at 1 / r
+of the leader's examples, as Successive Rejects would (Audibert & Bubeck 2010), but drops none for
+good: where the model is wrong, this finds out. A known budget narrows the choice: after the share x
+of it the leader effectively has at most K^(1 - x) challengers, the pace of Sequential Halving
+(Karnin, Koren & Somekh 2013), and the floor reaches twice as many ranks. Both are computed anew at
+every fit, so a candidate may come back. Without a budget the rule is anytime.
+
+History says beforehand how hard and how noisy examples are. Those that tell good candidates apart
+then come early in the order, in proportion to the spread of a good candidate's score (Neyman's
+allocation). The order is still drawn without regard to the scores of this run, with known chances,
+by which the intervals are weighed.
+
+Only allocation and the answer rest on the model. A run is stopped by the betting intervals and the
+paired comparisons of ``PairedIntervals`` alone, which hold whatever the scores are like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.evidence import Belief
+from bestarm_agent.selectors.rules.auto_duels import Duels, chance_of_being_best
+from bestarm_agent.selectors.shared_order import SharedOrder
+from bestarm_agent.selectors.types import (
+    Ask,
+    BoolArray,
+    Choice,
+    Pair,
+    Problem,
+    State,
+    Tell,
+)
+from bestarm_agent.stats.intervals.betting_bounds import Odds
+from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.stats.models.example_factors import Factors
+from bestarm_agent.stats.models.example_profiles import Profile
+from bestarm_agent.stats.models.history_validation import HistoryModel
+from bestarm_agent.stats.models.one_factor import OneFactor
+from bestarm_agent.stats.models.posterior import Posterior
+
+_PENDING, _VOID = int(State.PENDING), int(State.VOID)
+_FIRST_SWEEPS, _SWEEPS = 8, 2
+_FEWEST_NEW, _SHARE_NEW = 4, 0.02  # scores between two fits: a number, a share of all
+_SHARE_ALL = 1.125  # growth of the scores between two fits of all candidates
+
+
+class Auto(Selector):
+    """Top-two sampling on common examples, with a rank floor.
+
+    Warm-up: the first ``warm_up`` examples of the order on every candidate, also on those that join
+    later. Then the model is fitted again whenever 2 % more scores are in (at least 4 more).
+
+    In flight: a pending or void pull counts as seen, at the score that the model expects, when
+    choosing what to ask; so concurrent asks spread out. A candidate that may not be asked leaves
+    its turn to its opponent, then to the most promising one.
+
+    Costs: duels count for the price of the pair, and the floor counts the square root of the price
+    as rank (``auto_duels``). A budget goes by the money spent. Equal costs change nothing.
+
+    Args:
+        top_k: size of the set to find, >= 1: leaders and challengers then stand on the two sides
+            of its border.
+        warm_up: common examples of every candidate before the model is used, >= 1.
+        floor: share in [0, 1] of the pulls that keep the candidate of rank r at 1 / r.
+        narrow: whether to narrow the choice as the budget goes, where one is known.
+        history: what was learned from past candidates on the same examples, in the same order; the
+            examples may go on. Ignored unless predictions of held-out candidates were strong
+            (``Validation.is_strong``).
+    """
+
+    name: ClassVar[str] = "auto"
+    common_examples: bool = True
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        top_k: int = 1,
+        warm_up: int = 1,
+        floor: float = 0.25,
+        narrow: bool = True,
+        history: HistoryModel | None = None,
+    ) -> None:
+        if top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {top_k}")
+        if warm_up < 1:
+            raise ValueError(f"warm_up must be at least 1, got {warm_up}")
+        if not 0 <= floor <= 1:
+            raise ValueError(f"floor must be in [0, 1], got {floor}")
+        super().__init__(problem)
+        self.top_k = top_k
+        self.warm_up = warm_up
+        self.floor = floor
+        self.narrow = narrow
+        self.anytime = problem.budget is None or not narrow
+        self._profile = Profile.plain(problem.n_examples)
+        self._order = SharedOrder(self.table, problem.seed)
+        if history is not None and history.validation.is_strong:
+            self._profile = Profile.of(_factors_of_all(history, problem.n_examples))
+            weights, purpose = self._profile.weights(), f"shared-order {history.factors.digest}"
+            self._order = SharedOrder(self.table, problem.seed, weights, purpose)
+        self._posterior = KeyedRandom(problem.seed, "posterior")
+        self._n_told = 0
+        self._duels: Duels | None = None  # None until the warm-up is told
+        self._latest: Posterior | None = None  # of the scores up to the `_answered_at`-th
+        self._answered_at, self._next_fit, self._next_fit_of_all = -1, 0, 0
+        self._begin()
+
+    @property
+    def uses_history(self) -> bool:
+        """True if history orders the examples."""
+        return not self._order.is_even
+
+    def odds_of(self, example: int) -> Odds:
+        """Return how an example that was asked was drawn; history makes some likelier."""
+        return self._order.odds_of(example)
+
+    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        candidate, reason = self._pick(allowed, rng)
+        example, propensity = self._order.draw(candidate)
+        return Choice(Pair(candidate, example), propensity, reason)
+
+    def _pick(self, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
+        n_trials = self.table.n_trials
+        fewest = int(n_trials[allowed].min())
+        if self._duels is None or fewest < self.warm_up:
+            ties = np.flatnonzero(allowed & (n_trials == fewest))
+            return int(ties[rng.integers(len(ties))]), "warm-up"
+        if rng.random() < self.floor:
+            return self._duels.below_floor(allowed, n_trials), "floor"
+        return self._duels.draw(allowed, n_trials, rng), "duel"
+
+    def _belief(self) -> Belief:
+        """Return posterior means; the mean seen where the model was never fitted or all is seen."""
+        table = self.table
+        n_scored, seen = table.n_scored, table.mean()
+        posterior = self._answer()
+        if posterior is None:  # one lucky score makes no candidate the best
+            centre = float(table.total.sum()) / max(1, int(n_scored.sum()))
+            means = (table.total + centre) / (n_scored + 1)
+            return Belief(np.where(n_scored > 0, means, np.nan))
+        complete = n_scored + table.count(State.VOID) == table.n_examples
+        least = table.total / table.n_examples  # the model may expect what cannot be
+        most = least + 1.0 - n_scored / table.n_examples
+        means = np.where(complete, seen, np.clip(posterior.mean, least, most))
+        means = np.where(n_scored > 0, means, np.nan)
+        chance = partial(
+            chance_of_being_best,
+            posterior,
+            random=self._posterior,
+            mean=means,
+            possible=(least, most),
+            out=self.barred,
+            void_share=table.void_share,
+        )
+        return Belief(means, chance=chance)
+
+    def _answer(self) -> Posterior | None:
+        if self._duels is not None and self._answered_at != self._n_told:
+            self._answered_at = self._n_told
+            self._latest = self._model.peek()
+        return self._latest
+
+    def _asked(self, ask: Ask) -> None:
+        self._model.open(ask.pair.candidate, int(self._order.places[ask.pair.example]))
+
+    def _told(self, tell: Tell) -> None:
+        self._n_told += 1
+        self._put(tell.seq)
+        if self._n_told >= self._next_fit:
+            self._fit()
+
+    def _put(self, seq: int) -> None:
+        table = self.table
+        if table.state[seq] not in (_PENDING, _VOID):
+            place = int(self._order.places[table.example[seq]])
+            self._model.put(int(table.candidate[seq]), place, float(table.score[seq]))
+
+    def _fit(self) -> None:
+        all_rows = self._n_told >= self._next_fit_of_all
+        sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
+        self._latest = self._model.fit(sweeps, all_rows=all_rows)
+        self._answered_at = self._n_told
+        self._duels = Duels.of(
+            self._latest,
+            self.top_k,
+            self.evidence.tie_ranks,
+            out=self.barred,
+            void_share=self.table.void_share,
+            price=self.expected_costs(),
+            most_challengers=self._most_challengers(),
+        )
+        self.evidence.presumed_order = self._duels.order
+        self._next_fit = self._n_told + max(_FEWEST_NEW, int(_SHARE_NEW * self._n_told))
+        if all_rows:
+            self._next_fit_of_all = int(_SHARE_ALL * self._n_told)
+
+    def _most_challengers(self) -> float | None:
+        """Return K^(1 - x) after the share x of the budget; None without one."""
+        budget = self.problem.budget
+        if self.anytime or budget is None:
+            return None
+        table = self.table
+        budget = min(budget, table.n_candidates * table.n_examples)
+        if self.problem.costs is None:
+            used = self._n_told / budget
+        else:  # a budget in pairs then stands for what they cost at the mean price
+            used = float(table.spent.sum()) / (budget * float(np.mean(self.problem.costs)))
+        return float(table.n_candidates ** max(0.0, 1.0 - used))
+
+    def _left_race(self, candidates: Sequence[int]) -> None:
+        if self._duels is not None:
+            self._fit()
+
+    def _grown(self) -> None:
+        """Put all scores into the new order: examples that join fall anywhere in it."""
+        began = self._duels is not None
+        self._order.grow()
+        self._profile = self._profile.joined_by(self.table.n_examples - len(self._profile.mean))
+        self._begin()
+        if began:
+            self._fit()
+
+    def _begin(self) -> None:
+        table = self.table
+        self._model = OneFactor(self._profile.at(self._order.examples), table.n_candidates)
+        places = self._order.places[table.example]
+        for seq in range(table.n_asked):
+            self._model.open(int(table.candidate[seq]), int(places[seq]))
+            self._put(seq)
+        self._duels = None
+        self.evidence.presumed_order = None
+        self._latest = None
+        self._answered_at = -1
+        self._next_fit = table.n_candidates * self.warm_up
+        self._next_fit_of_all = 0
+
+
+def _factors_of_all(history: HistoryModel, n_examples: int) -> Factors:
+    """Return the factors of all examples; later ones are taken to be average."""
+    known = history.factors.n_examples
+    if known > n_examples:
+        raise ValueError(
+            f"history has factors of {known} examples, the problem has only {n_examples};"
+            " align the history with the problem's examples"
+        )
+    columns = np.arange(n_examples)
+    return history.factors.at(np.where(columns < known, columns, -1))

@@ -1,0 +1,210 @@
+"""Duels of a leader and a challenger: which pair of candidates to look at next.
+
+The aim is that as few challengers as possible that are better than the leader are left behind. The
+model gives each challenger a chance to overtake, the normal tail beyond its gap to the leader. Such
+a chance falls about like exp(-D n) with the number n of common examples, by D exp(-D n) with one
+more. So the next example lowers the sum of all chances most where a chance is still large, and
+challengers are drawn by their chances: top-two sampling (Russo 2016; with the variance of the
+difference, Qin & You 2023). The chances are squared, or many poor challengers would outweigh a good
+one. Of the two, the one that has seen less is pulled, since only common examples tell them apart.
+
+With prices, the sum of chances is least for a given sum of money where one more dollar takes the
+same off each of them: where D exp(-D n) is proportional to the price. So a chance counts for its
+price, which is that of the pair, since both see the same examples. Before their first scores the
+model takes candidates to be equally good. Where expensive ones turn out to be better, it thinks too
+little of them, so prices count less the more they go with quality.
+
+A void pull may hide any score, and pulls may be void because of their score. So it is no evidence
+of the mean, but it makes the mean uncertain by its share in the pulls: if the hidden scores had a
+mean drawn uniformly from [0, 1], by share / sqrt(12). Leaders with void pulls keep challengers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from scipy.special import ndtr
+
+from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray
+from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.stats.models.posterior import Posterior
+
+_INFLATION = 1.25  # of posterior variances: the model is too sure of itself
+_SHARPNESS = 2  # power of the chance to overtake
+_NARROWING, _NARROWINGS = 1.5, 12
+_REDRAWS = 8
+_DRAWS = 512  # of all means, for the probability that one is the highest
+_OPTIMISM = 2.0  # standard deviations
+_VOID_SD = 12**-0.5  # of a mean drawn uniformly from [0, 1]
+_FLOOR_REACH = 2.0  # ranks that the floor keeps, in numbers of challengers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Duels:
+    """Pairs of a leader and a challenger, with weights by which they are drawn.
+
+    Attributes:
+        floor_weight: (K,) the rank times the square root of the effective price: the floor gives a
+            candidate 1 / floor_weight as many examples as the leader.
+        weight: (L, K - L) the squared chance that the challenger is better than the leader, over
+            the mean of their effective prices, or a higher power of that.
+    """
+
+    order: IntArray  # (K,) candidates by falling posterior mean
+    rank: IntArray  # (K,) place in that order from 1; leaders all have 1
+    floor_weight: FloatArray
+    leaders: IntArray  # (L,) the candidates that would be named now
+    challengers: IntArray  # (K - L,) the others
+    weight: FloatArray
+    cumulative: FloatArray  # (L * (K - L),) running sums of the weights, row by row
+    optimistic: FloatArray  # (K,) posterior means plus two standard deviations
+    last_floor_rank: int  # ranks beyond it get no share of the floor
+
+    @classmethod
+    def of(
+        cls,
+        posterior: Posterior,
+        top_k: int,
+        ties: FloatArray,
+        *,
+        out: BoolArray,
+        void_share: FloatArray,
+        price: FloatArray | None = None,
+        most_challengers: float | None = None,
+    ) -> Duels:
+        """Weigh all pairs; ``most_challengers`` >= 1 limits the effective number per leader.
+
+        ``ties`` (K,) put equals in order. The ``void_share`` (K,) of the void pulls in those told
+        is in [0, 1]; the ``price`` (K,) of one more pull is > 0, in any unit. None: one price, no
+        limit.
+        """
+        order = np.lexsort((ties, -posterior.mean, out))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.maximum(1, np.arange(1, len(order) + 1) - top_k + 1)
+        price = np.ones(len(order)) if price is None else effective_prices(price, posterior.mean)
+        leaders, challengers = order[:top_k], order[top_k:]
+        weight = np.empty((len(leaders), len(challengers)))
+        hidden = (_VOID_SD * void_share) ** 2
+        for at, leader in enumerate(leaders.tolist()):
+            behind = posterior.mean[leader] - posterior.mean[challengers]
+            variance = _INFLATION * posterior.gap_variance(leader)[challengers]
+            variance += hidden[leader] + hidden[challengers]
+            chance = ndtr(-behind / np.sqrt(variance))
+            worth = chance**_SHARPNESS / (0.5 * (price[leader] + price[challengers]))
+            weight[at] = np.where(out[challengers], 0.0, worth)
+        last_floor_rank = len(order)
+        if most_challengers is not None:
+            weight = narrowed(weight, most_challengers * len(leaders))
+            last_floor_rank = ceil(_FLOOR_REACH * most_challengers)
+        optimistic = posterior.mean + _OPTIMISM * posterior.sd
+        return cls(
+            order=order,
+            rank=rank,
+            floor_weight=np.asarray(rank * np.sqrt(price), dtype=np.float64),
+            leaders=leaders,
+            challengers=challengers,
+            weight=weight,
+            cumulative=np.cumsum(weight),
+            optimistic=optimistic,
+            last_floor_rank=last_floor_rank,
+        )
+
+    def below_floor(self, allowed: BoolArray, n_seen: IntArray) -> int:
+        """Return the ``allowed`` (K,) candidate that is furthest behind its share of the floor."""
+        near = allowed & (self.rank <= self.last_floor_rank)
+        n_due = np.where(near if near.any() else allowed, n_seen * self.floor_weight, np.inf)
+        return int(n_due.argmin())
+
+    def draw(self, allowed: BoolArray, n_seen: IntArray, rng: np.random.Generator) -> int:
+        """Draw a pair of which at least one is ``allowed`` (K,); return the one of it to pull.
+
+        That is the one with fewer of the ``n_seen`` (K,) examples, the leader if equal. If no pair
+        has any weight, return the most promising candidate.
+        """
+        pair = self._pair(self.cumulative, rng)
+        for _ in range(_REDRAWS):
+            if pair is None or allowed[pair[0]] or allowed[pair[1]]:
+                break
+            pair = self._pair(self.cumulative, rng)
+        else:
+            possible = allowed[self.leaders][:, None] | allowed[self.challengers]
+            pair = self._pair(np.cumsum(np.where(possible, self.weight, 0.0)), rng)
+        if pair is None:
+            return int(np.where(allowed, self.optimistic, -np.inf).argmax())
+        leader, challenger = pair
+        if allowed[leader] and allowed[challenger]:
+            return leader if n_seen[leader] <= n_seen[challenger] else challenger
+        return leader if allowed[leader] else challenger
+
+    def _pair(self, cumulative: FloatArray, rng: np.random.Generator) -> tuple[int, int] | None:
+        if not (len(cumulative) and cumulative[-1] > 0.0):
+            return None
+        at = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
+        row, column = divmod(min(at, len(cumulative) - 1), len(self.challengers))
+        return int(self.leaders[row]), int(self.challengers[column])
+
+
+def effective_prices(price: FloatArray, mean: FloatArray) -> FloatArray:
+    """Return relative prices to the power 1 - r, r correlating their logarithms with quality.
+
+    Prices (K,) are > 0, in any unit; results are >= 1, and all exactly 1 for one price. A negative
+    correlation with ``mean`` (K,) counts as 0.
+    """
+    relative = price / price.min(initial=np.inf)
+    logs, ahead = np.log(relative), mean - mean.mean()
+    logs -= logs.mean()
+    spread = float(np.sqrt((logs @ logs) * (ahead @ ahead)))
+    correlation = float(logs @ ahead) / spread if spread > 0.0 else 0.0
+    powered: FloatArray = relative ** (1.0 - max(0.0, min(1.0, correlation)))
+    return powered
+
+
+def narrowed(weight: FloatArray, most: float) -> FloatArray:
+    """Raise weights to the power at which they are effectively ``most`` or fewer.
+
+    The power is one of 1.5^0 to 1.5^12. The effective number is (sum w)^2 / sum w^2.
+    """
+    highest = weight.max(initial=0.0)
+    if not highest > 0.0:
+        return weight
+    relative = weight / highest
+    for _ in range(_NARROWINGS):
+        if relative.sum() ** 2 <= most * (relative**2).sum():
+            break
+        relative = relative**_NARROWING
+    return np.asarray(relative)
+
+
+def chance_of_being_best(
+    posterior: Posterior,
+    candidate: int,
+    *,
+    random: KeyedRandom,
+    mean: FloatArray,
+    possible: tuple[FloatArray, FloatArray],
+    out: BoolArray,
+    void_share: FloatArray,
+) -> float | None:
+    """Return the probability that a candidate's mean is the highest, by the model.
+
+    Candidates are ranked by ``mean`` (K,), NaN where the posterior's counts; ``possible`` are the
+    (K,) least and (K,) highest means given the scores seen, ``void_share`` (K,) the share of the
+    void pulls in those told.
+
+    A share of 512 draws by ``random``; None where it is higher for another candidate, so that the
+    model is of another opinion than the ranking. Among many candidates that have hardly been tried,
+    one of a low mean may still be the likeliest to be best.
+    """
+    active = posterior.active
+    values, vectors = np.linalg.eigh(posterior.covariance)
+    root = vectors * np.sqrt(_INFLATION * np.maximum(values, 0.0))
+    n, rng = len(mean), random.at(0)
+    noise = np.sqrt(_INFLATION) * posterior.sd * rng.standard_normal((_DRAWS, n))
+    noise[:, active] = rng.standard_normal((_DRAWS, len(active))) @ root.T
+    noise += _VOID_SD * void_share * rng.standard_normal((_DRAWS, n))
+    means = np.clip(np.where(np.isnan(mean), posterior.mean, mean) + noise, *possible)
+    best = np.where(out, -np.inf, means).argmax(axis=1)
+    wins = np.bincount(best, minlength=n)
+    return None if wins[candidate] < wins.max() else float(wins[candidate]) / _DRAWS

@@ -1,0 +1,79 @@
+"""Successive Accepts and Rejects: the exact top K by one decision per phase.
+
+Bubeck, Wang & Viswanathan 2013, "Multiple Identifications in Multi-Armed Bandits", figure 1. Like
+Successive Rejects, but the candidate that leaves is the one farthest from the border between the
+top K and the rest, upwards (accepted) or downwards (rejected).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from bestarm_agent.selectors.rules.round_based import RoundSelector
+from bestarm_agent.selectors.rules.round_schedule import Field, Schedule
+from bestarm_agent.selectors.rules.successive_rejects import one_leaves_per_phase
+from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
+
+
+class Sar(RoundSelector):
+    """Accept or reject one candidate after each of K - 1 phases.
+
+    Budget, rounds and pulls in flight: see ``RoundSelector``. It ends early when all the remaining
+    candidates are wanted, or none is.
+    """
+
+    name: ClassVar[str] = "sar"
+
+    def __init__(self, problem: Problem, *, top_k: int = 1) -> None:
+        if top_k < 1:
+            raise ValueError(f"top_k must be >= 1, got {top_k}")
+        self.top_k = top_k
+        super().__init__(problem)
+
+    def _schedule(self, n_active: int, budget: float) -> Schedule:
+        return one_leaves_per_phase(n_active, budget)
+
+    def _thin(self, field: Field, means: FloatArray, leaving: int, ties: FloatArray) -> Field:
+        best_first = field.active[np.lexsort((ties[field.active], -means[field.active]))]
+        accepted, dropped = _ends_first(
+            means[best_first], ties[best_first], leaving, self.top_k - len(field.accepted)
+        )
+        field = field.accept(*best_first[accepted].tolist()).drop(*best_first[dropped].tolist())
+        return all_decided(field, means, self.top_k)
+
+
+def _ends_first(
+    falling: FloatArray, ties: FloatArray, leaving: int, wanted: int
+) -> tuple[list[int], list[int]]:
+    """Let ``leaving`` candidates leave one by one: the best or worst left, by the larger gap.
+
+    Return the places in ``falling`` of the accepted and of the dropped, in the order of leaving.
+    """
+    accepted: list[int] = []
+    dropped: list[int] = []
+    first, last = 0, len(falling) - 1
+    while leaving > len(accepted) + len(dropped):
+        border = first + wanted - len(accepted)  # the first that is not wanted
+        if not first < border <= last:
+            break
+        up, down = falling[first] - falling[border], falling[border - 1] - falling[last]
+        if (up, ties[last]) > (down, ties[first]):
+            (accepted if up > 0 else dropped).append(first)
+            first += 1
+        else:
+            dropped.append(last)
+            last -= 1
+    return accepted, dropped
+
+
+def all_decided(field: Field, means: FloatArray, top_k: int) -> Field:
+    """Accept the rest if all of them are wanted; drop it if none is."""
+    wanted = top_k - len(field.accepted)
+    rest: IntArray = field.active[np.argsort(means[field.active], kind="stable")]
+    if wanted <= 0:
+        return field.drop(*rest.tolist())
+    if wanted >= len(rest):
+        return field.accept(*rest[::-1].tolist())
+    return field

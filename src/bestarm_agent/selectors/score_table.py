@@ -1,0 +1,250 @@
+"""The record of everything asked and told, on which every rule works."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bestarm_agent.selectors.types import Ask, BoolArray, FloatArray, IntArray, State, Tell
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+# plain integers for the paths that every pull takes: looking an enum member up costs as much as
+# reading an array (Python 3.11)
+_UNSEEN, _PENDING, _DONE, _FAILED, _VOID = (int(state) for state in State)
+_OUTCOMES = (_DONE, _FAILED, _VOID)
+
+
+def _with_room(old: NDArray[_Scalar], *shape: int) -> NDArray[_Scalar]:
+    """Return ``old`` if it is at least as large as ``shape``, else a zero-padded larger copy.
+
+    Every axis that must grow doubles at least, so growing one by one costs amortised constant time.
+    """
+    sizes = tuple(
+        max(need, 2 * have) if need > have else have
+        for have, need in zip(old.shape, shape, strict=True)
+    )
+    if sizes == old.shape:
+        return old
+    new = np.zeros(sizes, dtype=old.dtype)
+    new[tuple(slice(have) for have in old.shape)] = old
+    return new
+
+
+class ScoreTable:
+    """Scores of K >= 0 candidates on N >= 0 examples, most of them unseen, in the order of asking.
+
+    Trials are stored by their ask number ``seq``; the (K, N) grid holds one byte per cell, so a
+    study of 2,000 x 12,000 opens in 24 MB. Statistics must use ``row``, which yields a candidate's
+    trials in ask order: completion order is biased when wrong answers come back later.
+    """
+
+    def __init__(self, n_candidates: int, n_examples: int) -> None:
+        self.n_candidates = n_candidates
+        self.n_examples = n_examples
+        self.n_asked = 0
+        self._cells = np.zeros((n_candidates, n_examples), dtype=np.int8)
+        self._candidate = np.zeros(64, dtype=np.int32)
+        self._example = np.zeros(64, dtype=np.int32)
+        self._position = np.zeros(64, dtype=np.int32)
+        self._state = np.zeros(64, dtype=np.int8)
+        self._score = np.zeros(64)
+        self._cost = np.zeros(64)
+        self._propensity = np.zeros(64)
+        self._by_state = np.zeros((len(State), n_candidates), dtype=np.int64)
+        self._n_trials = np.zeros(n_candidates, dtype=np.int64)
+        self._total = np.zeros(n_candidates)
+        self._spent = np.zeros(n_candidates)
+        self._rows: list[list[int]] = [[] for _ in range(n_candidates)]
+
+    def ask(self, ask: Ask) -> None:
+        """Mark a pair as pending."""
+        i, j = ask.pair
+        if ask.seq != self.n_asked:
+            raise ValueError(
+                f"ask numbers follow one another: expected {self.n_asked}, got {ask.seq}"
+            )
+        if not (0 <= i < self.n_candidates and 0 <= j < self.n_examples):
+            raise ValueError(f"{ask.pair} lies outside {self.n_candidates} x {self.n_examples}")
+        if self._cells[i, j] != _UNSEEN:
+            raise ValueError(f"{ask.pair} was asked before; a pair is asked at most once")
+        self._reserve(ask.seq + 1)
+        self.n_asked += 1
+        self._candidate[ask.seq], self._example[ask.seq] = i, j
+        self._position[ask.seq] = len(self._rows[i])
+        self._propensity[ask.seq] = np.nan if ask.propensity is None else ask.propensity
+        self._state[ask.seq] = self._cells[i, j] = _PENDING
+        self._by_state[_PENDING, i] += 1
+        self._n_trials[i] += 1
+        self._rows[i].append(ask.seq)
+
+    def tell(self, tell: Tell) -> bool:
+        """Record an outcome and return whether it is the ask's first; ignore a second one."""
+        if not 0 <= tell.seq < self.n_asked:
+            raise ValueError(f"nothing was asked under number {tell.seq} (asked: {self.n_asked})")
+        if tell.state not in _OUTCOMES:
+            raise ValueError(f"a told state is DONE, FAILED or VOID, got {tell.state!r}")
+        if not 0.0 <= tell.score <= 1.0:  # NaN fails this too
+            raise ValueError(f"score must be in [0, 1], got {tell.score} for ask {tell.seq}")
+        if not 0.0 <= tell.cost < np.inf:
+            raise ValueError(f"cost must be finite and >= 0, got {tell.cost} for ask {tell.seq}")
+        if self._state[tell.seq] != _PENDING:
+            return False
+        i = int(self._candidate[tell.seq])
+        self._state[tell.seq] = self._cells[i, self._example[tell.seq]] = tell.state
+        self._by_state[_PENDING, i] -= 1
+        self._by_state[tell.state, i] += 1
+        self._cost[tell.seq] = tell.cost
+        self._spent[i] += tell.cost
+        if tell.state != _VOID:
+            self._score[tell.seq] = tell.score
+            self._total[i] += tell.score
+        return True
+
+    def add_candidates(self, count: int) -> None:
+        """Add ``count`` >= 0 unseen rows."""
+        self.n_candidates += count
+        k = self.n_candidates
+        self._cells = _with_room(self._cells, k, self.n_examples)
+        self._by_state = _with_room(self._by_state, len(State), k)
+        self._n_trials = _with_room(self._n_trials, k)
+        self._total = _with_room(self._total, k)
+        self._spent = _with_room(self._spent, k)
+        self._rows.extend([] for _ in range(count))
+
+    def add_examples(self, count: int) -> None:
+        """Add ``count`` >= 0 unseen columns."""
+        self.n_examples += count
+        self._cells = _with_room(self._cells, self.n_candidates, self.n_examples)
+
+    @property
+    def cells(self) -> NDArray[np.int8]:
+        """(K, N) ``State`` of every cell; a view, not to be written."""
+        return self._cells[: self.n_candidates, : self.n_examples]
+
+    @property
+    def candidate(self) -> NDArray[np.int32]:
+        """(asked,) candidate of every trial, by ask number."""
+        return self._candidate[: self.n_asked]
+
+    @property
+    def example(self) -> NDArray[np.int32]:
+        """(asked,) example of every trial, by ask number."""
+        return self._example[: self.n_asked]
+
+    @property
+    def position(self) -> NDArray[np.int32]:
+        """(asked,) place of every trial in its ``row``, from 0, by ask number."""
+        return self._position[: self.n_asked]
+
+    @property
+    def state(self) -> NDArray[np.int8]:
+        """(asked,) ``State`` of every trial, by ask number."""
+        return self._state[: self.n_asked]
+
+    @property
+    def score(self) -> FloatArray:
+        """(asked,) scores in [0, 1] by ask number; 0 where pending or void."""
+        return self._score[: self.n_asked]
+
+    @property
+    def cost(self) -> FloatArray:
+        """(asked,) costs by ask number; 0 where pending."""
+        return self._cost[: self.n_asked]
+
+    @property
+    def propensity(self) -> FloatArray:
+        """(asked,) probability of drawing the example, in (0, 1]; NaN where unknown."""
+        return self._propensity[: self.n_asked]
+
+    @property
+    def n_scored(self) -> IntArray:
+        """(K,) number of DONE or FAILED trials."""
+        counts: IntArray = self._by_state[_DONE : _FAILED + 1, : self.n_candidates].sum(axis=0)
+        return counts
+
+    def count(self, state: State) -> IntArray:
+        """(K,) number of asked trials in ``state`` (not UNSEEN: see ``n_unseen``)."""
+        return self._by_state[state, : self.n_candidates]
+
+    @property
+    def n_trials(self) -> IntArray:
+        """(K,) number of asked trials, in any state."""
+        return self._n_trials[: self.n_candidates]
+
+    @property
+    def n_unseen(self) -> IntArray:
+        """(K,) number of cells that were never asked."""
+        return self.n_examples - self.n_trials
+
+    def n_unseen_of(self, candidate: int) -> int:
+        """One candidate's number of cells that were never asked."""
+        return self.n_examples - len(self._rows[candidate])
+
+    @property
+    def total(self) -> FloatArray:
+        """(K,) sum of the scores seen."""
+        return self._total[: self.n_candidates]
+
+    @property
+    def spent(self) -> FloatArray:
+        """(K,) sum of the costs told, void trials included."""
+        return self._spent[: self.n_candidates]
+
+    def mean(self) -> FloatArray:
+        """(K,) mean of the scores seen, in [0, 1]; NaN where none was."""
+        n = self.n_scored
+        means = np.full(self.n_candidates, np.nan)
+        np.divide(self.total, n, out=means, where=n > 0)
+        return means
+
+    @property
+    def void_share(self) -> FloatArray:
+        """(K,) share of the void trials in those told, in [0, 1]; 0 where none was."""
+        void = self.count(State.VOID)
+        share: FloatArray = void / np.maximum(1, void + self.n_scored)
+        return share
+
+    def tally(self, candidate: int) -> tuple[int, float, int, int]:
+        """One candidate's (number of scores, their sum, pending asks, void trials)."""
+        counts = self._by_state[:, candidate]
+        scored = int(counts[_DONE] + counts[_FAILED])
+        return (
+            scored,
+            float(self._total[candidate]),
+            int(counts[_PENDING]),
+            int(counts[_VOID]),
+        )
+
+    def row(self, candidate: int) -> list[int]:
+        """The ask numbers of one candidate's trials, in ask order; not to be changed."""
+        return self._rows[candidate]
+
+    def unseen(self, candidate: int) -> IntArray:
+        """The examples that were never asked of a candidate, ascending."""
+        return np.flatnonzero(self.cells[candidate] == _UNSEEN)
+
+    def observed(self) -> BoolArray:
+        """(K, N) mask of the cells that hold a score (DONE or FAILED)."""
+        seen: BoolArray = np.isin(self.cells, (_DONE, _FAILED))
+        return seen
+
+    def matrix(self) -> FloatArray:
+        """(K, N) scores in [0, 1]; NaN where no score was seen. Builds the whole grid."""
+        grid = np.full((self.n_candidates, self.n_examples), np.nan)
+        seen = (self.state == _DONE) | (self.state == _FAILED)
+        grid[self.candidate[seen], self.example[seen]] = self.score[seen]
+        return grid
+
+    def _reserve(self, n_trials: int) -> None:
+        if n_trials <= len(self._candidate):
+            return
+        self._candidate = _with_room(self._candidate, n_trials)
+        self._example = _with_room(self._example, n_trials)
+        self._position = _with_room(self._position, n_trials)
+        self._state = _with_room(self._state, n_trials)
+        self._score = _with_room(self._score, n_trials)
+        self._cost = _with_room(self._cost, n_trials)
+        self._propensity = _with_room(self._propensity, n_trials)

@@ -1,0 +1,205 @@
+"""Replay several rules on one matrix over many seeds, in parallel processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import TypeAlias
+
+import numpy as np
+
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.simulation.replay import Replay, replay
+from bestarm_agent.simulation.replay_per_cost import replay_per_cost
+from bestarm_agent.simulation.rule_specs import Contender
+from bestarm_agent.simulation.score_matrices import FloatArray, ScoreMatrix
+from bestarm_agent.simulation.world import Conditions, World
+
+Progress: TypeAlias = Callable[[int, int], None]
+Replays: TypeAlias = dict[str, list[Replay]]
+
+# one thread per process: contended linear algebra is slower than none
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Settings of the replays.
+
+    With ``per_cost``, rules know the costs of candidates and work per unit of cost; fractions are
+    then shares of the cost of all cells, and calls are made one by one.
+    """
+
+    fractions: tuple[float, ...]  # rising shares of the K x N cells, in (0, 1], to answer at
+    seeds: int  # >= 1; each shuffles the matrix
+    first_seed: int = 0  # >= 0
+    conditions: Conditions = field(default_factory=Conditions)  # how calls are made
+    top_k: int = 1  # size of the set to find, >= 1; 1 means the best alone
+    track_intervals: bool = False  # see ``Problem``
+    per_cost: bool = False
+
+    def __post_init__(self) -> None:
+        rising = list(self.fractions) == sorted(set(self.fractions))
+        if not (self.fractions and rising and self.fractions[0] > 0 and self.fractions[-1] <= 1):
+            raise ValueError(
+                f"budgets must be rising shares of all calls in (0, 1], got {self.fractions}"
+            )
+        if self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        if self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {self.top_k}")
+        if self.per_cost and self.conditions.in_flight > 1:
+            raise ValueError(
+                f"per dollar one call is made at a time, got {self.conditions.in_flight} in flight"
+            )
+
+    def budgets(self, n_cells: int) -> list[int]:
+        """Return the shares as numbers of pairs, without duplicates."""
+        return sorted({max(1, round(share * n_cells)) for share in self.fractions})
+
+    @property
+    def depth(self) -> int:
+        """Return the number of ranking places that the metrics need."""
+        return max(10, self.top_k)
+
+
+def budget_shares(low: float, high: float, points: int) -> tuple[float, ...]:
+    """Geometrically spaced shares from ``low`` to ``high``, both included.
+
+    Example:
+        >>> budget_shares(0.01, 0.04, 3)
+        (0.01, 0.02, 0.04)
+    """
+    shares = np.geomspace(low, high, points) if points > 1 else np.array([high])
+    return tuple(float(f"{share:.6g}") for share in shares)
+
+
+def run_study(
+    matrix: ScoreMatrix,
+    contenders: Sequence[Contender],
+    plan: Plan,
+    *,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Replays:
+    """Replay every contender on every seed; return by label its replays, one per seed in order.
+
+    Labels must differ. The result does not depend on the number of processes, ``jobs`` >= 1; with 1
+    all runs in this one. ``progress`` is called with (runs done, runs in all). Raises ValueError if
+    a rule refuses its name, its options or the problem.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    contenders = [contender.looking_for(plan.top_k) for contender in contenders]
+    _try_out(matrix, contenders, plan)
+    seeds = range(plan.first_seed, plan.first_seed + plan.seeds)
+    tasks = [(contender, seed) for seed in seeds for contender in contenders]
+    report = progress or (lambda done, total: None)
+    done: dict[tuple[str, int], Replay] = {}
+    for contender, seed, result in _run_all(matrix, tasks, plan, jobs):
+        done[contender.label, seed] = result
+        report(len(done), len(tasks))
+    return {c.label: [done[c.label, seed] for seed in seeds] for c in contenders}
+
+
+def run_one(matrix: ScoreMatrix, contender: Contender, seed: int, plan: Plan) -> Replay:
+    """Replay one contender on one seed."""
+    world, budgets = World(matrix, seed, plan.conditions), plan.budgets(matrix.scores.size)
+    if plan.per_cost:
+        return replay_per_cost(contender.make, world, budgets, seed=seed, depth=plan.depth)
+    return replay(
+        contender.make,
+        world,
+        budgets,
+        seed=seed,
+        depth=plan.depth,
+        track_intervals=plan.track_intervals,
+    )
+
+
+def _try_out(matrix: ScoreMatrix, contenders: Sequence[Contender], plan: Plan) -> None:
+    """Make every rule once, so that a wrong name or option fails before any work is done."""
+    n_candidates, n_examples = matrix.scores.shape
+    if plan.top_k > n_candidates:
+        raise ValueError(f"top_k must be at most {n_candidates} candidates, got {plan.top_k}")
+    for contender in contenders:
+        contender.make(
+            Problem(n_candidates, n_examples, budget=plan.budgets(matrix.scores.size)[-1])
+        )
+
+
+def _run_all(
+    matrix: ScoreMatrix, tasks: Sequence[tuple[Contender, int]], plan: Plan, jobs: int
+) -> Iterator[tuple[Contender, int, Replay]]:
+    if jobs == 1:
+        for contender, seed in tasks:
+            yield contender, seed, run_one(matrix, contender, seed, plan)
+        return
+    with TemporaryDirectory(prefix="bestarm-") as folder, _pool(jobs) as pool:
+        stored = _StoredMatrix.save(matrix, Path(folder) / "scores.npy")
+        futures = {pool.submit(_run_in_worker, stored, *task, plan): task for task in tasks}
+        try:
+            for future in as_completed(futures):
+                yield *futures[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredMatrix:
+    """A matrix whose scores all workers map from one file, to save memory."""
+
+    path: Path
+    names: tuple[str, ...]
+    costs: FloatArray | None
+    source: str
+
+    @classmethod
+    def save(cls, matrix: ScoreMatrix, path: Path) -> _StoredMatrix:
+        np.save(path, matrix.scores)
+        return cls(path, matrix.names, matrix.costs, matrix.source)
+
+    def open(self) -> ScoreMatrix:
+        scores = np.asarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
+        return ScoreMatrix(scores, self.names, self.costs, self.source)
+
+
+def _run_in_worker(stored: _StoredMatrix, contender: Contender, seed: int, plan: Plan) -> Replay:
+    return run_one(stored.open(), contender, seed, plan)
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[Executor]:
+    """Spawned processes with one thread each; they inherit the environment as they start."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        context = get_context("spawn")
+        with ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent) as pool:
+            yield pool
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name)
+            else:
+                os.environ[name] = value
+
+
+def _end_with_parent() -> None:
+    """End this worker process when its parent ends, even if the parent is killed."""
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
+
+
+def _watch(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)  # the main thread may be deep in a replay, or wait for a task that never comes

@@ -1,0 +1,1 @@
+"""Confidence intervals and sequences for bounded means, without replacement."""

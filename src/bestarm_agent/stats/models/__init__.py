@@ -1,0 +1,1 @@
+"""Models of score matrices: one factor, low rank, example profiles."""

@@ -1,0 +1,364 @@
+"""A one-factor Gaussian model of scores on common examples, and what it says of all rows' means.
+
+Row i has seen the first L_i of m examples, in an order that all rows share. With the score E_ij
+standardised by what is known of the example beforehand, y_ij = (E_ij - m_j) / c_j, the model is
+
+    y_ij = b_j . a_i + u_i z_j + e_ij,   z_j ~ N(0, 1),   e_ij ~ N(0, s_i^2)                   (1)
+    a_i ~ N(a_0, T),  T = diag(tau^2),   u_i ~ N(u_0, v)                                       (2)
+
+with a row's levels a_i, loading u_i and noise s_i^2, and an example's easiness z_j. The profile
+gives m_j, c_j, b_j: 0, 1, 1 without history, so that the only level is the row's mean. This is
+factor analysis (rows are variables, examples observations) of incomplete data. It is fitted by ECM:
+given loadings and noise, levels and easiness are jointly Gaussian; loadings, then noise, are
+maximised given these. Sums over i below are over rows that have seen j (L_i > j).
+
+E step. Let w_i = u_i / s_i^2, P_j = 1 + sum_i w_i u_i and p_j = sum_i w_i y_ij. Completing the
+square in z_j, then in all levels together (blocks i, k), gives
+
+    z_j | a ~ N((p_j - sum_i w_i b_j . a_i) / P_j, 1 / P_j)                                    (3)
+    a ~ N(V h, V),  (V^-1)_ik = [i = k] (T^-1 + sum_{j < L_i} b_j b_j' / s_i^2)
+                                - w_i w_k sum_{j < min(L_i, L_k)} b_j b_j' / P_j               (4)
+    h_i = T^-1 a_0 + sum_{j < L_i} b_j y_ij / s_i^2 - w_i sum_{j < L_i} b_j p_j / P_j          (5)
+
+CM steps, with a_i and z_j at their posterior means and Z_j = z_j^2 + 1 / P_j:
+
+    u_i = (sum_{j < L_i} z_j (y_ij - b_j . a_i) + u_0 s_i^2 / v)
+          / (sum_{j < L_i} Z_j + s_i^2 / v)                                                    (6)
+    r_i = sum_{j < L_i} [(y_ij - b_j . a_i)^2 - 2 u_i z_j (y_ij - b_j . a_i) + u_i^2 Z_j
+                         + b_j' V_ii b_j]                                                      (7)
+    s_i^2 = (r_i + n_1 q_1 + n_2 q_2) / (L_i + n_1 + n_2)                                      (8)
+
+(6) and (7) leave out how levels and easiness vary together: Cov(a_i, z_j), and the levels' part of
+Var z_j. (8) is the mode under a scaled inverse chi-squared prior that is worth n_1 scores as noisy
+as those of the leading rows (q_1) and n_2 as those of all rows (q_2). Shrunk towards its own
+p (1 - p) instead, a row with four unlucky zeros would seem free of noise and never be pulled again;
+q_2 is there because leaders had luck, which looks like little noise. a_0 and T are moments of the
+levels' posterior, u_0 is the mean loading, weighted by L_i.
+
+The mean over all m examples, seen and unseen (a finite population), is
+
+    m M_i = sum_j m_j + sum_{j < L_i} c_j y_ij
+            + sum_{j >= L_i} c_j (b_j . a_i + u_i z_j + e_ij)                                  (9)
+
+With z_j from (3) it is linear in the levels, and so, with P_j = 1 where nobody has seen j,
+
+    H_ik = (1/m) ([i = k] sum_{j >= L_i} c_j b_j - u_i w_k sum_{L_i <= j < L_k} c_j b_j / P_j)  (10)
+    Cov(M)_ik = (H V H')_ik + (u_i u_k / m^2) sum_{j >= max(L_i, L_k)} c_j^2 / P_j
+                + [i = k] (s_i^2 sum_{j >= L_i} c_j^2 + d_i^2 Var u_i) / m^2                   (11)
+
+where the last term is what (6) does not know of u_i, Var u_i = s_i^2 / (sum_{j < L_i} Z_j +
+s_i^2 / v), times its effect on m M_i if the levels follow by least squares:
+
+    d_i = sum_{j >= L_i} c_j z_j
+          - (sum_{j >= L_i} c_j b_j)' (sum_{j < L_i} b_j b_j')^-1 sum_{j < L_i} b_j z_j        (12)
+
+All sums over the examples that two rows share are differences of prefix sums, so a fit costs
+O(t + n^3) for t scores of n rows, whatever m is. This is a model's opinion: nothing here bounds an
+error probability.
+
+References:
+    Rubin and Thayer (1982), "EM algorithms for ML factor analysis", Psychometrika 47(1).
+    Meng and Rubin (1993), "Maximum likelihood estimation via the ECM algorithm", Biometrika 80(2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bestarm_agent.stats.models.example_profiles import Profile
+from bestarm_agent.stats.models.posterior import Posterior
+from bestarm_agent.stats.models.prefix_scores import Block, PrefixRows
+from bestarm_agent.stats.models.prefix_sums import (
+    FittedSums,
+    KnownSums,
+    prefix,
+    squares,
+    suffix,
+    weighted_sum,
+)
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+_Number = TypeVar("_Number", np.float64, np.int64)
+
+_N_LEADERS = 5  # rows of the highest posterior means, whose noise is q_1
+_LEADERS_NOISE_WEIGHT = 20.0  # n_1
+_COMMON_NOISE_WEIGHT = 5.0  # n_2
+_LEAST_NOISE = 0.002
+_LOADING_SPREAD = 0.02  # v
+_LEAST_VARIANCE = 1e-14
+_LEAST_GRAM = 1e-9  # keeps (12) solvable where the examples seen do not determine all levels
+
+
+class OneFactor:
+    """The model, fitted to rows that keep growing; every fit starts from the last one.
+
+    At most ``most_active`` rows are modelled jointly: those nearest to the leader, in standard
+    deviations. The levels of the others count as known, at their last estimates.
+
+    Args:
+        profile: of the m examples, in the order in which rows take them.
+        most_active: most rows modelled jointly, >= 2.
+
+    Example:
+        >>> model = OneFactor(Profile.plain(4), n_rows=2)
+        >>> for place, score in enumerate([1.0, 1.0, 0.0, 1.0]):
+        ...     model.put(0, place, score)
+        ...     model.put(1, place, score / 2)
+        >>> model.fit(sweeps=4).mean.round(3)
+        array([0.75 , 0.375])
+    """
+
+    def __init__(self, profile: Profile, n_rows: int, most_active: int = 128) -> None:
+        self.profile = profile
+        self.n_examples = len(profile.mean)
+        self.rows = PrefixRows(n_rows, np.column_stack([profile.slope, profile.scale]))
+        self._known = KnownSums.of(profile)
+        self._most_active = most_active
+        self._centre, self._spread = profile.centre, profile.spread  # a_0, tau^2
+        self._loading_centre, self._noise_centre = 0.25, 0.2  # u_0, q_1
+        n_levels = profile.n_levels
+        self._level: FloatArray = np.zeros((0, n_levels))  # a_i
+        self._level_variance: FloatArray = np.zeros((0, n_levels, n_levels))
+        self._loading: FloatArray = np.zeros(0)  # u_i
+        self._noise: FloatArray = np.zeros(0)  # s_i^2
+        self._misfit: FloatArray = np.zeros(0)  # r_i
+        self._easiness: FloatArray = np.zeros(0)  # z_j, up to the longest row
+        self._length: IntArray = np.zeros(0, dtype=np.int64)  # of the prefixes that are modelled
+        self._others_sum: FloatArray = np.zeros(0)  # their part of p_j, less their levels
+        self._posterior: Posterior | None = None
+        self.grow(n_rows)
+
+    def grow(self, n_rows: int) -> None:
+        """Make it ``n_rows`` rows; new ones are empty."""
+        self.rows.grow(n_rows)
+        self._level = _longer(self._level, n_rows, self._centre)
+        self._level_variance = _longer(self._level_variance, n_rows, np.diag(self._spread))
+        self._loading = _longer(self._loading, n_rows, self._loading_centre)
+        self._noise = _longer(self._noise, n_rows, self._noise_centre)
+        self._misfit = _longer(self._misfit, n_rows, 0.0)
+        self._length = _longer(self._length, n_rows, 0)
+        self._posterior = None
+
+    def put(self, row: int, place: int, score: float) -> None:
+        """Set a row's score at a place of the order."""
+        self.rows.put(row, place, self.profile.standardised(place, score))
+
+    def open(self, row: int, place: int) -> None:
+        """Count a place as seen, with the expected score until the score is known."""
+        self.rows.open(row, place, float(self._expected(row, np.array([place]))[0]))
+
+    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
+        """Fit the model to the scores so far; return the posterior of the rows' means.
+
+        ``all_rows`` fits all rows and chooses again which are modelled jointly, else only these are
+        fitted.
+        """
+        all_rows = all_rows or self._posterior is None
+        if all_rows:
+            self._choose_active()
+        for row in range(len(self._level)) if all_rows else self._active.tolist():
+            self.rows.fill(row, partial(self._expected, row))
+        return self._refine(sweeps, all_rows=all_rows)
+
+    def peek(self, sweeps: int = 2) -> Posterior:
+        """Return what ``fit(sweeps, all_rows=False)`` would, without changing the model."""
+        other = copy(self)
+        for name in ("_level", "_level_variance", "_loading", "_noise", "_misfit", "_length"):
+            setattr(other, name, getattr(self, name).copy())
+        return other._refine(sweeps, all_rows=False)
+
+    def _refine(self, sweeps: int, *, all_rows: bool) -> Posterior:
+        active = self.rows.blocks(self._active)
+        others = self.rows.blocks(self._others) if all_rows else []
+        fitted = np.arange(len(self._level)) if all_rows else self._active
+        for _ in range(sweeps):
+            sums, variance = self._expect(active, others, all_rows=all_rows)
+            self._maximise_loadings(fitted, active + others, sums)
+            self._maximise_noise(sums)
+        self._posterior = self._posterior_of_means(sums, variance)
+        return self._posterior
+
+    def _choose_active(self) -> None:
+        n = len(self._level)
+        active = np.ones(n, dtype=bool)
+        if n > self._most_active:
+            guess = self._posterior or self._initial_posterior()
+            leader = int(np.argmax(guess.mean))
+            spread = np.sqrt(np.maximum(guess.sd**2 + guess.sd[leader] ** 2, _LEAST_VARIANCE))
+            behind = (guess.mean[leader] - guess.mean) / spread
+            active[np.argsort(behind, kind="stable")[self._most_active :]] = False
+        self._active = np.flatnonzero(active)
+        self._others = np.flatnonzero(~active)
+
+    def _initial_posterior(self) -> Posterior:
+        """Return smoothed means of the scores seen, for use before the first fit."""
+        n = len(self._level)
+        mean = (self.rows.totals[:, -1] + 1.0) / (self.rows.length + 2.0)
+        return Posterior(mean, np.ones(n), np.arange(0), np.zeros((0, 0)))
+
+    def _expect(
+        self, active: Sequence[Block], others: Sequence[Block], *, all_rows: bool
+    ) -> tuple[FittedSums, FloatArray]:
+        """E step: levels and easiness given loadings and noise; also V of the active rows."""
+        rows, weight = self._active, self._loading / self._noise  # w_i
+        self._length[rows] = self.rows.length[rows]
+        if all_rows:
+            self._length[self._others] = self.rows.length[self._others]
+        reach = int(self._length.max(initial=0))
+        slope = self.profile.slope[:reach]
+        precision = 1.0 + suffix(self._length, weight * self._loading, reach)  # P_j
+        if all_rows:
+            self._others_sum = weighted_sum(others, weight, reach)
+            self._others_sum -= self._explained(self._others, weight, reach)
+        weighted = weighted_sum(active, weight, reach)  # p_j, the others' levels being known
+        weighted[: len(self._others_sum)] += self._others_sum
+        shared = prefix(squares(slope) / precision[:, None, None])
+        pulled = prefix((weighted / precision)[:, None] * slope)
+        variance = self._solve_levels(weight[rows], shared, pulled)
+        weighted -= self._explained(rows, weight, reach)
+        self._easiness = weighted / precision  # (3)
+        sums = FittedSums.of(self.profile, self._easiness, precision)
+        if all_rows and len(self._others):
+            self._solve_other_levels(sums)
+        return sums, variance
+
+    def _explained(self, who: IntArray, weight: FloatArray, reach: int) -> FloatArray:
+        """Return the (reach,) sums over rows of w_i b_j . a_i."""
+        levels = suffix(self._length[who], weight[who, None] * self._level[who], reach)
+        return np.asarray((levels * self.profile.slope[:reach]).sum(axis=1))
+
+    def _solve_levels(
+        self, weight: FloatArray, shared: FloatArray, pulled: FloatArray
+    ) -> FloatArray:
+        """Set the levels of the active rows; return V (n r, n r), a row's r levels adjacent."""
+        active, length = self._active, self._length[self._active]
+        n, r = len(active), self.profile.n_levels
+        noise = self._noise[active]
+        common = np.minimum.outer(length, length)
+        precision = -np.outer(weight, weight)[:, :, None, None] * shared[common]  # (4)
+        at = np.arange(n)
+        precision[at, at] += np.diag(1.0 / self._spread)
+        precision[at, at] += self._known.gram[length] / noise[:, None, None]
+        target = self._centre / self._spread + self.rows.totals[active, :r] / noise[:, None]
+        target -= weight[:, None] * pulled[length]  # (5)
+        flat = precision.transpose(0, 2, 1, 3).reshape(n * r, n * r)
+        variance = np.asarray(np.linalg.inv(flat), dtype=np.float64)
+        self._level[active] = (variance @ target.ravel()).reshape(n, r)
+        self._level_variance[active] = variance.reshape(n, r, n, r)[at, :, at, :]
+        return variance
+
+    def _solve_other_levels(self, sums: FittedSums) -> None:
+        """Set the levels of the others given the easiness: ridge regression, row by row."""
+        rows, noise = self._others, self._noise[self._others, None]
+        length, r = self._length[rows], self.profile.n_levels
+        precision = self._known.gram[length] / noise[:, None] + np.diag(1.0 / self._spread)
+        variance = np.linalg.inv(precision)
+        seen = self.rows.totals[rows, :r] - self._loading[rows, None] * sums.slope_easiness[length]
+        target = self._centre / self._spread + seen / noise
+        self._level[rows] = (variance @ target[:, :, None])[:, :, 0]
+        self._level_variance[rows] = variance
+
+    def _maximise_loadings(self, who: IntArray, blocks: Sequence[Block], sums: FittedSums) -> None:
+        """CM step 1: loadings of the rows ``who``, and their expected squared residuals."""
+        products = np.zeros(len(self._level))  # sum of z_j y_ij
+        for rows, values in blocks:
+            products[rows] = values @ self._easiness[: values.shape[1]]
+        length, level, r = self._length[who], self._level[who], self.profile.n_levels
+        moment = products[who] - (level * sums.slope_easiness[length]).sum(axis=1)
+        ridge, square = self._noise[who] / _LOADING_SPREAD, sums.square[length]
+        loading = (moment + ridge * self._loading_centre) / (square + ridge)  # (6)
+        self._loading[who] = loading
+        gram = self._known.gram[length]
+        fitted = (gram @ level[:, :, None])[:, :, 0] - 2.0 * self.rows.totals[who, :r]
+        around = self.rows.squares[who] + (level * fitted).sum(axis=1)
+        misfit = around - 2.0 * loading * moment + loading**2 * square
+        of_levels = (gram * self._level_variance[who]).sum(axis=(1, 2))
+        self._misfit[who] = np.maximum(misfit, 0.0) + of_levels  # (7)
+
+    def _maximise_noise(self, sums: FittedSums) -> None:
+        """CM step 2: noise of all rows; then the centres and spreads of the priors."""
+        length, profile = self._length, self.profile
+        leaders = np.argsort(-self._means(sums), kind="stable")[:_N_LEADERS]
+        n_seen = max(1, int(length[leaders].sum()))
+        self._noise_centre = max(float(self._misfit[leaders].sum()) / n_seen, _LEAST_NOISE)
+        worth = len(self._level) + profile.worth
+        self._centre = (self._level.sum(axis=0) + profile.worth * profile.centre) / worth
+        spread = (self._level - self._centre) ** 2
+        spread = (spread + self._level_variance.diagonal(axis1=1, axis2=2)).sum(axis=0)
+        spread = (spread + profile.worth * profile.spread) / worth
+        self._spread = np.maximum(profile.least_spread, spread)
+        self._loading_centre = float(length @ self._loading) / max(1, int(length.sum()))
+        common = float(self._misfit.sum()) / max(1, int(length.sum()))  # q_2
+        noise = self._misfit + _LEADERS_NOISE_WEIGHT * self._noise_centre
+        noise += _COMMON_NOISE_WEIGHT * common
+        n_scores = length + _LEADERS_NOISE_WEIGHT + _COMMON_NOISE_WEIGHT
+        self._noise = np.maximum(noise / n_scores, _LEAST_NOISE)  # (8)
+
+    def _means(self, sums: FittedSums) -> FloatArray:
+        """Return the (K,) posterior means of M_i."""
+        length, effect = self.rows.length, self._known.effect
+        levels = ((effect[-1] - effect[length]) * self._level).sum(axis=1)
+        easiness = sums.scale_easiness[sums.reach]
+        easiness = easiness - sums.scale_easiness[np.minimum(length, sums.reach)]
+        rest = self.rows.totals[:, -1] + levels + self._loading * easiness
+        means: FloatArray = (self._known.mean + rest) / self.n_examples  # (9)
+        return means
+
+    def _posterior_of_means(self, sums: FittedSums, variance: FloatArray) -> Posterior:
+        m, length, known = self.n_examples, self.rows.length, self._known
+        left = (known.effect[-1] - known.effect[length]) / m
+        own = self._noise * (known.noise[-1] - known.noise[length]) / m**2
+        levels = (left[:, None, :] @ self._level_variance @ left[:, :, None])[:, 0, 0]
+        sd = np.sqrt(levels + own)
+        covariance = self._covariance(sums, variance)
+        sd[self._active] = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+        return Posterior(self._means(sums), sd, self._active, covariance)
+
+    def _covariance(self, sums: FittedSums, variance: FloatArray) -> FloatArray:
+        """Return the (n, n) posterior covariance of the active rows' M."""
+        m, active, known = self.n_examples, self._active, self._known
+        length, loading = self._length[active], self._loading[active]
+        noise, at = self._noise[active], np.arange(len(active))
+        shorter, longer = np.minimum.outer(length, length), np.maximum.outer(length, length)
+        left = known.effect[-1] - known.effect[length]
+        between = (sums.scale_slope_variance[length] - sums.scale_slope_variance[shorter]) / m
+        moved = -np.outer(loading, loading / noise)[:, :, None] * between
+        moved[at, at] += left / m  # (10)
+        moved = moved.reshape(len(active), -1)
+        unseen = sums.scale_variance[-1] - sums.scale_variance[longer]
+        unseen = unseen + known.noise[-1] - known.noise[sums.reach]
+        rest = np.outer(loading, loading) * unseen / m**2
+        own = noise * (known.noise[-1] - known.noise[length]) / m**2
+        rest[at, at] += own + self._loading_effect(sums, left) * noise / m**2
+        covariance: FloatArray = moved @ variance @ moved.T + rest  # (11)
+        return covariance
+
+    def _loading_effect(self, sums: FittedSums, left: FloatArray) -> FloatArray:
+        """Return the (n,) d_i^2 Var u_i / s_i^2 of the active rows."""
+        length, noise = self._length[self._active], self._noise[self._active]
+        gram = self._known.gram[length] + _LEAST_GRAM * np.eye(self.profile.n_levels)
+        absorbed = np.linalg.solve(gram, sums.slope_easiness[length][:, :, None])[:, :, 0]
+        effect = sums.scale_easiness[-1] - sums.scale_easiness[length]
+        effect = effect - (left * absorbed).sum(axis=1)  # (12)
+        return np.asarray(effect**2 / (sums.square[length] + noise / _LOADING_SPREAD))
+
+    def _expected(self, row: int, places: IntArray) -> FloatArray:
+        """Return the expected y_ij of a row at some places; not clipped."""
+        expected = self.profile.slope[places] @ self._level[row]
+        known = places < len(self._easiness)
+        expected[known] += self._loading[row] * self._easiness[places[known]]
+        return np.asarray(expected)
+
+
+def _longer(
+    values: NDArray[_Number], size: int, fill: NDArray[_Number] | float
+) -> NDArray[_Number]:
+    new = np.broadcast_to(np.asarray(fill, values.dtype), (size - len(values), *values.shape[1:]))
+    return np.concatenate([values, new])

@@ -1,0 +1,107 @@
+"""Scores of many rows along one order of the examples, a prefix per row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+
+_ROOM = 16
+
+
+class Block(NamedTuple):
+    """Rows of one length, and their values (rows, length)."""
+
+    rows: IntArray
+    values: FloatArray
+
+
+class PrefixRows:
+    """Rows that each hold a prefix of one shared order, with holes.
+
+    A hole (a pending, void or skipped cell) holds a guess, so that sums over a prefix can include
+    it. ``weights`` (m, q) of the places give the weighted ``totals`` (K, q); ``squares`` (K,) are
+    sums of the values' squares and ``length`` (K,) the places each row has come to.
+
+    Example:
+        >>> rows = PrefixRows(2, np.array([[1.0], [3.0]]))
+        >>> rows.put(0, 1, 1.0, guess=0.5)
+        >>> rows.values(0), rows.totals[0]
+        (array([0.5, 1. ]), array([3.5]))
+    """
+
+    def __init__(self, n_rows: int, weights: FloatArray) -> None:
+        self._weights = weights
+        self._values: list[FloatArray] = []
+        self._holes: list[set[int]] = []
+        self.length: IntArray = np.zeros(0, dtype=np.int64)
+        self.totals: FloatArray = np.zeros((0, weights.shape[1]))
+        self.squares: FloatArray = np.zeros(0)
+        self.grow(n_rows)
+
+    def grow(self, n_rows: int) -> None:
+        """Make it ``n_rows`` rows; new ones are empty."""
+        n_new = n_rows - len(self._values)
+        self._values += [np.zeros(_ROOM) for _ in range(n_new)]
+        self._holes += [set() for _ in range(n_new)]
+        self.length = np.append(self.length, np.zeros(n_new, dtype=np.int64))
+        self.totals = np.concatenate([self.totals, np.zeros((n_new, self.totals.shape[1]))])
+        self.squares = np.append(self.squares, np.zeros(n_new))
+
+    def open(self, row: int, place: int, guess: float = 0.0) -> None:
+        """Extend a row to ``place``; the new places are holes that hold ``guess``."""
+        length = int(self.length[row])
+        if place < length:
+            return
+        if place >= len(self._values[row]):
+            longer = np.zeros(max(place + 1, 2 * len(self._values[row])))
+            longer[:length] = self._values[row][:length]
+            self._values[row] = longer
+        new = range(length, place + 1)
+        self._values[row][length : place + 1] = guess
+        self._holes[row].update(new)
+        self.length[row] = place + 1
+        self.totals[row] += guess * self._weights[length : place + 1].sum(axis=0)
+        self.squares[row] += guess * guess * len(new)
+
+    def put(self, row: int, place: int, value: float, guess: float = 0.0) -> None:
+        """Set a value; if that extends the row, skipped places hold ``guess``."""
+        self.open(row, place, guess)
+        old = float(self._values[row][place])
+        self._values[row][place] = value
+        self._holes[row].discard(place)
+        self.totals[row] += self._weights[place] * (value - old)
+        self.squares[row] += value * value - old * old
+
+    def fill(self, row: int, guess: Callable[[IntArray], FloatArray]) -> None:
+        """Update the guesses in a row's holes, given their places."""
+        if not self._holes[row]:
+            return
+        places = np.array(sorted(self._holes[row]), dtype=np.int64)
+        self._values[row][places] = guess(places)
+        values = self.values(row)
+        self.totals[row] = values @ self._weights[: len(values)]
+        self.squares[row] = values @ values
+
+    def blocks(self, rows: IntArray) -> list[Block]:
+        """Group rows of the same length, shortest first, with copies of their values."""
+        if not len(rows):
+            return []
+        order = np.argsort(self.length[rows], kind="stable")
+        ordered = rows[order]
+        ends = np.flatnonzero(np.diff(self.length[ordered])) + 1
+        blocks = []
+        for who in np.split(ordered, ends):
+            size = int(self.length[who[0]])
+            values = np.concatenate([self._values[row][:size] for row in who.tolist()])
+            blocks.append(Block(who, values.reshape(len(who), size)))
+        return blocks
+
+    def values(self, row: int) -> FloatArray:
+        """Return the row's prefix; a view, not to be written."""
+        return self._values[row][: self.length[row]]

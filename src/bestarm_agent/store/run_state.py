@@ -1,0 +1,253 @@
+"""The state of a run, computed from the events of its log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.events import (
+    Asked,
+    Attempted,
+    BudgetSet,
+    CandidatesAdded,
+    CandidatesBarred,
+    Charged,
+    Event,
+    ExamplesAdded,
+    Resumed,
+    Started,
+    Stopped,
+    Told,
+)
+from bestarm_agent.domain.outcome import Failed
+from bestarm_agent.domain.spend import Books, Budget, Spend
+from bestarm_agent.errors import FailureKind, StoreError
+from bestarm_agent.selectors.types import State
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One stretch of work on a run, from its start or resumption to its stop."""
+
+    at: str  # when it began, ISO 8601 in UTC
+    version: str  # of the package
+    stopped: Stopped | None = None  # how it ended; None while it runs, or if it was killed
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCost:
+    """Cost of a pair without an outcome."""
+
+    spend: Spend = field(default_factory=Spend)  # of the candidate's call, as far as known exactly
+    judge_spend: Spend = field(default_factory=Spend)  # of judging, as far as known exactly
+    # whether the first attempt may have been sent, at a cost not counted here
+    first_sent: bool = True
+    # further attempts that may have been sent, at most at these costs
+    attempts: tuple[Attempted, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the whole cost is known."""
+        return not self.first_sent and not self.attempts
+
+
+def state_of(told: Told | None) -> State:
+    """Return the state of an ask's cell, given its outcome or None."""
+    if told is None:
+        return State.PENDING
+    if told.score is None:
+        return State.VOID
+    return State.FAILED if isinstance(told.outcome, Failed) else State.DONE
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run as of its latest event; read only, apart from ``apply``.
+
+    K candidates are numbered by row, N examples by column, asks in the order of asking.
+    """
+
+    n_events: int = 0
+    started: Started | None = None
+    candidates: list[Candidate] = field(default_factory=list)  # (K,)
+    costs: list[float | None] = field(default_factory=list)  # (K,) most dollars of a call
+    prices: list[str | None] = field(default_factory=list)  # (K,) sources of the prices
+    barred: dict[int, str] = field(default_factory=dict)  # by row: why it was excluded
+    example_ids: list[str] = field(default_factory=list)  # (N,)
+    example_digests: list[str] = field(default_factory=list)  # (N,)
+    asks: list[Asked] = field(default_factory=list)
+    told: dict[int, Told] = field(default_factory=dict)  # by ask number
+    pending: dict[int, Asked] = field(default_factory=dict)  # by ask number, in ask order
+    pending_costs: dict[int, PendingCost] = field(default_factory=dict)  # where events tell them
+    budgets: list[Budget] = field(default_factory=list)  # in order; the last one holds
+    configured: Budget | None = None  # the run's own caps; None before they differed from others
+    spend: Spend = field(default_factory=Spend)  # cost of all outcomes
+    spend_of: list[Spend] = field(default_factory=list)  # (K,)
+    judge_spend_of: list[Spend] = field(default_factory=list)  # (K,) its part for judging
+    lost_spend_of: list[Spend] = field(default_factory=list)  # (K,) its part without an answer
+    books: Books = field(default_factory=Books)  # of all sessions that stopped
+    seconds_of: list[float] = field(default_factory=list)  # (K,) of answered calls, summed
+    failures_of: list[Counter[FailureKind]] = field(default_factory=list)  # (K,)
+    sessions: list[Session] = field(default_factory=list)
+    seconds: float = 0.0  # wall-clock, of the sessions that are over
+    elapsed: float = 0.0  # of the one that is not, at its last outcome
+    _pairs: set[tuple[int, int]] = field(default_factory=set)
+
+    def apply(self, event: Event) -> None:
+        """Add the next event; raise StoreError with its number, from 0, if it cannot come here."""
+        if (self.n_events == 0) != isinstance(event, Started):
+            raise self._impossible(f"{type(event).__name__}; Started comes first, and only then")
+        if isinstance(event, Asked):
+            self._asked(event)
+        elif isinstance(event, Told):
+            self._told(event)
+        else:
+            self._rare(event)
+        self.n_events += 1
+
+    @property
+    def budget(self) -> Budget:
+        """The present caps; none before the first ``BudgetSet``."""
+        return self.budgets[-1] if self.budgets else Budget()
+
+    @property
+    def name(self) -> str:
+        """The study's name; empty before the first event."""
+        return self.started.name if self.started is not None else ""
+
+    def cost_of(self, seq: int) -> PendingCost:
+        """Return what an ask without an outcome has cost so far."""
+        return self.pending_costs.get(seq) or PendingCost()
+
+    @property
+    def pending_spend(self) -> Spend:
+        """The exactly known cost of the pairs without an outcome."""
+        costs = self.pending_costs.values()
+        return sum((cost.spend + cost.judge_spend for cost in costs), Spend())
+
+    @property
+    def end(self) -> str | None:
+        """Reason why the last session ended; None while it runs, or if it was killed."""
+        last = self.sessions[-1].stopped if self.sessions else None
+        return last.reason if last is not None else None
+
+    def _asked(self, ask: Asked) -> None:
+        pair = (ask.candidate, ask.example)
+        if ask.seq != len(self.asks):
+            raise self._impossible(f"ask {ask.seq} comes where ask {len(self.asks)} is due")
+        if not self._has_cell(*pair):
+            grid = f"{len(self.candidates)} x {len(self.example_ids)}"
+            raise self._impossible(f"ask {ask.seq} is for pair {pair} of a grid of {grid}")
+        if pair in self._pairs:
+            raise self._impossible(f"ask {ask.seq} is for pair {pair}, which was asked before")
+        self._pairs.add(pair)
+        self.asks.append(ask)
+        self.pending[ask.seq] = ask
+
+    def _told(self, told: Told) -> None:
+        ask = self.pending.get(told.seq)
+        if ask is None:
+            problem = "for the second time" if told.seq in self.told else "which was never asked"
+            raise self._impossible(f"an outcome is told of ask {told.seq}, {problem}")
+        if told.score is not None and not 0 <= told.score <= 1:
+            raise self._impossible(f"ask {told.seq} scores {told.score}, outside [0, 1]")
+        outcome = told.outcome
+        self.told[told.seq] = told
+        del self.pending[told.seq]
+        self.pending_costs.pop(told.seq, None)
+        self.spend += outcome.spend
+        self.spend_of[ask.candidate] += outcome.spend
+        self.judge_spend_of[ask.candidate] += outcome.judge_spend
+        self.lost_spend_of[ask.candidate] += outcome.lost_spend
+        self.seconds_of[ask.candidate] += outcome.seconds
+        self.elapsed = max(self.elapsed, told.elapsed)
+        if isinstance(outcome, Failed):
+            self.failures_of[ask.candidate][outcome.kind] += 1
+
+    def _rare(self, event: Event) -> None:
+        match event:
+            case Started():
+                self.started = event
+                self.sessions.append(Session(event.at, event.version))
+            case CandidatesAdded():
+                self._add_candidates(event)
+            case CandidatesBarred():
+                self._bar(event)
+            case ExamplesAdded():
+                self._add_examples(event)
+            case BudgetSet():
+                self.budgets.append(event.budget)
+                self.configured = event.configured or self.configured
+            case Resumed():
+                self.sessions.append(Session(event.at, event.version))
+                self._end_session(self.elapsed)  # 0 unless the session before was killed
+            case Stopped():
+                self._stop(event)
+            case Attempted():
+                self._set_cost(event.seq, self.cost_of(event.seq), event)
+            case Charged():
+                cost = PendingCost(event.spend, event.judge_spend, first_sent=False)
+                self._set_cost(event.seq, cost)
+
+    def _set_cost(self, seq: int, cost: PendingCost, *attempts: Attempted) -> None:
+        if seq not in self.pending:
+            raise self._impossible(f"ask {seq} costs something, and is not pending")
+        self.pending_costs[seq] = replace(cost, attempts=(*cost.attempts, *attempts))
+
+    def _add_candidates(self, event: CandidatesAdded) -> None:
+        nothing = (None,) * len(event.candidates)
+        self.candidates += event.candidates
+        self.costs += event.costs or nothing
+        self.prices += event.prices or nothing
+        for spends in (self.spend_of, self.judge_spend_of, self.lost_spend_of):
+            spends += [Spend() for _ in event.candidates]
+        self.seconds_of += [0.0 for _ in event.candidates]
+        self.failures_of += [Counter() for _ in event.candidates]
+
+    def _bar(self, event: CandidatesBarred) -> None:
+        for candidate in event.candidates:
+            if not 0 <= candidate < len(self.candidates):
+                raise self._impossible(f"candidate {candidate} is barred, and there is none")
+            self.barred[candidate] = event.reason
+
+    def _add_examples(self, event: ExamplesAdded) -> None:
+        if len(event.ids) != len(event.digests):
+            counts = f"{len(event.ids)} ids and {len(event.digests)} digests"
+            raise self._impossible(f"examples join with {counts}")
+        self.example_ids += event.ids
+        self.example_digests += event.digests
+
+    def _stop(self, event: Stopped) -> None:
+        if self.sessions[-1].stopped is not None:
+            raise self._impossible("the run stops, and nothing was going on")
+        self.sessions[-1] = replace(self.sessions[-1], stopped=event)
+        self.books += event.books
+        self._end_session(event.seconds)
+
+    def _end_session(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.elapsed = 0.0
+
+    def _has_cell(self, candidate: int, example: int) -> bool:
+        return 0 <= candidate < len(self.candidates) and 0 <= example < len(self.example_ids)
+
+    def _impossible(self, problem: str) -> StoreError:
+        return StoreError(
+            f"event {self.n_events} of the log is impossible: {problem}; the log is damaged: "
+            f"restore the store from a copy, or begin a new run (it reuses the stored replies)"
+        )
+
+
+def fold(events: Iterable[Event]) -> RunState:
+    """Fold a log; raise StoreError with the number, from 0, of an event that cannot come there.
+
+    Example:
+        >>> fold([Started("study", "2026-11-21T09:30:15Z", "0.1.0", {}, ".")]).sessions
+        [Session(at='2026-11-21T09:30:15Z', version='0.1.0', stopped=None)]
+    """
+    state = RunState()
+    for event in events:
+        state.apply(event)
+    return state

@@ -1,0 +1,83 @@
+"""The file of an SQLite store: made private, watched while in use, read where it is read-only."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL
+
+from bestarm_agent.errors import StoreError
+from bestarm_agent.store.whole_files import PRIVATE
+
+_MAGIC = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFile:
+    """A file that was opened as a store."""
+
+    path: Path
+    read_only: bool
+    has_log: bool  # a write-ahead log (-wal) lay next to it before it was opened
+    identity: tuple[int, int]  # device and inode
+
+    def is_in_place(self) -> bool:
+        """Tell whether the file that was opened still lies at its path."""
+        try:
+            return _identity(self.path) == self.identity
+        except OSError:
+            return False
+
+    def url(self) -> URL:
+        """Return the URL; raise StoreError if it was not closed and cannot be written here."""
+        if not self.read_only:
+            return URL.create("sqlite", database=str(self.path))
+        mode = {"uri": "true", "mode": "ro"}
+        if not self.has_log:
+            mode["immutable"] = "1"  # else SQLite wants to make files next to it
+        elif not _next_to(self.path, "-shm").exists():
+            raise StoreError(
+                f"the store {self.path} was not closed, and reading it here would need to write: "
+                f"copy it with the file ending in -wal into a writable folder and read it there"
+            )
+        return URL.create("sqlite", database=self.path.absolute().as_uri(), query=mode)
+
+
+def open_file(path: Path, *, create: bool) -> SqliteFile:
+    """Check a store's file, or make an empty one and its folder for the user alone.
+
+    SQLite gives the files next to it the same mode. Raises StoreError if it is no SQLite database.
+    """
+    if not create and not path.exists():
+        raise StoreError(
+            f"there is no store at {path}; begin a run, or give the right `output_dir`"
+        )
+    read_only = not create and not (_may_write(path) and _may_write(path.parent))
+    if not read_only:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
+    with open(os.open(path, flags, PRIVATE), "rb") as file:
+        start = file.read(len(_MAGIC))
+    if start and start != _MAGIC:  # SQLite would take a short file for an empty one
+        raise StoreError(
+            f"the store {path} cannot be used: it is not an SQLite database; give another "
+            f"`output_dir`, or move it away"
+        )
+    log = _next_to(path, "-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    return SqliteFile(path, read_only, has_log, _identity(path))
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _next_to(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

@@ -1,0 +1,146 @@
+"""Conformance suite of judges: a pytest class to inherit.
+
+::
+
+    from bestarm_agent.testing import JudgeCase, JudgeSuite
+
+    class TestMyJudge(JudgeSuite):
+        @pytest.fixture
+        def case(self) -> JudgeCase:
+            return JudgeCase(build=lambda: MyJudge(...), example=..., scored=[...])
+"""
+# ruff: noqa: D102 - what a test checks is its name
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
+from bestarm_agent.judges.base import Judge, JudgeCall
+from bestarm_agent.judges.base_judge import check_example
+
+
+def _no_answer(call: JudgeCall) -> Reply:
+    raise AssertionError(f"the case has no answers for calls, and {call.model} was called")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCase:
+    """A judge, and what to try it with."""
+
+    build: Callable[[], Judge]  # makes the judge, each time the same
+    example: Example  # one whose replies it can score
+    scored: Sequence[tuple[Reply, float]]  # scores in [0, 1], at least two that differ
+    failing: Sequence[Reply] = ()  # on which the candidate itself failed (blank, refused)
+    unusable: Sequence[Example] = ()  # to be refused before any call is paid for
+    answer: Callable[[JudgeCall], Reply] = _no_answer  # answers calls; alike for the same call
+
+
+class RecordedCalls:
+    """Answers a judge's calls and keeps them."""
+
+    def __init__(self, answer: Callable[[JudgeCall], Reply]) -> None:
+        self._answer = answer
+        self.made: list[JudgeCall] = []
+
+    async def ask(self, call: JudgeCall) -> Reply:
+        """Answer a call, not before other tasks have run."""
+        self.made.append(call)
+        await asyncio.sleep(0)
+        return self._answer(call)
+
+
+def _failing(call: JudgeCall) -> Reply:
+    raise JudgeError("no answer", kind=FailureKind.JUDGE_FAILED, blame=Blame.JUDGE)
+
+
+class JudgeSuite:
+    """Conformance tests of ``Judge``; a subclass in a test module gives the fixture ``case``."""
+
+    @pytest.fixture
+    def case(self) -> JudgeCase:
+        """The judge under test."""
+        raise NotImplementedError("a subclass of JudgeSuite must define the fixture `case`")
+
+    def test_has_a_name_and_a_stable_digest(self, case: JudgeCase) -> None:
+        first, second = case.build(), case.build()
+        assert first.name
+        assert first.digest
+        assert first.digest == second.digest
+
+    def test_scores_as_expected(self, case: JudgeCase) -> None:
+        judge = case.build()
+        assert len({expected for _, expected in case.scored}) >= 2, "give scores that differ"
+        for reply, expected in case.scored:
+            assert _score(case, judge, reply).value == pytest.approx(expected), reply
+
+    def test_scores_are_sound(self, case: JudgeCase) -> None:
+        judge = case.build()
+        for reply, _ in case.scored:
+            score = _score(case, judge, reply)
+            assert 0 <= score.value <= 1
+            assert all(0 <= vote.value <= 1 for vote in score.votes)
+
+    def test_a_score_depends_on_the_reply_alone(self, case: JudgeCase) -> None:
+        judge = case.build()
+        replies = [reply for reply, _ in case.scored]
+        apart = [_score(case, judge, reply) for reply in replies]
+
+        async def together() -> list[Score]:
+            calls = RecordedCalls(case.answer)
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(judge.score(case.example, reply, calls))
+                    for reply in replies * 3
+                ]
+            return [task.result() for task in tasks]
+
+        assert asyncio.run(together()) == apart * 3
+
+    def test_a_failure_of_the_candidate_is_blamed_on_it(self, case: JudgeCase) -> None:
+        judge = case.build()
+        for reply in case.failing:
+            with pytest.raises(JudgeError) as caught:
+                _score(case, judge, reply)
+            assert caught.value.blame is Blame.CANDIDATE
+            assert str(caught.value).strip()
+
+    def test_the_example_is_usable(self, case: JudgeCase) -> None:
+        check_example(case.build(), case.example)
+
+    def test_unusable_examples_are_refused_by_name(self, case: JudgeCase) -> None:
+        judge = case.build()
+        lacking = [replace(case.example, reference=None)] if judge.needs_reference else []
+        for example in (*case.unusable, *lacking):
+            with pytest.raises(ConfigError) as caught:
+                check_example(judge, example)
+            assert example.id in str(caught.value)
+
+    def test_calls_are_announced_before_they_are_made(self, case: JudgeCase) -> None:
+        judge = case.build()
+        announced = judge.longest_calls(case.example)
+        models = {model.key for model in judge.models}
+        assert {call.model.key for call in announced} == models, "every model has a longest call"
+        for reply, _ in case.scored:
+            calls = RecordedCalls(case.answer)
+            asyncio.run(judge.score(case.example, reply, calls))
+            known = {(call.model.key, call.request.example) for call in announced}
+            assert {(call.model.key, call.request.example) for call in calls.made} <= known
+
+    def test_a_call_that_fails_is_the_judges_failure(self, case: JudgeCase) -> None:
+        judge = case.build()
+        for reply, _ in case.scored if judge.models else ():
+            with pytest.raises(JudgeError) as caught:
+                asyncio.run(judge.score(case.example, reply, RecordedCalls(_failing)))
+            assert caught.value.blame is Blame.JUDGE
+
+
+def _score(case: JudgeCase, judge: Judge, reply: Reply) -> Score:
+    return asyncio.run(judge.score(case.example, reply, RecordedCalls(case.answer)))

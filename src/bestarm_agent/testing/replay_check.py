@@ -1,0 +1,26 @@
+"""Checks that a run's log explains itself: every ask follows from what was logged before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bestarm_agent.domain.events import Asked, Event
+from bestarm_agent.engine.run.event_log import Replayer
+from bestarm_agent.selectors.base import Selector
+
+
+def unexplained_asks(events: Sequence[Event], selector: Selector) -> list[int]:
+    """Return the numbers of the asks in a run's log that a fresh selector would not have made."""
+    unexplained = []
+    replayer = Replayer(selector)
+    for event in events:
+        if isinstance(event, Asked):
+            allowed = np.ones(selector.table.n_candidates, dtype=np.bool_)
+            allowed[list(event.excluded)] = False
+            choice = selector.next_choice(allowed)
+            if choice is None or choice.pair != (event.candidate, event.example):
+                unexplained.append(event.seq)
+        replayer.feed(event)
+    return unexplained

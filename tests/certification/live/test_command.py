@@ -1,0 +1,232 @@
+"""``certify --candidates`` over recorded scores: options, exit codes, refusals, labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import Done, invoke
+from tests.support.studies import write_study
+
+ASKED = ("--judge", "recorded", "--order", "given", "--quiet")
+
+
+def study(
+    folder: Path, changes: Mapping[str, Any] | None = None, *, usd: Sequence[float] = ()
+) -> Path:
+    """Six candidates, from right in 30 % of 400 questions to right in 72 %, the best first."""
+    path = write_study(folder, n_examples=400, changes=changes, usd=usd)
+    written = json.loads(path.read_text())
+    written["models"].reverse()
+    path.write_text(json.dumps(written))
+    return path
+
+
+def certify(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str | Path) -> Done:
+    return invoke(capsys, "certify", "-c", "study.json", *arguments, folder=folder)
+
+
+@pytest.mark.slow
+def test_the_last_good_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path)
+    done = certify(
+        capsys, tmp_path, *ASKED, "--risk", "0.55", "--per-label", "1", "--plot", "c.svg", "--json"
+    )
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["certified"][0] == "c5"
+    assert found["chosen"] in {"c5", "c4", "c3", "c2"}
+    assert found["ended"] == "verdict"
+    assert found["spent"]["pulls"] < 6 * 400
+    assert found["candidates"][-1]["verdict"] in {"refuted", "undecided"}
+    assert found["labels"] <= 200
+    assert "log10 of the e-value" in (tmp_path / "c.svg").read_text(encoding="utf-8")
+    page = (tmp_path / "runs" / f"{found['run']}.html").read_text(encoding="utf-8")
+    assert f"Chosen:      {found['chosen']}" in page
+    assert "<h2>Certificate</h2>" in page
+
+
+@pytest.mark.slow
+def test_the_log_alone_tells_what_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path)
+    found = json.loads(certify(capsys, tmp_path, *ASKED, "--risk", "0.5", "--json").out)
+    for name in ("study.json", "questions.jsonl", "scores.jsonl"):
+        (tmp_path / name).unlink()
+    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    for key in ("chosen", "certified", "labels", "candidates", "alternatives"):
+        assert shown[key] == found[key]
+
+
+def test_nobody_is_good_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path)
+    done = certify(capsys, tmp_path, *ASKED, "--risk", "0.01")
+    assert done.code == 3
+    assert "Chosen:      none is shown to be good enough" in done.out
+    assert "Labels used: " in done.out
+
+
+@pytest.mark.slow
+def test_a_budget_that_ends_early_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path, {"budget": {"pulls": 40}})
+    done = certify(capsys, tmp_path, *ASKED, "--risk", "0.4")
+    assert done.code == 3
+    assert "The run ended before the last verdict was in" in done.out
+    more = invoke(capsys, "resume", "--budget-pulls", "2000", "-q", "--json", folder=tmp_path)
+    assert json.loads(more.out)["ended"] == "verdict"
+
+
+def test_dearest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path, usd=[0.001, 0.002, 0.003, 0.004, 0.006, 0.005])
+    done = certify(
+        capsys, tmp_path, "--judge", "recorded", "--quiet", "--risk", "0.6", "--json",
+        "--budget-usd", "10",
+    )  # fmt: skip
+    names = [candidate["name"] for candidate in json.loads(done.out)["candidates"]]
+    assert names[:2] == ["c4", "c5"][: len(names[:2])]
+
+
+@pytest.mark.slow
+def test_the_section_of_the_study_and_labels_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = [{"id": f"e{j}", "target": "any"} for j in range(50)]
+    text = "".join(json.dumps(label) + "\n" for label in labels)
+    (tmp_path / "some.jsonl").write_text(text, encoding="utf-8")
+    section = {"risk": 0.6, "judge": "recorded", "order": "given", "labels": "some.jsonl"}
+    study(tmp_path, {"certify": section})
+    found = json.loads(certify(capsys, tmp_path, "--quiet", "--json").out)
+    assert found["labels"] <= 50
+    assert found["risk"] == 0.6
+    strict = json.loads(certify(capsys, tmp_path, "-q", "--json", "--risk", "0.5").out)
+    assert strict["risk"] == 0.5
+
+
+def test_labels_that_changed_are_noticed_on_resume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def label(n: int) -> None:
+        labels = [json.dumps({"id": f"e{j}", "target": "any"}) for j in range(n)]
+        (tmp_path / "some.jsonl").write_text("\n".join(labels), encoding="utf-8")
+
+    label(50)
+    study(tmp_path, {"budget": {"pulls": 20}})
+    begun = certify(capsys, tmp_path, *ASKED, "--risk", "0.5", "--labels", "some.jsonl")
+    assert begun.code == 3, begun.err
+    label(60)
+    done = invoke(capsys, "resume", "--budget-pulls", "100", "-q", folder=tmp_path)
+    assert done.code == 2
+    assert "is no longer what it was when the run began" in " ".join(done.err.split())
+    label(50)
+    assert invoke(capsys, "resume", "--budget-pulls", "100", "-q", folder=tmp_path).code in {0, 3}
+
+
+@pytest.mark.slow
+def test_a_pool_of_the_studys_own_examples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = "".join(json.dumps({"id": f"e{j}", "target": "any"}) + "\n" for j in range(150))
+    (tmp_path / "some.jsonl").write_text(labels, encoding="utf-8")
+    study(tmp_path)
+    asked = (*ASKED, "--risk", "0.4", "--labels", "some.jsonl")
+    found = json.loads(certify(capsys, tmp_path, *asked, "--pool", "--json").out)
+    assert found["certified"][0] == "c5"
+    assert found["spent"]["pulls"] % 400 == 0  # every example is guessed
+    assert found["spent"]["pulls"] == 400 * len(found["candidates"])
+    assert found["labels"] <= 150
+    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    assert shown["candidates"] == found["candidates"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("correction", "first"), [("bonferroni", "c0"), ("e-bh", "c5")])
+def test_corrections(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], correction: str, first: str
+) -> None:
+    study(tmp_path)
+    asked = (*ASKED, "--risk", "0.55", "--per-label", "1", "--correction", correction, "--json")
+    found = json.loads(certify(capsys, tmp_path, *asked).out)
+    assert found["correction"] == correction
+    assert found["candidates"][0]["name"] == first
+    assert found["ended"] == "verdict"
+    assert found["chosen"] in {"c5", "c4", "c3", "c2"}
+    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    for key in ("chosen", "certified", "labels", "candidates", "alternatives"):
+        assert shown[key] == found[key]
+
+
+@pytest.mark.slow
+def test_two_autoevaluators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path, {"certify": {"risk": 0.4, "judge": "recorded", "order": "given"}})
+    asked = ("--quiet", "--json", "--judge", "recorded", "--judge", "recorded")
+    found = json.loads(certify(capsys, tmp_path, *asked).out)
+    assert found["certified"][0] == "c5"
+    assert len(found["reliance"]) == 1 + 3 * 9  # each of them, and both together
+    assert {len(row) for row in found["reliance"]} == {2}
+    shown = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    assert shown["candidates"] == found["candidates"]
+
+
+def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts = [{"short": "{{ question }}"}, {"long": "Please answer this: {{ question }}"}]
+    study(tmp_path, {"prompts": prompts, "models": ["replay/c5"]})
+    done = certify(
+        capsys, tmp_path, "--judge", "recorded", "--order", "prompt", "-q", "--risk", "0.6",
+        "--json",
+    )  # fmt: skip
+    names = [candidate["name"] for candidate in json.loads(done.out)["candidates"]]
+    assert names == ["long", "short"][: len(names)]
+    assert names[0] == "long"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--judge", "recorded", "--risk", "1.5"), "`certify.risk` must be less than 1"),
+        (("--risk", "0.1"), "`certify.judge` is missing"),
+        (
+            ("--judge", "recordd", "--risk", "0.1"),
+            "--judge: no judge is called `recordd`; did you mean",
+        ),
+        ((*ASKED, "--risk", "0.1", "--labels", "none.jsonl"), "none.jsonl does not exist"),
+        ((*ASKED, "--risk", "0.1", "--choose-labels"), "--choose-labels does not go with"),
+        (
+            (*ASKED, "--risk", "0.1", "--pool", "--per-label", "2"),
+            "`certify.per_label` does not go with `pool`",
+        ),
+        ((*ASKED, "--risk", "0.1", "--correction", "holm"), "`certify.correction` must be"),
+        ((*ASKED, "--risk", "0.1", "--losses", "t.npz"), "either --candidates STUDY or --losses"),
+        ((*ASKED, "--risk", "0.1", "--per-label", "900"), "too few for 900 unlabelled ones"),
+        ((*ASKED, "--risk", "0.1", "--labels", "strange.jsonl"), "labels example 'e999'"),
+    ],
+)
+def test_bad_requests_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    study(tmp_path)
+    (tmp_path / "strange.jsonl").write_text('{"id": "e999", "target": "x"}\n', encoding="utf-8")
+    done = certify(capsys, tmp_path, *arguments)
+    assert done.code == 2
+    assert message in " ".join(done.err.split())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_price_that_is_not_known_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = study(tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    kept = [{key: value for key, value in row.items() if key != "usd"} for row in rows]
+    (tmp_path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    done = certify(capsys, path.parent, "--judge", "recorded", "--risk", "0.5", "-q")
+    assert done.code == 2
+    assert "the prices of 6 of 6 candidates are not known" in done.err
+    assert "--order given" in done.err
+    assert not (tmp_path / "runs").exists(), "nothing was begun"

@@ -1,0 +1,140 @@
+"""A model as the autoevaluator, audited by an exact match with labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from bestarm_agent.stats.keyed_random import KeyedRandom
+from tests.support.commands import invoke
+
+N_EXAMPLES, N_LABELS = 480, 120
+RIGHT = {"large": 0.97, "medium": 0.9, "small": 0.4}
+
+
+RUBRIC: dict[str, JsonValue] = {"name": "rubric", "scale": {"bad": 0, "good": 1}}
+
+
+def write(folder: Path, **section: JsonValue) -> None:
+    """Three candidates; a judge agrees with the truth in 19 of 20 answers, a harsh one likes none.
+
+    Calls of one judge alone are recorded, and those of both side by side.
+    """
+    rng = KeyedRandom(3, "test-world").at(0)
+    rows: list[dict[str, Any]] = []
+    for name, chance in RIGHT.items():
+        right = rng.random(N_EXAMPLES) < chance
+        liked = right ^ (rng.random(N_EXAMPLES) < 0.05)
+        for j in range(N_EXAMPLES):
+            text = "yes" if right[j] else "no"
+            said = json.dumps({"verdict": "good" if liked[j] else "bad"})
+            rows.append({"candidate": name, "example": f"e{j}", "text": text, "usd": 0.01})
+            harsh = json.dumps({"verdict": "bad"})
+            for by, at, words in (
+                ("judge", f"{name}/e{j}", said),
+                ("judge", f"{name}/e{j}/judge-1", said),
+                ("harsh", f"{name}/e{j}/judge-2", harsh),
+            ):
+                rows.append({"candidate": by, "example": at, "text": words, "usd": 0.002})
+    examples = [{"id": f"e{j}", "q": f"question {j}"} for j in range(N_EXAMPLES)]
+    labels = [{"id": f"e{j}", "target": "yes"} for j in range(N_LABELS)]
+    for file, lines in (("calls", rows), ("examples", examples), ("labels", labels)):
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"{file}.jsonl").write_text(text, encoding="utf-8")
+    judge = {**RUBRIC, "model": "replay/judge"}
+    study = {
+        "models": [f"replay/{name}" for name in RIGHT],
+        "prompts": [{"p": "{{ q }}"}],
+        "dataset": "examples.jsonl",
+        "scorer": "exact",
+        "certify": {"risk": 0.2, "judge": judge, "labels": "labels.jsonl", "order": "given"}
+        | section,
+        "providers": {"replay": {"path": "calls.jsonl"}},
+        "limits": {"in_flight": 8},
+    }
+    (folder / "study.json").write_text(json.dumps(study))
+
+
+def test_few_labels_and_many_judgements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path)
+    done = invoke(
+        capsys, "certify", "-c", "study.json", "--judge", "rubric", "-q", "--json", folder=tmp_path
+    )
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["chosen"] == "medium"
+    assert [one["verdict"] for one in found["candidates"]] == ["certified", "certified", "refuted"]
+    assert found["labels"] < N_LABELS
+    calls, pulls = found["spent"]["calls"], found["spent"]["pulls"]
+    assert calls == 2 * pulls  # every reply is judged by a call
+    assert found["spent"]["usd"] == pytest.approx(0.012 * pulls)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", [False, True])
+def test_two_models_judge_every_reply(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pool: bool
+) -> None:
+    write(tmp_path, more_judges=[{**RUBRIC, "model": "replay/harsh"}], pool=pool)
+    done = invoke(capsys, "certify", "-c", "study.json", "-q", "--json", folder=tmp_path)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["chosen"] == "medium"
+    assert found["labels"] < N_LABELS
+    calls, pulls = found["spent"]["calls"], found["spent"]["pulls"]
+    assert calls == 3 * pulls
+    assert found["spent"]["usd"] == pytest.approx(0.014 * pulls)
+    assert pulls == 3 * N_EXAMPLES or not pool
+    last = found["candidates"][0]["weights"][-1]
+    sums = [row[0] > 0 and row[1] == 0 for row in found["reliance"]]  # on the good judge alone
+    alone = sum(weight for weight, good in zip(last, sums, strict=True) if good)
+    assert alone > 9 / 28  # its share at the start: what wins grows
+
+
+def human(folder: Path, rows: list[dict[str, JsonValue]]) -> None:
+    """Let the study name a file of scores that people gave."""
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "human.jsonl").write_text(text, encoding="utf-8")
+    study = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps({**study, "labels": "human.jsonl"}))
+
+
+@pytest.mark.parametrize("people", [False, True])
+def test_people_have_the_last_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], people: bool
+) -> None:
+    write(tmp_path, people=people)
+    human(tmp_path, [{"example": f"e{j}", "answer": "yes", "score": 0} for j in range(N_LABELS)])
+    done = invoke(capsys, "certify", "-c", "study.json", "-q", "--json", folder=tmp_path)
+    found = json.loads(done.out)
+    assert found["chosen"] == (None if people else "medium")
+    assert done.code == (3 if people else 0)
+    first = found["candidates"][0]
+    assert (first["verdict"], first["mean_loss"] == 1.0) == (
+        ("refuted", True) if people else ("certified", False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (None, "name their file as the study's `labels`"),
+        ({"example": "e1", "candidate": "large", "score": 1}, "needs `answer` or `answer_digest`"),
+    ],
+)
+def test_scores_of_people_that_name_no_answer(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    row: dict[str, JsonValue] | None,
+    message: str,
+) -> None:
+    write(tmp_path, people=True)
+    if row is not None:
+        human(tmp_path, [row])
+    done = invoke(capsys, "certify", "-c", "study.json", "-q", folder=tmp_path)
+    assert done.code == 2
+    assert message in " ".join(done.err.split())

@@ -1,0 +1,115 @@
+"""The command with real models: the tiny ones that ship with the example."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import invoke
+
+pytest.importorskip("transformers", reason="needs the extra hf")
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "arithmetic"
+STUDY = {
+    "name": "good-enough",
+    "models": ["hf/models/sum-llama-113k", "hf/models/sum-llama-60k"],
+    "prompts": [{"plain": "{{ a }}+{{ b }}="}],
+    "params": {"temperature": 0, "max_tokens": 6},
+    "dataset": {"path": "dataset.jsonl", "target": "answer"},
+    "scorer": "numeric",
+}
+PROGRAM = "from bestarm_agent.cli.main import main; main()"
+ASKED = ["--risk", "0.5", "--judge", "contains", "--labels", "labels.jsonl", "--order", "given"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The example with 120 of its 500 additions labelled."""
+    shutil.copytree(EXAMPLE / "models", tmp_path / "models")
+    shutil.copy(EXAMPLE / "dataset.jsonl", tmp_path)
+    rows = [json.loads(line) for line in (EXAMPLE / "dataset.jsonl").read_text().splitlines()]
+    labels = [{"id": row["id"], "target": row["answer"]} for row in rows[::4][:120]]
+    text = "".join(json.dumps(label) + "\n" for label in labels)
+    (tmp_path / "labels.jsonl").write_text(text, encoding="utf-8")
+    (tmp_path / "study.json").write_text(json.dumps(STUDY), encoding="utf-8")
+    return tmp_path
+
+
+def told(store: Path) -> int:
+    if not store.exists():
+        return 0
+    with closing(sqlite3.connect(store, timeout=30)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone():
+            return 0
+        count = connection.execute("SELECT count(*) FROM events WHERE kind = 'told'")
+        return int(count.fetchone()[0])
+
+
+def killed_after(folder: Path, count: int) -> Path:
+    """Begin a certification in a process of its own and kill it; return its store."""
+    store = folder / "killed.sqlite"
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "certify", "-c", "study.json", *ASKED,
+         "--store", str(store), "--quiet", "--in-flight", "4"],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while process.poll() is None and told(store) < count:
+        os.sched_yield()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return store
+
+
+def verdicts(found: dict[str, Any]) -> list[tuple[str, str, float]]:
+    return [(c["name"], c["verdict"], c["log_e_value"]) for c in found["candidates"]]
+
+
+@pytest.mark.slow
+def test_certify_killed_and_resumed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = killed_after(folder, 12)
+    before = told(store)
+    assert before >= 12
+    done = invoke(capsys, "resume", "--store", store, "--json", "--quiet", folder=folder)
+    assert done.code == 0, done.err
+    resumed = json.loads(done.out)
+    assert (resumed["chosen"], resumed["ended"]) == ("sum-llama-113k", "verdict")
+
+    whole = invoke(
+        capsys, "certify", "-c", "study.json", *ASKED, "--store", store, "--json", "-q",
+        folder=folder,
+    )  # fmt: skip
+    undisturbed = json.loads(whole.out)
+    assert verdicts(resumed) == verdicts(undisturbed)
+    assert undisturbed["run"] != resumed["run"]
+    assert undisturbed["labels"] < 120
+
+    shown = invoke(capsys, "show", "--store", store, folder=folder)
+    assert "Chosen:      sum-llama-113k" in shown.out
+    assert "more than" in shown.out or "labels for the same" in shown.out
+
+
+def test_a_pool_of_additions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = (folder / "dataset.jsonl").read_text().splitlines()[:200]
+    (folder / "dataset.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    few = [json.dumps({"id": r["id"], "target": r["answer"]}) for r in map(json.loads, rows[::5])]
+    (folder / "labels.jsonl").write_text("\n".join(few), encoding="utf-8")
+    done = invoke(
+        capsys, "certify", "-c", "study.json", *ASKED, "--pool", "--json", "-q", folder=folder
+    )
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["chosen"], found["ended"]) == ("sum-llama-113k", "verdict")
+    assert found["spent"]["pulls"] == 400
+    assert found["labels"] < 40

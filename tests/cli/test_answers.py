@@ -1,0 +1,156 @@
+"""``answers``, ``compare`` and ``export --texts`` on a run of two candidates and two examples."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import invoke
+from tests.support.studies import write_study
+
+Capsys = pytest.CaptureFixture[str]
+
+ATTACK = "\x1b[2J\x9b31m=cmd()"
+REPLIES = {
+    ("c0", "e0"): "Paris",
+    ("c0", "e1"): "Rome",
+    ("c1", "e0"): f"Lyon{ATTACK}\nsecond line",
+    ("c1", "e1"): "Rome",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, capsys: Capsys) -> Path:
+    """A folder with a finished run: c0 is right twice, c1 once, with an attack on the terminal."""
+    path = write_study(
+        tmp_path,
+        n_candidates=2,
+        n_examples=2,
+        changes={
+            "dataset": {"path": "questions.jsonl", "target": "capital"},
+            "scorer": "contains",
+            "selector": {"name": "uniform", "stop_when_separated": False},
+        },
+    )
+    records = [
+        {"candidate": candidate, "example": example, "text": text, "usd": 0.25}
+        for (candidate, example), text in REPLIES.items()
+    ]
+    examples = [
+        {"id": "e0", "question": f"France?{ATTACK}", "capital": "Paris"},
+        {"id": "e1", "question": "Italy?", "capital": "Rome"},
+    ]
+    (tmp_path / "scores.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, examples)))
+    assert invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path).code == 0
+    return tmp_path
+
+
+def test_one_line_per_pair(folder: Path, capsys: Capsys) -> None:
+    done = invoke(capsys, "answers", folder=folder)
+    head, *lines = done.out.splitlines()
+    assert head.split() == ["candidate", "example", "score", "target", "answer"]
+    assert sorted(line.split()[:4] for line in lines) == [
+        ["c0", "e0", "1", "Paris"],
+        ["c0", "e1", "1", "Rome"],
+        ["c1", "e0", "0", "Paris"],
+        ["c1", "e1", "1", "Rome"],
+    ]
+    assert len(invoke(capsys, "answers", "--limit", "3", folder=folder).out.splitlines()) == 4
+
+
+def test_one_pair_in_full(folder: Path, capsys: Capsys) -> None:
+    done = invoke(capsys, "answers", "--candidate", "c1", "--example", "e0", folder=folder)
+    assert done.out.startswith("c1 on e0: 0\n  prompt:\n    France?")
+    assert "\n    second line\n" in done.out
+    assert "1 request, " in done.out
+    assert "$0.25" in done.out
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--wrong"],
+        ["--example", "e0"],
+        ["--diff", "c0", "c1"],
+        ["--format", "csv"],
+        ["--format", "jsonl"],
+    ],
+    ids=" ".join,
+)
+def test_escape_sequences_stay_text(folder: Path, capsys: Capsys, flags: list[str]) -> None:
+    out = invoke(capsys, "answers", *flags, folder=folder).out
+    assert "lyon" in out.lower()
+    assert "[2j" in out.lower()
+    assert not {"\x1b", "\x9b"} & set(out)
+
+
+def test_json_lines_keep_everything(folder: Path, capsys: Capsys) -> None:
+    done = invoke(capsys, "answers", "--wrong", "--format", "jsonl", folder=folder)
+    [pair] = map(json.loads, done.out.splitlines())
+    assert (pair["candidate"], pair["example"], pair["target"]) == ("c1", "e0", "Paris")
+    assert pair["reply"] == REPLIES["c1", "e0"]
+    assert pair["prompt"] == f"France?{ATTACK}"
+
+
+def test_csv_has_a_row_per_pair(folder: Path, capsys: Capsys) -> None:
+    done = invoke(capsys, "answers", "--example", "e1", "--format", "csv", folder=folder)
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert {(row["candidate"], row["reply"], row["target"]) for row in rows} == {
+        ("c0", "Rome", "Rome"),
+        ("c1", "Rome", "Rome"),
+    }
+
+
+def test_two_candidates_side_by_side(folder: Path, capsys: Capsys) -> None:
+    done = invoke(capsys, "answers", "--diff", "c0", "c1", folder=folder)
+    head, line = done.out.splitlines()
+    assert head.split() == ["example", "target", "c0", "c1"]
+    assert line.split()[:3] == ["e0", "Paris", "1"]
+    assert "0 lyon" in line
+    both = invoke(capsys, "answers", "--diff", "c0", "c1", "--format", "jsonl", folder=folder)
+    pairs = map(json.loads, both.out.splitlines())
+    assert [(pair["candidate"], pair["example"]) for pair in pairs] == [("c0", "e0"), ("c1", "e0")]
+
+
+def test_nothing_to_show_is_said(folder: Path, capsys: Capsys) -> None:
+    done = invoke(capsys, "answers", "--failed", folder=folder)
+    assert "no pair of the run is like this" in done.err
+    wrong = invoke(capsys, "answers", "--diff", "c0", "c1", "--wrong", folder=folder)
+    assert (wrong.code, "leave out" in wrong.err) == (2, True)
+
+
+def test_a_dataset_that_is_gone_is_said(folder: Path, capsys: Capsys) -> None:
+    (folder / "questions.jsonl").unlink()
+    done = invoke(capsys, "answers", "--wrong", folder=folder)
+    assert "2 of 2 examples are no longer in the dataset" in " ".join(done.err.split())
+    assert "lyon" in done.out
+
+
+def test_compare_counts_the_same_examples(folder: Path, capsys: Capsys) -> None:
+    done = invoke(capsys, "compare", "--candidates", "c0", "c1", folder=folder)
+    assert "2 of 2 examples were scored for both; only they count here" in done.out
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["A", "right", "1", "1"] in lines
+    assert ["A", "wrong", "0", "0"] in lines
+    assert ["e0", "1", "0"] in lines
+    assert "A - B: +0.500, [+0.500, +0.500] at 95% over all 2 examples" in done.out
+    assert "McNemar's exact test: p = 1;" in done.out
+    as_json = invoke(capsys, "compare", "--candidates", "c0", "c1", "--json", folder=folder)
+    found = json.loads(as_json.out)
+    assert (found["n"], found["only_a"], found["difference"]) == (2, 1, [0.5, 0.5, 0.5])
+    assert found["flips"] == [{"example": "e0", "score_a": 1.0, "score_b": 0.0}]
+
+
+def test_export_adds_texts(folder: Path, capsys: Capsys) -> None:
+    out = folder / "all.json"
+    assert invoke(capsys, "export", "--texts", "--out", out, folder=folder).code == 0
+    records = json.loads(out.read_text())["records"]
+    assert {(r["candidate"], r["example"]): r["reply"] for r in records} == REPLIES
+    [wrong] = [r for r in records if r["score"] == 0.0]
+    assert (wrong["prompt"], wrong["target"]) == (f"France?{ATTACK}", "Paris")

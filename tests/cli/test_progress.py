@@ -1,0 +1,297 @@
+"""What the terminal shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from io import StringIO
+from typing import cast
+
+import pytest
+from rich.console import Console
+
+from bestarm_agent.cli.progress import LiveTable, PlainLines, busy, print_line, screen_of
+from bestarm_agent.cli.result_output import print_result, standing_json
+from bestarm_agent.cli.run_command import print_notices
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.report.html_page import FailureLine
+from bestarm_agent.report.progress_text import (
+    hidden_line,
+    most_used,
+    time_left,
+    used_line,
+    waits_line,
+)
+from bestarm_agent.report.text import estimate, interval, seen, state
+from tests.support.runs import Actor, Answer, scored
+from tests.support.standings import standing_with
+
+
+def drawn(width: int = 110, max_rows: int = 10) -> str:
+    standing = standing_with(
+        ["model-a/plain/t=0", "model-b/chat/t=1 \x1b[2J"],
+        [[1.0] * 6, [0.0, 1.0, 0.0]],
+        budget=Budget(pulls=20, usd_nanos=2_000_000_000),
+        spent=Spend(pulls=9, calls=11, tokens=1234, usd_nanos=250_000_000),
+        waits=(Wait("openai", "backing off after: rate-limited", 2, 12.4),),
+    )
+    console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(screen_of(standing, max_rows))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
+    board = WaitBoard()
+    loader = Loader()
+    board.watch(partial(loading_wait, loader))
+    board.watch(partial(loading_wait, Actor("remote", lambda _request, _before: scored(1.0))))
+    assert board.summary(now=0.0) == ()
+    loader.loading = ["models/large", "models/larger"]
+    standing = replace(standing_with(["a"], [[1.0]]), waits=board.summary(now=0.0))
+    assert waits_line(standing) == "hf is loading models/large and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "wanted", "said"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_a_terminal_is_told_what_takes_a_while(terminal: bool, wanted: bool, said: bool) -> None:
+    console = Console(file=StringIO(), force_terminal=terminal)
+    with busy(console, "reading the study", wanted=wanted):
+        pass
+    assert isinstance(console.file, StringIO)
+    assert ("reading the study" in console.file.getvalue()) == said
+
+
+def test_what_waits_for_the_same_is_told_together() -> None:
+    reason = "at its limit of 200 requests a minute"
+    waits = (
+        Wait("openai/a", reason, 0, 0.1),
+        Wait("judge j", "queue full", 4, None),
+        Wait("openai/b", reason, 3, 1.4),
+    )
+    standing = replace(standing_with(["a"], [[1.0]]), waits=waits)
+    assert waits_line(standing) == f"3 x openai/a and 1 more {reason}; 4 x judge j queue full"
+
+
+@dataclass
+class Loader(Actor):
+    """A provider that loads models."""
+
+    name: str = "hf"
+    answer: Answer = lambda _request, _before: scored(1.0)
+    loading: list[str] = field(default_factory=list)
+
+
+def test_the_screen_shows_candidates_totals_and_why_it_waits() -> None:
+    screen = drawn()
+    assert "model-a/plain/t=0" in screen
+    assert "6/6" in screen
+    assert "● best" in screen
+    assert "○ open" in screen
+    assert "9 of 40 pairs (22.5%), at most 20, 11 calls, 1,234 tokens, $0.25 of $2.00" in screen
+    assert "in flight: 3\nwaiting: 2 x openai backing off after: rate-limited, 12 s" in screen
+
+
+def test_labels_cannot_steer_the_terminal() -> None:
+    assert "\x1b[2J" not in drawn()
+
+
+def test_rows_that_do_not_fit_are_counted() -> None:
+    assert "... and 1 more" in drawn(max_rows=1)
+
+
+def test_a_narrow_terminal_keeps_every_line_within_its_width() -> None:
+    assert max(map(len, drawn(width=80).splitlines())) <= 80
+
+
+LABELS = [f"openai/gpt-6-luna-2026/a-long-prompt-name/t={i}" for i in range(300)]
+
+
+def wide_standing(scores: list[list[float]] | None = None) -> Standing:
+    """300 candidates of which a few are known."""
+    known = scores or [[1.0] * 13 + [0.0], [1.0] * 5 + [0.0] * 5, [0.0] * 60]
+    return standing_with(
+        LABELS,
+        known + [[]] * (300 - len(known)),
+        n_examples=2000,
+        broken={LABELS[3]: "HTTP 404"},
+        spent=Spend(pulls=84, calls=90, tokens=123_456, usd_nanos=250_000_000),
+    )
+
+
+def test_on_80_columns_label_counts_estimate_interval_and_state_can_be_read() -> None:
+    console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
+    console.print(screen_of(wide_standing(), 14))
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 24
+    title = next(line for line in lines if line.startswith("candidate"))
+    assert title.split() == ["candidate", "right", "estimate", "95%", "interval", "state"]
+    best = next(line for line in lines if "/t=0 " in line)
+    label, counts, estimate, *bounds, mark, state = best.split()
+    assert label.startswith("openai/gpt-6")
+    assert "…" in label
+    assert counts == "13/14"
+    assert 0.5 < float(estimate) < 1
+    assert " ".join(bounds) == interval(wide_standing().rows[0])
+    assert (mark, state) == ("●", "best")
+
+
+def test_states_are_words_with_marks_and_one_vocabulary() -> None:
+    standing = wide_standing([[1.0] * 900 + [0.0] * 50, [1.0] * 850 + [0.0] * 100, [0.0] * 900])
+    states = {row.candidate.label: state(row) for row in standing.rows}
+    assert states[LABELS[0]] == "● best"
+    assert states[LABELS[2]] == "– beaten"
+    assert states[LABELS[3]] == "× cannot be called"
+    assert states[LABELS[4]] == "○ open"
+    named = {
+        row["state"] for row in cast(list[dict[str, object]], standing_json(standing)["candidates"])
+    }
+    assert named == {"best", "open", "beaten", "cannot be called"}
+
+
+def test_rows_that_are_not_shown_are_counted_by_state() -> None:
+    assert hidden_line(wide_standing().rows[1:]) == (
+        "... and 299 more: 297 open, 1 beaten, 1 cannot be called"
+    )
+
+
+def test_right_answers_are_counted_and_graded_scores_averaged() -> None:
+    right = standing_with(["a", "b"], [[1.0] * 13 + [0.0], []])
+    assert [seen(row, graded=right.graded) for row in right.rows] == ["13/14", "-"]
+    graded = standing_with(["a"], [[0.5, 1.0, 0.25, 1.0]])
+    assert graded.graded
+    assert seen(graded.rows[0], graded=True) == ".69 (4)"
+    row = cast(list[dict[str, object]], standing_json(right)["candidates"])[0]
+    assert (row["right"], row["n"]) == (13.0, 14)
+    assert row["estimate"] == right.rows[0].estimate
+
+
+def test_an_estimate_has_the_digits_that_its_interval_justifies() -> None:
+    row = standing_with(["a"], [[1.0, 0.0]]).rows[0]
+    rough = replace(row, estimate=0.8765, lower=0.61, upper=0.991)
+    assert (estimate(rough), interval(rough)) == (".88", "[.61, .99]")
+    fine = replace(row, estimate=0.8765, lower=0.8712, upper=0.8798)
+    assert (estimate(fine), interval(fine)) == (".876", "[.871, .880]")
+
+
+def test_the_time_left_is_guessed_once_something_was_seen() -> None:
+    budget, spent = Budget(pulls=100), Spend(pulls=25)
+    standing = standing_with(["a"], [[1.0]], n_examples=1000, budget=budget, spent=spent)
+    assert time_left(standing) == "about 3:45 left"
+    assert time_left(replace(standing, spent=Spend(pulls=1))) == ""
+    assert time_left(replace(standing, end="budget")) == ""
+
+
+def test_the_bar_follows_the_cap_that_is_nearest() -> None:
+    standing = standing_with(
+        ["a"], [[1.0]], budget=Budget(pulls=100, calls=4), spent=Spend(pulls=1, calls=3)
+    )
+    assert most_used(standing) == (0.75, "the calls")
+
+
+def test_what_is_used_is_named_on_the_screen_and_in_plain_lines() -> None:
+    budget = Budget(pulls=100, usd_nanos=1_000_000_000)
+    spent = Spend(pulls=3, usd_nanos=620_000_000)
+    standing = standing_with(["a"], [[1.0] * 3], budget=budget, spent=spent)
+    assert used_line(standing) == "62% of the dollars"
+    console = Console(file=StringIO(), width=200)
+    console.print(screen_of(standing, 5))
+    PlainLines(console).show(standing)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count("62% of the dollars") == 2
+
+
+def test_plain_lines_come_every_few_seconds() -> None:
+    console = Console(file=StringIO(), width=200)
+    lines = PlainLines(console)
+    standing = standing_with(["a"], [[1.0]])
+    lines.show(standing)
+    lines.show(standing)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count("\n") == 1
+
+
+def test_the_live_table_draws_and_cleans_up() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=100, height=30)
+    with LiveTable(console) as live:
+        live.show(standing_with(["a"], [[1.0]]))
+    assert isinstance(console.file, StringIO)
+    assert "● best" in console.file.getvalue()
+
+
+@pytest.mark.parametrize("end", list(End))
+def test_why_a_run_ended_is_explained_and_how_it_goes_on(
+    end: End, capsys: pytest.CaptureFixture[str]
+) -> None:
+    standing = replace(standing_with(["a", "b"], [[1.0], [0.0]]), end=end)
+    print_result(standing, as_json=False)
+    out = capsys.readouterr().out
+    assert f"ended: {end} (" in out
+    assert "((" not in out
+    goes_on = end in (End.INTERRUPTED, End.BUDGET, End.FAILURES, End.ERROR)
+    assert ("`bestarm-agent resume" in out) == goes_on
+
+
+def test_on_a_terminal_lines_break_between_words_and_paths_stay_whole() -> None:
+    path = "runs/" + "x" * 60
+    for terminal in (True, False):
+        console = Console(file=StringIO(), width=40, force_terminal=terminal, color_system=None)
+        print_line(
+            console, f"Report:    at {path} as one page\n  [bold]and {'word ' * 9}", indent=11
+        )
+        assert isinstance(console.file, StringIO)
+        lines = console.file.getvalue().splitlines()
+        if not terminal:
+            assert len(lines) == 2
+            continue
+        assert lines[:3] == ["Report:    at", f"{' ' * 11}{path}", f"{' ' * 11}as one page"]
+        assert lines[3].startswith("  [bold]and word")
+        assert all(len(line) <= 40 for line in lines if path not in line)
+
+
+def test_candidates_without_a_score_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(standing_with(["a", "b", "c"], [[1.0], [], [0.0]]), as_json=False)
+    assert "Unseen:    1 of 3 candidates have no score" in capsys.readouterr().out
+    nothing: list[list[float]] = [[], [], []]
+    for scores in ([[1.0], [0.0], [0.0]], nothing):
+        print_result(standing_with(["a", "b", "c"], scores), as_json=False)
+        assert "Unseen" not in capsys.readouterr().out
+
+
+def test_a_reason_that_several_cannot_be_called_for_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broken = {"b": "HTTP 404"} | dict.fromkeys("acde", "HTTP 401")
+    print_result(
+        standing_with(list("abcde"), [[0.9], [0.5], [0.4], [0.3], [0.1]], broken=broken),
+        as_json=False,
+    )
+    lines = [line for line in capsys.readouterr().out.splitlines() if "Not usable" in line]
+    assert lines == ["Not usable: a, c, d and 1 more: HTTP 401", "Not usable: b: HTTP 404"]
+
+
+def test_a_failure_of_several_candidates_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    failures = [
+        FailureLine("a", "server", "provider", 5, "HTTP 500"),
+        FailureLine("b", "refused", "candidate", 4, "I cannot"),
+        FailureLine("c", "server", "provider", 2, "HTTP 500"),
+    ]
+    print_result(standing_with(["a"], [[1.0]]), as_json=False, failures=failures)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "Failed" in line]
+    assert lines == [
+        "Failed:    a, c: 7 x server (provider): HTTP 500",
+        "Failed:    b: 4 x refused (candidate): I cannot",
+    ]
+
+
+def test_a_notice_is_one_line_where_no_terminal_sets_a_width() -> None:
+    console = Console(file=StringIO(), width=40)
+    print_notices(console, ["a word " * 20])
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count("\n") == 1

@@ -1,0 +1,89 @@
+"""Files that commands read and write: read-only stores, permissions of reports and exports."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.support.commands import invoke
+from tests.support.studies import write_study
+
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose parents everybody can enter."""
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Let everybody read a folder and its files, and nobody write them, not even root."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)
+
+
+def test_a_run_is_shown_reported_and_exported_where_nothing_may_be_written(
+    folder: Path, capsys: Capsys
+) -> None:
+    path = write_study(folder)
+    invoke(capsys, "select", "-c", path, "--quiet", "--budget-pulls", "50", folder=folder)
+    out = folder / "out"
+    out.mkdir()
+    store = folder / "runs"
+    commands = (
+        ("show", "--json"),
+        ("list", "--json"),
+        ("report", "--out", out / "page.html"),
+        ("export", "--out", out / "scores.csv"),
+    )
+    asked = [(*command, "--store", store / "runs.sqlite") for command in commands]
+    before = [invoke(capsys, *command, folder=folder) for command in asked]
+    shutil.rmtree(out)
+    out.mkdir()
+    out.chmod(0o777)
+    with read_only(store):
+        after = [invoke(capsys, *command, folder=folder) for command in asked]
+        resumed = invoke(capsys, "resume", "--store", store / "runs.sqlite", folder=folder)
+    assert [done.code for done in after] == [0, 0, 0, 0], [done.err for done in after]
+    assert [done.out for done in after] == [done.out for done in before]
+    assert resumed.code == 1
+    assert "can only be read here, and a run writes" in resumed.err
+
+
+def test_reports_and_exports_are_for_the_user_alone(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path)
+    before = os.umask(0o022)
+    try:
+        invoke(capsys, "select", "-c", path, "--quiet", "--budget-pulls", "50", folder=tmp_path)
+        for ending in ("csv", "json", "npz"):
+            invoke(capsys, "export", "--out", tmp_path / f"s.{ending}", folder=tmp_path)
+        shown = tmp_path / "page.html"
+        shown.touch(0o644)
+        invoke(capsys, "report", "--out", shown, folder=tmp_path)
+    finally:
+        os.umask(before)
+    made = [*tmp_path.glob("s.*"), shown, *(tmp_path / "runs").rglob("*.html")]
+    assert len(made) == 5
+    assert {stat.S_IMODE(file.stat().st_mode) for file in made} == {0o600}
+    assert stat.S_IMODE((tmp_path / "runs" / "runs.sqlite").stat().st_mode) == 0o600

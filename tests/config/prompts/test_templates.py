@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bestarm_agent.config.prompts import sandbox
+from bestarm_agent.config.prompts.sandbox import MAX_CHARS
+from bestarm_agent.config.prompts.templates import CompiledPrompt, check_prompt
+from bestarm_agent.domain.candidate import Message, PromptTemplate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.example import Example
+from bestarm_agent.errors import ConfigError
+
+
+def text(source: str, **inputs: Json) -> str:
+    rendered = CompiledPrompt(PromptTemplate("p", source)).render(inputs)
+    assert isinstance(rendered, str)
+    return rendered
+
+
+@pytest.mark.parametrize(
+    ("source", "inputs", "expected"),
+    [
+        ("{{ a }}+{{ b }}=", {"a": 12, "b": 34}, "12+34="),
+        ("Q: {{ q }}\nA:", {"q": "x"}, "Q: x\nA:"),
+        ("{{ q }}\n", {"q": "x"}, "x\n"),
+        ("{{ q }}", {"q": "<b> & 'c'"}, "<b> & 'c'"),
+        ("{{ q }}", {"q": "{{ a }} {% raw"}, "{{ a }} {% raw"),
+        ("{{ q | upper }}", {"q": "x"}, "X"),
+        ("{{ q.strip() }}", {"q": " x "}, "x"),
+        ("{% for o in options %}{{ loop.index }}{{ o }} {% endfor %}", {"options": "ab"}, "1a 2b "),
+        ("{% for i in range(3) %}{{ i }}{% endfor %}", {}, "012"),
+        ("{% if c is defined %}{{ c }}{% endif %}x", {}, "x"),
+        ("{{ c or '' }}x", {"c": None}, "x"),
+        ("{{ r.name }}", {"r": {"name": "x"}}, "x"),
+        ("{{ '-' * 3 }}{{ 2 ** 10 }}", {}, "---1024"),
+        ("{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}", {}, "1"),
+        ("{{ self_ }}", {"self_": "x", "self": "y"}, "x"),
+        ("{{ 0.1 }} {{ true }}", {}, "0.1 True"),
+        ("a{# c #}b\r\n{% raw %}{{ x }}{% endraw %}", {}, "ab\n{{ x }}"),
+        ("", {}, ""),
+    ],
+)
+def test_fields_are_filled_in(source: str, inputs: dict[str, Json], expected: str) -> None:
+    assert text(source, **inputs) == expected
+
+
+def test_messages_are_filled_in_one_by_one() -> None:
+    template = PromptTemplate(
+        "chat", messages=(Message("system", "Be brief."), Message("user", "{{ q }}?"))
+    )
+    prompt = CompiledPrompt(template)
+    assert prompt.fields == {"q"}
+    assert prompt.render({"q": "Why"}) == (Message("system", "Be brief."), Message("user", "Why?"))
+
+
+def test_the_fields_are_those_looked_up() -> None:
+    source = "{% set x = a %}{% for b in c.d %}{{ b }}{{ range(2) }}{% endfor %}{{ e['f'] }}"
+    assert CompiledPrompt(PromptTemplate("p", source)).fields == {"a", "c", "e"}
+
+
+@pytest.mark.slow
+@settings(derandomize=True, deadline=None)
+@given(st.text(st.characters(exclude_characters="{}#%\r")), st.text())
+def test_any_text_passes_through_unchanged(plain: str, value: str) -> None:
+    assert text(plain) == plain
+    assert text(f"{plain}{{{{ v }}}}", v=value) == plain + value
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("a\n{{ b", r"^prompt `p` \(p\.jinja\), line 2 of the template: unexpected end of temp"),
+        ("{% if x %}", r"line 1 of the template: Unexpected end of template"),
+        ("\n\n{{ x | nope }}", r"line 3 of the template: No filter named 'nope'"),
+        ("{{ x | random }}", r"line 1 of the template: No filter named 'random'"),
+        ("{% include 'x' %}", r"line 1 of the template: a template stands alone; write it out"),
+        ("\n{% import 'x' as y %}", r"line 2 of the template: a template stands alone"),
+        ("{% extends 'x' %}", r"line 1 of the template: a template stands alone"),
+        ("{% for a in b %}" * 25 + "{% endfor %}" * 25, "nested too deeply"),
+        ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "nested too deeply"),
+    ],
+)
+def test_syntax_errors_name_prompt_file_and_line(source: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        CompiledPrompt(PromptTemplate("p", source), origin="p.jinja")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "inputs", "message"),
+    [
+        (
+            "a\n{{ contxt }}",
+            {"context": "x"},
+            r"^prompt `p`, line 2 of the template: there is no field `contxt`; did you mean "
+            r"`context`\?$",
+        ),
+        ("{{ r.b }}", {"r": {"a": 1}}, "'dict object' has no attribute 'b'$"),
+        ("{{ a }}", {"a": None}, r"a value is null; write \{\{ field or '' \}\} if it may be"),
+        ("{{ a + b }}", {"a": 1, "b": "x"}, "line 1 of the template: unsupported operand"),
+        ("{{ 1 / a }}", {"a": 0}, "line 1 of the template: division by zero"),
+        ("{{ a.__class__.__mro__ }}", {"a": 1}, "access to attribute '__class__' of 'int' obj"),
+        ("{{ a.append(1) }}", {"a": []}, "access to attribute 'append' of 'list' object is unsafe"),
+        ("{{ lipsum() }}", {}, "there is no field `lipsum`; there are none"),
+    ],
+)
+def test_what_fails_on_an_example_names_prompt_and_line(
+    source: str, inputs: dict[str, Json], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        text(source, **inputs)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{% for i in range(10 ** 9) %}{% endfor %}", "loops over more than 100,000 numbers"),
+        (
+            "{% for i in range(1000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}",
+            "loops over more than 100,000 numbers",
+        ),
+        ("{% for i in range(10 ** 40) %}{% endfor %}", "too large to convert"),
+        ("{{ 'x' * 10 ** 9 }}", r"`\*` makes something too large"),
+        ("{{ 10 ** 9 * 'x' }}", r"`\*` makes something too large"),
+        ("{{ [1] * 10 ** 9 }}", r"`\*` makes something too large"),
+        ("{{ 10 ** (10 ** 9) }}", r"`\*\*` makes something too large"),
+        (
+            "{% for i in range(50) %}{{ 'x' * 100000 }}{% endfor %}",
+            f"longer than {MAX_CHARS:,} characters",
+        ),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+        ("{{ 'a' | center(5 * 10 ** 9) }}", "`center` makes something too large"),
+        ("{{ 'a' | center(5000000000) }}", "`center` makes something too large"),
+        ("{{ 'a'.center(5 * 10 ** 9) }}", "`center` makes something too large"),
+        ("{{ 'a'.ljust(width=5 * 10 ** 9) }}", "`ljust` makes something too large"),
+        ("{{ 'a'.rjust(5 * 10 ** 9) }}", "`rjust` makes something too large"),
+        ("{{ 'a'.zfill(5 * 10 ** 9) }}", "`zfill` makes something too large"),
+        ("{{ '\\t'.expandtabs(5 * 10 ** 9) }}", "`expandtabs` makes something too large"),
+        ("{{ (1).to_bytes(5 * 10 ** 9) }}", "`to_bytes` makes something too large"),
+        ("{{ '%5000000000d' % 1 }}", "`%` makes something too large"),
+        ("{{ '%.5000000000f' % 1 }}", "`%` makes something too large"),
+        ("{{ '%*d' % (5 * 10 ** 9, 1) }}", "`%` makes something too large"),
+        ("{{ '%5000000000d' | format(1) }}", "`format` makes something too large"),
+        ("{{ '{:5000000000}'.format(1) }}", "`format` makes something too large"),
+        ("{{ '{:{}}'.format(1, 5 * 10 ** 9) }}", "`format` makes something too large"),
+        ("{{ '{a:5000000000}'.format_map({'a': 1}) }}", "`format_map` makes something too large"),
+        ("{{ 'a' | indent(5 * 10 ** 9, first=true) }}", "`indent` makes something too large"),
+        ("{{ 'aaaa'.replace('', 'x' * 10000000) }}", "`replace` makes something too large"),
+        ("{{ 'aaaa' | replace('a', 'x' * 10000000) }}", "`replace` makes something too large"),
+        ("{{ ('x' * 10000000).join('aaaaa') }}", "`join` makes something too large"),
+        ("{{ range(9) | join('x' * 10000000) }}", "`join` makes something too large"),
+        ("{{ (['x' * 1000000] * 1000000) | join }}", "`join` makes something too large"),
+        ("{{ [1] | batch(10 ** 10, 'x') | list }}", "`batch` makes something too large"),
+        ("{{ [1] | slice(10 ** 10) | list }}", "`slice` makes something too large"),
+        ("{{ {'a': 1} | tojson(indent=10 ** 10) }}", "`tojson` makes something too large"),
+        ("{{ 1.5 | round(10 ** 9, 'ceil') }}", "`round` makes something too large"),
+        ("{{ 'aa' | wordwrap(1, true, 'x' * 20000000) }}", "`wordwrap` makes something too l"),
+        ("{{ 'ab'.translate({97: 'x' * 20000000}) }}", "`translate` makes something too large"),
+        ("{{ [['x' * 1000000] * 1000000] }}", "builds more than 32,000,000 characters"),
+        ("{{ range(90) | map('center', 1000000) | list | length }}", "builds more than 32,000,0"),
+        (
+            "{% set n = namespace(x='x' * 100) %}"
+            "{% for i in range(40) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+            "builds more than 32,000,000 characters",
+        ),
+        (
+            "{% set n = namespace(x=['x']) %}"
+            "{% for i in range(40) %}{% set n.x = n.x + n.x %}{% endfor %}",
+            r"builds more than 32,000,000 characters|`\+` makes something too large",
+        ),
+        (
+            "{% set n = namespace(x=['x']) %}"
+            "{% for i in range(40) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+            "builds more than 32,000,000 characters",
+        ),
+        (
+            "{% set x %}{% for i in range(100) %}{{ 'x' * 1000000 }}{% endfor %}{% endset %}",
+            "builds more than 32,000,000 characters",
+        ),
+        (
+            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}"
+            "{{ f(60) }}",
+            "takes longer than 0.2 seconds",
+        ),
+        (
+            "{% for a in xs %}{% for b in xs %}{% for c in xs %}{% endfor %}{% endfor %}"
+            "{% endfor %}",
+            "takes longer than 0.2 seconds",
+        ),
+    ],
+)
+def test_what_runs_away_is_stopped(
+    source: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.2)
+    with pytest.raises(ConfigError, match=message):
+        text(source, xs=list(range(3000)))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("{{ 'a' | center(5) }}|{{ 'a'.ljust(3) }}|", "  a  |a  |"),
+        ("{{ '%05.1f %s %%' % (2.25, 'x') }}", "002.2 x %"),
+        ("{{ '%s of %s' | format(1, 2) }}", "1 of 2"),
+        ("{{ '{:>5}{b}'.format(1, b=12345678901) }}", "    112345678901"),
+        ("{{ ', '.join(['a', 'b']) }} {{ [1, 2] | join('-') }}", "a, b 1-2"),
+        ("{{ ', '.join(xs | map('string')) }}", "1, 2, 3"),
+        ("{{ 'a\nb' | indent(2) }}", "a\n  b"),
+        ("{{ xs | batch(2) | map('join', '+') | join(' ') }}", "1+2 3"),
+        ("{{ 2.345 | round(2) }} {{ xs | tojson }}", "2.35 [1, 2, 3]"),
+        ("{% for x in xs %}{{ loop.index }}/{{ loop.length }} {% endfor %}", "1/3 2/3 3/3 "),
+        (
+            "{% for x in [[1, [2]], [3]] recursive %}"
+            "{{ loop(x) if x is iterable else x }}{% endfor %}",
+            "123",
+        ),
+        (
+            "{{ xs + [4] }} {{ 'a' ~ 1 ~ none }} {{ 7 % 4 }} {{ 'a' * 3 }}",
+            "[1, 2, 3, 4] a1None 3 aaa",
+        ),
+        ("{% macro f(x, context) %}{{ x }}{{ context }}{% endmacro %}{{ f(1, context=2) }}", "12"),
+        (
+            "{% call(x) g() %}{{ x }}{% endcall %}".replace(
+                "{% call", "{% macro g() %}<{{ caller(1) }}>{% endmacro %}{% call"
+            ),
+            "<1>",
+        ),
+    ],
+)
+def test_templates_within_the_limits_render_as_in_jinja(source: str, expected: str) -> None:
+    assert text(source, xs=[1, 2, 3]) == expected
+
+
+def test_a_long_document_is_within_the_limits() -> None:
+    document = "A line of text, of some length.\n" * 50_000  # 1.6 million characters
+    source = "{{ d | trim | replace('text', 'prose') | indent(2) }}{{ d[:9] }}"
+    assert len(text(source, d=document)) > len(document)
+
+
+def test_no_thread_is_left_after_a_template_that_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.2)
+    before = threading.active_count()
+    with pytest.raises(ConfigError, match="takes longer"):
+        text("{% for a in xs %}{% for b in xs %}{% endfor %}{% endfor %}", xs=[0] * 30_000)
+    assert threading.active_count() == before
+
+
+def test_every_render_has_all_its_rounds() -> None:
+    prompt = CompiledPrompt(PromptTemplate("p", "{% for i in range(60000) %}{% endfor %}{{ a }}"))
+    assert [prompt.render({"a": i}) for i in range(3)] == ["0", "1", "2"]
+
+
+def test_inputs_are_not_changed() -> None:
+    inputs: dict[str, Json] = {"a": [1, 2], "b": {"c": 1}}
+    prompt = CompiledPrompt(PromptTemplate("p", "{{ a | sort }}{% set a = 3 %}{{ b }}"))
+    prompt.render(inputs)
+    assert inputs == {"a": [1, 2], "b": {"c": 1}}
+
+
+def check(source: str, *inputs: dict[str, Json]) -> None:
+    examples = [Example(f"e{i}", fields) for i, fields in enumerate(inputs)]
+    check_prompt(CompiledPrompt(PromptTemplate("qa", source), origin="qa.jinja"), examples)
+
+
+def test_a_prompt_that_can_be_filled_in_passes() -> None:
+    check("{{ question }}", {"question": "x", "id": 1}, {"question": "y"})
+    check("{% if context is defined %}{{ context }}{% endif %}{{ q }}", {"q": "x"})
+    check("{{ context or '' }}", {"context": None}, {"context": "x"})
+
+
+def test_a_field_that_no_example_has_is_named_with_the_nearest() -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"^prompt `qa` \(qa\.jinja\): no example has the field `qestion`; did you mean "
+        r"`question`\?$",
+    ):
+        check("{{ qestion }}", {"question": "x"}, {"question": "y", "answer": "z"})
+
+
+def test_a_field_that_some_example_lacks_is_named_with_it() -> None:
+    with pytest.raises(
+        ConfigError, match=r"there is no field `context`; there are `q` \(example `e2`\)$"
+    ):
+        check("{{ context }}{{ q }}", {"q": 1, "context": 1}, {"q": 1, "context": 2}, {"q": 1})
+
+
+def test_a_null_that_would_be_printed_is_found() -> None:
+    with pytest.raises(ConfigError, match=r"a value is null.*\(example `e1`\)$"):
+        check("{{ q }}", {"q": "x"}, {"q": None})

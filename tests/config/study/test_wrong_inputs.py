@@ -1,0 +1,202 @@
+"""What is wrong with a study is said with its line and the way out, or noticed before it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.certification.live.mode import open_mode
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.load import load_study
+from bestarm_agent.engine.setup.cost_plan import check_study
+from bestarm_agent.engine.setup.study_parts import assemble
+from bestarm_agent.errors import ConfigError, counted
+from tests.support.commands import invoke
+
+STUDY = """\
+models: [replay/a, replay/b]
+prompts:
+  - q: "{{ question }}"
+dataset: {path: d.jsonl, target: answer}
+scorer: exact
+providers:
+  replay: {path: r.jsonl}
+budget: {pulls: 4}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    examples = [{"id": f"e{i}", "question": f"q{i}", "answer": "x"} for i in range(4)]
+    answers = [
+        {"candidate": name, "example": f"e{i}", "text": "x"} for name in "ab" for i in range(4)
+    ]
+    for name, rows in (("d", examples), ("r", answers)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def checked(folder: Path, *changes: tuple[str, str]) -> tuple[str, ...]:
+    """Check a study with some parts replaced; return the notices."""
+    text = STUDY
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "study.yaml").write_text(text)
+    study = load_study(folder / "study.yaml")
+    return check_study(assemble(study, Catalog(folder), open_mode))
+
+
+OPENAI = ("replay: {path: r.jsonl}", "openai: {key: none}")
+SERVE = ("replay: {path: r.jsonl}", "vllm: {serve: {models: {small: models/small}}}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            [('- q: "{{ question }}"', "- {q: Why?, file: x}")],
+            "line 3, column 12: malformed YAML: expected ',' or '}', but got `?` in the `{` that "
+            "begins on line 3; a `?` begins a key within `{` and `[`: put quotes around the text",
+        ),
+        (
+            [('- q: "{{ question }}"', "- {q: ?}")],
+            "found `?` in the `{` or `[` that begins on line 3; a `?` begins a key within `{` and",
+        ),
+        (
+            [("{{ question }}", "{{ question }} {{ answer }}")],
+            "line 2: prompt `q` uses the field `answer`, which is the dataset's target: the "
+            "expected answer is not shown to candidates; use another field, or list it in",
+        ),
+        (
+            [("d.jsonl", "dd.jsonl")],
+            "line 4: dataset dd.jsonl does not exist; did you mean `d.jsonl` or `r.jsonl`?",
+        ),
+        (
+            [("path: d.jsonl", "huggingface: {name: gone/gone, split: none}")],
+            "line 4: ",
+        ),
+        (
+            [('- q: "{{ question }}"', "- file://gone.jinja")],
+            "line 3: no prompt file matches `gone.jinja` in .",
+        ),
+        (
+            [("budget:", "labels: gone.jsonl\nbudget:")],
+            "line 8: labels file gone.jsonl does not exist; did you mean `r.jsonl` or `d.jsonl`?",
+        ),
+        (
+            [("replay/a, replay/b", "openai/gpt-4o"), ("replay: {path: r.jsonl}", "hf: {}")],
+            "line 1: provider `openai` needs a key, and the environment variable OPENAI_API_KEY",
+        ),
+        (
+            [("exact", "{name: rubric, model: openai/gpt-4o}")],
+            "line 5: provider `openai` needs a key, and the environment variable OPENAI_API_KEY",
+        ),
+        (
+            [("replay/a, replay/b", "openai/unknown"), OPENAI, ("pulls: 4", "usd: 3")],
+            "line 8: budget.usd is set, but the price of openai/unknown is not known",
+        ),
+        (
+            [("replay/a, replay/b", "hf/gone/folder, hf/./gone")],
+            "line 1: there is no model folder ./gone; in the same folder, there are none",
+        ),
+        (
+            [("replay/a, replay/b", "vllm/small"), SERVE],
+            "line 1: vllm/small: vLLM is not installed in this Python; install it (pip install "
+            "vllm), or name the interpreter that has it in `serve: {python: ...}`",
+        ),
+        (
+            [("budget: {pulls: 4}", "seed: 3")],
+            "line 8: unknown key `seed`; did you mean `selector.seed`?",
+        ),
+        (
+            [("budget: {pulls: 4}", "in_flight: 3")],
+            "line 8: unknown key `in_flight`; did you mean `limits.in_flight`?",
+        ),
+        (
+            [("budget: {pulls: 4}", "stop_when_seperated: false")],
+            "line 8: unknown key `stop_when_seperated`; did you mean "
+            "`selector.stop_when_separated`?",
+        ),
+        (
+            [("budget: {pulls: 4}", "target: answer")],
+            "line 8: unknown key `target`; did you mean `dataset.target`?",
+        ),
+        ([("budget:", "budgets:")], "line 8: unknown key `budgets`; did you mean `budget`?"),
+    ],
+)
+def test_a_mistake_is_said_with_its_line_and_the_way_out(
+    folder: Path, changes: list[tuple[str, str]], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked(folder, *changes)
+    assert str(caught.value).startswith("study.yaml, line ")
+    assert message in str(caught.value)
+    assert str(caught.value).count("study.yaml") == 1
+
+
+def test_a_prompt_that_uses_no_field_is_noticed(folder: Path) -> None:
+    fixed = ("{{ question }}", "Say hi.")
+    notice = "prompt `q` uses no field of the dataset: it is the same for all examples"
+    model = ("replay/a, replay/b", "openai/first, openai/second")
+    assert notice in checked(folder, fixed, model, OPENAI)
+    assert notice not in checked(folder, model, OPENAI)
+    assert notice not in checked(folder, fixed), "recorded answers need no prompt"
+
+
+def test_a_single_candidate_is_noticed(folder: Path) -> None:
+    notice = "there is only one candidate, so there is nothing to compare; add another one"
+    assert notice in checked(folder, ("replay/a, replay/b", "replay/a"))
+    assert not checked(folder)
+
+
+@pytest.mark.parametrize("cap", ["pulls", "calls"])
+def test_a_budget_below_one_pair_per_candidate_is_noticed(folder: Path, cap: str) -> None:
+    (notice,) = checked(folder, ("pulls: 4", f"{cap}: 1"))
+    assert notice == (
+        "the budget allows 1 pair for 2 candidates: some will never be tried; allow at least 2"
+    )
+    assert not checked(folder, ("pulls: 4", f"{cap}: 2"))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("gone.csv", "line 8: there is no file 'gone.csv'"),
+        ("gone", "line 8: selector.history: there is no store at runs/runs.sqlite"),
+    ],
+)
+def test_validate_checks_the_history(
+    folder: Path, capsys: pytest.CaptureFixture[str], source: str, message: str
+) -> None:
+    selector = f"selector: {{name: auto, history: [{source}]}}\nbudget:"
+    (folder / "study.yaml").write_text(STUDY.replace("budget:", selector))
+    done = invoke(capsys, "validate", "--candidates", "study.yaml")
+    assert done.code == 2
+    assert message in done.err
+    assert not (folder / "runs").exists(), "nothing is written"
+
+
+def test_numbers_agree_with_their_nouns(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "study.yaml").write_text(
+        STUDY.replace(", replay/b", "").replace("target: answer", "target: answer, limit: 1")
+    )
+    said = invoke(capsys, "validate", "--candidates", "study.yaml").out
+    assert "1 candidate x 1 example, scorer exact" in said
+    said = invoke(capsys, "plan", "--candidates", "study.yaml").out
+    assert "1 candidate x 1 example = 1 pair;" in said
+    assert [counted(n, "pair") for n in (0, 1, 1000)] == ["0 pairs", "1 pair", "1,000 pairs"]
+
+
+def test_a_missing_file_of_preselect_is_said_with_the_nearest(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "winners.csv").write_text("prompt,winner\n")
+    done = invoke(capsys, "preselect", "train", "winner.csv")
+    assert done.code == 2
+    assert "history winner.csv does not exist; did you mean `winners.csv`" in done.err
+    assert "Errno" not in done.err

@@ -1,0 +1,21 @@
+"""Marks of tests that are inherited, and the order of all tests."""
+
+from __future__ import annotations
+
+import pytest
+
+# Tests of the conformance suites that take seconds for every rule.
+SLOW = {
+    "test_a_plan_for_a_budget_keeps_to_it",
+    "test_a_rebuilt_selector_goes_on_alike",
+    "test_it_beats_uniform_sampling_on_an_easy_problem",
+    "test_the_log_says_enough_where_not_all_could_be_called",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark slow tests of the suites; run slow tests first, so that workers end together."""
+    for item in items:
+        if getattr(item, "originalname", item.name) in SLOW:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

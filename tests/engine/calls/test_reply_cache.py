@@ -1,0 +1,139 @@
+"""The reply cache: which requests share a reply, and what a reply from it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.calls.reply_cache import ReplyCache, reply_key
+from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient, RetryPolicy
+from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.gates import Gate
+from bestarm_agent.engine.limits.wait_reasons import WaitBoard
+from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+from tests.support.runs import Actor, scored
+
+REQUEST = Request(
+    "m", text="?", params={"temperature": 0.5}, example="e0", candidate="c", inputs={"q": "1"}
+)
+PLAIN = Capabilities(frozenset({"temperature"}))
+
+
+@dataclass
+class Able(Actor):
+    """A provider whose replies may depend on the example or its fields."""
+
+    able: Capabilities = PLAIN
+
+    def capabilities(self, model: str) -> Capabilities:
+        return self.able
+
+
+def actor(able: Capabilities | None = None, name: str = "p") -> Able:
+    return Able(name, lambda *_: scored(1.0), able=able or PLAIN)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "other"},
+        {"text": "!"},
+        {"params": {"temperature": 0.6}},
+        {"params": {}},
+        {"attempt": 1},
+        {"top_logprobs": 5},
+        {"response_schema": {"title": "verdict"}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_requests_that_differ_in_what_is_sent_share_no_reply(change: dict[str, object]) -> None:
+    other = replace(REQUEST, **change)  # type: ignore[arg-type]
+    assert reply_key(actor(), "v1", REQUEST) != reply_key(actor(), "v1", other)
+
+
+def test_models_that_differ_share_no_reply() -> None:
+    key = reply_key(actor(), "v1", REQUEST)
+    assert key == reply_key(actor(), "v1", REQUEST)
+    assert key != reply_key(actor(), "v2", REQUEST), "the fingerprint is part of the key"
+    assert key != reply_key(actor(name="q"), "v1", REQUEST), "and so is the provider"
+
+
+@pytest.mark.parametrize(
+    ("field", "change"), [("by_example", {"example": "e1"}), ("by_inputs", {"inputs": {"q": "2"}})]
+)
+def test_example_and_fields_count_where_replies_depend_on_them(
+    field: str, change: dict[str, object]
+) -> None:
+    other = replace(REQUEST, **change)  # type: ignore[arg-type]
+    depends = actor(replace(PLAIN, **{field: True}))  # type: ignore[arg-type]
+    assert reply_key(actor(), "v1", REQUEST) == reply_key(actor(), "v1", other)
+    assert reply_key(depends, "v1", REQUEST) != reply_key(depends, "v1", other)
+
+
+class Scene:
+    """A reply cache over a store, one provider, and a budget."""
+
+    def __init__(self, *, use_cache: bool = True) -> None:
+        self.provider = actor()
+        self.ledger = Ledger(Budget())
+        self.store = MemoryStore()
+        self.replies = ReplyCache(self.store, self.ledger, use_cache=use_cache)
+        self.client = ProviderClient(
+            self.provider, self.ledger, RetryPolicy(), LoopClock(), WaitBoard(), Gate(4)
+        )
+
+    def call(self, origin: Origin = Origin.FRESH, fingerprint: str = "v1") -> Call:
+        call = Call(self.client, fingerprint, REQUEST, origin)
+        call.reservation = self.ledger.reserve(self.provider.bound(REQUEST) + Spend(pulls=1))
+        return call
+
+    def obtain(self, *calls: Call) -> list[Reply]:
+        async def play() -> list[Reply]:
+            return [await self.replies.obtain(call) for call in calls]
+
+        return run_virtual(play())
+
+
+def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
+    scene = Scene()
+    first, second = scene.call(), scene.call()
+    scene.obtain(first, second)
+    assert len(scene.provider.sent) == 1
+    assert (first.found, second.found) == (False, True)
+    assert second.spend == Spend(pulls=1)
+    assert scene.ledger.spent == first.spend + second.spend
+    assert scene.ledger.balance().outstanding == Spend()
+    assert second.reservation is None
+
+
+def test_a_reply_of_another_version_of_the_model_is_bought() -> None:
+    scene = Scene()
+    scene.obtain(scene.call(), scene.call(fingerprint="v2"))
+    assert len(scene.provider.sent) == 2
+
+
+@pytest.mark.parametrize(
+    ("origin", "n_sent"), [(Origin.FRESH, 2), (Origin.RESENT, 1), (Origin.INHERITED, 1)]
+)
+def test_without_the_cache_only_a_runs_own_replies_are_looked_up(
+    origin: Origin, n_sent: int
+) -> None:
+    scene = Scene(use_cache=False)
+    scene.obtain(scene.call(), scene.call(origin))
+    assert len(scene.provider.sent) == n_sent
+
+
+def test_remarks_come_once_with_their_number_the_most_frequent_first() -> None:
+    scene = Scene(use_cache=False)
+    notices = [("ignores seed",), ("ignores seed", "ignores top_k"), ()]
+    scene.provider.answer = lambda *_: replace(scored(1.0), notices=notices.pop(0))
+    scene.obtain(scene.call(), scene.call(), scene.call())
+    assert scene.replies.remarks() == (
+        "p/m ignores seed (2 replies)",
+        "p/m ignores top_k (1 reply)",
+    )

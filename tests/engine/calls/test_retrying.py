@@ -1,0 +1,233 @@
+"""Retries: what is repeated, how long it waits, and what every attempt costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.engine.calls.retrying import (
+    BudgetEndedError,
+    Call,
+    ProviderClient,
+    RetryPolicy,
+)
+from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.wait_reasons import WaitBoard
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.providers.failures import BilledError
+from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+from tests.support.runs import Actor
+
+BOUND = Spend(calls=1, tokens=100, usd_nanos=1000)
+ANSWER = Reply("42", usage=Usage(input=7, output=3), usd_nanos=50)
+
+
+def failure(kind: FailureKind, **options: object) -> ProviderError:
+    return ProviderError("it failed", kind=kind, **options)  # type: ignore[arg-type]
+
+
+BUSY = failure(FailureKind.OVERLOADED, transient=True)
+
+
+def scripted(script: Sequence[Reply | Exception | float]) -> Actor:
+    """A provider that follows a script of replies, errors, and seconds before the answer."""
+    sent = list[tuple[float, Request]]()
+
+    def answer(_request: Request, _before: int) -> Reply | Exception:
+        step = script[len(sent) - 1]
+        return ANSWER if isinstance(step, float) else step
+
+    def latency(_request: Request) -> float:
+        step = script[len(sent) - 1]
+        return step if isinstance(step, float) else 0.0
+
+    return Actor("scripted", answer, latency, BOUND, sent)
+
+
+class Scene:
+    """One caller with everything around it, and one request to send."""
+
+    def __init__(
+        self, script: Sequence[Reply | Exception | float], budget: Budget | None = None
+    ) -> None:
+        self.provider = scripted(script)
+        self.ledger = Ledger(budget or Budget())
+        self.board = WaitBoard()
+        self.gate = Gate(4)
+        policy = RetryPolicy(max_attempts=3)
+        self.client = ProviderClient(
+            self.provider, self.ledger, policy, LoopClock(), self.board, self.gate
+        )
+        reservation = self.ledger.reserve(BOUND + Spend(pulls=1))
+        request = Request("m", text="?")
+        self.sent = Call(self.client, "", request, reservation=reservation)
+        self.gate_while_waiting: list[int] = []
+
+    async def call(self) -> Reply:
+        self.sent.slot = Slot(self.gate)
+        watcher = asyncio.create_task(self._watch())
+        try:
+            return await self.client.send(self.sent)
+        finally:
+            watcher.cancel()
+            self.sent.slot.leave()
+
+    async def _watch(self) -> None:
+        while True:
+            if self.board.summary(0.0):
+                self.gate_while_waiting.append(self.gate.inside)
+            await asyncio.sleep(0.1)
+
+
+def sent_at(scene: Scene) -> list[float]:
+    return [at for at, _ in scene.provider.sent]
+
+
+def test_an_answer_is_booked_at_what_it_cost() -> None:
+    scene = Scene([ANSWER])
+    assert run_virtual(scene.call()) is ANSWER
+    assert scene.sent.spend == Spend(pulls=1, calls=1, tokens=10, usd_nanos=50)
+    assert scene.ledger.spent == scene.sent.spend
+    assert scene.ledger.balance().outstanding == Spend()
+
+
+def test_a_transient_failure_is_repeated_after_a_growing_wait_outside_the_gate() -> None:
+    scene = Scene([BUSY, BUSY, ANSWER])
+    run_virtual(scene.call())
+    first, second, third = sent_at(scene)
+    assert 0.5 <= second - first <= 1.0
+    assert 1.0 <= third - second <= 1.5
+    assert scene.sent.spend == Spend(pulls=1, calls=3, tokens=10, usd_nanos=50)
+    assert scene.gate_while_waiting
+    assert set(scene.gate_while_waiting) == {0}
+
+
+def test_a_wait_that_the_provider_asks_for_is_kept() -> None:
+    limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=30.0)
+    scene = Scene([limited, ANSWER])
+    run_virtual(scene.call())
+    assert sent_at(scene)[1] - sent_at(scene)[0] >= 30.0
+
+
+def test_a_failure_other_than_a_rate_limit_may_ask_for_a_wait_too() -> None:
+    later = failure(FailureKind.OVERLOADED, transient=True, retry_after=30.0)
+    scene = Scene([later, ANSWER])
+    run_virtual(scene.call())
+    assert 30.0 <= sent_at(scene)[1] - sent_at(scene)[0] <= 31.0
+
+
+def test_a_failure_that_asks_for_too_long_a_wait_is_not_repeated() -> None:
+    scene = Scene([failure(FailureKind.OVERLOADED, transient=True, retry_after=60.5), ANSWER])
+    with pytest.raises(ProviderError):
+        run_virtual(scene.call())
+    assert len(scene.provider.sent) == 1
+
+
+def test_the_longest_wait_that_is_allowed_is_waited_for() -> None:
+    scene = Scene([failure(FailureKind.OVERLOADED, transient=True, retry_after=60.0), ANSWER])
+    run_virtual(scene.call())
+    assert len(scene.provider.sent) == 2
+
+
+def test_an_answer_beyond_its_bound_is_charged_in_full() -> None:
+    """A server that ignores ``max_tokens`` bills what it wrote."""
+    scene = Scene([Reply("42", usage=Usage(input=7, output=5000), usd_nanos=2500, gpu_seconds=2.0)])
+    run_virtual(scene.call())
+    assert scene.ledger.spent == Spend(1, 1, 5007, 2500, 2.0)
+    assert scene.ledger.balance().overrun == Spend(0, 0, 4907, 1500, 2.0)
+    assert scene.ledger.balance().settled == Spend(1, 1, 100, 1000)
+
+
+def test_a_wait_beyond_all_patience_fails_at_once() -> None:
+    limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=3600.0)
+    scene = Scene([limited, ANSWER])
+    with pytest.raises(ProviderError):
+        run_virtual(scene.call())
+    assert len(scene.provider.sent) == 1
+
+
+def test_attempts_end() -> None:
+    scene = Scene([BUSY, BUSY, BUSY, ANSWER])
+    with pytest.raises(ProviderError, match="it failed"):
+        run_virtual(scene.call())
+    assert scene.sent.spend.calls == 3
+
+
+def test_what_cannot_succeed_is_not_repeated() -> None:
+    scene = Scene([failure(FailureKind.AUTHENTICATION, fatal=True), ANSWER])
+    with pytest.raises(ProviderError):
+        run_virtual(scene.call())
+    assert scene.sent.spend.calls == 1
+
+
+def test_a_timeout_counts_as_billed_in_full() -> None:
+    scene = Scene([500.0, ANSWER])
+    run_virtual(scene.call())
+    assert scene.sent.spend.usd_nanos == BOUND.usd_nanos + 50
+
+
+def test_a_failure_whose_cost_is_known_is_booked_at_that() -> None:
+    known = BilledError(failure(FailureKind.TIMEOUT), Spend(calls=3, tokens=7, usd_nanos=20))
+    scene = Scene([known])
+    with pytest.raises(ProviderError):
+        run_virtual(scene.call())
+    assert scene.sent.spend == Spend(pulls=1, calls=3, tokens=7, usd_nanos=20)
+    assert scene.ledger.spent == scene.sent.spend
+
+
+def test_an_answer_made_of_several_calls_counts_them_all() -> None:
+    scene = Scene([replace(ANSWER, calls=4)])
+    run_virtual(scene.call())
+    assert scene.sent.spend.calls == 4
+
+
+def test_a_retry_that_the_budget_cannot_pay_is_not_sent() -> None:
+    scene = Scene([BUSY, ANSWER], Budget(calls=1))
+    with pytest.raises(BudgetEndedError):
+        run_virtual(scene.call())
+    assert len(scene.provider.sent) == 1
+    assert scene.sent.spend == Spend(pulls=1, calls=1)
+
+
+def test_an_unexpected_exception_is_blamed_on_the_harness() -> None:
+    scene = Scene([RuntimeError("bug")])
+    with pytest.raises(ProviderError, match="RuntimeError: bug") as caught:
+        run_virtual(scene.call())
+    assert caught.value.blame is Blame.HARNESS
+
+
+def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
+    scene = Scene([1000.0])
+
+    async def interrupted() -> None:
+        task = asyncio.create_task(scene.call())
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run_virtual(interrupted())
+    assert scene.ledger.spent == BOUND + Spend(pulls=1)
+    assert scene.gate.inside == 0
+
+
+def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it() -> None:
+    refused = failure(FailureKind.AUTHENTICATION, fatal=True)
+    scene = Scene([refused])
+
+    async def play() -> None:
+        twin = scene.client.unrecorded()
+        for client, model in ((twin, "first"), (scene.client, "second"), (twin, "third")):
+            call = Call(client, "", Request(model, text="?"), slot=Slot(scene.gate))
+            with pytest.raises(ProviderError) as caught:
+                await client.send(call)
+            assert caught.value is refused
+
+    run_virtual(play())
+    assert [request.model for _, request in scene.provider.sent] == ["first"]

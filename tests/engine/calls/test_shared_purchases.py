@@ -1,0 +1,79 @@
+"""Runs that share a store buy each reply once, also at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent import Study
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
+from tests.support.fake_api import FakeApi, in_thread, quality
+from tests.support.runs import Actor, Scene, scored
+
+
+@pytest.mark.slow
+def test_five_runs_at_once_send_each_request_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, key in KEYS.items():
+        monkeypatch.setenv(name, key)
+    answer = quality({**OPENAI_MODELS, **ANTHROPIC_MODELS})
+    one, other = (FakeApi(answer=answer, key=key) for key in KEYS.values())
+
+    async def run(path: Path) -> Standing:
+        async with Study.open(path) as study:
+            return await study.run()
+
+    async def all_five(path: Path) -> list[Standing]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run(path)) for _ in range(5)]
+        return [task.result() for task in tasks]
+
+    with in_thread(one), in_thread(other):
+        path = study_of(tmp_path, one, other, n_examples=10)
+        standings = asyncio.run(all_five(path))
+    requests = len(one.received) + len(other.received)
+    assert requests == 6 * 10
+    assert sum(standing.spent.calls for standing in standings) == requests
+    assert [standing.told for standing in standings] == [60] * 5
+
+
+def test_a_reply_that_another_run_fails_to_buy_is_bought_by_the_next() -> None:
+    broken = ProviderError("scripted", kind=FailureKind.SERVER)
+    actor = Actor("p", lambda _, before: broken if before == 0 else scored(0.5))
+    first = Scene({"a": actor}, n_examples=4)
+    second = Scene({"a": actor}, n_examples=4, store=first.store)
+
+    async def play() -> None:
+        loops = [await first.open(), await second.open()]
+        async with asyncio.TaskGroup() as group:
+            for loop in loops:
+                group.create_task(loop.run())
+
+    run_virtual(play())
+    assert len(actor.sent) == 8
+    spends = [scene.loop.ledger.spent for scene in (first, second)]
+    assert sum(spend.calls for spend in spends) == 8
+
+
+def test_an_interrupted_purchase_leaves_no_claim() -> None:
+    actor = Actor("p", lambda *_: scored(0.5), latency=lambda _: 10.0)
+    scene = Scene({"a": actor}, n_examples=3, budget=Budget(calls=20))
+
+    async def play() -> Spend:
+        loop = await scene.open()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(1.0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await loop.run()
+        return loop.ledger.spent
+
+    assert run_virtual(play()).calls == 6

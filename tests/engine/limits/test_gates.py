@@ -1,0 +1,154 @@
+"""Gates keep their capacity through waiting, handing over and cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bestarm_agent.engine.limits.gates import Gate, Slot
+
+
+def test_capacity_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="in_flight must be at least 1, got 0"):
+        Gate(0)
+
+
+def test_returning_work_goes_before_new_work() -> None:
+    async def scene() -> tuple[int, int]:
+        gate = Gate(1)
+        first, second = Slot(gate), None
+        waiting = asyncio.create_task(gate.reenter())
+        await asyncio.sleep(0)
+        before = gate.free
+        first.leave()
+        await waiting
+        assert second is None
+        return before, gate.inside
+
+    assert asyncio.run(scene()) == (0, 1)
+
+
+def test_returning_work_is_served_in_order() -> None:
+    async def scene() -> list[str]:
+        gate, order = Gate(1), list[str]()
+        gate.enter()
+
+        async def come_back(name: str) -> None:
+            await gate.reenter()
+            order.append(name)
+            gate.leave()
+
+        async with asyncio.TaskGroup() as tasks:
+            for name in "abc":
+                tasks.create_task(come_back(name))
+            await asyncio.sleep(0)
+            gate.leave()
+        assert gate.inside == 0
+        return order
+
+    assert asyncio.run(scene()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("handed_over_first", [False, True])
+def test_a_cancelled_wait_loses_no_place(handed_over_first: bool) -> None:
+    async def scene() -> int:
+        gate = Gate(1)
+        gate.enter()
+        waiting = asyncio.create_task(gate.reenter())
+        await asyncio.sleep(0)
+        if handed_over_first:
+            gate.leave()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        if not handed_over_first:
+            gate.leave()
+        return gate.inside
+
+    assert asyncio.run(scene()) == 0
+
+
+def test_a_slot_leaves_every_gate_once() -> None:
+    one, other = Gate(2), Gate(2)
+    slot = Slot(one, other)
+    slot.leave()
+    slot.leave()
+    assert (one.inside, other.inside) == (0, 0)
+
+
+def test_a_slot_can_keep_its_last_place_or_begin_outside() -> None:
+    line, pairs = Gate(1), Gate(1)
+    slot = Slot(line, pairs)
+    slot.keep_last()
+    assert (line.inside, pairs.inside) == (0, 1)
+    slot.keep_last()
+    slot.leave()
+    assert (line.inside, pairs.inside) == (0, 0)
+    waiting = Slot.outside(line)
+    assert line.inside == 0
+    asyncio.run(waiting.reenter())
+    assert line.inside == 1
+    waiting.leave()
+    assert line.inside == 0
+
+
+def test_nobody_holds_a_place_while_waiting_for_another() -> None:
+    """A judgement keeps its pair's place and waits for the line that a retried call waits for."""
+
+    async def scene() -> list[tuple[int, int]]:
+        line, pairs = Gate(1), Gate(1)
+        answered, retried = Slot(line, pairs), Slot.outside(line, pairs)
+        judging = Slot.outside(line)
+        waiting = asyncio.create_task(retried.reenter())
+        await asyncio.sleep(0)
+        answered.keep_last()
+        async with asyncio.timeout(1):
+            await judging.reenter()
+            seen = [(line.inside, pairs.inside)]
+            judging.leave()
+            answered.leave()
+            await waiting
+        seen.append((line.inside, pairs.inside))
+        retried.leave()
+        return [*seen, (line.inside, pairs.inside)]
+
+    assert asyncio.run(scene()) == [(1, 1), (1, 1), (0, 0)]
+
+
+def test_a_wider_gate_lets_those_in_that_wait() -> None:
+    async def scene() -> list[int]:
+        gate = Gate(1)
+        gate.enter()
+        waiting = [asyncio.create_task(gate.reenter()) for _ in range(3)]
+        await asyncio.sleep(0)
+        seen = [gate.free]
+        gate.resize(3)
+        seen += [gate.inside, gate.free]
+        gate.leave()
+        await asyncio.wait(waiting)
+        return [*seen, gate.inside]
+
+    assert asyncio.run(scene()) == [0, 3, 0, 3]
+
+
+def test_who_is_inside_a_gate_that_narrows_stays_and_is_not_replaced() -> None:
+    async def scene() -> list[tuple[int, bool]]:
+        gate, seen = Gate(3), list[tuple[int, bool]]()
+        for _ in range(3):
+            gate.enter()
+        waiting = asyncio.create_task(gate.reenter())
+        await asyncio.sleep(0)
+        gate.resize(1)
+        for _ in range(3):
+            gate.leave()
+            await asyncio.sleep(0)
+            seen.append((gate.inside, waiting.done()))
+        return seen
+
+    assert asyncio.run(scene()) == [(2, False), (1, False), (1, True)]
+
+
+def test_a_gate_never_closes() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        Gate(1).resize(0)

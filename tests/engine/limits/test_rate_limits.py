@@ -1,0 +1,156 @@
+"""Limits kept against servers that count in different ways, by the servers' own books."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
+from bestarm_agent.engine.calls.retrying import ProviderClient
+from bestarm_agent.engine.limits.model_limiter import LimiterRules
+from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.fake_api.limits import Limiter, Rates
+from tests.support.servers import Counted, Counter, SlidingMinute, fixed_minute, load, now
+
+
+def played(
+    server: Callable[[], Counter], rules: LimiterRules, *, workers: int = 150, tokens: int = 60
+) -> Counted:
+    """A provider after two minutes of load."""
+    provider = Counted(server)
+    run_virtual(load(provider, rules, seconds=120.0, workers=workers, tokens=tokens))
+    return provider
+
+
+RPM, ITPM = 1200.0, 80_000.0
+
+
+def sliding() -> Counter:
+    return SlidingMinute(RPM, ITPM)
+
+
+def fixed() -> Counter:
+    return fixed_minute(RPM, ITPM)
+
+
+def bucket() -> Counter:
+    return Limiter(Rates(rpm=RPM, itpm=ITPM), now)
+
+
+def small_bucket() -> Counter:
+    """Enforces the minute's allowance by five seconds."""
+    return Limiter(Rates(rpm=RPM, itpm=ITPM, burst_seconds=5.0), now)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", [sliding, fixed, bucket, small_bucket])
+def test_known_limits_are_used_and_never_broken(server: Callable[[], Counter]) -> None:
+    limits = RateLimits({Resource.REQUESTS: RPM, Resource.INPUT_TOKENS: ITPM})
+    provider = played(server, LimiterRules(limits))
+    assert provider.refused == []
+    assert provider.between(60.0, 120.0) > 0.95 * RPM
+
+
+@pytest.mark.slow
+def test_long_prompts_meet_the_token_limit_first() -> None:
+    """100 tokens a request: 800 requests a minute, and no token too many."""
+    limits = RateLimits({Resource.REQUESTS: RPM, Resource.INPUT_TOKENS: ITPM})
+    provider = played(sliding, LimiterRules(limits), tokens=100)
+    assert provider.refused == []
+    assert provider.between(60.0, 120.0) > 0.95 * 800
+
+
+@pytest.mark.slow
+def test_replies_count_with_what_they_turn_out_to_need() -> None:
+    """A bucket of tokens that is debited when a reply is complete; 82 tokens a call on average."""
+    limits = LimiterRules(RateLimits({Resource.TOKENS: 60_000.0}))
+    provider = played(lambda: Limiter(Rates(tpm=60_000), now), limits, workers=60)
+    assert provider.refused == []
+    assert provider.between(60.0, 120.0) > 0.95 * 60_000 / 82
+
+
+@pytest.mark.slow
+def test_limits_are_learned_from_what_answers_say() -> None:
+    def told() -> tuple[Allowance, ...]:
+        counter = provider.counter
+        assert isinstance(counter, Limiter)
+        headers = counter.openai_headers()
+        limit, left = (headers[f"x-ratelimit-{w}-requests"] for w in ("limit", "remaining"))
+        return (Allowance(Resource.REQUESTS, float(limit), float(left)),)
+
+    provider = Counted(lambda: Limiter(Rates(rpm=600), now), told=told)
+    run_virtual(load(provider, LimiterRules(adaptive=100), seconds=180.0, workers=100))
+    assert provider.refused == []
+    assert provider.between(60.0, 180.0) > 0.95 * 1200
+
+
+HIDDEN_RPM = 600.0
+
+COUNTS: dict[str, Callable[[], Counter]] = {
+    "a bucket of a second": lambda: Limiter(Rates(rpm=HIDDEN_RPM, burst_seconds=1.0), now),
+    "a bucket of ten": lambda: Limiter(Rates(rpm=HIDDEN_RPM, burst_seconds=10.0), now),
+    "a bucket of a minute": lambda: Limiter(Rates(rpm=HIDDEN_RPM), now),
+    "a sliding minute": lambda: SlidingMinute(HIDDEN_RPM, ITPM),
+    "a fixed minute": lambda: fixed_minute(HIDDEN_RPM, ITPM),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", COUNTS.values(), ids=COUNTS)
+@pytest.mark.parametrize("retry_after", [True, False])
+def test_a_hidden_rate_is_found(server: Callable[[], Counter], retry_after: bool) -> None:
+    """From the first call on: less than 2 % are refused, and more than 90 % of the rate is used."""
+    provider = Counted(server, delay=0.05, retry_after=retry_after)
+    run_virtual(load(provider, LimiterRules(adaptive=200), seconds=180.0, workers=200))
+    let_in, refused = provider.between(0.0, 180.0), len(provider.refused)
+    assert refused < 0.02 * (let_in + refused)
+    assert let_in > 0.9 * 3 * HIDDEN_RPM
+
+
+@pytest.mark.slow
+def test_a_rate_that_is_raised_is_found_again() -> None:
+    """Halfway through, the server lets four times as many in: the curve gets there in a minute."""
+    limiter: list[Limiter] = []
+
+    def server() -> Counter:
+        limiter.append(Limiter(Rates(rpm=HIDDEN_RPM, burst_seconds=10.0), now))
+        return limiter[0]
+
+    async def raise_it(_: ProviderClient) -> None:
+        await asyncio.sleep(120.0)
+        for bucket in limiter[0]._buckets.values():
+            bucket.per_minute *= 4
+
+    provider = Counted(server, delay=0.05)
+    rules = LimiterRules(adaptive=200)
+    run_virtual(load(provider, rules, seconds=240.0, workers=200, watch=raise_it))
+    assert provider.between(180.0, 240.0) > 0.9 * 4 * HIDDEN_RPM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [1.0, 4.0])
+@pytest.mark.parametrize("retry_after", [True, False])
+def test_a_hidden_capacity_is_found(seconds: float, retry_after: bool) -> None:
+    """However long an answer takes, three quarters of the places are used, and few are refused."""
+    inside: list[int] = []
+
+    async def watch(_: ProviderClient) -> None:
+        await asyncio.sleep(60.0)
+        while now() < 180.0:
+            inside.append(provider.inside)
+            await asyncio.sleep(1.0)
+
+    provider = Counted(
+        lambda: Limiter(Rates(capacity=40), now),
+        seconds=seconds,
+        delay=0.05,
+        retry_after=retry_after,
+    )
+    rules = LimiterRules(adaptive=200)
+    run_virtual(load(provider, rules, seconds=180.0, workers=200, watch=watch))
+    refused = len(provider.refused)
+    assert 0.75 * 40 < np.mean(inside) <= 40
+    assert refused < 0.01 * (len(provider.admitted) + refused)

@@ -1,0 +1,231 @@
+"""The search: slow start, cuts and the curve, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bestarm_agent.engine.limits.rate_search import Departure, RateSearch
+
+
+def searching() -> RateSearch:
+    return RateSearch(0.0, searching=True)
+
+
+def steady(search: RateSearch, per_second: float, begin: float, end: float) -> list[Departure]:
+    """Calls that leave evenly, all of them let in."""
+    n = round((end - begin) * per_second)
+    return [search.sent(begin + i / per_second) for i in range(n)]
+
+
+def answered(search: RateSearch, per_second: float, begin: float, end: float) -> None:
+    """Answers that come evenly, the last at ``end``."""
+    n = round((end - begin) * per_second)
+    for i in range(n):
+        search.accepted(begin + (i + 1) / per_second)
+
+
+def refused(search: RateSearch, at: float, *, pause: float = 0.0) -> None:
+    """One more call leaves, and is turned away at once."""
+    search.refused(search.sent(at), at, pause, news=True, probe=False)
+
+
+def cut_before(at: float) -> RateSearch:
+    """Cut to 90 % of what was let in in the half second before: 12 a second."""
+    search = RateSearch(0.0, searching=False)
+    steady(search, 10, at - 0.5, at)
+    refused(search, at)
+    return search
+
+
+def cut_to_nine() -> RateSearch:
+    """10 a second were let in from the cut at 20 s to that at 40 s."""
+    search = cut_before(20.0)
+    steady(search, 10, 20.0, 39.9)
+    refused(search, 40.0)
+    return search
+
+
+def test_calls_leave_evenly_after_the_first_few() -> None:
+    """50 a second; those of the first 0.1 s may leave at once."""
+    search, left, now = searching(), list[float](), 0.0
+    while len(left) < 9:
+        now += search.wait(now)
+        search.take(now)
+        left.append(round(now, 3))
+    assert left == [0.0] * 6 + [0.02, 0.04, 0.06]
+
+
+def test_who_is_late_makes_up_for_a_tenth_of_a_second_at_most() -> None:
+    search = searching()
+    for _ in range(6):
+        search.take(0.0)
+    assert [search.room(at) for at in (0.0, 0.01, 0.02, 0.06, 7.0)] == [0, 0, 1, 3, 6]
+    assert search.wait(0.015) == pytest.approx(0.005)
+
+
+def test_a_call_that_does_not_leave_makes_room() -> None:
+    search = searching()
+    for _ in range(6):
+        search.take(0.0)
+    search.give_back(0.0)
+    assert search.room(0.0) == 1
+
+
+def test_slow_start_is_twice_as_fast_as_the_fastest_answers() -> None:
+    search, rates = searching(), [50.0]
+    for second, answers in enumerate([40, 80, 60]):
+        answered(search, answers, second, second + 1)
+        rates.append(search.rate(second + 1))
+    assert rates == [50.0, 80.0, 160.0, 160.0]
+
+
+def test_without_a_search_nothing_is_held_back_until_a_refusal() -> None:
+    search = RateSearch(0.0, searching=False)
+    assert (search.unlimited, search.rate(0.0), search.room(0.0)) == (True, math.inf, math.inf)
+    for _ in range(1000):
+        search.take(0.0)
+    assert search.wait(0.0) == 0.0
+    steady(search, 100, 0.0, 1.0)
+    refused(search, 1.0)
+    # 50 in the last half second, and the one that was tried: 102 a second
+    assert search.rate(1.0) == pytest.approx(0.9 * 102)
+    assert not search.unlimited
+
+
+def test_after_a_cut_the_rate_follows_the_curve() -> None:
+    """W_max = (199 + 1) / 20 s = 10 a second; K = 20 s, since 100 calls take 10 s."""
+    search = cut_to_nine()
+    curve = {40.0: 9.0, 50.0: 10 - 1 / 8, 60.0: 10.0, 70.0: 10 + 1 / 8, 80.0: 11.0, 100.0: 18.0}
+    assert {at: search.rate(at) for at in curve} == pytest.approx(curve)
+
+
+def test_slow_calls_have_a_longer_curve() -> None:
+    """One a second: 100 calls take 100 s."""
+    search = cut_before(20.0)
+    steady(search, 1, 20.0, 59.0)
+    refused(search, 60.0)
+    assert [search.rate(at) for at in (60.0, 160.0, 260.0)] == pytest.approx([0.9, 1.0, 1.1])
+
+
+def test_the_curve_never_passes_twice_the_fastest_answers() -> None:
+    search = searching()
+    answered(search, 50, 0.0, 1.0)
+    refused(search, 1.0)
+    assert search.rate(1000.0) == 100.0
+
+
+def test_other_refusals_of_a_burst_lower_what_was_let_in() -> None:
+    search = cut_before(20.0)
+    calls = steady(search, 10, 20.0, 39.9)
+    refused(search, 40.0)
+    for call in calls[-20:]:
+        search.refused(call, 40.1, 0.0, news=False, probe=False)
+    assert search.rate(40.1) == pytest.approx(0.9 * 180 / 20)
+
+
+def test_what_a_minute_let_in_is_let_in_again() -> None:
+    """600 in the first 6 s, then the door is closed: 600 / 60 s, not 1 / 54 s."""
+    search = RateSearch(0.0, searching=False)
+    steady(search, 100, 0.0, 6.0)
+    refused(search, 6.0, pause=54.0)
+    refused(search, 60.0)
+    assert search.rate(60.0) == pytest.approx(0.9 * 600 / 60)
+
+
+def test_on_the_way_back_a_refusal_cuts_only_if_less_than_the_rate_was_let_in() -> None:
+    """The rate is 9.875 at 50 s, and 95 % of it is 9.38."""
+    rates = []
+    for per_second in (9.4, 9.2):
+        search = cut_to_nine()
+        steady(search, per_second, 40.0, 50.0)
+        refused(search, 50.0)
+        rates.append(search.rate(50.0))
+    assert rates == pytest.approx([10 - 1 / 8, 0.9 * (92 + 1) / 10])
+
+
+def test_a_rate_that_was_let_in_is_the_plateau() -> None:
+    """10.125 a second at 70 s, and 9.7 of them in the 20 s before."""
+    search = cut_to_nine()
+    steady(search, 9.7, 40.0, 70.0)
+    refused(search, 70.0)
+    assert [search.rate(70.0), search.rate(90.0)] == pytest.approx([0.9 * 10.125, 10.125])
+
+
+def test_once_the_rate_is_found_a_refusal_cuts_a_tenth_at_most() -> None:
+    """Once found: on the way back to the plateau there is no cut, later a small one."""
+    search = cut_to_nine()
+    for i in range(8):
+        refused(search, 40.1 + 0.1 * i)
+    found = search.rate(41.0)
+    refused(search, 41.0)
+    assert search.rate(41.0) == pytest.approx(found, rel=0.02)
+    refused(search, 500.0)
+    assert search.rate(500.0) == pytest.approx(0.9 * found, rel=0.02)
+
+
+def test_nothing_cuts_upwards() -> None:
+    """50 a second were let in, though no more than 10.125 a second were to leave."""
+    search = cut_to_nine()
+    steady(search, 50, 40.0, 70.0)
+    refused(search, 70.0)
+    assert search.rate(70.0) == pytest.approx(0.9 * 10.125)
+
+
+def test_single_refusals_whatever_the_rate_do_not_bring_calls_to_a_standstill() -> None:
+    """One in 500 is refused. Below 50 a second its pause takes less than 5 % of the time."""
+    search, now, rates = searching(), 0.0, list[float]()
+    for i in range(1, 20_000):
+        now += search.wait(now)
+        search.take(now)
+        departure = search.sent(now)
+        if i % 500:
+            search.accepted(now)
+        else:
+            search.refused(departure, now, 0.5, news=True, probe=False)
+            rates.append(search.rate(now))
+            now += 0.5
+    assert len(rates) == 39
+    assert min(rates) > 30
+
+
+def test_far_from_the_plateau_the_last_20_seconds_count() -> None:
+    search = cut_to_nine()
+    steady(search, 10, 40.0, 80.0)
+    steady(search, 14, 80.0, 99.9)
+    refused(search, 100.0)
+    assert search.rate(100.0) == pytest.approx(0.9 * (279 + 1) / 20)
+
+
+def test_a_refused_probe_starts_the_curve_anew_and_cuts_nothing() -> None:
+    search = cut_to_nine()
+    search.refused(search.sent(75.0), 75.0, 8.0, news=True, probe=True)
+    assert [search.rate(at) for at in (75.0, 83.0, 103.0)] == pytest.approx([9.0, 9.0, 10.0])
+
+
+@pytest.mark.slow
+@given(
+    st.lists(
+        st.tuples(st.floats(0.0, 30.0), st.sampled_from(["let in", "refused", "old", "probe"])),
+        max_size=60,
+    )
+)
+def test_whatever_happens_there_is_a_rate_and_nobody_waits_forever(
+    steps: list[tuple[float, str]],
+) -> None:
+    search, now = searching(), 0.0
+    for seconds, fate in steps:
+        now += seconds + search.wait(now)
+        assert search.room(now) >= 1
+        search.take(now)
+        call = search.sent(now)
+        now += 0.1
+        if fate == "let in":
+            search.accepted(now)
+        else:
+            search.refused(call, now, 0.5, news=fate != "old", probe=fate == "probe")
+        assert 1 / 60 * 0.9 <= search.rate(now) < math.inf
+        assert search.wait(now) <= 60 / 0.9

@@ -1,0 +1,87 @@
+"""What a call is expected to need, before it is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from bestarm_agent.domain.candidate import Message
+from bestarm_agent.domain.rate_limits import Resource
+from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.spend import Usage
+from bestarm_agent.engine.limits.token_estimates import Average, TokenEstimate
+
+PROMPT = Request("m", text="x" * 100, candidate="a")
+
+
+def test_at_first_a_guess_within_the_bounds() -> None:
+    need = TokenEstimate().need(PROMPT, bound=0)
+    assert need == {
+        Resource.REQUESTS: 1.0,
+        Resource.TOKENS: 530.0,  # 100 characters at 0.3, and 500
+        Resource.INPUT_TOKENS: 30.0,
+        Resource.OUTPUT_TOKENS: 500.0,
+    }
+    assert TokenEstimate().need(PROMPT, bound=80)[Resource.OUTPUT_TOKENS] == 50.0
+    assert TokenEstimate().need(PROMPT, bound=20)[Resource.TOKENS] == 20.0
+
+
+def test_prompts_are_measured_by_the_tokens_that_characters_took() -> None:
+    expected = TokenEstimate()
+    expected.observe(PROMPT, Usage(input=50))
+    messages = Request("m", messages=(Message("system", "12345"), Message("user", "67890")))
+    assert expected.need(messages, bound=0)[Resource.INPUT_TOKENS] == 5.0
+
+
+def test_replies_are_averaged_by_candidate_and_by_model_for_new_ones() -> None:
+    expected = TokenEstimate()
+    expected.observe(PROMPT, Usage(input=30, output=10))
+    expected.observe(PROMPT, Usage(input=30, output=20))
+    other = Request("m", text="?", candidate="b")
+    expected.observe(other, Usage(input=1, output=300))
+
+    def output(candidate: str) -> float:
+        need = expected.need(Request("m", text="?", candidate=candidate), bound=0)
+        return need[Resource.OUTPUT_TOKENS]
+
+    assert (output("a"), output("b"), output("new")) == (15.0, 300.0, 110.0)
+
+
+def test_no_reply_is_expected_to_pass_its_maximum() -> None:
+    expected = TokenEstimate()
+    expected.observe(PROMPT, Usage(input=30, output=900))
+    short = Request("m", text="?", params={"max_tokens": 7}, candidate="a")
+    assert expected.need(short, bound=0)[Resource.OUTPUT_TOKENS] == 7.0
+
+
+def test_where_the_maximum_counts_nothing_of_it_comes_back() -> None:
+    expected = TokenEstimate(reserve_maximum=True)
+    request = Request("m", text="x" * 10, params={"max_tokens": 64})
+    reserved = expected.need(request, bound=0)
+    assert reserved[Resource.OUTPUT_TOKENS] == 64.0
+    assert expected.used(Usage(input=3, output=2), reserved) == reserved
+    only_requests = {Resource.REQUESTS: 1.0}
+    used = expected.used(Usage(input=3, output=2), only_requests)
+    assert used[Resource.TOKENS] == 5.0
+
+
+def test_cached_prompt_tokens_are_no_input_tokens() -> None:
+    used = TokenEstimate().used(Usage(input=100, cached=80, output=5), {})
+    assert used[Resource.INPUT_TOKENS] == 20.0
+    assert used[Resource.TOKENS] == 105.0
+
+
+def test_what_is_typical_is_what_was_needed_lately() -> None:
+    expected = TokenEstimate()
+    assert expected.typical() is None
+    expected.need(Request("m", text="x" * 100, params={"max_tokens": 10}), bound=0)
+    expected.need(Request("m", text="x" * 300, params={"max_tokens": 30}), bound=0)
+    typical = expected.typical()
+    assert typical is not None
+    assert typical[Resource.TOKENS] == pytest.approx(60.0 + 20.0)
+
+
+def test_an_average_forgets() -> None:
+    mean = Average()
+    for value in [0.0] * 50 + [1.0] * 20:
+        mean.add(value)
+    assert mean.value == pytest.approx(1 - 0.9**20)

@@ -1,0 +1,77 @@
+"""Two candidates on the same examples, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from bestarm_agent.domain.events import Asked, Told
+from bestarm_agent.engine.results.paired_comparison import Flip, compare_candidates
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.store.run_state import RunState, fold
+from bestarm_agent.testing.store_runs import asked, failed, grid, started, told
+
+Scores = Sequence[float | None]
+
+
+def state_of(a: Scores, b: Scores, n_examples: int) -> RunState:
+    """A run in which two candidates were asked the first examples; None is a void pair."""
+    asks: list[Asked] = []
+    outcomes: list[Told] = []
+    for row, scores in enumerate((a, b)):
+        for example, score in enumerate(scores):
+            seq = len(asks)
+            asks.append(asked(seq, row, example))
+            outcomes.append(failed(seq) if score is None else told(seq, score))
+    return fold([started(), *grid(2, n_examples), *asks, *outcomes])
+
+
+def test_the_whole_grid_by_hand() -> None:
+    a, b = [1.0] * 6 + [0.0, 1.0], [0.0] * 6 + [1.0, 1.0]
+    found = compare_candidates(state_of(a, b, 8), "model 0", "model 1")
+    assert (found.both, found.only_a, found.only_b, found.neither, found.n) == (1, 6, 1, 0, 8)
+    assert (found.mean_a, found.mean_b) == (7 / 8, 2 / 8)
+    assert found.difference == pytest.approx((5 / 8, 5 / 8, 5 / 8)), "all examples were seen"
+    assert found.p_value == pytest.approx(0.125), "2 (1 + 7) / 2^7"
+    assert not found.graded
+    assert found.flips[0] == Flip("example-0", 1.0, 0.0)
+    assert [flip.example for flip in found.flips] == [f"example-{j}" for j in range(7)]
+
+
+def test_only_common_examples_count() -> None:
+    found = compare_candidates(
+        state_of([1.0, 0.0, 0.0, 0.0], [1.0, 1.0], 100), "model 0", "model 1"
+    )
+    assert (found.scored_a, found.scored_b, found.n) == (4, 2, 2)
+    assert (found.mean_a, found.mean_b) == (0.5, 1.0)
+    assert found.difference.lower < found.difference.value == -0.5 < found.difference.upper
+
+
+def test_a_void_pair_widens_the_interval_and_counts_nowhere_else() -> None:
+    a, b = [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]
+    whole = compare_candidates(state_of(a, b, 3), "model 0", "model 1")
+    void = compare_candidates(state_of([1.0, 1.0, None], b, 3), "model 0", "model 1")
+    assert whole.difference == pytest.approx((1.0, 1.0, 1.0))
+    assert void.n == 2
+    assert void.difference == pytest.approx((1.0, 2 / 3, 1.0))
+
+
+def test_graded_scores_take_the_sign_test() -> None:
+    found = compare_candidates(
+        state_of([0.9, 0.8, 0.7, 0.2], [0.8, 0.7, 0.6, 0.2], 4), "model 0", "model 1"
+    )
+    assert found.graded
+    assert (found.both, found.neither, found.only_a) == (3, 1, 0)
+    assert found.p_value == pytest.approx(0.25), "2 / 2^3"
+    assert len(found.flips) == 3
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    state = state_of([1.0], [], 2)
+    with pytest.raises(ConfigError, match="no example was scored for both"):
+        compare_candidates(state, "model 0", "model 1")
+    with pytest.raises(ConfigError, match="with itself"):
+        compare_candidates(state, "model 0", "model 0")
+    with pytest.raises(ConfigError, match="no candidate 'x'"):
+        compare_candidates(state, "x", "model 0")

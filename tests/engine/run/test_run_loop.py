@@ -1,0 +1,361 @@
+"""The run loop in virtual time: caps, gates, outages, deadlines, interruption."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from bestarm_agent.domain.events import Asked, Event, Told
+from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.engine.calls.retrying import RetryPolicy
+from bestarm_agent.engine.run.event_log import replay
+from bestarm_agent.engine.run.stopping import End, Rules
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.selectors.types import State
+from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.runs import Actor, Answer, Scene, scored
+
+
+def always(value: float) -> Answer:
+    return lambda _request, _before: scored(value)
+
+
+def failing(kind: FailureKind, *, transient: bool = False, fatal: bool = False) -> ProviderError:
+    return ProviderError(f"scripted {kind}", kind=kind, transient=transient, fatal=fatal)
+
+
+def states(scene: Scene, candidate: int) -> list[int]:
+    table = scene.loop.selector.table
+    return [int(table.count(state)[candidate]) for state in (State.DONE, State.FAILED, State.VOID)]
+
+
+def test_calls_run_side_by_side_without_a_barrier() -> None:
+    slow_first = Actor("p", always(0.5), latency=lambda r: 100.0 if r.example == "e3" else 1.0)
+    scene = Scene({"a": slow_first}, in_flight=5)
+    assert scene.run() is End.EXHAUSTED
+    times = [at for at, _ in slow_first.sent]
+    assert max(times) <= 6.0, "nineteen quick calls do not wait for the slow one"
+    assert slow_first.most == 5
+
+
+def test_no_gate_is_overfilled() -> None:
+    one, other = Actor("p", always(0.5)), Actor("q", always(0.5))
+    scene = Scene({"a": one, "b": one, "c": other}, in_flight=10, provider_in_flight=3)
+    scene.run()
+    assert (one.most, other.most) == (3, 3)
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=4)
+    scene.run()
+    assert scene.models["a"].most == 4
+
+
+def test_a_throttled_provider_leaves_its_places_to_others() -> None:
+    slow, quick = Actor("p", always(0.9), latency=lambda _: 50.0), Actor("q", always(0.1))
+    scene = Scene({"slow": slow, "quick": quick}, in_flight=8, provider_in_flight=2)
+    scene.run()
+    early = [at for at, _ in quick.sent]
+    assert max(early) < 50.0, "the quick provider was not held up by the slow one"
+
+
+@pytest.mark.parametrize("in_flight", [1, 3, 32])
+def test_no_cap_is_ever_passed(in_flight: int) -> None:
+    actor = Actor("p", always(0.5))
+    budget = Budget(usd_nanos=1000)
+    scene = Scene({"a": actor, "b": actor}, in_flight=in_flight, budget=budget)
+    assert scene.run() is End.BUDGET
+    spent = scene.loop.ledger.spent
+    assert 900 < spent.usd_nanos <= 1000
+    balance = scene.loop.ledger.balance()
+    assert balance.outstanding == Spend()
+    assert balance.overrun == Spend()
+
+
+def test_what_is_asked_at_once_is_paid_for_together() -> None:
+    """A dear candidate no longer fits, so the rule chooses among cheap ones: as many as fit."""
+    cheap, dear = Actor("p", always(0.5)), Actor("q", always(0.4))
+    dear.bound_spend = Spend(calls=1, tokens=10, usd_nanos=600)
+    scene = Scene({"cheap": cheap, "dear": dear}, in_flight=32, budget=Budget(usd_nanos=1000))
+    assert scene.run() is End.BUDGET
+    assert not scene.loop.state.pending, "a pair was asked that could not be paid"
+    assert scene.loop.ledger.spent.usd_nanos > 900, "what was given back is spent"
+
+
+def test_a_retry_that_found_no_money_is_sent_once_others_gave_theirs_back() -> None:
+    """A time-out counts with its bound; sent again beside two others, it would pass the cap."""
+    late = failing(FailureKind.TIMEOUT, transient=True)
+    actor = Actor(
+        "p",
+        lambda r, before: late if r.example == "e0" and before == 0 else scored(0.5),
+        latency=lambda r: 1.0 if r.example == "e0" else 10.0,
+    )
+    scene = Scene({"a": actor}, n_examples=3, in_flight=3, budget=Budget(usd_nanos=330))
+    assert scene.run() is End.EXHAUSTED
+    assert len(scene.loop.state.told) == 3
+    assert scene.loop.ledger.spent.usd_nanos == 100 + 3 * 60
+
+
+def test_what_a_killed_process_had_sent_counts_and_is_sent_again_within_the_cap() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, n_examples=3, budget=Budget(usd_nanos=330))
+
+    async def play() -> End:
+        loop = await scene.open()
+        sent: list[Event] = [Asked(j, 0, j, None, "ucb") for j in range(3)]
+        for event in sent:
+            loop.state.apply(event)
+        replay(sent, loop.selector)
+        return await loop.run()
+
+    assert run_virtual(play()) is End.BUDGET
+    balance = scene.loop.ledger.balance()
+    assert balance.charged.usd_nanos == balance.spent.usd_nanos == 300
+    assert len(scene.loop.state.pending) == 3, "they are sent when there is more budget"
+
+
+def test_an_outage_is_not_a_wrong_answer() -> None:
+    def answer(request: Request, before: int) -> Reply | Exception:
+        busy = failing(FailureKind.OVERLOADED, transient=True)
+        return busy if before == 0 or request.example == "e7" else scored(1.0)
+
+    scene = Scene({"a": Actor("p", answer)})
+    scene.run()
+    assert states(scene, 0) == [19, 0, 1]
+    estimates = scene.loop.selector.estimates()
+    assert estimates.mean[0] == 1.0
+    assert (estimates.lower[0], estimates.upper[0]) == pytest.approx((0.95, 1.0))
+
+
+@pytest.mark.parametrize("max_failed_share", [0.5, 1.0])
+def test_a_run_without_any_score_did_not_succeed(max_failed_share: float) -> None:
+    """Also where there are too few pairs to stop it on the way."""
+    busy = failing(FailureKind.OVERLOADED, transient=True)
+    rules = Rules(max_failed_share=max_failed_share)
+    scene = Scene({"a": Actor("p", lambda r, _: busy)}, n_examples=3, rules=rules)
+    assert scene.run() is End.FAILURES
+    assert states(scene, 0) == [0, 0, 3]
+
+
+@pytest.mark.parametrize(("bad", "end"), [(4, End.EXHAUSTED), (6, End.FAILURES)])
+def test_a_short_run_fails_by_the_same_share_as_a_long_one(bad: int, end: End) -> None:
+    busy = failing(FailureKind.OVERLOADED, transient=True)
+    actor = Actor("p", lambda r, _: busy if int(r.example[1:]) < bad else scored(1.0))
+    assert Scene({"a": actor}, n_examples=10, rules=Rules()).run() is end
+
+
+def test_the_candidates_own_failure_counts_with_the_floor() -> None:
+    refusal = ProviderError("no", kind=FailureKind.REFUSED, blame=Blame.CANDIDATE)
+    scene = Scene(
+        {"a": Actor("p", lambda r, _: refusal if r.example in ("e1", "e2") else scored(1.0))},
+        rules=Rules(failed_score=0.25, max_failed_share=1.0),
+    )
+    scene.run()
+    assert states(scene, 0) == [18, 2, 0]
+    assert scene.loop.selector.estimates().mean[0] == pytest.approx((18 + 0.5) / 20)
+
+
+def test_a_bad_key_stops_one_provider_and_leaves_the_others() -> None:
+    locked = failing(FailureKind.AUTHENTICATION, fatal=True)
+    bad, good = Actor("p", lambda *_: locked), Actor("q", always(0.4))
+    scene = Scene({"bad": bad, "bad too": bad, "good": good}, in_flight=2)
+    assert scene.run() is End.FAILURES
+    assert states(scene, 2) == [20, 0, 0]
+    assert len(bad.sent) <= 2, "only what was in flight when the first answer came"
+    assert set(scene.loop.pool.broken()) == {"bad", "bad too"}
+    assert scene.loop.state.pending, "what was asked can be resumed with a good key"
+
+
+def test_a_missing_model_leaves_its_provider_alone() -> None:
+    gone = failing(FailureKind.MODEL_NOT_FOUND, fatal=True)
+    actor = Actor("p", lambda r, _: gone if r.model == "gone" else scored(0.5))
+    scene = Scene({"gone": actor, "there": actor})
+    scene.run()
+    assert states(scene, 1) == [20, 0, 0]
+    assert set(scene.loop.pool.broken()) == {"gone"}
+
+
+def test_too_many_failures_end_the_run() -> None:
+    broken = failing(FailureKind.SERVER)
+    scene = Scene({"a": Actor("p", lambda *_: broken)}, n_examples=500, rules=Rules())
+    assert scene.run() is End.FAILURES
+    assert len(scene.loop.state.told) < 40
+
+
+def test_the_minutes_end_the_run() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=1, budget=Budget(seconds=5.5))
+    assert scene.run() is End.BUDGET
+    assert len(scene.loop.state.told) == 5
+    assert scene.loop.seconds == 5.5
+    spent = scene.loop.ledger.spent
+    assert spent.usd_nanos == 5 * 60 + 100, "the call in flight is cut off and charged at its bound"
+    assert list(scene.loop.state.pending) == [5]
+
+
+def test_the_minutes_of_a_killed_sitting_count() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=1, budget=Budget(seconds=5.5))
+
+    async def play() -> End:
+        loop = await scene.open()
+        outcome = Scored(0.5, None, Usage(), Spend(), 1.0, "key", cached=False)
+        lost: list[Event] = [Asked(0, 0, 0, None, "ucb"), Told(0, outcome, 0.5, elapsed=3.0)]
+        for event in lost:
+            loop._event_log.record(event)
+        replay(lost, loop.selector)
+        assert loop.seconds == 3.0
+        return await loop.run()
+
+    assert run_virtual(play()) is End.BUDGET
+    state = scene.loop.state
+    assert len(state.told) == 1 + 2, "three seconds were gone"
+    assert [session.stopped is None for session in state.sessions] == [True, False]
+    assert state.seconds == 5.5
+
+
+def test_a_deadline_is_noticed_while_everything_waits() -> None:
+    actor = Actor("p", always(0.5), latency=lambda _: 60.0)
+    scene = Scene({"a": actor}, in_flight=2, budget=Budget(seconds=10.0))
+    assert scene.run() is End.BUDGET
+    assert len(actor.sent) == 2
+    assert scene.loop.seconds == 10.0
+
+
+@pytest.mark.parametrize("kind", [FailureKind.OVERLOADED, FailureKind.RATE_LIMITED])
+def test_the_minutes_bind_retries_and_pauses(kind: FailureKind) -> None:
+    error = ProviderError("scripted", kind=kind, transient=True, retry_after=50.0)
+    scene = Scene(
+        {"a": Actor("p", lambda *_: error)},
+        budget=Budget(seconds=120.0),
+        policy=RetryPolicy(max_attempts=100),
+    )
+    assert scene.run() is not End.EXHAUSTED
+    assert scene.loop.seconds == 120.0
+    assert scene.loop.ledger.balance().outstanding == Spend()
+
+
+def test_time_that_is_over_sends_nothing_again() -> None:
+    actor = Actor("p", always(0.5), latency=lambda _: 60.0)
+    scene = Scene({"a": actor}, in_flight=2, budget=Budget(seconds=10.0))
+
+    async def play() -> End:
+        loop = await scene.open()
+        await loop.run()
+        return await loop.run()
+
+    assert run_virtual(play()) is End.BUDGET
+    assert len(actor.sent) == 2
+
+
+def test_stopping_books_what_is_in_flight() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=4)
+
+    async def play() -> End:
+        loop = await scene.open()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(1.5)
+        loop.stop()
+        return await running
+
+    assert run_virtual(play()) is End.INTERRUPTED
+    assert len(scene.loop.state.told) == 8
+    assert not scene.loop.state.pending
+
+
+def test_aborting_leaves_pairs_pending_and_a_second_sitting_sends_them_again() -> None:
+    actor = Actor("p", always(0.5))
+    scene = Scene({"a": actor}, in_flight=4)
+
+    async def play() -> End:
+        loop = await scene.open()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(1.5)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert sorted(loop.state.pending) == [4, 5, 6, 7]
+        return await loop.run()
+
+    assert run_virtual(play()) is End.EXHAUSTED
+    assert sorted(scene.loop.state.told) == list(range(20))
+    reasons = [s.stopped.reason for s in scene.loop.state.sessions if s.stopped]
+    assert reasons == ["interrupted", "exhausted"]
+
+
+def test_a_retry_that_the_budget_cannot_pay_waits_for_more_budget() -> None:
+    busy = failing(FailureKind.OVERLOADED, transient=True)
+    actor = Actor("p", lambda _, before: busy if before == 0 else scored(1.0))
+    scene = Scene({"a": actor}, n_examples=3, in_flight=1, budget=Budget(calls=1))
+
+    async def play() -> tuple[End, End]:
+        loop = await scene.open()
+        first = await loop.run()
+        assert loop.state.pending
+        loop.set_budget(Budget(calls=100))
+        return first, await loop.run()
+
+    assert run_virtual(play()) == (End.BUDGET, End.EXHAUSTED)
+    assert scene.loop.ledger.spent.calls == len(actor.sent) == 6
+    assert scene.loop.ledger.spent.pulls == 3
+    assert scene.loop.state.spend == scene.loop.ledger.spent
+
+
+def test_an_unexpected_error_of_ours_is_not_swallowed() -> None:
+    scene = Scene({"a": Actor("p", lambda *_: Reply("no score"))})
+    with pytest.raises(AssertionError):
+        scene.run()
+    assert scene.loop.state.end == "error"
+
+
+def test_waits_say_why() -> None:
+    limited = ProviderError(
+        "slow down", kind=FailureKind.RATE_LIMITED, transient=True, retry_after=30.0
+    )
+    actor = Actor("p", lambda _, before: limited if before == 0 else scored(1.0))
+    scene = Scene({"a": actor}, n_examples=3, policy=RetryPolicy(max_attempts=2))
+
+    async def play() -> list[tuple[str, str, int]]:
+        loop = await scene.open()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(10.0)
+        waits = scene.board.summary(asyncio.get_running_loop().time())
+        await running
+        assert scene.board.summary(0.0) == ()
+        return [(wait.provider, wait.reason, wait.count) for wait in waits]
+
+    ((provider, reason, count),) = run_virtual(play())
+    assert (provider, count) == ("p/a", 3)
+    assert re.fullmatch(r"rate limited until \d\d:\d\d:31", reason)
+
+
+def test_a_budget_for_one_call_holds_within_the_runs_own() -> None:
+    """And what it leaves is spent by the next call."""
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, budget=Budget(calls=10))
+
+    async def play() -> list[tuple[End, int]]:
+        loop = await scene.open()
+        found = []
+        for more in (Budget(pulls=4), Budget(calls=100), None):
+            loop.allow(more)
+            found.append((await loop.run(), loop.ledger.spent.calls))
+        loop.raise_budget(Budget(calls=3))
+        loop.allow(None)
+        return [*found, (await loop.run(), loop.ledger.spent.calls)]
+
+    ends = [(End.BUDGET, calls) for calls in (4, 10, 10, 13)]
+    assert run_virtual(play()) == ends
+
+
+def test_a_run_that_was_killed_in_a_call_goes_on_with_its_own_budget() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, budget=Budget(calls=10))
+
+    async def play() -> int:
+        loop = await scene.open()
+        loop.allow(Budget(pulls=4))
+        await loop.run()
+        await scene.store.close()
+        again = await scene.reopen()
+        again.allow(None)
+        await again.run()
+        return again.ledger.spent.calls
+
+    assert run_virtual(play()) == 10

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import asyncio
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Started, Told
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.engine.setup import history
+from bestarm_agent.engine.setup.history import History, keep, learn_once, load_history, recall
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.selectors.rules.auto import Auto
+from bestarm_agent.selectors.rules.pulse import Pulse
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.models.example_factors import Factors
+from bestarm_agent.stats.models.history_validation import HistoryModel, Validation
+from bestarm_agent.store.run_state import RunState, fold
+
+FloatArray = NDArray[np.float64]
+
+EXAMPLES = [Example(f"e{j}", {"question": f"what is {j}?"}, str(j)) for j in range(40)]
+
+
+def by_ease(n_rows: int, seed: int = 0) -> FloatArray:
+    """0/1 scores on all examples; some are easy, some hard."""
+    rng = np.random.default_rng(seed)
+    ease = 3 * np.random.default_rng(99).normal(size=len(EXAMPLES))
+    return (rng.random((n_rows, len(ease))) < 1 / (1 + np.exp(-ease))).astype(float)
+
+
+def candidate(name: str) -> Candidate:
+    return Candidate("fake", name, PromptTemplate("plain", text="{{ question }}"))
+
+
+def run_of(scores: FloatArray, examples: list[Example], prefix: str = "m") -> RunState:
+    """A finished run with these scores; NaN was never asked."""
+    events: list[Event] = [
+        Started("study", "2026-11-21T09:30:15Z", "0.1.0", {}, "."),
+        CandidatesAdded(tuple(candidate(f"{prefix}{i}") for i in range(len(scores)))),
+        ExamplesAdded(tuple(e.id for e in examples), tuple(e.digest for e in examples)),
+    ]
+    for seq, (i, j) in enumerate(np.argwhere(~np.isnan(scores)).tolist()):
+        outcome = Scored(float(scores[i, j]), None, Usage(), Spend(), 0.1, "", False)
+        events += [Asked(seq, i, j, None, ""), Told(seq, outcome, float(scores[i, j]))]
+    return fold(events)
+
+
+def load(runs: dict[str, RunState], examples: list[Example] | None = None, *files: Path) -> History:
+    async def read(name: str) -> RunState:
+        return runs[name]
+
+    locations = [*runs, *map(str, files)]
+    return asyncio.run(load_history(locations, examples or EXAMPLES, read_run=read))
+
+
+def test_a_runs_examples_are_recognised_by_content() -> None:
+    """The same examples under other ids and in another order teach the same."""
+    scores = by_ease(12)
+    order = np.random.default_rng(1).permutation(len(EXAMPLES))
+    renamed = [Example(f"other {j}", EXAMPLES[j].inputs, EXAMPLES[j].reference) for j in order]
+    straight = load({"run": run_of(scores, EXAMPLES)})
+    shuffled = load({"run": run_of(scores[:, order], renamed)})
+    np.testing.assert_allclose(
+        shuffled.model.factors.offset, straight.model.factors.offset, atol=1e-3
+    )
+    assert straight.model.validation.is_useful
+    assert (straight.n_candidates, straight.n_dropped, straight.n_known) == (12, 0, 40)
+
+
+def test_examples_that_history_does_not_know_are_average() -> None:
+    study = [Example("new", {"question": "what is new?"}, "new"), *EXAMPLES]
+    found = load({"run": run_of(by_ease(12), EXAMPLES)}, study)
+    offset = found.model.factors.offset
+    assert found.n_known == 40
+    assert offset[0] == pytest.approx(offset[1:].mean())
+    Pulse(Problem(3, 41), history=found.model)
+
+
+def test_candidates_with_too_few_scores_are_dropped() -> None:
+    scores = by_ease(12)
+    scores[3, 5:] = np.nan
+    found = load({"run": run_of(scores, EXAMPLES)})
+    assert (found.n_candidates, found.n_dropped) == (11, 1)
+    assert "1 more had too few scores" in found.describe()
+
+
+def test_a_candidate_of_two_runs_is_one() -> None:
+    scores = by_ease(6)
+    first, second = scores.copy(), scores.copy()
+    first[:, 20:], second[:, :20] = np.nan, np.nan
+    found = load({"a": run_of(first, EXAMPLES), "b": run_of(second, EXAMPLES)})
+    whole = load({"run": run_of(scores, EXAMPLES)})
+    assert found.n_candidates == 6
+    np.testing.assert_array_equal(found.model.factors.offset, whole.model.factors.offset)
+
+
+def test_a_file_is_read_by_example_ids(tmp_path: Path) -> None:
+    scores = by_ease(10)
+    path = tmp_path / "past.csv"
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["candidate", "example", "score"])
+        for i, j in np.argwhere(scores >= 0)[::-1]:
+            table.writerow([f"m{i}", EXAMPLES[j].id, scores[i, j]])
+    found = load({}, None, path)
+    straight = load({"run": run_of(scores[::-1], EXAMPLES)})  # in the file's order of candidates
+    np.testing.assert_allclose(found.model.factors.offset, straight.model.factors.offset, atol=1e-3)
+
+
+def test_an_array_file_is_read_by_ids_or_else_by_position(tmp_path: Path) -> None:
+    scores = by_ease(10).astype(np.float32)
+    np.savez(tmp_path / "plain.npz", scores=scores)
+    ids = np.array([example.id for example in EXAMPLES[::-1]])
+    np.savez(tmp_path / "named.npz", scores=scores[:, ::-1], examples=ids)
+    plain, named = (load({}, None, tmp_path / f"{name}.npz") for name in ("plain", "named"))
+    np.testing.assert_array_equal(plain.model.factors.offset, named.model.factors.offset)
+    with pytest.raises(ConfigError, match="40 columns, the study has 39"):
+        load({}, EXAMPLES[1:], tmp_path / "plain.npz")
+
+
+def test_history_on_other_examples_is_refused() -> None:
+    others = [Example(e.id, {"question": f"and {e.id}?"}, None) for e in EXAMPLES]
+    with pytest.raises(ConfigError, match="no candidate in run has 20 scores"):
+        load({"run": run_of(by_ease(5), others)})
+
+
+def test_no_history_at_all_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one"):
+        load({})
+
+
+def test_history_that_predicts_nothing_says_so() -> None:
+    scores = (np.random.default_rng(5).random((20, 40)) < 0.5).astype(float)
+    found = load({"run": run_of(scores, EXAMPLES)})
+    assert not found.model.validation.is_useful
+    assert "not used" in found.describe()
+    assert not Pulse(Problem(3, 40), history=found.model).uses_history
+
+
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [
+        (0.4, "predictions remove 40% of a new candidate's variance over examples"),
+        (0.1, "over examples: enough for pulse, not for auto (surely above 15%)"),
+        (0.0, "so it is not used"),
+    ],
+)
+def test_a_history_says_who_will_use_it(gain: float, words: str) -> None:
+    factors = Factors(np.zeros(40), np.ones((40, 1)))
+    lesson = HistoryModel(factors, Validation(1, 4.0, gain, 0.01, 0.5, 0.6, 30))
+    assert History(lesson, ("first",), 30, 0, 40).describe().endswith(words)
+    assert Auto(Problem(3, 40), history=lesson).uses_history == lesson.validation.is_strong
+    assert Pulse(Problem(3, 40), history=lesson).uses_history == lesson.validation.is_useful
+
+
+def test_what_was_learned_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = by_ease(10)
+    first = learn_once(scores, tmp_path)
+    monkeypatch.setattr(history, "learn", lambda scores: pytest.fail("learned again"))
+    again = learn_once(scores, tmp_path)
+    assert again.validation == first.validation
+    np.testing.assert_array_equal(again.factors.loadings, first.factors.loadings)
+
+
+def test_a_damaged_file_is_learned_anew(tmp_path: Path) -> None:
+    scores = by_ease(10)
+    first = learn_once(scores, tmp_path)
+    [path] = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    assert learn_once(scores, tmp_path).validation == first.validation
+    path.write_bytes(b"")
+    assert learn_once(scores, tmp_path).validation == first.validation
+
+
+def test_a_run_recalls_what_it_goes_by(tmp_path: Path) -> None:
+    lesson = load({"run": run_of(by_ease(10), EXAMPLES)}).model
+    name = keep(lesson, tmp_path / "history")
+    assert keep(lesson, tmp_path / "history") == name
+    again = recall(name, tmp_path / "history")
+    assert again.validation == lesson.validation
+    np.testing.assert_array_equal(again.factors.offset, lesson.factors.offset)
+    with pytest.raises(ConfigError, match="lesson-none"):
+        recall("lesson-none", tmp_path / "history")

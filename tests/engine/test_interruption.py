@@ -1,0 +1,117 @@
+"""What an interruption at a bad moment must not do: leak, overspend, buy twice, or hang."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bestarm_agent.domain.events import Asked
+from bestarm_agent.domain.outcome import Failed
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.calls.reply_cache import reply_key
+from bestarm_agent.engine.run.run_loop import RunLoop
+from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.errors import Blame, FailureKind
+from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.runs import Actor, Scene, scored
+
+
+def asked_before(loop: RunLoop, count: int) -> None:
+    """As if an earlier process had asked for pairs, sent them, and been killed."""
+    for ask in loop.selector.ask(count):
+        loop._event_log.record(Asked(ask.seq, *ask.pair, ask.propensity, ask.reason))
+
+
+def test_calls_that_a_crash_cut_off_do_not_take_a_run_beyond_its_cap() -> None:
+    actor = Actor("p", lambda *_: scored(1.0))
+    scene = Scene({"a": actor}, n_examples=10, in_flight=4, budget=Budget(calls=6))
+
+    async def play() -> End:
+        loop = await scene.open()
+        asked_before(loop, 4)
+        return await loop.run()
+
+    assert run_virtual(play()) is End.BUDGET
+    assert len(actor.sent) == 2, "four may have been sent before"
+    balance = scene.loop.ledger.balance()
+    assert balance.spent.calls == 6
+    assert balance.charged.calls == 4
+    assert balance.outstanding == Spend()
+    assert balance.books.difference == Spend()
+
+
+def test_a_reply_that_an_earlier_process_bought_waits_for_a_budget_and_is_not_bought_again() -> (
+    None
+):
+    """Also without the cache: it is this run's own."""
+    actor = Actor("p", lambda *_: scored(1.0))
+    budget = Budget(calls=0)
+    scene = Scene({"a": actor}, n_examples=1, budget=budget, use_cache=False)
+
+    async def play() -> tuple[End, End]:
+        loop = await scene.open()
+        candidate, example = loop.pool.candidates[0], scene.examples[0]
+        key = reply_key(actor, candidate.fingerprint, candidate.request(example))
+        await scene.store.put_reply(key, scored(1.0))
+        asked_before(loop, 1)
+        first = await loop.run()
+        loop.set_budget(Budget(calls=5))
+        return first, await loop.run()
+
+    assert run_virtual(play()) == (End.BUDGET, End.EXHAUSTED)
+    assert actor.sent == []
+    assert scene.loop.ledger.spent == Spend(pulls=1, calls=1, tokens=5, usd_nanos=60)
+    assert scene.loop.state.spend == scene.loop.ledger.spent
+
+
+def test_an_end_while_the_log_is_written_leaves_nothing_set_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    actor = Actor("p", lambda *_: scored(1.0))
+    scene = Scene({"a": actor}, n_examples=8, in_flight=4, budget=Budget(calls=8))
+
+    async def play() -> End:
+        loop = await scene.open()
+        with monkeypatch.context() as slow:
+            slow.setattr(loop._event_log, "flush", lambda: asyncio.sleep(10.0))
+            running = asyncio.create_task(loop.run())
+            await asyncio.sleep(1.0)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        assert loop.ledger.balance().outstanding == Spend()
+        assert loop.pool.gate.inside == 0
+        assert len(loop.state.pending) == 4
+        return await loop.run()
+
+    assert run_virtual(play()) is End.EXHAUSTED
+    assert len(actor.sent) == 8
+    assert scene.loop.ledger.spent == scene.loop.state.spend
+    assert scene.loop.ledger.balance().books.difference == Spend()
+
+
+class Careless(Actor):
+    """Awaits a task that it cancelled itself, as buggy programs do."""
+
+    async def generate(self, request: Request) -> Reply:
+        if request.example == "e1":
+            task = asyncio.create_task(asyncio.sleep(5.0))
+            task.cancel()
+            await task
+        return scored(1.0)
+
+
+def test_a_cancellation_from_within_a_provider_voids_the_pair_and_the_run_goes_on() -> None:
+    scene = Scene({"a": Careless("p", lambda *_: scored(1.0))}, n_examples=4, selector="uniform")
+
+    async def play() -> End:
+        loop = await scene.open()
+        async with asyncio.timeout(1e4):
+            return await loop.run()
+
+    assert run_virtual(play()) is End.EXHAUSTED
+    outcomes = [told.outcome for told in scene.loop.state.told.values()]
+    (failed,) = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    assert (failed.kind, failed.blame) == (FailureKind.INTERNAL, Blame.HARNESS)

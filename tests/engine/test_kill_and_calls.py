@@ -1,0 +1,58 @@
+"""`kill -9`, again and again, of a run whose calls are in flight: no request goes unrecorded."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.engine.setup.open_run import STORE_FILE
+from bestarm_agent.store.run_state import fold
+from tests.engine.test_api_kill_and_resume import Server, serving, start
+from tests.engine.test_kill_and_resume import read
+from tests.support.api_studies import KEYS, write_api_study
+
+CALLS, IN_FLIGHT = 24, 8
+
+
+def killed_when(process: subprocess.Popen[bytes], server: Server, received: int) -> None:
+    """Kill a process once the server has received so many requests."""
+    while len(server.received()) < received:
+        assert process.poll() is None, process.communicate()[1].decode()
+        threading.Event().wait(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_requests_in_flight_at_every_kill_count_against_the_cap(tmp_path: Path) -> None:
+    with serving({"alpha": 0.5}, KEYS["OPENAI_API_KEY"], "--latency-ms", "60000") as server:
+        changes = {
+            "models": ["openai/alpha"],
+            "budget": {"calls": CALLS},
+            "limits": {"in_flight": IN_FLIGHT},
+        }
+        path = write_api_study(
+            tmp_path, f"{server.url}/v1", server.url, n_examples=60, changes=changes
+        )
+        store = tmp_path / "runs" / STORE_FILE
+        arguments: list[str | Path] = ["select", "--candidates", path]
+        sent = 0
+        for _ in range(10):
+            process = start(tmp_path, *arguments)
+            arguments = ["resume", "--store", store]
+            if sent >= CALLS:
+                process.communicate()
+                break
+            sent = min(CALLS, sent + 4)  # fewer go out at first, until the bound is known to hold
+            killed_when(process, server, sent)
+            sent = len(server.received())
+        requests = len(server.received())
+    state = fold(read(store)[0])
+    assert state.end == "budget"
+    assert requests <= (state.spend + state.pending_spend).calls <= CALLS
+    assert requests > CALLS - IN_FLIGHT

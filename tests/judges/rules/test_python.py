@@ -1,0 +1,133 @@
+"""Scores by a function of the user's."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.registry import check_examples, create_judge
+from tests.support.no_calls import NoCalls
+
+SOURCE = """
+import asyncio
+import numpy
+
+def length(answer, example):
+    return min(1.0, len(answer) / example.inputs["most"])
+
+def same(answer, example):
+    return answer == example.reference
+
+async def later(answer, example):
+    await asyncio.sleep(0)
+    return 0.25
+
+def odd(answer, example):
+    return {
+        "none": None, "much": 2, "text": "good", "nan": float("nan"),
+        "one": "1", "bytes": b"1", "huge": 10**400, "list": [1], "float32": numpy.float32(1),
+    }[answer]
+
+def leaves(answer, example):
+    raise SystemExit(answer)
+
+async def leaves_later(answer, example):
+    raise SystemExit(answer)
+
+async def careless(answer, example):
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
+"""
+EXAMPLE = Example("e1", {"most": 10}, "46")
+
+
+def judge(folder: Path, function: str, **options: object) -> Judge:
+    (folder / "scoring.py").write_text(SOURCE)
+    wanted = {"function": f"scoring:{function}", **options}
+    return create_judge("python", wanted, Catalog(folder))  # type: ignore[arg-type]
+
+
+def score(judge: Judge, reply: Reply) -> float:
+    return asyncio.run(judge.score(EXAMPLE, reply, NoCalls())).value
+
+
+@pytest.mark.parametrize(
+    ("function", "answer", "expected"),
+    [("length", "12345", 0.5), ("same", "46", 1.0), ("same", "47", 0.0), ("later", "x", 0.25)],
+)
+def test_a_function_scores(tmp_path: Path, function: str, answer: str, expected: float) -> None:
+    assert score(judge(tmp_path, function), Reply(answer)) == expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "message"),
+    [
+        (Reply("none"), FailureKind.UNPARSABLE, "scoring:odd found nothing to score"),
+        (Reply("no", Finish.REFUSAL), FailureKind.REFUSED, "refused"),
+        (Reply("much"), FailureKind.JUDGE_FAILED, r"in \[0, 1\] or None, got 2"),
+        (Reply("text"), FailureKind.JUDGE_FAILED, "got 'good'"),
+        (Reply("nan"), FailureKind.JUDGE_FAILED, "got nan"),
+        (Reply("one"), FailureKind.JUDGE_FAILED, "got '1'"),
+        (Reply("bytes"), FailureKind.JUDGE_FAILED, "got b'1'"),
+        (Reply("huge"), FailureKind.JUDGE_FAILED, "got 10000"),
+        (Reply("list"), FailureKind.JUDGE_FAILED, r"got \[1\]"),
+        (Reply("?"), FailureKind.JUDGE_FAILED, r"scoring:odd raised KeyError: '\?'"),
+    ],
+)
+def test_what_is_no_score_is_told_apart(
+    tmp_path: Path, reply: Reply, kind: FailureKind, message: str
+) -> None:
+    with pytest.raises(JudgeError, match=message) as caught:
+        score(judge(tmp_path, "odd"), reply)
+    is_own = kind is not FailureKind.JUDGE_FAILED
+    assert (caught.value.kind, caught.value.blame) == (
+        kind,
+        Blame.CANDIDATE if is_own else Blame.JUDGE,
+    )
+
+
+@pytest.mark.parametrize("function", ["leaves", "leaves_later"])
+def test_leaving_the_process_is_a_failure_of_the_function(tmp_path: Path, function: str) -> None:
+    with pytest.raises(JudgeError, match=f"scoring:{function} raised SystemExit: bye") as caught:
+        score(judge(tmp_path, function), Reply("bye"))
+    assert (caught.value.kind, caught.value.blame) == (FailureKind.JUDGE_FAILED, Blame.JUDGE)
+
+
+def test_numbers_of_other_packages_are_scores(tmp_path: Path) -> None:
+    assert score(judge(tmp_path, "odd"), Reply("float32")) == 1.0
+
+
+def test_no_message_holds_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_TOKEN", "very-hidden-value")
+    with pytest.raises(JudgeError, match=r"raised KeyError: '\[redacted\]'"):
+        score(judge(tmp_path, "odd"), Reply("very-hidden-value"))
+
+
+def test_a_cancellation_from_within_is_the_judges_failure(tmp_path: Path) -> None:
+    with pytest.raises(JudgeError, match="let a cancellation of its own get out") as caught:
+        score(judge(tmp_path, "careless"), Reply("x"))
+    assert caught.value.blame is Blame.JUDGE
+
+
+def test_a_changed_function_is_another_judge(tmp_path: Path) -> None:
+    first = judge(tmp_path, "same")
+    assert judge(tmp_path, "same").digest == first.digest
+    (tmp_path / "table.txt").write_text("1")
+    with_table = judge(tmp_path, "same", sources=["*.txt"])
+    (tmp_path / "table.txt").write_text("2")
+    assert judge(tmp_path, "same", sources=["*.txt"]).digest != with_table.digest
+
+
+def test_a_missing_function_and_a_missing_reference_are_found_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no `lenght`.*did you mean `length`"):
+        judge(tmp_path, "lenght")
+    with pytest.raises(ConfigError, match="no reference answer"):
+        check_examples(judge(tmp_path, "same", needs_reference=True), [Example("e", {})])

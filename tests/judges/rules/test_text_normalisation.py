@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bestarm_agent.judges.rules.text_normalisation import (
+    Step,
+    clipped,
+    contains,
+    marker_pattern,
+    normaliser,
+    selected_lines,
+    shown,
+)
+
+SEEDED = settings(derandomize=True, deadline=None)
+STEPS: tuple[Step, ...] = ("unicode", "case", "punctuation", "whitespace", "strip")
+
+
+@SEEDED
+@given(st.text(), st.lists(st.sampled_from(STEPS), unique=True))
+def test_normalising_never_fails_and_never_empties_what_is_written(
+    text: str, steps: list[Step]
+) -> None:
+    normalised = normaliser(steps)(text)
+    if any(letter.isalnum() for letter in text):
+        assert normalised.strip()
+
+
+def test_long_text_keeps_its_beginning_and_its_end() -> None:
+    assert clipped("a" * 100, 100) == "a" * 100
+    assert clipped("a" * 50 + "b" * 51, 100) == "a" * 50 + "\n" + "b" * 50
+    assert clipped("abcdef", 5) == "ab\nef"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"), [("all", "\n a\nb \n\t"), ("first", " a"), ("last", "b ")]
+)
+def test_lines_that_are_not_blank(lines: str, expected: str) -> None:
+    assert selected_lines("\n a\nb \n\t", lines) == expected  # type: ignore[arg-type]
+
+
+def test_no_line_is_chosen_of_blank_text() -> None:
+    assert selected_lines(" \n\t\n", "first") == ""
+    assert selected_lines("", "last") == ""
+
+
+def test_markers_are_literal_and_span_line_breaks() -> None:
+    assert marker_pattern("final answer:").search("Final\nAnswer: 3")
+    assert marker_pattern("a.b").search("axb") is None
+
+
+@SEEDED
+@given(st.text(max_size=30), st.text(min_size=1, max_size=5))
+def test_whole_words_are_a_subset_of_plain_occurrences(text: str, part: str) -> None:
+    assert contains(text, part, words=False) == (part in text)
+    assert not contains(text, part, words=True) or part in text
+    assert contains(f"{text} {part}", f" {part}", words=False)
+    assert not contains(text, "", words=False)
+
+
+def test_what_is_shown_is_short_and_can_be_stored() -> None:
+    assert shown("x" * 1000) == "x" * 200
+    assert shown("a\ud800b") == "a?b"
+    assert shown("é😀") == "é😀"

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
+from bestarm_agent.preselection.feedback import Record
+from bestarm_agent.preselection.learner import quality_by_place
+from bestarm_agent.preselection.router import Router
+from bestarm_agent.preselection.router_state import Snapshot, dump, load
+from bestarm_agent.preselection.settings import Arms, RoutedCandidate, RouterSettings
+from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.sql_store import SqlStore
+
+pytest.importorskip("sklearn", reason="needs the extra preselect")
+
+NAMES = [RoutedCandidate("poet", 0.01), RoutedCandidate("sums", 0.001), RoutedCandidate("other")]
+FAST = RouterSettings(collect=10, n_components=3)
+GIVEN = RouterSettings(source="given", collect=10)
+
+
+def poem(i: int) -> str:
+    return f"write a poem about the colour number {i}"
+
+
+def record(i: int) -> Record:
+    """Half of the prompts are poems, which the poet wins; sums win the others."""
+    is_poem = i % 2 == 0
+    text = poem(i) if is_poem else f"add {i} and {i + 3}"
+    found = {"poet": float(is_poem), "sums": float(not is_poem), "other": 0.3}
+    return Record(text, ("poet", "sums", "other"), scores=found)
+
+
+def given(i: int) -> Record:
+    x = (i % 2, (i * 7 % 10) / 10)
+    winner = "poet" if i % 2 else "sums"
+    return Record("", ("poet", "sums", "other"), ranking=(winner,), features=x)
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("rule", ["linucb", "cppl", "thompson", "max-theta"])
+def test_it_learns_who_suits_which_prompts(rule: str) -> None:
+    async def main() -> None:
+        settings = RouterSettings(rule=rule, collect=10, n_components=3)
+        async with Router.open("r", MemoryStore(), NAMES, settings) as router:
+            for i in range(200):
+                assert router.learn(record(i))
+            assert (router.n_learnt, router.n_waiting) == (200, 0)
+            assert router.choose(poem(999), 1) == ["poet"]
+            assert router.choose("add 55 and 58", 1) == ["sums"]
+
+    run(main)
+
+
+def test_given_features_are_learnt_too_and_winners_suffice() -> None:
+    async def main() -> None:
+        async with Router.open("r", MemoryStore(), NAMES, GIVEN) as router:
+            for i in range(200):
+                router.learn(given(i))
+            assert router.choose("", 1, features=(1, 0.4)) == ["poet"]
+            assert router.choose("", 1, features=(0, 0.4)) == ["sums"]
+            with pytest.raises(ConfigError, match=r"needs `features` \(2\), got 0"):
+                router.choose("no features", 1)
+
+    run(main)
+
+
+@pytest.mark.parametrize("cut", [4, 60])
+def test_a_router_that_was_closed_goes_on_as_one_that_was_not(tmp_path: Path, cut: int) -> None:
+    """Before features are made (after 10 records), and later."""
+
+    async def main() -> None:
+        where = tmp_path / "runs.sqlite"
+        async with Router.open("whole", where, NAMES, FAST) as whole:
+            for i in range(100):
+                whole.learn(record(i))
+        async with Router.open("parted", where, NAMES, FAST) as router:
+            for i in range(cut):
+                router.learn(record(i))
+        async with Router.open("parted", where) as router:
+            assert router.version == 1
+            assert router.candidates == tuple(NAMES)
+            for i in range(cut, 100):
+                router.learn(record(i))
+            for i in range(20):
+                assert router.choose(poem(i), 3) == whole.choose(poem(i), 3)
+        assert router.version == 2
+
+    run(main)
+
+
+def test_choices_before_features_are_random_and_the_same_for_the_same_state() -> None:
+    async def main() -> None:
+        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+            chosen = [router.choose(poem(i), 1)[0] for i in range(60)]
+            assert set(chosen) == {"poet", "sums", "other"}
+            assert chosen == [router.choose(poem(i), 1)[0] for i in range(60)]
+            assert not router.ready
+            assert await router.save() == 0  # nothing was learnt
+
+    run(main)
+
+
+def test_what_says_nothing_is_not_learnt() -> None:
+    async def main() -> None:
+        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+            assert not router.learn(Record("x", ("poet",), ranking=("poet",)))
+            assert not router.learn(Record("x", ("poet", "sums")))
+            assert router.n_waiting == 0
+            router.prepare([("one prompt", ()), ("another thing", ())])
+            equal = Record("x", ("poet", "sums"), scores={"poet": 1.0, "sums": 1.0})
+            assert not router.learn(equal)
+
+    run(main)
+
+
+def test_dollars_weigh_against_winners() -> None:
+    """The poet wins two times of three, and costs more than that is worth."""
+
+    async def main(cost_weight: float) -> list[str]:
+        priced = [RoutedCandidate("poet", 0.01), RoutedCandidate("sums", 0.001)]
+        settings = RouterSettings(cost_weight=cost_weight, collect=5)
+        async with Router.open("r", MemoryStore(), priced, settings) as router:
+            for i in range(90):
+                winner = "sums" if i % 3 == 0 else "poet"
+                router.learn(Record(poem(i), ("poet", "sums"), ranking=(winner,)))
+            return router.choose(poem(99), 1)
+
+    assert asyncio.run(main(0.0)) == ["poet"]
+    assert asyncio.run(main(100.0)) == ["sums"]  # .009 dollars outweigh a lead of a third
+
+
+def test_a_ranking_as_qualities() -> None:
+    shown = ("a", "b", "c", "d")
+    assert quality_by_place(Record("x", shown, ranking=("c",))) == {"a": 0, "b": 0, "c": 1, "d": 0}
+    whole = quality_by_place(Record("x", shown, ranking=("d", "b", "a", "c")))
+    assert whole == pytest.approx({"d": 1, "b": 2 / 3, "a": 1 / 3, "c": 0})
+    assert quality_by_place(Record("x", ("a", "b"), ranking=("b", "a"))) == {"a": 0, "b": 1}
+
+
+LATE = [RoutedCandidate("late", 0.002, family="new")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arms", ["own", "shared", "both"])
+@pytest.mark.parametrize("rule", ["linucb", "cppl", "max-theta", "mm"])
+@pytest.mark.parametrize("n_before", [4, 60])
+def test_candidates_join_and_change_nothing_for_the_others(
+    rule: str, arms: Arms, n_before: int
+) -> None:
+    """Before features are made (after 10 records), and later."""
+
+    async def main() -> None:
+        settings = RouterSettings(rule=rule, arms=arms, collect=10, n_components=3)
+        store = MemoryStore()
+        async with (
+            Router.open("as it was", store, NAMES, settings) as one,
+            Router.open("joined", store, NAMES, settings) as other,
+        ):
+            for i in range(n_before):
+                one.learn(record(i))
+                other.learn(record(i))
+            other.add_candidates(LATE)
+            for i in range(n_before, 80):  # who was there goes on alike
+                one.learn(record(i))
+                other.learn(record(i))
+            there = [candidate.name for candidate in NAMES]
+            for i in range(20):
+                assert one.choose(poem(i), 3) == other.choose(poem(i), 3, among=there)
+        async with Router.open("joined", store) as again:
+            assert [candidate.name for candidate in again.candidates] == [*there, "late"]
+            assert again.choose(poem(1), 4) == other.choose(poem(1), 4)
+
+    run(main)
+
+
+@pytest.mark.slow
+def test_one_that_joins_is_tried_and_learnt() -> None:
+    async def main() -> None:
+        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+            for i in range(100):
+                router.learn(record(i))
+            router.add_candidates(LATE)
+            assert "late" in router.choose(poem(7), 2)  # nothing is known of it: worth a try
+            for i in range(0, 200, 2):  # it is the better poet
+                found = {"poet": 0.6, "late": 1.0}
+                router.learn(Record(poem(i), ("poet", "late"), scores=found))
+            assert router.choose(poem(999), 1) == ["late"]
+            assert router.choose("add 55 and 58", 1) == ["sums"]
+            with pytest.raises(ConfigError, match="two candidates are called 'late'"):
+                router.add_candidates(LATE)
+
+    run(main)
+
+
+def test_dollars_weigh_against_scores() -> None:
+    """Both are right; the poet costs ten times as much."""
+
+    async def main() -> None:
+        priced = [RoutedCandidate("poet", 0.01), RoutedCandidate("sums", 0.001)]
+        settings = RouterSettings(cost_weight=10.0, collect=5)
+        async with Router.open("r", MemoryStore(), priced, settings) as router:
+            for i in range(60):
+                found = {"poet": 1.0, "sums": 1.0}
+                router.learn(Record(poem(i), ("poet", "sums"), scores=found))
+            assert router.choose(poem(99), 1) == ["sums"]
+            billed = Record("x", ("poet", "sums"), scores=found, usd={"poet": 0.0, "sums": 0.5})
+            assert router.learn(billed)
+        with pytest.raises(ConfigError, match="price of 'other' is not known"):
+            Router("r", NAMES, settings)
+
+    run(main)
+
+
+def test_only_those_that_can_run_are_chosen() -> None:
+    async def main() -> None:
+        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+            for i in range(40):
+                assert set(router.choose(poem(i), 2, among=["poet", "other"])) == {"poet", "other"}
+                router.learn(record(i))
+            with pytest.raises(ConfigError, match=r"k must be in 1\.\.1.*got 2"):
+                router.choose("x", 2, among=["poet"])
+            with pytest.raises(ConfigError, match="knows no candidate 'pote'; did you mean `poet`"):
+                router.choose("x", 1, among=["pote"])
+
+    run(main)
+
+
+def test_prompts_that_never_differ_leave_the_best_on_the_whole() -> None:
+    async def main() -> None:
+        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+            for _ in range(60):
+                router.learn(Record("ping", ("poet", "sums"), ranking=("sums",)))
+            assert router.choose("ping", 1) == ["sums"]
+            data = await router.save()
+            assert data == 1
+
+    run(main)
+
+
+def test_two_writers_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    async def overtake(store: SqlStore) -> None:
+        async with Router.open("r", store) as late:
+            async with Router.open("r", store) as early:
+                early.learn(record(1))
+            late.learn(record(2))
+
+    async def main() -> None:
+        where = tmp_path / "runs.sqlite"
+        async with Router.open("r", where, NAMES, FAST) as router:
+            router.learn(record(0))
+        async with await SqlStore.connect(where) as store:
+            with pytest.raises(StoreError, match="another process stored it meanwhile"):
+                await overtake(store)
+            async with Router.open("r", store) as router:
+                assert (router.version, router.n_waiting) == (2, 2)
+
+    run(main)
+
+
+def test_what_does_not_fit_the_router_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        with pytest.raises(ConfigError, match="no router 'r' in this store"):
+            async with Router.open("r", store):
+                pass
+        async with Router.open("r", store, NAMES, FAST) as router:
+            router.learn(record(0))
+            router.prepare([("one prompt", ()), ("another thing", ())])
+            with pytest.raises(ConfigError, match="has its features already"):
+                router.prepare()
+            with pytest.raises(ConfigError, match="needs text"):
+                router.choose("", 1)
+        with pytest.raises(ConfigError, match=r"other candidates \(poet, sums, other\)"):
+            async with Router.open("r", store, NAMES[:2]):
+                pass
+        with pytest.raises(ConfigError, match="other settings"):
+            async with Router.open("r", store, settings=GIVEN):
+                pass
+        with pytest.raises(StoreError, match="there is no store"):
+            async with Router.open("r", tmp_path / "absent.sqlite"):
+                pass
+        with pytest.raises(ConfigError, match="at least 2 candidates, got 1"):
+            Router("r", NAMES[:1], FAST)
+        with pytest.raises(ConfigError, match="two candidates are called 'poet'"):
+            Router("r", [NAMES[0], NAMES[0]], FAST)
+        with pytest.raises(ConfigError, match="no prompts to make features from"):
+            Router("r", NAMES, FAST).prepare()
+        with pytest.raises(ValueError, match=r"Router\.open"):
+            await Router("r", NAMES, FAST).save()
+
+    run(main)
+
+
+def test_snapshots_hold_arrays_and_refuse_what_is_none() -> None:
+    snapshot = Snapshot({"a": 1}, {"x": np.arange(3)}, {"y": np.eye(2)})
+    again = load(dump(snapshot), "r")
+    assert again.facts["a"] == 1
+    assert again.rule is not None
+    assert again.rule["x"].tolist() == [0, 1, 2]
+    for data in (b"", b"garbage", dump(snapshot)[:100]):
+        with pytest.raises(StoreError, match="state of router 'r' is damaged"):
+            load(data, "r")
+    with pytest.raises(StoreVersionError, match="newer version"):
+        load(dump(Snapshot({"format": 99})), "r")

@@ -1,0 +1,369 @@
+"""Studies over the API providers: what the catalogue knows, what is left out, what is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bestarm_agent import Study
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.load import load_study, study_from
+from bestarm_agent.config.yaml.parser import parse_yaml
+from bestarm_agent.domain.candidate import Message
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.engine.setup.cost_plan import check_study
+from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
+from bestarm_agent.engine.setup.providers import ProviderSet
+from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.api.anthropic_wire import LEGACY_MESSAGES
+from bestarm_agent.providers.api.openai import OpenAIProvider
+from bestarm_agent.providers.api.openai_wire import CHAT, COMPLETIONS, RESPONSES
+from bestarm_agent.providers.api.options import ApiOptions
+from bestarm_agent.providers.catalog_entry import ProviderEntry
+from bestarm_agent.providers.registry import create_provider
+from bestarm_agent.runs import Archive
+from tests.support.api_studies import (
+    ANTHROPIC_MODELS,
+    KEYS,
+    OPENAI_MODELS,
+    FastClock,
+    study_of,
+)
+from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Rates, in_thread, quality
+
+COMPATIBLE = ("openrouter", "together", "groq", "mistral", "deepseek")
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, key in KEYS.items():
+        monkeypatch.setenv(name, key)
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[FakeApi, FakeApi]]:
+    one, other = (
+        FakeApi(answer=quality(shares), key=key)
+        for shares, key in zip((OPENAI_MODELS, ANTHROPIC_MODELS), KEYS.values(), strict=True)
+    )
+    with in_thread(one), in_thread(other):
+        yield one, other
+
+
+def parts_of(path: Path) -> StudyParts:
+    return assemble(load_study(path, {}), Catalog(path.parent))
+
+
+def provider_set(models: list[Any], providers: Mapping[str, Json] | None = None) -> ProviderSet:
+    config: dict[str, Json] = {
+        "models": models,
+        "prompts": [{"p": "{{ q }}"}],
+        "dataset": "none.jsonl",
+        "scorer": "exact",
+        "providers": dict(providers or {}),
+    }
+    loaded = study_from(config)
+    return ProviderSet(loaded.config, Path(), Catalog())
+
+
+def test_an_axis_that_a_model_lacks_is_collapsed_told_and_never_sent(
+    tmp_path: Path, servers: tuple[FakeApi, FakeApi]
+) -> None:
+    changes = {"params": {"temperature": [0, 0.5, 1.0], "max_tokens": 16}, "budget": {"usd": 1}}
+    path = study_of(tmp_path, *servers, n_examples=3, changes=changes)
+
+    async def scene() -> tuple[tuple[str, ...], int]:
+        async with Study.open(path) as study:
+            standing = await study.run()
+            return study.notices, len(standing.rows)
+
+    notices, n_candidates = asyncio.run(scene())
+    assert n_candidates == 3 * 3 + 3
+    assert "delta does not take `temperature`: 3 combinations are 1 candidate (delta)" in notices
+    openai, anthropic = servers
+    assert {row.body["temperature"] for row in openai.received} == {0, 0.5, 1}
+    assert len(anthropic.received) == 3 * 3
+    assert all("temperature" not in row.body for row in anthropic.received)
+
+
+def test_a_parameter_that_a_model_lacks_is_refused_where_it_is_meant_for_it(
+    tmp_path: Path, servers: tuple[FakeApi, FakeApi]
+) -> None:
+    models = [{"model": "anthropic/delta", "params": {"temperature": [0, 1]}}]
+    path = study_of(tmp_path, *servers, n_examples=3, changes={"models": models})
+    with pytest.raises(ConfigError, match="does not take the parameter `temperature`"):
+        parts_of(path)
+
+
+def test_what_a_server_ignores_is_told_at_the_end(tmp_path: Path) -> None:
+    one = FakeApi(answer=lambda _: "x" * 200, key=None)
+    with in_thread(one):
+        changes = {
+            "models": ["openai/talker"],
+            "params": {},
+            "providers": {"openai": {"base_url": one.openai_url, "default_max_tokens": 8}},
+        }
+        path = study_of(tmp_path, one, one, n_examples=4, changes=changes)
+
+        async def scene() -> tuple[str, ...]:
+            async with Study.open(path) as study:
+                await study.run()
+                return study.remarks()
+
+        told = asyncio.run(scene())
+    assert told == (
+        "openai/talker was cut off at default_max_tokens; raise it, or set max_tokens (4 replies)",
+    )
+    record = asyncio.run(Archive(tmp_path / "runs" / STORE_FILE).record("latest"))
+    record.write_report(tmp_path / "later.html")
+    assert told[0] in (tmp_path / "later.html").read_text(), "the report says it, later too"
+
+
+def test_a_missing_key_stops_a_study_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    gone = FakeApi(port=9)
+    providers = {"openai": {"base_url": "https://api.example.com/v1", "key": "OPENAI_API_KEY"}}
+    changes = {"models": ["openai/alpha"], "providers": providers}
+    path = study_of(tmp_path, gone, gone, n_examples=3, changes=changes)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY is not set; set it"):
+        check_study(parts_of(path))
+
+
+def test_a_bad_key_stops_its_provider_and_leaves_the_others(
+    tmp_path: Path, servers: tuple[FakeApi, FakeApi], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "not-the-right-one")
+    path = study_of(tmp_path, *servers, n_examples=10)
+
+    async def scene() -> dict[str, int]:
+        async with Study.open(path) as study:
+            standing = await study.run()
+            broken = [row for row in standing.rows if row.candidate.provider == "openai"]
+            assert len(broken) == 3
+            return {row.candidate.label: row.n for row in standing.rows}
+
+    told = asyncio.run(scene())
+    assert [told[name] for name in ANTHROPIC_MODELS] == [10, 10, 10]
+    assert [told[name] for name in OPENAI_MODELS] == [0, 0, 0]
+
+
+@pytest.mark.slow
+def test_a_run_without_credit_goes_on_once_there_is_some(tmp_path: Path) -> None:
+    credit = [30]
+
+    def script(call: Call) -> Fault | None:
+        credit[0] -= 1
+        return None if credit[0] >= 0 else Fault.QUOTA
+
+    one = FakeApi(answer=quality(OPENAI_MODELS), key=None, script=script)
+    other = FakeApi(answer=quality(ANTHROPIC_MODELS), key=None)
+    with in_thread(one), in_thread(other):
+        path = study_of(tmp_path, one, other, n_examples=20)
+
+        async def begun() -> int:
+            async with Study.open(path) as study:
+                standing = await study.run()
+                why = {row.candidate.label: row.problem for row in standing.rows if row.problem}
+                assert set(why) == set(OPENAI_MODELS)
+                assert all("You exceeded your quota" in text for text in why.values())
+                return standing.told
+
+        told = asyncio.run(begun())
+        assert told == 30 + 60, "what was in flight or could not be asked is not told"
+        credit[0] = 1000
+
+        async def resumed() -> tuple[int, dict[str, int]]:
+            options = Options(store=tmp_path / "runs" / STORE_FILE)
+            async with Study.resume(options=options) as study:
+                standing = await study.run()
+                return standing.told, {row.candidate.label: row.n for row in standing.rows}
+
+        told, by_label = asyncio.run(resumed())
+    assert told == 6 * 20
+    assert set(by_label.values()) == {20}
+
+
+@pytest.mark.slow
+def test_calls_without_an_end_are_cut_off_booked_whole_and_sent_again(tmp_path: Path) -> None:
+    endless = {"17+5": Fault.SILENT, "18+8": Fault.SLOW_DRIP}
+
+    def script(call: Call) -> Fault | None:
+        return endless.get(call.question) if call.attempt == 0 else None
+
+    one = FakeApi(answer=quality({"alpha": 1.0}), key=None, script=script)
+    with in_thread(one):
+        changes = {
+            "models": ["openai/alpha"],
+            "limits": {"timeout_seconds": 1.0, "max_attempts": 8},
+            "budget": {"usd": 1},
+        }
+        path = study_of(tmp_path, one, one, n_examples=3, changes=changes)
+
+        async def scene() -> tuple[float | None, int]:
+            async with Study.open(path, options=Options(clock=FastClock(30))) as study:
+                standing = await study.run()
+                return standing.rows[0].estimate, study.balance().spent.tokens
+
+        mean, tokens = asyncio.run(scene())
+    assert mean == 1.0
+    assert {row.fault for row in one.received} == {*endless.values(), None}
+    assert tokens > 2 * 256, "two upper bounds are among what is booked"
+
+
+@pytest.mark.slow
+def test_limits_that_the_server_tells_are_kept(
+    tmp_path: Path, servers: tuple[FakeApi, FakeApi]
+) -> None:
+    """The bucket of six requests is empty after six; headers say so, and nobody runs into it."""
+    limited = FakeModel(rates=Rates(rpm=600, burst_seconds=0.6))
+    one = FakeApi(answer=quality(OPENAI_MODELS), key=None, models={"alpha": limited})
+    with in_thread(one):
+        changes = {"models": ["openai/alpha"], "limits": {"in_flight": 2}}
+        path = study_of(tmp_path, one, one, n_examples=15, changes=changes)
+
+        async def scene() -> int:
+            async with Study.open(path) as study:
+                return (await study.run()).told
+
+        assert asyncio.run(scene()) == 15
+    assert one.limiter("alpha").granted == 15
+
+
+def test_models_of_one_provider_share_it_whatever_is_known_of_each() -> None:
+    price = {"price": {"input": 1, "output": 2}}
+    providers = provider_set(
+        [
+            {"model": "openai/one", "options": {**price, "key": "none"}},
+            {"model": "openai/two", "options": {"key": "none", "api": "responses"}},
+            {"model": "openai/far", "options": {"key": "none", "base_url": "http://127.0.0.1:9"}},
+        ]
+    )
+    assert providers.of("openai", "one") is providers.of("openai", "two")
+    assert providers.of("openai", "one") is not providers.of("openai", "far")
+    assert providers.of("openai", "one").capabilities("one").priced
+    assert not providers.of("openai", "two").capabilities("two").priced
+    assert "stop" in providers.params("openai", "one")
+    assert "stop" not in providers.params("openai", "two"), "responses have no stop texts"
+
+
+def test_one_model_may_be_known_in_two_ways() -> None:
+    providers = provider_set([{"model": "openai/one", "options": {"key": "none", "context": 9}}])
+    candidate = providers.of("openai", "one")
+    judge = providers.of("openai", "one", {"key": "none", "params": ["seed"]})
+    assert judge is not candidate
+    assert judge.capabilities("one").params == {"seed"}
+    assert "temperature" in candidate.capabilities("one").params
+
+
+def test_what_the_catalogue_knows_of_models_comes_before_its_defaults() -> None:
+    warm = ["openai/gpt-4o", "openai/gpt-5-chat-latest", "openai/gpt-5.1"]
+    warm += ["anthropic/claude-3-haiku", "anthropic/claude-sonnet-4-6"]
+    cold = ["openai/gpt-5-mini", "openai/o3", "openai/gpt-5"]
+    cold += ["anthropic/claude-opus-4-7", "anthropic/claude-sonnet-5-5"]
+    providers = provider_set([*warm, *cold])
+    takes = {
+        model for model in (*warm, *cold) if "temperature" in providers.params(*model.split("/"))
+    }
+    assert takes == set(warm)
+
+
+def test_a_study_has_the_last_word_about_models() -> None:
+    params = ["temperature", "max_tokens"]
+    providers = provider_set(
+        ["openai/gpt-5-mini", {"model": "openai/gpt-5-pro", "options": {"params": ["seed"]}}],
+        {"openai": {"params": params, "without": []}},
+    )
+    assert providers.params("openai", "gpt-5-mini") == set(params)
+    assert providers.params("openai", "gpt-5-pro") == {"seed"}
+
+
+@pytest.mark.parametrize("name", COMPATIBLE)
+def test_a_compatible_endpoint_is_one_file(name: str) -> None:
+    entry = Catalog().get("providers", name).parse(ProviderEntry)
+    assert entry.adapter == "openai"
+    provider = create_provider(
+        name, {**entry.options, "key": "none"}, Path(), adapter=entry.adapter
+    )
+    provider.check("vendor/model-1")
+    request = Request("vendor/model-1", messages=(Message("user", "2+3"),))
+    assert provider.bound(request).tokens > 0
+
+
+def test_a_compatible_endpoint_of_ones_own_works_end_to_end(tmp_path: Path) -> None:
+    one = FakeApi(
+        answer=quality({"open/m": 1.0}), key="secret-of-mine", models={"open/m": FakeModel()}
+    )
+    with in_thread(one):
+        (tmp_path / "providers").mkdir()
+        (tmp_path / "providers" / "mine.yaml").write_text(
+            f"name: mine\nadapter: openai\noptions:\n  base_url: {one.openai_url}\n"
+            "  key: MY_OWN_KEY\n  max_tokens_field: max_tokens\n"
+            "models:\n  open/*: {price: {input: 1, output: 2}, without: [seed]}\n"
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MY_OWN_KEY", "secret-of-mine")
+            changes = {"models": ["mine/open/m"], "budget": {"usd": 1}, "providers": {}}
+            path = study_of(tmp_path, one, one, n_examples=4, changes=changes)
+
+            async def scene() -> float | None:
+                async with Study.open(path) as study:
+                    return (await study.run()).rows[0].estimate
+
+            assert asyncio.run(scene()) == 1.0
+    assert all(row.body["max_tokens"] == 16 for row in one.received)
+
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "providers.md").read_text()
+
+
+def test_the_documentation_names_every_option_and_parameter() -> None:
+    names = {*ApiOptions.model_fields} - {"models"}
+    for wire in (CHAT, COMPLETIONS, RESPONSES, LEGACY_MESSAGES):
+        names |= wire.params - {"max_completion_tokens"}
+    missing = {name for name in names if f"`{name}" not in DOCUMENT}
+    assert not missing
+
+
+def test_the_documentations_catalogue_entry_is_one() -> None:
+    text = DOCUMENT.split("```yaml\nname: mine", 1)[1].split("```", 1)[0]
+    data, _ = parse_yaml(f"name: mine{text}")
+    entry = ProviderEntry.model_validate(data)
+    assert entry.models["think-*"].without == ("temperature", "top_p")
+    OpenAIProvider.create("mine", {**entry.options, "models": {}}, Path())
+
+
+def test_a_server_that_ignores_max_tokens_does_not_run_past_the_cap(tmp_path: Path) -> None:
+    """Few calls are sent before an answer, and later ones reserve what was seen."""
+    boundless = FakeModel(ignores=frozenset({"max_tokens"}))
+    one = FakeApi(answer=lambda _: "x" * 20_000, key=None, models={"talker": boundless})
+    one.latency = lambda _call: 0.05
+    with in_thread(one):
+        options: dict[str, Json] = {"base_url": one.openai_url, "price": {"input": 1, "output": 5}}
+        changes = {
+            "models": ["openai/talker"],
+            "params": {"max_tokens": 16},
+            "providers": {"openai": options},
+            "budget": {"usd": 0.15},
+        }
+        path = study_of(tmp_path, one, one, n_examples=100, changes=changes)
+
+        async def scene() -> tuple[float, tuple[str, ...]]:
+            async with Study.open(path) as study:
+                standing = await study.run()
+                return standing.spent.usd_nanos / 1e9, study.remarks()
+
+        spent, told = asyncio.run(scene())
+    n_calls = len(one.received)
+    assert 4 <= n_calls <= 6, "four before the first answer, each of 2.5 cents; then what fits"
+    assert spent == pytest.approx(n_calls * 0.025, abs=0.001)
+    assert spent <= 0.15
+    assert any("generated more than max_tokens" in remark for remark in told)

@@ -1,0 +1,194 @@
+"""Every endpoint of the catalogue over the wire, and the command that lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from genai_prices.data_snapshot import get_snapshot
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.domain.candidate import Message
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.api.connection import is_loopback
+from bestarm_agent.providers.api.provider import ApiProvider
+from bestarm_agent.providers.catalog_entry import ProviderEntry
+from bestarm_agent.providers.registry import create_provider
+from tests.support.api_cases import reply
+from tests.support.commands import invoke
+from tests.support.fake_api import FakeApi, FakeModel, in_thread
+
+KEY = "key-of-everybody-81c5"
+LOCAL = {"lmstudio", "llamacpp", "ollama", "sglang", "tgi", "vllm", "litellm"}
+# what the addresses of some depend on
+VARIABLES = {
+    "AZURE_OPENAI_BASE_URL": "https://name.openai.azure.com/openai/v1",
+    "AWS_REGION": "us-west-2",
+    "CLOUDFLARE_ACCOUNT_ID": "0123abcd",
+    "DATABRICKS_HOST": "https://name.cloud.databricks.com",
+    "GOOGLE_CLOUD_PROJECT": "project-1",
+    "VERTEX_LOCATION": "europe-west4",
+}
+VALUES: Mapping[str, Json] = {
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "top_k": 40,
+    "min_p": 0.1,
+    "stop": ["."],
+    "seed": 7,
+    "presence_penalty": 0.1,
+    "frequency_penalty": 0.1,
+    "repetition_penalty": 1.1,
+    "repeat_penalty": 1.1,
+    "logit_bias": {"1": 1},
+    "reasoning_effort": "low",
+    "verbosity": "low",
+    "service_tier": "default",
+    "prompt_cache_key": "k",
+    "effort": "low",
+    "thinking": {"type": "disabled"},
+}
+
+
+def entry_of(name: str) -> ProviderEntry:
+    return Catalog().get("providers", name).parse(ProviderEntry)
+
+
+NAMES = [
+    name
+    for name in Catalog().names("providers")
+    if entry_of(name).adapter in ("openai", "anthropic", "vllm")
+]
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[FakeApi]:
+    with in_thread(FakeApi(key=KEY, models={"vendor/m": FakeModel(lenient=True)})) as server:
+        yield server
+
+
+def test_there_are_endpoints_of_many_vendors() -> None:
+    assert len(NAMES) >= 25
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_endpoint_gets_its_key_and_what_it_takes(
+    name: str, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = entry_of(name)
+    options = dict(entry.options)
+    if options.get("key") == "none":
+        options.update(key=None, api_key=KEY)  # the fake server wants one
+    variable = str(options.get("key") or f"{entry.adapter.upper()}_API_KEY")
+    monkeypatch.setenv(variable, KEY)
+    options.setdefault("key", variable)
+    options["base_url"] = api.url if entry.adapter == "anthropic" else api.openai_url
+    provider = create_provider(name, options, Path(), adapter=entry.adapter)
+    assert isinstance(provider, ApiProvider)
+    taken = provider.capabilities("vendor/m").params - {"max_tokens", "max_completion_tokens"}
+    params = {**{param: VALUES[param] for param in taken}, "max_tokens": 9}
+    found = reply(provider, Request("vendor/m", messages=(Message("user", "2+3"),), params=params))
+    assert found.text == "2+3"
+    sent = api.received[-1]
+    assert isinstance(sent.body, dict)
+    assert KEY in sent.headers["authorization"]
+    usual = "max_tokens" if entry.adapter == "anthropic" else "max_completion_tokens"
+    assert sent.body[options.get("max_tokens_field", usual)] == 9
+    for refused in VALUES.keys() - taken:
+        with pytest.raises(ConfigError, match=f"does not take the parameter `{refused}`"):
+            provider.bound(Request("vendor/m", text="2+3", params={refused: VALUES[refused]}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_address_is_whole_and_safe(name: str) -> None:
+    entry = entry_of(name)
+    options = {**entry.options, "key": "none"}
+    provider = create_provider(name, options, Path(), adapter=entry.adapter)
+    assert isinstance(provider, ApiProvider)
+    url = urlsplit(provider._endpoint.url)
+    assert is_loopback(provider._endpoint.url) == (name in LOCAL)
+    assert url.scheme == ("http" if name in LOCAL else "https")
+    assert not url.query
+    assert "$" not in provider._endpoint.url
+    vendors = {vendor.id for vendor in get_snapshot().providers}
+    assert entry.options.get("vendor", "openai") in vendors
+    assert name in entry.description
+
+
+def test_an_address_that_depends_on_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_REGION")
+    entry = entry_of("bedrock")
+    with pytest.raises(ConfigError, match="variable AWS_REGION, which is not set"):
+        create_provider("bedrock", entry.options, Path(), adapter=entry.adapter)
+
+
+def test_a_gateway_says_what_a_call_cost() -> None:
+    entry = entry_of("litellm")
+    with in_thread(FakeApi(key=None)) as api:
+        api.more_headers = {"x-litellm-response-cost": "0.000415"}
+        options = {**entry.options, "base_url": api.openai_url, "key": "none"}
+        provider = create_provider("litellm", options, Path(), adapter=entry.adapter)
+        assert isinstance(provider, ApiProvider)
+        request = Request("m", messages=(Message("user", "2+3"),))
+        assert reply(provider, request).usd_nanos == 415_000
+        api.more_headers = {"x-litellm-response-cost": "None"}
+        assert reply(provider, request).usd_nanos is None
+
+
+def test_the_command_lists_them_and_says_which_keys_are_set(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", "x")
+    monkeypatch.delenv("XAI_API_KEY", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = invoke(capsys, "providers")
+    assert shown.code == 0
+    for name in Catalog().names("providers"):
+        assert f" {name} " in shown.out
+    assert "GROQ_API_KEY (set)" in shown.out
+    assert "XAI_API_KEY (not set)" in shown.out
+
+
+def test_the_command_shows_one(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = invoke(capsys, "providers", "cerebras")
+    assert shown.code == 0
+    assert "address: https://api.cerebras.ai/v1" in shown.out
+    assert "without: presence_penalty, frequency_penalty, logit_bias" in shown.out
+    wrong = invoke(capsys, "providers", "cerebra")
+    assert wrong.code == 2
+    assert "cerebras" in wrong.err
+
+
+def test_the_command_checks_by_the_list_of_models(
+    tmp_path: Path,
+    api: FakeApi,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "providers").mkdir()
+    (tmp_path / "providers" / "mine.yaml").write_text(
+        f"name: mine\nadapter: openai\noptions: {{base_url: {api.openai_url}, key: MINE_KEY}}\n"
+    )
+    command = ("providers", "mine", "--check", "--catalog", str(tmp_path))
+    shown = invoke(capsys, *command)
+    assert shown.code == 1
+    assert "set MINE_KEY" in shown.err
+    monkeypatch.setenv("MINE_KEY", KEY)
+    shown = invoke(capsys, *command)
+    assert (shown.code, shown.err) == (0, "")
+    assert "mine: 1 models: vendor/m" in shown.out
+    monkeypatch.setenv("MINE_KEY", "another-key-123")
+    shown = invoke(capsys, *command)
+    assert shown.code == 1
+    assert "did not accept the key" in shown.err
+    assert "another-key" not in shown.err + shown.out

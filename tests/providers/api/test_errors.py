@@ -1,0 +1,371 @@
+"""What every way of failing means, seen through the real SDKs and real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+
+import anthropic
+import openai
+import pytest
+
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Finish
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.providers.api.errors import (
+    ErrorContext,
+    body_failure,
+    kind_of,
+    sdk_failure,
+    status_failure,
+)
+from bestarm_agent.providers.failures import failed_spend
+from tests.support.api_cases import VENDORS, answers, asked, error, provider_of, reply
+from tests.support.fake_api import Call, FakeApi, Fault, in_thread
+
+KINDS = {
+    Fault.RATE_LIMITED: FailureKind.RATE_LIMITED,
+    Fault.RATE_LIMITED_SECONDS: FailureKind.RATE_LIMITED,
+    Fault.RATE_LIMITED_MILLISECONDS: FailureKind.RATE_LIMITED,
+    Fault.RATE_LIMITED_DATE: FailureKind.RATE_LIMITED,
+    Fault.RATE_LIMITED_NONSENSE: FailureKind.RATE_LIMITED,
+    Fault.RATE_LIMITED_LONG: FailureKind.RATE_LIMITED,
+    Fault.NO_RETRY: FailureKind.RATE_LIMITED,
+    Fault.REQUEST_TIMEOUT: FailureKind.TIMEOUT,
+    Fault.CONFLICT: FailureKind.SERVER,
+    Fault.SERVER_ERROR: FailureKind.SERVER,
+    Fault.BAD_GATEWAY: FailureKind.SERVER,
+    Fault.UNAVAILABLE: FailureKind.OVERLOADED,
+    Fault.GATEWAY_TIMEOUT: FailureKind.TIMEOUT,
+    Fault.OVERLOADED: FailureKind.OVERLOADED,
+    Fault.QUOTA: FailureKind.QUOTA_EXHAUSTED,
+    Fault.PAYMENT: FailureKind.QUOTA_EXHAUSTED,
+    Fault.LOW_CREDIT: FailureKind.QUOTA_EXHAUSTED,
+    Fault.BAD_KEY: FailureKind.AUTHENTICATION,
+    Fault.FORBIDDEN: FailureKind.AUTHENTICATION,
+    Fault.UNKNOWN_MODEL: FailureKind.MODEL_NOT_FOUND,
+    Fault.TOO_LONG: FailureKind.TOO_LONG,
+    Fault.TOO_LONG_TEXT: FailureKind.TOO_LONG,
+    Fault.TOO_LARGE: FailureKind.TOO_LONG,
+    Fault.FILTERED: FailureKind.CONTENT_FILTERED,
+    Fault.BAD_REQUEST: FailureKind.BAD_REQUEST,
+    Fault.UNPROCESSABLE: FailureKind.BAD_REQUEST,
+    Fault.RESET: FailureKind.CONNECTION,
+    Fault.DROPPED: FailureKind.CONNECTION,
+    Fault.MALFORMED: FailureKind.MALFORMED_REPLY,
+    Fault.EMPTY_BODY: FailureKind.MALFORMED_REPLY,
+    Fault.BARE_TEXT: FailureKind.MALFORMED_REPLY,
+    Fault.WRONG_SHAPE: FailureKind.MALFORMED_REPLY,
+    Fault.DEEP_JSON: FailureKind.MALFORMED_REPLY,
+    Fault.LONG_HEADER: FailureKind.MALFORMED_REPLY,
+    Fault.MANY_HEADERS: FailureKind.MALFORMED_REPLY,
+    Fault.BAD_STATUS_LINE: FailureKind.MALFORMED_REPLY,
+    Fault.NEGATIVE_LENGTH: FailureKind.MALFORMED_REPLY,
+    Fault.REDIRECT: FailureKind.MODEL_NOT_FOUND,
+    Fault.REDIRECT_LOOP: FailureKind.MODEL_NOT_FOUND,
+}
+FLOODS = {Fault.ENDLESS, Fault.GZIP_BOMB}
+UNREADABLE = (
+    Fault.DEEP_JSON,
+    Fault.LONG_HEADER,
+    Fault.MANY_HEADERS,
+    Fault.BAD_STATUS_LINE,
+    Fault.NEGATIVE_LENGTH,
+)
+FINISHES = {
+    Fault.EMPTY_CONTENT: (Finish.STOP, ""),
+    Fault.REFUSAL: (Finish.REFUSAL, "I cannot help with that."),
+    Fault.TRUNCATED: (Finish.LENGTH, "s"),
+    Fault.ZERO_USAGE: (Finish.STOP, "say zero-usage"),
+    Fault.NO_USAGE: (Finish.STOP, "say no-usage"),
+    Fault.WRONG_USAGE: (Finish.STOP, "say wrong-usage"),
+    Fault.LYING_HEADERS: (Finish.STOP, "say lying-headers"),
+}
+HANGING = {Fault.SILENT, Fault.SLOW_DRIP}
+
+
+def script(call: Call) -> Fault | None:
+    """The question names the fault."""
+    name = call.question.removeprefix("say ")
+    return Fault(name) if name in set(Fault) else None
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[FakeApi]:
+    with in_thread(FakeApi(script=script)) as server:
+        yield server
+
+
+def test_every_fault_has_a_test() -> None:
+    assert set(Fault) == {*KINDS, *FINISHES, *HANGING, *FLOODS, Fault.FILTERED_OUTPUT}
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_every_error_is_what_it_is(api: FakeApi, vendor: str) -> None:
+    provider = provider_of(vendor, api)
+    found = answers(provider, *(asked(f"say {fault}") for fault in KINDS))
+    kinds = {
+        fault: one.kind if isinstance(one, ProviderError) else one
+        for fault, one in zip(KINDS, found, strict=True)
+    }
+    assert kinds == KINDS
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_no_message_holds_the_key(api: FakeApi, vendor: str) -> None:
+    """Although the server's own messages do."""
+    provider = provider_of(vendor, api)
+    for one in answers(provider, *(asked(f"say {fault}") for fault in KINDS)):
+        assert isinstance(one, ProviderError)
+        assert api.key is not None
+        assert api.key not in f"{one} {one!r} {one.args}"
+        assert f"{vendor}/good" in str(one)
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize(("fault", "expected"), FINISHES.items())
+def test_answers_with_something_about_them_are_answers(
+    api: FakeApi, vendor: str, fault: Fault, expected: tuple[Finish, str]
+) -> None:
+    found = reply(provider_of(vendor, api), asked(f"say {fault}"))
+    assert (found.finish, found.text) == expected
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("fault", UNREADABLE)
+def test_an_answer_that_cannot_be_read_may_be_billed(
+    api: FakeApi, vendor: str, fault: Fault
+) -> None:
+    """It was sent: the attempt is charged at its bound, repeated, and the provider's fault."""
+    provider = provider_of(vendor, api)
+    found = error(provider, asked(f"say {fault}"))
+    bound = provider.bound(asked(f"say {fault}"))
+    assert (found.transient, found.blame) == (True, Blame.PROVIDER)
+    assert failed_spend(found, bound) == bound
+    assert bound.usd_nanos > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("fault", sorted(FLOODS))
+def test_a_response_is_read_up_to_a_limit(api: FakeApi, vendor: str, fault: Fault) -> None:
+    """Whatever comes, and however small it is packed."""
+    provider = provider_of(vendor, api, max_response_bytes=2_000_000)
+    found = error(provider, asked(f"say {fault}"))
+    assert (found.kind, found.transient) == (FailureKind.MALFORMED_REPLY, True)
+    assert "longer than 2,000,000 bytes" in str(found)
+    assert "max_response_bytes" in str(found)
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("fault", [Fault.REDIRECT, Fault.REDIRECT_LOOP])
+def test_a_redirect_is_one_request_and_takes_no_secret_along(
+    api: FakeApi, vendor: str, fault: Fault
+) -> None:
+    provider = provider_of(vendor, api, headers={"x-password": "top-secret-header"})
+    before = len(api.received)
+    found = error(provider, asked(f"say {fault}"))
+    assert len(api.received) == before + 1
+    assert found.blame is Blame.PROVIDER
+    assert "set base_url to the address that answers" in str(found)
+    assert failed_spend(found, Spend(calls=1, tokens=500)) == Spend(calls=1)
+
+
+def test_a_filtered_output_is_no_answer(api: FakeApi) -> None:
+    found = reply(provider_of("openai", api), asked("say finish-content-filter"))
+    assert (found.finish, found.text) == (Finish.CONTENT_FILTER, "")
+    found = reply(provider_of("openai", api, api="responses"), asked("say finish-content-filter"))
+    assert (found.finish, found.text) == (Finish.CONTENT_FILTER, "")
+    found = reply(provider_of("anthropic", api), asked("say finish-content-filter"))
+    assert (found.finish, found.text) == (Finish.REFUSAL, "")
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("fault", sorted(HANGING))
+def test_a_call_without_an_end_can_be_given_up(api: FakeApi, vendor: str, fault: Fault) -> None:
+    """The SDKs' own time-outs are off: the caller decides how long to wait."""
+
+    async def main() -> None:
+        async with provider_of(vendor, api) as provider:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await provider.generate(asked(f"say {fault}"))
+            assert api.received[-1].fault is fault
+            assert (await provider.generate(asked("go on"))).text == "go on"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_what_the_server_asks_is_passed_on(api: FakeApi, vendor: str) -> None:
+    provider = provider_of(vendor, api)
+    seconds, milliseconds, date, long, never, plain = answers(
+        provider,
+        asked("say 429-retry-after-seconds"),
+        asked("say 429-retry-after-ms"),
+        asked("say 429-retry-after-date"),
+        asked("say 429-retry-after-long"),
+        asked("say 429-x-should-retry-false"),
+        asked("say 429"),
+    )
+    assert isinstance(seconds, ProviderError)
+    assert seconds.retry_after == 0.05
+    assert isinstance(milliseconds, ProviderError)
+    assert milliseconds.retry_after == 0.05
+    assert isinstance(date, ProviderError)
+    assert date.retry_after is not None
+    assert 0 <= date.retry_after <= 2
+    assert isinstance(long, ProviderError)
+    assert long.retry_after == 3600
+    assert isinstance(never, ProviderError)
+    assert not never.transient
+    assert isinstance(plain, ProviderError)
+    assert plain.transient
+    assert plain.retry_after is None
+
+
+def test_a_wrong_key_names_the_variable_to_set(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "wrong-key-1234567")
+    provider = provider_of("openai", api, api_key=None, key="MY_KEY")
+    found = error(provider, asked("1+1"))
+    assert found.kind is FailureKind.AUTHENTICATION
+    assert found.fatal
+    assert "set MY_KEY to a key" in str(found)
+    assert "wrong-key" not in str(found)
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_a_server_that_is_not_there_took_nothing(vendor: str) -> None:
+    gone = FakeApi(port=9)  # the discard service, which nobody runs
+    found = error(provider_of(vendor, gone), asked("1+1"))
+    assert (found.kind, found.transient) == (FailureKind.UNREACHABLE, True)
+    assert "nothing was sent" in str(found)
+    assert failed_spend(found, Spend(calls=1, tokens=500, usd_nanos=70)) == Spend(calls=1)
+
+
+def test_an_error_in_a_good_response_is_an_error() -> None:
+    """As OpenRouter reports what happened behind it."""
+    speaker = ErrorContext("openrouter/m", "https://x", "K")
+    body: dict[str, Json] = {"error": {"code": 429, "message": "Provider returned error"}}
+    found = body_failure(body, speaker)
+    assert found is not None
+    assert found.kind is FailureKind.RATE_LIMITED
+    assert body_failure({"choices": [], "error": None}, speaker) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "too hot"}},
+        {"message": "too hot"},
+        {"error": "too hot"},
+        {"detail": "too hot"},
+        "too hot",
+    ],
+)
+def test_the_words_of_an_error_are_found_wherever_they_are(body: object) -> None:
+    found = status_failure(400, body, {}, ErrorContext("mine/m", "https://x", "K"))
+    assert str(found) == "mine/m: HTTP 400: too hot"
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "kind"),
+    [
+        (400, "This model's maximum context length is 128 tokens", FailureKind.TOO_LONG),
+        (400, "The response was filtered due to the content management policy", "filtered"),
+        (400, "Your credit balance is too low", FailureKind.QUOTA_EXHAUSTED),
+        (400, "API key not valid. Please pass a valid API key.", FailureKind.AUTHENTICATION),
+        (400, "The model `x` does not exist", FailureKind.MODEL_NOT_FOUND),
+        (400, "temperature must be at most 2", FailureKind.BAD_REQUEST),
+        (403, "Input was flagged by moderation", "filtered"),
+        (498, "flex tier capacity exceeded", FailureKind.RATE_LIMITED),
+        (520, "", FailureKind.SERVER),
+        (418, "", FailureKind.BAD_REQUEST),
+    ],
+)
+def test_compatible_servers_are_understood(
+    status: int, words: str, kind: FailureKind | str
+) -> None:
+    expected = FailureKind.CONTENT_FILTERED if kind == "filtered" else kind
+    assert kind_of(status, [], words) is expected
+
+
+def test_messages_are_short_lines_without_anything_like_a_key() -> None:
+    words = f"Bad header\n  Bearer abc.def.ghi and sk-proj-{'x' * 40}; again my-own {'y' * 900}"
+    speaker = ErrorContext("openai/m", "https://x", "K", secrets=("my-own",))
+    text = str(status_failure(500, {"error": {"message": words}}, {}, speaker))
+    assert "abc.def" not in text
+    assert "sk-proj" not in text
+    assert "my-own" not in text
+    assert "\n" not in text
+    assert len(text) < 400
+
+
+# Classes of both SDKs whose meaning is not their HTTP status. A class that is in neither list is
+# new: decide what it means before it is added here.
+WITHOUT_STATUS: Mapping[str, FailureKind] = {
+    "APITimeoutError": FailureKind.TIMEOUT,
+    "APIConnectionError": FailureKind.CONNECTION,
+    "APIResponseValidationError": FailureKind.MALFORMED_REPLY,
+    "CredentialsError": FailureKind.AUTHENTICATION,
+    "IdentityTokenFileError": FailureKind.AUTHENTICATION,
+    "SubjectTokenProviderError": FailureKind.AUTHENTICATION,
+}
+STATUS_OF = {
+    "APIStatusError": (418, FailureKind.BAD_REQUEST),
+    "BadRequestError": (400, FailureKind.BAD_REQUEST),
+    "AuthenticationError": (401, FailureKind.AUTHENTICATION),
+    "OAuthError": (401, FailureKind.AUTHENTICATION),
+    "PaymentRequiredError": (402, FailureKind.QUOTA_EXHAUSTED),
+    "PermissionDeniedError": (403, FailureKind.AUTHENTICATION),
+    "NotFoundError": (404, FailureKind.MODEL_NOT_FOUND),
+    "RequestTimeoutError": (408, FailureKind.TIMEOUT),
+    "ConflictError": (409, FailureKind.SERVER),
+    "PreconditionFailedError": (412, FailureKind.BAD_REQUEST),
+    "ContentTooLargeError": (413, FailureKind.TOO_LONG),
+    "UnprocessableEntityError": (422, FailureKind.BAD_REQUEST),
+    "RateLimitError": (429, FailureKind.RATE_LIMITED),
+    "RequestHeaderFieldsTooLargeError": (431, FailureKind.BAD_REQUEST),
+    "ClientClosedRequestError": (499, FailureKind.CONNECTION),
+    "InternalServerError": (500, FailureKind.SERVER),
+    "HTTPNotImplementedError": (501, FailureKind.BAD_REQUEST),
+    "ServiceUnavailableError": (503, FailureKind.OVERLOADED),
+    "GatewayTimeoutError": (504, FailureKind.TIMEOUT),
+    "OverloadedError": (529, FailureKind.OVERLOADED),
+}
+# Base classes, and what only helpers raise that are not used here (parse, webhooks, WebSockets).
+NEVER_RAISED = {
+    *("OpenAIError", "AnthropicError", "APIError", "APIWebhookValidationError", "RetryableError"),
+    *("LengthFinishReasonError", "ContentFilterFinishReasonError", "InvalidWebhookSignatureError"),
+    *("WebSocketConnectionClosedError", "WebSocketQueueFullError"),
+}
+
+
+def exception_classes(module: ModuleType) -> dict[str, type[Exception]]:
+    return {
+        found.__name__: found
+        for _, found in inspect.getmembers(module, inspect.isclass)
+        if issubclass(found, Exception) and found.__module__ == module.__name__
+    }
+
+
+@pytest.mark.parametrize("sdk", [openai, anthropic], ids=lambda sdk: sdk.__name__)
+def test_every_exception_class_of_the_sdk_is_understood(sdk: ModuleType) -> None:
+    classes = exception_classes(sdk._exceptions)
+    unknown = set(classes) - set(WITHOUT_STATUS) - set(STATUS_OF) - NEVER_RAISED
+    assert not unknown, f"{sdk.__name__} has new exceptions; say what they mean: {unknown}"
+    speaker = ErrorContext("m", "https://x", "K")
+    for name, cls in classes.items():
+        if name in WITHOUT_STATUS:
+            raised = cls.__new__(cls)
+            assert sdk_failure(raised, speaker).kind is WITHOUT_STATUS[name], name
+        if name in STATUS_OF:
+            status, kind = STATUS_OF[name]
+            raised = cls.__new__(cls)
+            raised.__dict__.update(status_code=status, body=None)
+            assert sdk_failure(raised, speaker).kind is kind, name

@@ -1,0 +1,376 @@
+"""What is sent and recorded, what it costs, and what a response shows about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.domain.candidate import Message
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.spend import Usage
+from bestarm_agent.errors import ConfigError, FailureKind
+from bestarm_agent.providers.api.anthropic import AnthropicProvider
+from bestarm_agent.providers.api.openai import OpenAIProvider
+from bestarm_agent.providers.api.token_bounds import max_prompt_tokens
+from tests.support.api_cases import VENDORS, asked, error, provider_of, reply
+from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Said, in_thread
+
+SCHEMA: dict[str, Json] = {
+    "title": "verdict",
+    "type": "object",
+    "properties": {"score": {"type": "integer"}},
+    "required": ["score"],
+    "additionalProperties": False,
+}
+DIALOGUE = (
+    Message("system", "Be brief."),
+    Message("user", "Hello"),
+    Message("assistant", "Hello."),
+    Message("user", "2+3"),
+)
+
+
+def answer(call: Call) -> Said:
+    said = {"json": '{"score": 4}', "long": "x" * 400}.get(call.question, "a b")
+    if call.model == "boundless":
+        return Said("a b" * 1000)
+    if call.question == "count":
+        return Said(said, cached=2, cache_write=1, reasoning=3)
+    return Said(said, alternatives={"a": 0.75, "A": 0.25})
+
+
+def script(call: Call) -> Fault | None:
+    faults = {"none": Fault.NO_USAGE, "zero": Fault.ZERO_USAGE, "wrong": Fault.WRONG_USAGE}
+    return faults.get(call.question)
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[FakeApi]:
+    deaf = FakeModel(ignores=frozenset({"logprobs"}), lenient=True)
+    old = FakeModel(max_tokens_fields=frozenset({"max_tokens"}))
+    boundless = FakeModel(ignores=frozenset({"max_tokens"}))
+    models = {"good": FakeModel(), "deaf": deaf, "old": old, "boundless": boundless}
+    with in_thread(FakeApi(answer, script, models)) as server:
+        yield server
+
+
+def sent(api: FakeApi) -> dict[str, Json]:
+    """The body of the latest request."""
+    body = api.received[-1].body
+    assert isinstance(body, dict)
+    return body
+
+
+def test_chat_completions_send_what_was_asked_and_nothing_else(api: FakeApi) -> None:
+    request = Request("good", messages=DIALOGUE, params={"temperature": 0.5, "max_tokens": 20})
+    found = reply(provider_of("openai", api), request)
+    assert api.received[-1].path == "/v1/chat/completions"
+    assert sent(api) == {
+        "model": "good",
+        "messages": [{"role": m.role, "content": m.content} for m in DIALOGUE],
+        "temperature": 0.5,
+        "max_completion_tokens": 20,
+    }
+    assert found.sent == {"temperature": 0.5, "max_completion_tokens": 20}
+    assert found.request_id == f"req_{api.received[-1].number}"
+    assert (found.model, found.service_tier) == ("good", "default")
+
+
+def test_responses_send_the_same_under_their_own_names(api: FakeApi) -> None:
+    params: dict[str, Json] = {"reasoning_effort": "low", "verbosity": "low"}
+    provider = provider_of("openai", api, api="responses", default_max_tokens=99)
+    request = Request("good", messages=DIALOGUE[:2], params=params, response_schema=SCHEMA)
+    reply(provider, request)
+    assert api.received[-1].path == "/v1/responses"
+    form = {"type": "json_schema", "name": "verdict", "schema": SCHEMA, "strict": True}
+    assert sent(api) == {
+        "model": "good",
+        "input": [{"role": m.role, "content": m.content} for m in DIALOGUE[:2]],
+        "store": False,
+        "reasoning": {"effort": "low"},
+        "text": {"verbosity": "low", "format": form},
+        "max_output_tokens": 99,
+    }
+
+
+def test_messages_send_the_system_prompt_apart(api: FakeApi) -> None:
+    params: dict[str, Json] = {"stop": "END", "effort": "low", "max_tokens": 9}
+    request = Request("good", messages=DIALOGUE, params=params, response_schema=SCHEMA)
+    reply(provider_of("anthropic", api), request)
+    assert sent(api) == {
+        "model": "good",
+        "system": "Be brief.",
+        "messages": [{"role": m.role, "content": m.content} for m in DIALOGUE[1:]],
+        "max_tokens": 9,
+        "stop_sequences": ["END"],
+        "output_config": {
+            "effort": "low",
+            "format": {"type": "json_schema", "schema": SCHEMA},
+        },
+    }
+
+
+def test_temperature_goes_to_old_messages_only(api: FakeApi) -> None:
+    request = asked("2+3", temperature=0.5)
+    with pytest.raises(ConfigError, match="anthropic/good does not take the parameter"):
+        provider_of("anthropic", api).bound(request)
+    found = reply(provider_of("anthropic", api, legacy_sampling=True), request)
+    assert sent(api)["temperature"] == 0.5
+    assert api.received[-1].headers["anthropic-version"] == "2023-06-01"
+    assert found.sent == {"temperature": 0.5, "max_tokens": 4096}
+
+
+def test_plain_prompts_are_one_message_or_completed(api: FakeApi) -> None:
+    request = Request("good", text="2+3=", params={"max_tokens": 5})
+    reply(provider_of("openai", api), request)
+    assert sent(api)["messages"] == [{"role": "user", "content": "2+3="}]
+    reply(provider_of("openai", api, text="completions"), request)
+    assert api.received[-1].path == "/v1/completions"
+    assert sent(api) == {"model": "good", "prompt": "2+3=", "max_tokens": 5}
+    reply(provider_of("anthropic", api), request)
+    assert sent(api)["messages"] == [{"role": "user", "content": "2+3="}]
+
+
+def test_the_name_of_the_limit_and_further_fields_are_options(api: FakeApi) -> None:
+    provider = provider_of(
+        "openai", api, max_tokens_field="max_tokens", extra_body={"user": "study"}
+    )
+    found = reply(provider, asked("2+3", "old"))
+    assert (sent(api)["max_tokens"], sent(api)["user"]) == (4096, "study")
+    assert found.sent == {"max_tokens": 4096, "user": "study"}
+
+
+def test_one_attempt_is_one_request(api: FakeApi) -> None:
+    before = len(api.received)
+    reply(provider_of("openai", api), asked("2+3"))
+    assert len(api.received) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("vendor", "options"),
+    [("openai", {}), ("openai", {"api": "responses"}), ("anthropic", {})],
+    ids=["chat", "responses", "messages"],
+)
+def test_tokens_and_dollars_are_counted_in_one_way(
+    api: FakeApi, vendor: str, options: dict[str, Json]
+) -> None:
+    found = reply(provider_of(vendor, api, **options), asked("count"))
+    assert found.usage == Usage(input=6, cached=2, cache_write=1, output=4, reasoning=3)
+    # dollars for a million: 3 fresh at 1, 2 cached at .1, 1 written at 1.25, 4 generated at 5
+    assert found.usd_nanos == 3000 + 200 + 1250 + 20000
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("question", ["none", "wrong"])
+def test_counts_that_cannot_be_are_replaced_by_the_bound(
+    api: FakeApi, vendor: str, question: str
+) -> None:
+    provider = provider_of(vendor, api, context=8192)
+    request = asked(question, max_tokens=50)
+    found = reply(provider, request)
+    assert found.usage.total == provider.bound(request).tokens
+    assert found.usd_nanos == provider.bound(request).usd_nanos
+    assert "the upper bound is charged" in found.notices[0]
+
+
+def test_log_probabilities_come_back_where_they_are_asked_for(api: FakeApi) -> None:
+    request = Request("good", messages=DIALOGUE[3:], top_logprobs=2)
+    for options in ({}, {"api": "responses"}):
+        found = reply(provider_of("openai", api, **options), request)
+        assert [p.chosen.text for p in found.logprobs] == ["a", " b"]
+        assert [t.text for t in found.logprobs[0].alternatives] == ["a", "A"]
+        assert found.logprobs[0].alternatives[1].logprob == pytest.approx(-1.386, abs=1e-3)
+        assert found.notices == ()
+    plain = Request("good", text="2+3", top_logprobs=2)
+    found = reply(provider_of("openai", api, text="completions"), plain)
+    assert [p.chosen.text for p in found.logprobs] == ["a", " b"]
+
+
+def test_a_server_that_ignores_what_it_is_asked_is_noticed(api: FakeApi) -> None:
+    provider = provider_of("openai", api)
+    request = Request("deaf", messages=DIALOGUE[3:], top_logprobs=2, response_schema=SCHEMA)
+    assert reply(provider, request).notices == (
+        "gave no log probabilities although they were asked for",
+        "answered without regard to the JSON schema",
+    )
+    cut = reply(provider_of("openai", api, default_max_tokens=10), asked("long"))
+    assert cut.notices == ("was cut off at default_max_tokens; raise it, or set max_tokens",)
+    good = Request("good", messages=(Message("user", "json"),), response_schema=SCHEMA)
+    assert json.loads(reply(provider, good).text) == {"score": 4}
+    assert reply(provider, good).notices == ()
+
+
+@pytest.mark.parametrize("text", ["", "2+3", "Grüße aus Łódź", "日本語", "🙂🙃", "\x00\x01"])
+def test_no_tokenizer_makes_more_tokens_than_bytes(text: str) -> None:
+    """The dearest one conceivable makes a token of every byte."""
+    assert max_prompt_tokens(Request("m", text=text), overhead=0) >= len(text.encode())
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("question", ["zero", "none"])
+def test_an_answer_without_tokens_has_as_many_as_its_text_may_have(
+    api: FakeApi, vendor: str, question: str
+) -> None:
+    """Its bound, or more if the text is longer than that."""
+    provider = provider_of(vendor, api)
+    found = reply(provider, asked(question, max_tokens=100))
+    assert found.usage.total == provider.bound(asked(question, max_tokens=100)).tokens
+    assert found.usd_nanos == provider.bound(asked(question, max_tokens=100)).usd_nanos
+    assert "the upper bound is charged" in found.notices[0]
+    found = reply(provider, asked(question, "boundless", max_tokens=4))
+    assert found.usage.output == len("a b" * 1000) // 3
+    assert found.usd_nanos is not None
+    assert found.usd_nanos > provider_of(vendor, api).bound(asked(question, max_tokens=4)).usd_nanos
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_bounds_rise_with_the_first_answer_that_exceeds_its_limit(
+    api: FakeApi, vendor: str
+) -> None:
+    provider = provider_of(vendor, api)
+    request = asked("endless", "boundless", max_tokens=16)
+    before, other = provider.bound(request), provider.bound(asked("2+3", max_tokens=16))
+    found = reply(provider, request)
+    assert found.usage.output == 750
+    assert "generated more than max_tokens" in found.notices
+    after = provider.bound(request)
+    assert after.tokens >= found.usage.total
+    assert after.usd_nanos >= (found.usd_nanos or 0) > before.usd_nanos
+    assert provider.bound(asked("2+3", max_tokens=16)) == other, "other models keep theirs"
+    assert reply(provider, request).notices == found.notices, "the limit is still the request's"
+
+
+def test_the_bound_counts_schema_limit_and_tier(api: FakeApi) -> None:
+    price: Json = {"input": 1, "output": 5, "tiers": {"priority": 2}}
+    provider = provider_of("openai", api, price=price, overhead_tokens=0)
+    plain = provider.bound(asked("2+3", max_tokens=100, service_tier="default"))
+    assert plain.tokens == len("user2+3") + 16 + 100
+    assert plain.usd_nanos == (plain.tokens - 100) * 1000 + 100 * 5000
+    fast = provider.bound(asked("2+3", max_tokens=100, service_tier="priority"))
+    assert fast.usd_nanos == 2 * plain.usd_nanos
+    schema = Request("good", messages=DIALOGUE[3:], response_schema=SCHEMA)
+    free = Request("good", messages=DIALOGUE[3:])
+    assert provider.bound(schema).tokens > provider.bound(free).tokens + 100
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"extra_body": {"max_tokens": 9}}, "`max_tokens` cannot be among these; set it in"),
+        ({"extra_body": {"service_tier": "flex"}}, "`service_tier` cannot be among these"),
+        ({"extra_body": {"n": 2}}, "`n` cannot be among these; leave it out"),
+        ({"params": ["temperature", "n"]}, "`n` cannot be among these"),
+    ],
+)
+def test_nothing_slips_past_the_bound(options: dict[str, Json], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        OpenAIProvider.create("mine", {"key": "none", **options}, Path())
+
+
+def test_what_is_sent_besides_counts_as_prompt(api: FakeApi) -> None:
+    tools: Json = [{"type": "function", "function": {"name": "f" * 500}}]
+    plain, extra = (
+        provider_of("openai", api, **options).bound(asked("2+3")).tokens
+        for options in ({}, {"extra_body": {"tools": tools}})
+    )
+    assert extra >= plain + 500
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.5, "many", True])
+def test_a_limit_that_is_no_number_of_tokens_is_refused(api: FakeApi, most: Json) -> None:
+    with pytest.raises(ConfigError, match="max_tokens"):
+        provider_of("openai", api).bound(asked("2+3", max_tokens=most))
+
+
+def test_a_late_system_message_cannot_be_sent_to_anthropic(api: FakeApi) -> None:
+    late = Request("good", messages=(DIALOGUE[1], DIALOGUE[0], DIALOGUE[3]))
+    with pytest.raises(ConfigError, match="at the beginning"):
+        provider_of("anthropic", api).bound(late)
+
+
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY"])
+def test_a_missing_key_is_an_error_before_any_call(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (variable, "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    is_openai = variable.startswith("OPENAI")
+    create = (OpenAIProvider if is_openai else AnthropicProvider).create
+    with pytest.raises(ConfigError, match=f"{variable} is not set; set it"):
+        create("mine", {}, Path()).check("m")
+    create("mine", {"key": "none"}, Path()).check("m")
+    create("mine", {"base_url": "http://127.0.0.1:9"}, Path()).check("m")
+    with pytest.raises(ConfigError, match="OTHER_KEY is not set"):
+        create("mine", {"key": "OTHER_KEY"}, Path()).check("m")
+    monkeypatch.setenv(variable, "k")
+    create("mine", {}, Path()).check("m")
+
+
+def test_the_vendors_key_goes_to_nobody_else(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "the-real-one")
+    with pytest.raises(ConfigError, match="needs a key"):
+        OpenAIProvider.create("mine", {"base_url": "https://elsewhere.example/v1"}, Path()).check(
+            "m"
+        )
+    with in_thread(FakeApi(key=None)) as open_server:
+        options = {"base_url": open_server.openai_url}
+        reply(OpenAIProvider.create("mine", options, Path()), asked("2+3"))
+        assert "the-real-one" not in str(open_server.received[-1].headers)
+
+
+def test_no_message_shows_what_an_address_or_a_header_hides() -> None:
+    hidden: dict[str, Json] = {"key": "NO_SUCH_KEY", "headers": {"X-Pass": "open-sesame"}}
+    gone = {**hidden, "base_url": "http://127.0.0.1:9/v1?token=t0k3n"}
+    found = error(OpenAIProvider.create("mine", gone, Path()), asked("2+3"))
+    assert found.kind is FailureKind.UNREACHABLE
+    assert "t0k3n" not in str(found)
+    assert "open-sesame" not in str(found)
+    elsewhere = {**hidden, "base_url": "https://api.example/v1?token=t0k3n"}
+    with pytest.raises(ConfigError, match=r"if https://api.example/v1 needs none"):
+        OpenAIProvider.create("mine", elsewhere, Path()).check("m")
+
+
+def test_an_address_holds_no_password() -> None:
+    options: dict[str, Json] = {"base_url": "http://me:pass-word@127.0.0.1:9/v1"}
+    with pytest.raises(ConfigError, match="holds a user name or a password") as caught:
+        OpenAIProvider.create("mine", options, Path())
+    assert "pass-word" not in str(caught.value)
+
+
+def test_the_vendors_own_variables_are_read(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert api.key is not None
+    monkeypatch.setenv("OPENAI_API_KEY", api.key)
+    monkeypatch.setenv("OPENAI_BASE_URL", api.openai_url)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", api.key)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    assert reply(OpenAIProvider.create("openai", {}, Path()), asked("2+3")).text == "a b"
+    assert reply(AnthropicProvider.create("anthropic", {}, Path()), asked("2+3")).text == "a b"
+
+
+def test_prices_come_from_the_table_for_the_vendors_own_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    able = OpenAIProvider.create("openai", {"key": "none"}, Path()).capabilities("gpt-4o-mini")
+    assert able.priced
+    elsewhere = {"base_url": "http://127.0.0.1:9/v1"}
+    assert not OpenAIProvider.create("openai", elsewhere, Path()).capabilities("gpt-4o-mini").priced
+
+
+def test_what_decides_replies_decides_the_fingerprint() -> None:
+    def made(**options: Json) -> str:
+        return OpenAIProvider.create("openai", {"key": "none", **options}, Path()).fingerprint("m")
+
+    same = made()
+    assert made(context=9, price={"input": 1, "output": 1}) == same
+    others = [
+        made(base_url="http://127.0.0.1:9/v1"),
+        made(api="responses"),
+        made(default_max_tokens=9),
+        made(extra_body={"user": "u"}),
+    ]
+    assert len({same, *others}) == 5

@@ -1,0 +1,395 @@
+"""The hf provider on real, if tiny, models: the contract, and the traps of tokenizers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.domain.candidate import Message
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Finish, Reply, Request
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers.hf.batch_queue import Call
+from bestarm_agent.providers.hf.loading import LoadSettings, load_static
+from bestarm_agent.providers.hf.options import read_sampling
+from bestarm_agent.providers.hf.provider import HfProvider
+from bestarm_agent.providers.hf.worker import Generation
+from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
+
+GREEDY: Mapping[str, Json] = {"temperature": 0, "max_tokens": 8}
+DRAWN: Mapping[str, Json] = {"temperature": 1, "max_tokens": 8}
+OPTIONS: Mapping[str, Json] = {"threads": 1, "gather_ms": 1}
+PROMPTS = ("1+2=", "what is twelve and thirteen?", "a", "12+34=", "Q: 3\nA:")
+
+
+def plain(model: str, text: str, params: Mapping[str, Json] = GREEDY) -> Request:
+    return Request(model=model, text=text, params=params)
+
+
+def chat(model: str, *contents: str, role: str = "user", **params: Json) -> Request:
+    messages = tuple(Message(role, content) for content in contents)
+    return Request(model=model, messages=messages, params={**GREEDY, **params})
+
+
+def provider_of(base: Path, **options: Json) -> HfProvider:
+    return HfProvider.create("hf", {**OPTIONS, **options}, base)
+
+
+def answer(base: Path, *requests: Request, **options: Json) -> list[Reply]:
+    async def main() -> list[Reply]:
+        async with provider_of(base, **options) as provider:
+            return await answer_all(provider, requests)
+
+    return asyncio.run(main())
+
+
+def failed(base: Path, request: Request, **options: Json) -> ProviderError:
+    async def main() -> ProviderError:
+        async with provider_of(base, **options) as provider:
+            with pytest.raises(ProviderError) as caught:
+                await provider.generate(request)
+            return caught.value
+
+    return asyncio.run(main())
+
+
+class TestConformance(ProviderSuite):
+    adapters = ("hf",)
+
+    @pytest.fixture
+    def case(self, models: Path) -> ProviderCase:
+        return ProviderCase(
+            build=lambda: provider_of(models, usd_per_gpu_hour=2, max_gpu_seconds=60),
+            requests=[
+                plain("llama", "12+34="),
+                plain("llama", "a somewhat longer prompt, é∑"),
+                plain("gpt2", "12+34=", DRAWN),
+                plain("gpt2", ""),
+                chat("llama", "1+2"),
+                chat("gpt2", "1+2", "and 3?", stop="x", temperature=1.0),
+                plain("counting", "a", {"temperature": 0}),
+            ],
+            failing=[
+                plain("llama", "x" * 100),
+                plain("llama", "x", {"temperature": -1}),
+                plain("llama", "x", {"temprature": 1}),
+                chat("no-template", "1+2"),
+                chat("llama", "be terse", role="system"),
+                plain("absent", "x"),
+            ],
+            nonsense=["absent", "../nowhere", "a/b/c", ""],
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["llama", "gpt2", "no-pad", "right-padding", "token-types"])
+def test_a_reply_does_not_depend_on_its_neighbours(models: Path, model: str) -> None:
+    """So prompts are padded on the left and masked, whatever the tokenizer would do."""
+    for params in (GREEDY, DRAWN):
+        requests = [plain(model, text, params) for text in PROMPTS]
+        alone = [answer(models, request)[0] for request in requests]
+        together = answer(models, *requests)
+        assert [reply.text for reply in together] == [reply.text for reply in alone]
+        assert [reply.usage for reply in together] == [reply.usage for reply in alone]
+        assert len({reply.text for reply in alone}) > 1
+
+
+def test_tokenizers_that_differ_only_in_padding_make_no_difference(models: Path) -> None:
+    texts = [
+        [reply.text for reply in answer(models, *(plain(model, text) for text in PROMPTS))]
+        for model in ("llama", "no-pad", "right-padding", "token-types")
+    ]
+    assert texts[0] == texts[1] == texts[2] == texts[3]
+
+
+def test_a_rendered_chat_gets_no_second_bos(models: Path) -> None:
+    """`<bos><|user|>1+2<|end|><|assistant|>` is 7 tokens; one more would be another <bos>."""
+    reply, plain_reply, written = answer(
+        models, chat("llama", "1+2"), plain("llama", "1+2"), plain("llama", "<bos>1+2")
+    )
+    assert reply.usage.input == 7
+    assert plain_reply.usage.input == 4
+    assert written.usage == plain_reply.usage
+    assert written.text == plain_reply.text
+
+
+def test_a_chat_is_the_rendered_text(models: Path) -> None:
+    rendered = "<bos><|user|>1+2<|end|><|assistant|>"
+    spelt_out, said = answer(models, plain("llama", rendered), chat("llama", "1+2"))
+    assert spelt_out.text == said.text
+
+
+def test_eos_ends_a_reply_and_counts_as_output(models: Path) -> None:
+    short, cut_short, endless = answer(
+        models,
+        plain("counting", "6", {"temperature": 0, "max_tokens": 4}),
+        plain("counting", "5", {"temperature": 0, "max_tokens": 4}),
+        plain("counting", "x", {"temperature": 0, "max_tokens": 4}),
+    )
+    assert (short.text, short.finish, short.usage.output) == ("789", Finish.STOP, 4)
+    assert (cut_short.text, cut_short.finish, cut_short.usage.output) == ("6789", Finish.LENGTH, 4)
+    assert (endless.text, endless.finish, endless.usage.output) == ("yzab", Finish.LENGTH, 4)
+
+
+def test_padding_is_not_counted(models: Path) -> None:
+    replies = answer(models, plain("counting", "9"), plain("counting", "aaaa aaaa 1"))
+    assert [(r.usage.input, r.usage.output) for r in replies] == [(1, 1), (11, 8)]
+    assert [r.text for r in replies] == ["", "23456789"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "n_output"),
+    [
+        ("f", "bcde", 5),
+        (["zz", "de"], "bc", 4),
+        (["e", "cd"], "b", 3),
+        ("a", "bcdefghi", 8),
+    ],
+)
+def test_stop_texts_end_a_reply(models: Path, stop: Json, text: str, n_output: int) -> None:
+    """A stop text in the prompt ends nothing, and neighbours go on."""
+    stopping = plain("counting", "a", {**GREEDY, "stop": stop})
+    reply, neighbour = answer(models, stopping, plain("counting", "k"))
+    assert (reply.text, reply.usage.output) == (text, n_output)
+    assert reply.finish is (Finish.LENGTH if n_output == 8 else Finish.STOP)
+    assert neighbour.text == "lmnopqrs"
+
+
+def test_a_reply_ends_where_the_context_ends(models: Path) -> None:
+    for model in ("llama", "gpt2"):
+        with_bos = 1 if model == "llama" else 0
+        long, short = answer(
+            models,
+            plain(model, "x" * (60 - with_bos), {"temperature": 0, "max_tokens": 9}),
+            plain(model, "y", {"temperature": 0, "max_tokens": 9}),
+        )
+        assert (long.usage.input, long.usage.output) == (60, 4)
+        assert long.finish is Finish.LENGTH
+        assert short.usage.output == 9
+
+
+def test_a_prompt_beyond_the_context_is_the_candidates_doing(models: Path) -> None:
+    error = failed(models, plain("gpt2", "x" * 64))
+    assert (error.kind, error.blame) == (FailureKind.TOO_LONG, Blame.CANDIDATE)
+    assert (error.transient, error.fatal) == (False, False)
+    assert "64 tokens" in str(error)
+
+
+def test_messages_need_a_chat_template(models: Path) -> None:
+    provider = provider_of(models)
+    assert not provider.capabilities("no-template").chat
+    assert provider.capabilities("llama").chat
+    error = failed(models, chat("no-template", "1+2"))
+    assert (error.kind, error.blame, error.fatal) == (
+        FailureKind.BAD_REQUEST,
+        Blame.HARNESS,
+        True,
+    )
+    assert "no-template has no chat template" in str(error)
+    assert "plain-text prompt" in str(error)
+
+
+def test_a_template_that_refuses_the_roles_says_so(models: Path) -> None:
+    error = failed(models, chat("llama", "be terse", role="system"))
+    assert (error.kind, error.fatal) == (FailureKind.BAD_REQUEST, True)
+    assert "no system role" in str(error)
+
+
+def test_half_a_character_spoils_its_own_call_only(models: Path) -> None:
+    async def main() -> tuple[ProviderError, Reply]:
+        async with provider_of(models) as provider:
+            async with asyncio.TaskGroup() as group:
+                good = group.create_task(provider.generate(plain("counting", "a", DRAWN)))
+                with pytest.raises(ProviderError) as caught:
+                    await provider.generate(plain("counting", "a\ud800", DRAWN))
+            return caught.value, good.result()
+
+    error, reply = asyncio.run(main())
+    assert (error.kind, error.fatal) == (FailureKind.BAD_REQUEST, False)
+    assert "half of a character" in str(error)
+    assert reply.usage.output == 8
+
+
+@pytest.mark.slow
+def test_draws_follow_the_seed(models: Path) -> None:
+    def drawn(**params: Json) -> str:
+        reply = answer(models, plain("llama", "1+2=", {**DRAWN, "temperature": 3, **params}))[0]
+        return reply.text
+
+    assert drawn() == drawn()
+    assert drawn(seed=1) == drawn(seed=1)
+    assert len({drawn(), drawn(seed=1), drawn(seed=2)}) == 3
+
+
+def test_different_sampling_shares_a_batch(models: Path) -> None:
+    """Only `max_tokens` keeps calls apart."""
+    requests = [
+        plain("counting", "a", {"max_tokens": 3, **params})
+        for params in ({"temperature": 0}, {"top_k": 1}, {"top_p": 0.001}, {"temperature": 0.01})
+    ]
+    replies = answer(models, *requests)
+    assert [reply.text for reply in replies] == ["bcd"] * 4
+    assert len({reply.gpu_seconds for reply in replies}) == 1
+
+
+@pytest.mark.slow
+def test_bfloat16_halves_the_memory(models: Path) -> None:
+    need = provider_of(models)._folders
+    halved = provider_of(models, dtype="bfloat16")._folders
+    assert need.n_bytes(need.fetch("llama")) == 2 * halved.n_bytes(halved.fetch("llama"))
+    (reply,) = answer(models, plain("counting", "1"), dtype="bfloat16")
+    assert reply.text == "23456789"
+
+
+def test_worker_seconds_have_a_price(models: Path) -> None:
+    request = plain("counting", "a")
+    provider = provider_of(models, usd_per_gpu_hour="3.6", max_gpu_seconds=10)
+    assert provider.capabilities("counting").priced
+    assert provider.bound(request).usd_nanos == 10 * 1_000_000
+    (reply,) = answer(models, request, usd_per_gpu_hour="3.6", max_gpu_seconds=10)
+    assert reply.usd_nanos is not None
+    assert reply.usd_nanos == pytest.approx(reply.gpu_seconds * 1e6, abs=1)
+    assert 0 < reply.gpu_seconds <= reply.seconds
+    (free,) = answer(models, request)
+    assert free.usd_nanos == 0
+
+
+def test_a_batch_that_takes_too_long_is_cut_off(models: Path) -> None:
+    error = failed(models, plain("counting", "a"), max_gpu_seconds=1e-9)
+    assert (error.kind, error.transient, error.fatal) == (FailureKind.TIMEOUT, False, False)
+    assert "max_gpu_seconds" in str(error)
+
+
+def test_what_is_done_before_the_deadline_counts(models: Path) -> None:
+    (reply,) = answer(models, plain("counting", "9"), max_gpu_seconds=1e-9)
+    assert (reply.text, reply.finish) == ("", Finish.STOP)
+    assert reply.gpu_seconds <= 1e-9
+
+
+@pytest.mark.slow
+def test_models_take_turns_in_a_small_memory(models: Path) -> None:
+    size = provider_of(models)._folders
+    cap = 1.5 * max(size.n_bytes(size.fetch(model)) for model in ("llama", "gpt2", "counting"))
+    requests = [plain(m, text) for text in PROMPTS for m in ("llama", "gpt2", "counting")]
+    roomy = answer(models, *requests)
+    tight = answer(models, *requests, memory_gb=cap / 1e9)
+    assert [reply.text for reply in tight] == [reply.text for reply in roomy]
+
+
+def test_a_model_larger_than_the_memory_is_refused(models: Path) -> None:
+    provider = provider_of(models, memory_gb=1e-6)
+    with pytest.raises(ConfigError, match=r"llama takes 9\.57e-05 GB as float32") as caught:
+        provider.check("llama")
+    assert "`memory_gb`" in str(caught.value)
+    assert "dtype: bfloat16" in str(caught.value)
+
+
+def test_broken_weights_put_out_that_model_only(models: Path, tmp_path: Path) -> None:
+    """Weights of another shape look whole from outside; loading finds out."""
+    shutil.copytree(models / "llama", tmp_path / "broken")
+    shutil.copytree(models / "llama", tmp_path / "good")
+    config = json.loads((tmp_path / "broken" / "config.json").read_text())
+    config["num_hidden_layers"] = 3
+    (tmp_path / "broken" / "config.json").write_text(json.dumps(config))
+
+    async def main() -> tuple[list[ProviderError], Reply]:
+        async with provider_of(tmp_path) as provider:
+            provider.check("broken")
+            errors = []
+            for _ in range(2):
+                with pytest.raises(ProviderError) as caught:
+                    await answer_one(provider, "broken")
+                errors.append(caught.value)
+            return errors, await answer_one(provider, "good")
+
+    async def answer_one(provider: HfProvider, model: str) -> Reply:
+        return await provider.generate(plain(model, "1"))
+
+    errors, reply = asyncio.run(main())
+    for error in errors:
+        assert (error.kind, error.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
+        assert "model broken cannot be loaded: its weights lack" in str(error)
+    assert reply.usage.output > 0
+
+
+def test_the_fingerprint_follows_content_and_arithmetic(models: Path, tmp_path: Path) -> None:
+    shutil.copytree(models / "llama", tmp_path / "a")
+    shutil.copytree(models / "llama", tmp_path / "b")
+    (tmp_path / "b" / "README.md").write_text("about it")
+    provider = provider_of(tmp_path)
+    first = provider.fingerprint("a")
+    assert provider.fingerprint("b") == first
+    (tmp_path / "a" / "chat_template.jinja").write_text("{{ 'another' }}")
+    assert provider.fingerprint("a") != first
+    assert provider_of(tmp_path, dtype="bfloat16").fingerprint("b") != first
+
+
+def test_a_cancelled_call_is_dropped_from_the_queue(models: Path) -> None:
+    async def main() -> Sequence[Reply]:
+        async with provider_of(models) as provider:
+            waiting = [
+                asyncio.create_task(provider.generate(plain("counting", text))) for text in "abc"
+            ]
+            await asyncio.sleep(0)
+            waiting[1].cancel()
+            done, _ = await asyncio.wait(waiting)
+            assert waiting[1].cancelled()
+            return [task.result() for task in waiting if task in done and not task.cancelled()]
+
+    assert [reply.text for reply in asyncio.run(main())] == ["bcdefghi", "defghijk"]
+
+
+def test_an_aborted_engine_ends_at_the_next_token(models: Path) -> None:
+    engine = load_static(models / "counting", None, LoadSettings("float32", "cpu", 1), 60)
+    engine.abort()
+    ended, unfinished = engine.generate(
+        [Call(plain("counting", text), read_sampling(GREEDY, "counting")) for text in ("9", "a")]
+    )
+    assert ended == Generation("", Finish.STOP, 1, 1)
+    assert isinstance(unfinished, ProviderError)
+
+
+def test_one_provider_serves_several_sittings(models: Path) -> None:
+    provider = provider_of(models)
+
+    async def sitting() -> list[str]:
+        async with provider:
+            replies = await answer_all(provider, [plain("counting", "a")] * 3)
+            return [reply.text for reply in replies]
+
+    assert [asyncio.run(sitting()) for _ in range(2)] == [["bcdefghi"] * 3] * 2
+
+
+def test_a_provider_that_was_not_entered_says_so(models: Path) -> None:
+    with pytest.raises(RuntimeError, match="async with provider"):
+        asyncio.run(provider_of(models).generate(plain("counting", "a")))
+
+
+def test_a_study_without_the_extra_is_told_how_to_get_it(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bestarm_agent.providers.hf.loading.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'bestarm-agent\[hf\]'"):
+        provider_of(models).check("llama")
+
+
+def test_requests_name_what_is_wrong_with_their_parameters(models: Path) -> None:
+    cases: list[tuple[Mapping[str, Json], str]] = [
+        ({"temprature": 1}, "did you mean `temperature`?"),
+        ({"top_p": 0}, "`top_p`"),
+        ({"stop": [""]}, "`stop"),
+        ({"max_tokens": 0}, "`max_tokens`"),
+    ]
+    for params, problem in cases:
+        error = failed(models, plain("llama", "x", params))
+        assert (error.kind, error.fatal, error.blame) == (
+            FailureKind.BAD_REQUEST,
+            True,
+            Blame.HARNESS,
+        )
+        assert problem in str(error)

@@ -1,0 +1,329 @@
+"""WorkerPool with an engine of cardboard: batching, failures, cancellation, accounting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+
+from bestarm_agent.domain.request_reply import Finish, Reply, Request
+from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.providers.failures import failure
+from bestarm_agent.providers.hf.batch_queue import Call
+from bestarm_agent.providers.hf.options import Sampling
+from bestarm_agent.providers.hf.static_worker import StaticWorker
+from bestarm_agent.providers.hf.worker import Generation, WorkerSettings
+from bestarm_agent.providers.model_memory import ModelMemory
+
+PATIENCE = 10.0
+
+
+class Cardboard:
+    """Echoes prompts; each batch starts when the test lets it."""
+
+    def __init__(self, *, is_free: bool = True) -> None:
+        self.batches: list[list[str]] = []
+        self.aborted = threading.Event()
+        self.started = threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+        self._is_free = is_free
+
+    def generate(self, calls: Sequence[Call]) -> list[Generation | ProviderError]:
+        texts = [call.request.text or "" for call in calls]
+        self.batches.append(texts)
+        self.started.release()
+        if not self._is_free:
+            while not self.go.acquire(timeout=0.01):
+                if self.aborted.is_set():
+                    break
+        if "bug" in texts:
+            raise KeyError("a bug")
+        return [self._result(text) for text in texts if text != "forgotten"]
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    @staticmethod
+    def _result(text: str) -> Generation | ProviderError:
+        if text == "long":
+            return failure(FailureKind.TOO_LONG, "too long")
+        return Generation(text.upper(), Finish.STOP, len(text), 2 * len(text))
+
+
+class Ticking:
+    """A clock that moves on by one second at every look."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        self._now += 1.0
+        return self._now
+
+
+def call(text: str) -> Call:
+    return Call(Request(model="m", text=text), Sampling())
+
+
+def worker_of(
+    load: Callable[[], Cardboard],
+    memory: ModelMemory | None = None,
+    *,
+    max_batch: int = 4,
+    gather_seconds: float = 0.0,
+    max_gpu_seconds: float = 100.0,
+) -> StaticWorker:
+    settings = WorkerSettings(
+        max_batch=max_batch,
+        max_batch_tokens=1_000_000,
+        gather_seconds=gather_seconds,
+        max_gpu_seconds=max_gpu_seconds,
+        price=lambda seconds: round(10 * seconds),
+        clock=Ticking(),
+    )
+    return StaticWorker("m", 1, load, memory or ModelMemory(10, 1), settings)
+
+
+def run(body: Awaitable[None]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await body
+
+    asyncio.run(main())
+
+
+async def started(engine: Cardboard) -> None:
+    """Wait until the engine has begun with a batch."""
+    assert await asyncio.to_thread(engine.started.acquire, timeout=PATIENCE)
+
+
+def test_a_busy_worker_gathers_the_next_batch() -> None:
+    engine = Cardboard(is_free=False)
+
+    async def main() -> None:
+        worker = worker_of(lambda: engine)
+        calls = [asyncio.create_task(worker.submit(call("a")))]
+        await started(engine)
+        calls += [asyncio.create_task(worker.submit(call(text))) for text in "bcdefg"]
+        for _ in range(3):
+            engine.go.release()
+        replies = [await one for one in calls]
+        assert [reply.text for reply in replies] == list("ABCDEFG")
+        await worker.close()
+
+    run(main())
+    assert [len(batch) for batch in engine.batches] == [1, 4, 2]
+
+
+def test_a_small_batch_waits_while_it_grows() -> None:
+    """Calls that come one by one, in the loop's next turns, still share a batch."""
+    engine = Cardboard()
+
+    async def main() -> None:
+        worker = worker_of(lambda: engine, gather_seconds=0.05)
+
+        async def later(text: str, turns: int) -> Reply:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return await worker.submit(call(text))
+
+        async with asyncio.TaskGroup() as group:
+            for turns, text in enumerate("abc"):
+                group.create_task(later(text, turns))
+        await worker.close()
+
+    run(main())
+    assert engine.batches == [["a", "b", "c"]]
+
+
+def test_worker_seconds_are_split_by_tokens() -> None:
+    async def main() -> None:
+        worker = worker_of(Cardboard)  # the clock ticks: loading and a batch take one second each
+        await outcomes(worker, ["x"])
+        first, second, third = await outcomes(worker, ["a", "bcd", "long"])
+        assert isinstance(first, Reply)
+        assert isinstance(second, Reply)
+        assert (first.gpu_seconds, second.gpu_seconds) == (0.25, 0.75)
+        assert (first.usd_nanos, second.usd_nanos) == (2, 8)
+        assert (second.usage.input, second.usage.output) == (3, 6)
+        assert second.seconds > second.gpu_seconds
+        assert isinstance(third, ProviderError)
+        assert third.kind is FailureKind.TOO_LONG
+        await worker.close()
+
+    run(main())
+
+
+def test_loading_is_charged_to_the_calls_that_wanted_it() -> None:
+    async def main() -> None:
+        worker = worker_of(Cardboard)
+        failed, first = await outcomes(worker, ["long", "a"])
+        assert isinstance(failed, ProviderError)
+        assert isinstance(first, Reply)
+        assert first.gpu_seconds == 2.0, "one second of loading, one of generating"
+        (second,) = await outcomes(worker, ["b"])
+        assert isinstance(second, Reply)
+        assert second.gpu_seconds == 1.0
+        assert (worker.load_seconds.value, worker.call_seconds.value) == (1.0, 2 / 3)
+        await worker.unload()
+        await outcomes(worker, ["bug"])
+        (third,) = await outcomes(worker, ["c"])
+        assert isinstance(third, Reply)
+        assert third.gpu_seconds == 2.0, "loaded again; a call that failed was charged nothing"
+        await worker.close()
+
+    run(main())
+
+
+def test_no_call_is_charged_more_than_the_cap() -> None:
+    async def main() -> None:
+        worker = worker_of(Cardboard, max_gpu_seconds=0.5)
+        reply = await worker.submit(call("a"))
+        assert (reply.gpu_seconds, reply.usd_nanos) == (0.5, 5)
+        await worker.close()
+
+    run(main())
+
+
+def test_a_bug_fails_its_batch_and_no_other() -> None:
+    engine = Cardboard()
+
+    async def main() -> None:
+        worker = worker_of(lambda: engine)
+        results = await outcomes(worker, ["bug", "a"])
+        for error in results:
+            assert isinstance(error, ProviderError)
+            assert error.kind is FailureKind.INTERNAL
+            assert "KeyError('a bug')" in str(error)
+        assert results[0] is not results[1]
+        assert (await worker.submit(call("b"))).text == "B"
+        await worker.close()
+
+    run(main())
+
+
+def test_an_engine_that_forgets_a_call_leaves_nobody_waiting() -> None:
+    async def main() -> None:
+        worker = worker_of(Cardboard)
+        first, second = await outcomes(worker, ["a", "forgotten"])
+        assert isinstance(first, Reply)
+        assert isinstance(second, ProviderError)
+        assert second.kind is FailureKind.INTERNAL
+        await worker.close()
+
+    run(main())
+
+
+async def outcomes(worker: StaticWorker, texts: Sequence[str]) -> list[Reply | BaseException]:
+    """Replies and errors, in the order of the texts."""
+    tasks = [asyncio.create_task(worker.submit(call(text))) for text in texts]
+    await asyncio.wait(tasks)
+    return [task.exception() or task.result() for task in tasks]
+
+
+def test_a_model_that_cannot_be_loaded_fails_everyone_and_stays_out() -> None:
+    attempts: list[int] = []
+
+    def load() -> Cardboard:
+        attempts.append(1)
+        raise OSError("no\n such thing")
+
+    async def main() -> None:
+        worker = worker_of(load)
+        errors = await outcomes(worker, ["a", "b"])
+        errors += await outcomes(worker, ["c"])
+        for error in errors:
+            assert isinstance(error, ProviderError)
+            assert (error.kind, error.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
+            assert str(error).startswith("model m cannot be loaded: no such thing; ")
+        assert not worker.is_loaded
+        assert worker.is_idle
+        await worker.close()
+
+    run(main())
+    assert attempts == [1]
+
+
+def test_cancelled_calls_are_not_generated_and_late_results_are_dropped() -> None:
+    engine = Cardboard(is_free=False)
+
+    async def main() -> None:
+        worker = worker_of(lambda: engine)
+        running = [asyncio.create_task(worker.submit(call(text))) for text in "ab"]
+        await started(engine)
+        queued = [asyncio.create_task(worker.submit(call(text))) for text in "cd"]
+        await asyncio.sleep(0)
+        running[0].cancel()
+        queued[0].cancel()
+        for _ in range(2):
+            engine.go.release()
+        await asyncio.wait([*running, *queued])
+        assert running[0].cancelled()
+        assert queued[0].cancelled()
+        assert (running[1].result().text, queued[1].result().text) == ("B", "D")
+        await worker.close()
+
+    run(main())
+    assert engine.batches == [["a", "b"], ["d"]]
+
+
+def test_closing_ends_what_runs_and_what_waits() -> None:
+    engine = Cardboard(is_free=False)
+
+    async def main() -> None:
+        worker = worker_of(lambda: engine, max_batch=1)
+        tasks = [asyncio.create_task(worker.submit(call(text))) for text in "ab"]
+        await started(engine)
+        await worker.close()
+        await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
+        assert engine.aborted.is_set()
+        assert worker.is_idle
+        assert not worker.is_loaded
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+    assert engine.batches == [["a"]]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("hf m")]
+
+
+def test_closing_while_loading_waits_for_the_loader() -> None:
+    loading, go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def load() -> Cardboard:
+        loading.release()
+        go.acquire(timeout=PATIENCE)
+        return Cardboard()
+
+    async def main() -> None:
+        worker = worker_of(load)
+        task = asyncio.create_task(worker.submit(call("a")))
+        assert await asyncio.to_thread(loading.acquire, timeout=PATIENCE)
+        closing = asyncio.create_task(worker.close())
+        await asyncio.sleep(0)
+        go.release()
+        await closing
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert not worker.is_loaded
+
+    run(main())
+
+
+def test_an_unloaded_model_is_loaded_again_when_it_is_needed() -> None:
+    loads: list[int] = []
+
+    def load() -> Cardboard:
+        loads.append(1)
+        return Cardboard()
+
+    async def main() -> None:
+        memory = ModelMemory(1, 1)  # room for one
+        first, second = worker_of(load, memory), worker_of(Cardboard, memory)
+        for worker in (first, second, first):
+            assert (await worker.submit(call("a"))).text == "A"
+        assert not second.is_loaded
+        await first.close()
+
+    run(main())
+    assert len(loads) == 2

@@ -1,0 +1,326 @@
+"""Programs as candidates: the protocol, and every way to misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.domain.candidate import Message
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers.failures import BilledError
+from bestarm_agent.providers.program.command import CommandProvider
+from bestarm_agent.providers.program.command_process import shown_tail
+from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
+from tests.support.processes import dies
+
+PROGRAM = r"""
+import json, os, signal, subprocess, sys, time
+
+def answer(asked):
+    what = (asked["prompt"] or "").split(" ")[0]
+    if what == "hang":
+        time.sleep(60)
+    if what == "child":  # outlives its parent, and holds the pipes open
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        print(json.dumps(str(child.pid)), flush=True)
+        os._exit(0)
+    if what == "flood":
+        for _ in range(1000):
+            sys.stdout.write("x" * 10_000)
+    if what == "garbage":
+        return print("{no json", flush=True)
+    if what == "chatter":
+        return print("Using key " + os.environ["MY_KEY"], flush=True)
+    if what == "array":
+        return print("[1, 2]", flush=True)
+    if what == "silent":
+        sys.exit(0)
+    if what == "fail":
+        print("some trouble\napi_key=abcdefgh1234 " + os.environ.get("MY_KEY", ""),
+              file=sys.stderr, flush=True)
+        sys.exit(3)
+    if what == "later":
+        sys.exit(75)
+    if what == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "refuse":
+        reply = {"error": "refused", "message": "no", "usd": 0.002, "usage": {"input": 3}}
+    elif what == "dear":
+        reply = {"text": "x", "usd": 5}
+    elif what == "variables":
+        reply = json.dumps(sorted(os.environ))
+    elif what == "pid":
+        reply = str(os.getpid())
+    else:
+        parts = [asked[key] for key in ("prompt", "inputs", "params", "messages")]
+        reply = {"text": "|".join(map(str, parts)), "usage": {"input": 5, "output": 2},
+                 "usd": 0.001, "calls": 2}
+    print(json.dumps(reply), flush=True)
+
+if sys.argv[1:] == ["lines"]:
+    for line in sys.stdin:
+        answer(json.loads(line))
+else:
+    answer(json.load(sys.stdin))
+"""
+
+BOUNDS: Mapping[str, Json] = {
+    "max_calls": 2,
+    "max_tokens": 10,
+    "max_gpu_seconds": 0,
+    "usd_per_call": "0.01",
+}
+WAYS = pytest.mark.parametrize("worker", [False, True], ids=["one-shot", "worker"])
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def build(base: Path, *, worker: bool = False, **options: Json) -> CommandProvider:
+    argv = [sys.executable, "program.py", *(["lines"] if worker else [])]
+    return CommandProvider.create(
+        "command", {"argv": argv, "worker": worker, **BOUNDS, **options}, base
+    )
+
+
+def ask(what: str) -> Request:
+    return Request("mine", text=what, params={"depth": 1}, inputs={"n": 1}, example=what)
+
+
+def answered(provider: CommandProvider, *requests: Request) -> list[Reply]:
+    async def main() -> list[Reply]:
+        async with provider:
+            return [await provider.generate(request) for request in requests]
+
+    return asyncio.run(main())
+
+
+def failed(provider: CommandProvider, request: Request) -> BilledError:
+    with pytest.raises(ProviderError) as caught:
+        answered(provider, request)
+    assert isinstance(caught.value, BilledError)
+    return caught.value
+
+
+class TestConformance(ProviderSuite):
+    adapters = ("command",)
+
+    @pytest.fixture
+    def case(self, base: Path) -> ProviderCase:
+        return ProviderCase(
+            build=lambda: build(base, in_flight=2),
+            requests=[ask(f"hello {n}") for n in range(3)],
+            failing=[ask("fail"), ask("garbage"), ask("refuse")],
+            nonsense=(),
+        )
+
+
+class TestConformanceOfWorkers(ProviderSuite):
+    adapters = ("command",)
+
+    @pytest.fixture
+    def case(self, base: Path) -> ProviderCase:
+        return ProviderCase(
+            build=lambda: build(base, worker=True, in_flight=2),
+            requests=[ask(f"hello {n}") for n in range(5)],
+            failing=[ask("fail"), ask("garbage"), ask("killed"), ask("silent")],
+            nonsense=(),
+        )
+
+
+@WAYS
+def test_what_is_read_and_written(base: Path, worker: bool) -> None:
+    chat = Request("mine", messages=(Message("user", "hi"),))
+    plain, from_chat = answered(build(base, worker=worker), ask("hello"), chat)
+    assert plain.text == "hello|{'n': 1}|{'depth': 1}|None"
+    assert from_chat.text == "None|{}|{}|[{'role': 'user', 'content': 'hi'}]"
+    assert (plain.usage, plain.usd_nanos) == (Usage(input=5, output=2), 1_000_000)
+    assert plain.calls == 2
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("what", "kind", "message"),
+    [
+        ("garbage", FailureKind.MALFORMED_REPLY, "no answer: it wrote b'{no json"),
+        ("array", FailureKind.MALFORMED_REPLY, "must be a text, a mapping or an object"),
+        ("flood", FailureKind.MALFORMED_REPLY, "wrote more than 50,000 bytes and was killed"),
+        ("fail", FailureKind.INTERNAL, "ended with exit code 3; it wrote: some trouble / "),
+        ("later", FailureKind.SERVER, "ended with exit code 75"),
+        ("killed", FailureKind.SERVER, "was killed by signal 9"),
+    ],
+)
+def test_misbehaviour_says_nothing_about_quality(
+    base: Path, worker: bool, what: str, kind: FailureKind, message: str
+) -> None:
+    provider = build(base, worker=worker, most_output_bytes=50_000)
+    error = failed(provider, ask(what))
+    assert error.kind is kind
+    assert error.blame is not Blame.CANDIDATE
+    assert message in str(error)
+    assert error.spend == provider.bound(ask(what)), "it may have paid for something"
+
+
+def test_a_worker_that_leaves_without_an_answer(base: Path) -> None:
+    assert failed(build(base), ask("silent")).kind is FailureKind.MALFORMED_REPLY
+    error = failed(build(base, worker=True), ask("silent"))
+    assert "ended with exit code 0" in str(error)
+
+
+@WAYS
+def test_what_it_reports_as_its_own_failure_counts_against_it(base: Path, worker: bool) -> None:
+    error = failed(build(base, worker=worker), ask("refuse"))
+    assert (error.kind, error.blame) == (FailureKind.REFUSED, Blame.CANDIDATE)
+    assert error.spend == Spend(calls=1, tokens=3, usd_nanos=2_000_000)
+
+
+def test_an_answer_beyond_its_bounds_withdraws_the_candidate(base: Path) -> None:
+    error = failed(build(base), ask("dear"))
+    assert (error.kind, error.fatal) == (FailureKind.BAD_REQUEST, True)
+    assert error.spend.usd_nanos == 5_000_000_000
+
+
+@WAYS
+def test_one_that_hangs_is_killed(base: Path, worker: bool) -> None:
+    error = failed(build(base, worker=worker, timeout_seconds=0.5), ask("hang"))
+    assert error.kind is FailureKind.TIMEOUT
+    assert "did not answer within 0.5 s and was killed" in str(error)
+
+
+@WAYS
+def test_cancelling_kills_it_and_the_next_is_answered(base: Path, worker: bool) -> None:
+    provider = build(base, worker=worker, in_flight=1)
+
+    async def main() -> Reply:
+        async with provider:
+            await provider.generate(ask("pid"))
+            hanging = asyncio.create_task(provider.generate(ask("hang")))
+            await asyncio.sleep(0.05)
+            hanging.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await hanging
+            return await provider.generate(ask("hello"))
+
+    assert asyncio.run(main()).text.startswith("hello")
+
+
+def test_what_it_leaves_behind_is_killed_and_does_not_hold_the_answer_up(base: Path) -> None:
+    (reply,) = answered(build(base), ask("child"))
+    assert dies(int(reply.text))
+
+
+def test_a_worker_answers_many_and_leaves_with_the_provider(base: Path) -> None:
+    replies = answered(build(base, worker=True), *[ask("pid")] * 4)
+    (pid,) = {reply.text for reply in replies}
+    assert dies(int(pid))
+    apart = answered(build(base), *[ask("pid")] * 2)
+    assert len({reply.text for reply in apart}) == 2
+
+
+def test_a_worker_that_died_between_answers_is_replaced(base: Path) -> None:
+    provider = build(base, worker=True)
+
+    async def main() -> tuple[str, str]:
+        async with provider:
+            first = (await provider.generate(ask("pid"))).text
+            os.kill(int(first), 9)
+            await asyncio.sleep(0.2)  # until the loop has noticed
+            return first, (await provider.generate(ask("pid"))).text
+
+    first, second = asyncio.run(main())
+    assert first != second
+
+
+def test_keys_do_not_leak(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "top-secret-value")
+    monkeypatch.setenv("MY_KEY", "very-hidden-value")
+    (reply,) = answered(build(base, env={"MODE": "fast"}), ask("variables"))
+    assert "OPENAI_API_KEY" not in reply.text
+    assert "MY_KEY" not in reply.text
+    assert "MODE" in reply.text
+    error = failed(build(base, pass_env=["MY_KEY"]), ask("fail"))
+    assert "api_key=[redacted] [redacted]" in str(error)
+    assert "very-hidden-value" not in str(error)
+    assert "abcdefgh1234" not in str(error)
+    error = failed(build(base, pass_env=["MY_KEY"]), ask("chatter"))
+    assert "it wrote b'Using key [redacted]" in str(error)
+    assert "very-hidden-value" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("Authorization: Bearer abc.def", "Authorization: Bearer [redacted]"),
+        ("used sk-proj-abcdefghijklmnop today", "used [redacted] today"),
+        ('{"api_key": "hush"}', '{"api_key": "[redacted]'),
+        ("max_tokens: 5", "max_tokens: 5"),
+        ("one\n\n two \nthree\n", "two / three"),
+    ],
+)
+def test_what_looks_like_a_secret_is_cut_out(written: str, shown: str) -> None:
+    assert shown_tail(written.encode(), {}) == shown
+
+
+def test_nothing_goes_through_a_shell(base: Path) -> None:
+    options: Mapping[str, Json] = {"argv": ["echo", '"$HOME; rm -rf /"']}
+    (reply,) = answered(CommandProvider.create("command", options, base), ask("x"))
+    assert reply.text == "$HOME; rm -rf /"
+
+
+def test_a_study_may_be_named_by_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    script = folder / "answer.sh"
+    script.write_text("#!/bin/sh\necho '\"here\"'\n")
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    provider = CommandProvider.create("command", {"argv": ["./answer.sh"]}, Path("study"))
+    assert answered(provider, ask("x"))[0].text == "here"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["no-such-program"], "command/mine: the program no-such-program is not in PATH"),
+        (["./absent.sh"], "./absent.sh does not exist"),
+        (["./program.py"], "./program.py is not executable; run chmod"),
+    ],
+)
+def test_programs_are_checked_before_they_are_needed(
+    base: Path, argv: list[str], message: str
+) -> None:
+    provider = CommandProvider.create("command", {"argv": argv}, base)
+    with pytest.raises(ConfigError, match=message):
+        provider.check("mine")
+    assert failed(provider, ask("x")).fatal
+    assert failed(provider, ask("x")).spend == Spend()
+
+
+def test_options_are_checked(base: Path) -> None:
+    with pytest.raises(ConfigError, match="option `argv` is required"):
+        CommandProvider.create("command", {}, base)
+    with pytest.raises(ConfigError, match="`argv`"):
+        CommandProvider.create("command", {"argv": []}, base)
+
+
+def test_the_fingerprint_is_of_the_program_and_its_files(base: Path) -> None:
+    (base / "rules.txt").write_text("x")
+    first = build(base).fingerprint("mine")
+    others = [build(base, version="2"), build(base, env={"A": "1"}), build(base, sources=["*.txt"])]
+    assert len({first, *(other.fingerprint("mine") for other in others)}) == 4
+    assert build(base, timeout_seconds=5).fingerprint("mine") == first
+    (base / "program.py").write_text(PROGRAM + "# changed\n")
+    assert build(base).fingerprint("mine") != first

@@ -1,0 +1,159 @@
+"""Studies whose candidates are programs, with the models that they call and a budget."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.study import Study
+from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+
+CHAINS = """
+from bestarm_agent import CandidateError
+
+async def one_step(task):
+    return (await task.models.ask("replay/weak", task.prompt)).text
+
+async def two_steps(task):
+    draft = await task.models.ask("replay/weak", task.prompt)
+    if draft.text == "?":
+        return (await task.models.ask("replay/strong", task.prompt)).text
+    return draft
+
+def lookup(task):
+    if task.inputs["n"] % 2:
+        raise CandidateError("an odd one")
+    return str(task.inputs["n"])
+"""
+
+
+def write_study(folder: Path, **changes: Json) -> None:
+    (folder / "chains.py").write_text(CHAINS)
+    lines = []
+    for n in range(12):
+        knows = n % 3 != 0
+        lines += [
+            {
+                "candidate": model,
+                "example": str(n),
+                "text": str(n) if knows or model == "strong" else "?",
+                "input_tokens": 10,
+                "output_tokens": 1,
+                "usd": price,
+            }
+            for model, price in (("weak", 0.001), ("strong", 0.01))
+        ]
+    (folder / "tape.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = [{"id": str(n), "n": n, "answer": str(n)} for n in range(12)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bounds: Mapping[str, Json] = {
+        "max_calls": 2,
+        "max_tokens": 40,
+        "usd_per_call": "0.011",
+        "max_gpu_seconds": 0,
+    }
+    study: Mapping[str, Json] = {
+        "name": "chains",
+        "models": [f"python/chains:{name}" for name in ("one_step", "two_steps", "lookup")],
+        "prompts": [{"q": "say {{ n }}"}],
+        "dataset": {"path": "rows.jsonl", "target": "answer", "id": "id"},
+        "scorer": "exact",
+        "providers": {
+            "replay": {"path": "tape.jsonl"},
+            "python": {"models": ["replay/weak", "replay/strong"], **bounds},
+        },
+        "selector": {"name": "uniform", "stop_when_separated": False},
+        **changes,
+    }
+    (folder / "study.json").write_text(json.dumps(study))
+
+
+def run(folder: Path) -> tuple[Standing, Study]:
+    async def main() -> tuple[Standing, Study]:
+        async with Study.open(folder / "study.json") as study:
+            return await study.run(), study
+
+    return asyncio.run(main())
+
+
+def scores(standing: Standing) -> Mapping[str, float | None]:
+    return {row.candidate.label.split(":")[-1].split(" ")[0]: row.estimate for row in standing.rows}
+
+
+def test_chains_are_compared_and_every_call_inside_is_paid_for(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    standing, study = run(tmp_path)
+    assert scores(standing) == {"one_step": 8 / 12, "two_steps": 1.0, "lookup": 0.5}
+    assert study.balance().spent == Spend(
+        pulls=36,
+        calls=12 + 16 + 6,  # the weak model fails on 4 of 12; six look-ups call nothing and fail
+        tokens=28 * 11,
+        usd_nanos=24 * 1_000_000 + 4 * 10_000_000,
+    )
+    assert study.balance().outstanding == Spend()
+    assert study.balance().overrun == Spend()
+
+
+@pytest.mark.parametrize("cents", [3, 5])
+def test_a_cap_on_dollars_holds_for_the_calls_inside(tmp_path: Path, cents: int) -> None:
+    write_study(tmp_path, budget={"usd": cents / 100})
+    _, study = run(tmp_path)
+    spent = study.balance().spent.usd_nanos
+    assert cents * 10_000_000 - 11_000_000 <= spent <= cents * 10_000_000
+
+
+def test_what_is_not_bounded_is_refused_under_a_cap(tmp_path: Path) -> None:
+    python: Json = {"models": ["replay/weak", "replay/strong"], "max_calls": 2}
+    providers: Json = {"replay": {"path": "tape.jsonl"}, "python": python}
+    write_study(tmp_path, budget={"usd": 1}, providers=providers)
+    with pytest.raises(ConfigError, match=r"prices of python/chains:one_step, .*usd_per_call"):
+        run(tmp_path)
+    write_study(tmp_path, budget={"tokens": 1000}, providers=providers)
+    with pytest.raises(ConfigError, match=r"nothing bounds .*`max_tokens`"):
+        run(tmp_path)
+
+
+def test_two_examples_with_one_prompt_are_two_answers(tmp_path: Path) -> None:
+    write_study(tmp_path, prompts=[{"q": "always the same"}])
+    standing, _ = run(tmp_path)
+    assert scores(standing)["lookup"] == 0.5, "inputs are part of the key of the reply cache"
+
+
+@pytest.mark.parametrize(
+    ("limits", "at_least"),
+    [
+        ({}, 1.0),
+        ({"providers": {"replay": {"in_flight": 1}}}, 12.0),
+        ({"providers": {"replay": {"rpm": 60}}}, 10.0),
+    ],
+    ids=["free", "one-at-a-time", "rate-limited"],
+)
+def test_calls_inside_wait_in_line_with_all_others(
+    tmp_path: Path, limits: dict[str, Json], at_least: float
+) -> None:
+    python: Json = {"models": ["replay/weak"], "max_calls": 1}
+    tape: Json = {"path": "tape.jsonl", "latency_seconds": 1.0}
+    write_study(
+        tmp_path,
+        models=["python/chains:one_step"],
+        providers={"replay": tape, "python": python},
+        limits=limits,
+    )
+
+    async def main() -> tuple[Standing, float]:
+        async with Study.open(tmp_path / "study.json", options=Options(clock=LoopClock())) as study:
+            standing = await study.run()
+            return standing, asyncio.get_running_loop().time()
+
+    standing, seconds = run_virtual(main())
+    assert standing.spent.calls == 12
+    assert at_least <= seconds < at_least + 5

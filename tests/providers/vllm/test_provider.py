@@ -1,0 +1,304 @@
+"""Servers of our own: started, put to sleep, woken, stopped, and paid for."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers.api.openai import OpenAIProvider
+from bestarm_agent.providers.vllm.provider import Vllm, VllmProvider
+from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
+from tests.support.processes import dies
+
+FAKE = str(Path(__file__).parents[2] / "support" / "fake_vllm.py")
+API: Mapping[str, Json] = {
+    "base_url": "http://localhost:8000/v1",
+    "text": "completions",
+    "max_tokens_field": "max_tokens",
+    "default_max_tokens": 16,
+    "params": ["temperature", "max_tokens"],
+}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    for name in ("small", "large", "adapter"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "config.json").write_text(f'{{"name": "{name}"}}')
+    return tmp_path
+
+
+def build(base: Path, **serve: Json) -> VllmProvider:
+    options: Mapping[str, Json] = {
+        "models": {"small": "models/small", "large": {"path": "models/large", "args": []}},
+        "command": [sys.executable, FAKE],
+        "args": ["--dtype", "float32"],
+        "start_seconds": 30,
+        "stop_seconds": 5,
+        **serve,
+    }
+    provider = Vllm.create("vllm", {**API, "serve": options}, base)
+    assert isinstance(provider, VllmProvider)
+    return provider
+
+
+def ask(model: str, prompt: str = "hello") -> Request:
+    return Request(model, text=prompt, params={"max_tokens": 5})
+
+
+def run(provider: VllmProvider, *requests: Request) -> list[Reply]:
+    async def main() -> list[Reply]:
+        async with provider:
+            return [await provider.generate(request) for request in requests]
+
+    return asyncio.run(main())
+
+
+def failed(provider: VllmProvider, request: Request) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        run(provider, request)
+    return caught.value
+
+
+def engine_pid(log: Path) -> int:
+    found = re.search(r"engine pid=(\d+)", log.read_text())
+    assert found
+    return int(found[1])
+
+
+class TestConformance(ProviderSuite):
+    adapters = ("vllm",)
+
+    @pytest.fixture
+    def case(self, base: Path) -> ProviderCase:
+        return ProviderCase(
+            build=lambda: build(base),
+            requests=[ask("small", "a"), ask("small", "b"), ask("large", "c")],
+            failing=[ask("unknown"), Request("small", text="x", params={"top_k": 3})],
+            nonsense=["unknown", "models/small"],
+        )
+
+
+def test_an_address_is_spoken_to_as_it_is(base: Path) -> None:
+    assert type(Vllm.create("vllm", API, base)) is OpenAIProvider
+
+
+def test_models_have_servers_of_their_own_with_logs_and_arguments(base: Path) -> None:
+    small, large = run(build(base), ask("small"), ask("large", "hi"))
+    assert (small.text, large.text) == ("small|hello", "large|hi")
+    log = (base / "runs" / "vllm" / "small.log").read_text()
+    assert f"loading {base / 'models' / 'small'} in vllm" in log, "nothing lies beside the log"
+    assert dies(engine_pid(base / "runs" / "vllm" / "small.log"))
+
+
+def test_a_single_model_is_called_by_its_path(base: Path) -> None:
+    (reply,) = run(build(base, models={}, model="models/small"), ask("models/small"))
+    assert reply.text == "models/small|hello"
+    assert (base / "runs" / "vllm" / "models--small.log").exists()
+
+
+def test_chat_goes_to_the_chat_endpoint(base: Path) -> None:
+    from bestarm_agent.domain.candidate import Message
+
+    request = Request("small", messages=(Message("user", "hi"),))
+    assert run(build(base), request)[0].text == "small|hi"
+
+
+def test_every_second_is_charged_starting_included(base: Path) -> None:
+    ticks = iter(range(1000))
+    provider = build(base, usd_per_gpu_hour=3600, gpus=2, max_gpu_seconds=500)
+    provider._clock = lambda: float(next(ticks))
+    first, second = run(provider, ask("small", "a"), ask("small", "b"))
+    assert first.gpu_seconds > second.gpu_seconds > 0, "the first pays for the start"
+    assert first.usd_nanos == first.gpu_seconds * 1_000_000_000
+    bound = provider.bound(ask("small"))
+    assert (bound.gpu_seconds, bound.usd_nanos) == (500, 500_000_000_000)
+    assert provider.capabilities("small").priced
+
+
+def test_where_one_fits_the_other_sleeps(base: Path) -> None:
+    provider = build(base, resident=1, sleep=True, args=["--dtype", "x"])
+
+    async def main() -> tuple[list[str], list[bool], int]:
+        async with provider:
+            turns = [ask(model) for model in ("small", "large", "small", "large")]
+            texts = [(await provider.generate(request)).text for request in turns]
+            awake = [server.is_loaded for server in provider._models.values()]
+            running = [server._process.is_running for server in provider._models.values()]
+            assert running == [True, True]
+            return texts, awake, provider.n_loads
+
+    texts, awake, n_loads = asyncio.run(main())
+    assert texts == ["small|hello", "large|hello", "small|hello", "large|hello"]
+    assert awake == [False, True]
+    assert n_loads == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sleep", [False, True], ids=["stops", "sleep-hangs"])
+def test_what_cannot_sleep_is_stopped_and_started_again(base: Path, sleep: bool) -> None:
+    provider = build(
+        base, resident=1, sleep=sleep, env={"FAKE_SLEEP_HANGS": "1"}, sleep_seconds=0.3
+    )
+    replies = run(provider, ask("small"), ask("large"), ask("small"))
+    assert [reply.text for reply in replies] == ["small|hello", "large|hello", "small|hello"]
+    assert provider.footprint("small").load_seconds is None, "all is stopped and forgotten"
+
+
+def test_adapters_are_loaded_into_their_base_and_cost_no_swap(base: Path) -> None:
+    adapters: Json = {"polite": {"base": "small", "path": "models/adapter"}}
+    provider = build(base, adapters=adapters, resident=1)
+    plain, polite = run(provider, ask("small"), ask("polite"))
+    assert (plain.text, polite.text) == ("small|hello", "polite|hello")
+    assert provider.footprint("polite").holder == "small"
+    assert provider.fingerprint("polite") != provider.fingerprint("small")
+
+
+def test_an_adapter_that_is_not_there_is_told(base: Path) -> None:
+    adapters: Json = {"polite": {"base": "small", "path": "models/absent"}}
+    error = failed(build(base, adapters=adapters), ask("polite"))
+    assert (error.kind, error.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
+    assert "No adapter found" in str(error)
+
+
+def test_a_server_that_does_not_start_shows_the_end_of_its_log(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijkl")
+    provider = build(base, env={"FAKE_BROKEN": "no such dtype"}, pass_env=["HF_TOKEN"])
+    error = failed(provider, ask("small"))
+    assert (error.kind, error.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
+    assert "ended with exit code 1; its log small.log ends with:" in str(error)
+    assert "ValueError: no such dtype" in str(error)
+    assert "hf_abcdefghijkl" not in str(error)
+    assert str(base) not in str(error)
+    assert dies(engine_pid(base / "runs" / "vllm" / "small.log")), "nor does its engine stay"
+
+
+def test_a_server_that_does_not_start_is_started_once(base: Path) -> None:
+    """However many calls wait for it."""
+    (base / "count.py").write_text(
+        "import sys\nopen('starts', 'a').write('x')\nsys.exit('broken')\n"
+    )
+    provider = build(base, command=[sys.executable, str(base / "count.py")])
+
+    async def main() -> None:
+        async with provider, asyncio.TaskGroup() as group:
+            for i in range(20):
+                group.create_task(refused(ask("small", f"p{i}")))
+
+    async def refused(request: Request) -> None:
+        with pytest.raises(ProviderError, match=r"exit code 1; .* ends with: broken"):
+            await provider.generate(request)
+
+    asyncio.run(main())
+    assert (base / "runs" / "vllm" / "starts").read_text() == "x"
+
+
+def test_a_server_that_is_never_ready_is_given_up(base: Path) -> None:
+    provider = build(base, env={"FAKE_STUCK": "1"}, start_seconds=1.0)
+    error = failed(provider, ask("small"))
+    assert "was not ready after 1 s" in str(error)
+    assert dies(engine_pid(base / "runs" / "vllm" / "small.log"))
+
+
+def test_one_that_dies_is_started_again_a_few_times(base: Path) -> None:
+    provider = build(base)
+
+    async def main() -> list[ProviderError]:
+        async with provider:
+            errors = []
+            for _ in range(4):
+                with pytest.raises(ProviderError) as caught:
+                    await provider.generate(ask("small", "die"))
+                errors.append(caught.value)
+                if len(errors) == 1:
+                    assert (await provider.generate(ask("small"))).text == "small|hello"
+            return errors
+
+    *first, last = asyncio.run(main())
+    for error in first:
+        assert (error.kind, error.transient) == (FailureKind.SERVER, True)
+        assert "ended with exit code 7" in str(error)
+        assert "hush-hush" not in str(error)
+    assert (last.kind, last.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
+    assert "it died 3 times" in str(last)
+
+
+def test_a_call_that_hangs_runs_out_of_time(base: Path) -> None:
+    error = failed(build(base, call_seconds=0.3), ask("small", "hang"))
+    assert (error.kind, error.transient) == (FailureKind.TIMEOUT, True)
+
+
+@pytest.mark.slow
+def test_no_server_outlives_us(base: Path) -> None:
+    """Killed with -9, between two calls."""
+    program = textwrap.dedent(
+        """
+        import asyncio, os, signal, sys
+        from pathlib import Path
+        from tests.providers.vllm.test_provider import ask, build
+
+        async def main():
+            async with build(Path(sys.argv[1])) as provider:
+                await provider.generate(ask("small"))
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        asyncio.run(main())
+        """
+    )
+    argv = [sys.executable, "-c", program, str(base)]
+    done = subprocess.run(argv, cwd=Path(__file__).parents[3], timeout=60, check=False)
+    assert done.returncode == -9
+    assert dies(engine_pid(base / "runs" / "vllm" / "small.log"))
+
+
+def test_many_calls_at_once_share_one_start(base: Path) -> None:
+    provider = build(base)
+
+    async def main() -> list[Reply]:
+        async with provider:
+            return await answer_all(provider, [ask("small", f"p{i}") for i in range(50)])
+
+    replies = asyncio.run(main())
+    assert [reply.text for reply in replies] == [f"small|p{i}" for i in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("serve", "message"),
+    [
+        ({"models": {}}, "needs either `models` or `model`"),
+        ({"model": "x"}, "needs either `models` or `model`"),
+        ({"adapters": {"small": {"base": "small", "path": "x"}}}, "both a model and an adapter"),
+        ({"adapters": {"a": {"base": "smal", "path": "x"}}}, "did you mean `small`"),
+        ({"pyton": "x"}, "did you mean `python`"),
+    ],
+)
+def test_options_are_checked(base: Path, serve: dict[str, Json], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(base, **serve)
+    assert message in str(caught.value)
+
+
+def test_the_interpreter_must_be_there(base: Path) -> None:
+    provider = build(base, command=[], python="/no/such/python")
+    with pytest.raises(ConfigError, match="vllm/small: the program /no/such/python does not exist"):
+        provider.check("small")
+
+
+def test_the_fingerprint_is_of_weights_and_arguments_not_of_places(base: Path) -> None:
+    first = build(base).fingerprint("small")
+    assert build(base, stop_seconds=1, log_dir="logs").fingerprint("small") == first
+    assert build(base, args=["--quantization", "fp8"]).fingerprint("small") != first
+    (base / "models" / "small" / "config.json").write_text("{}")
+    assert build(base).fingerprint("small") != first

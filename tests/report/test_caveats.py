@@ -1,0 +1,145 @@
+"""A verdict says what leaves it open: void pairs, unseen candidates, passed caps, prices."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bestarm_agent.cli.result_output import print_result, standing_json
+from bestarm_agent.domain.spend import Books, Budget, Spend
+from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
+from bestarm_agent.report.html_page import render_report
+from bestarm_agent.report.progress_text import budget_line
+from bestarm_agent.report.text import how_sure
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Problem, State, Tell
+from tests.support.commands import invoke
+from tests.support.standings import standing_of, standing_with, state_of
+from tests.support.studies import write_study
+
+
+def with_voids(n_void: int, n_wrong: int, *, other: float, name: str = "auto") -> Standing:
+    """Two candidates on 100 examples, 40 asked of each: one fails on some of its wrong answers."""
+    selector = make_selector(name, Problem(2, 100, seed=1))
+    for i in range(2):
+        for k in range(40):
+            [ask] = selector.ask(available=np.arange(2) == i)
+            if i == 0 and k < n_void:
+                tell = Tell(ask.seq, State.VOID)
+            elif i == 0:
+                tell = Tell(ask.seq, State.DONE, float(k >= n_void + n_wrong))
+            else:
+                tell = Tell(ask.seq, State.DONE, float(k < other * 40))
+            selector.tell([tell])
+    return standing_of(["a", "b"], selector, 100)
+
+
+def test_voids_that_could_change_the_winner_are_said() -> None:
+    standing = with_voids(12, 4, other=0.7)
+    assert standing.best is not None
+    assert standing.best.candidate.label == "a"
+    assert standing.is_provisional
+    assert standing.probability is None
+    assert caveat(standing) == " (provisional: void pairs could change who wins)"
+    assert caveat_lines(standing) == [
+        (
+            "Void",
+            "mean if every void pair had scored 0, and 1: a [0.600, 0.900], 12 void; "
+            "b [0.700, 0.700], 0 void",
+        )
+    ]
+    assert "the rule's model" not in how_sure(standing)
+    found = standing_json(standing)
+    assert found["probability_of_best"] is None
+    assert found["provisional"] is True
+
+
+def test_voids_that_cannot_change_the_winner_leave_the_probability() -> None:
+    standing = with_voids(1, 2, other=0.2)
+    assert not standing.is_provisional
+    assert standing.probability is not None
+    assert caveat(standing) == ""
+    assert caveat_lines(standing) == []
+
+
+def test_an_unseen_candidate_leaves_the_winner_open() -> None:
+    standing = standing_with(["a", "b", "c"], [[1.0], [0.0], []], n_examples=10)
+    assert caveat(standing) == " (provisional: 1 of 3 candidates have no score)"
+    assert standing.probability is None
+    assert caveat_lines(standing) == [
+        ("Unseen", "1 of 3 candidates have no score, and may be better")
+    ]
+
+
+def test_a_single_candidate_is_not_called_the_best() -> None:
+    standing = standing_with(["a"], [[1.0, 0.0]], n_examples=10)
+    assert caveat(standing) == " (provisional: the only candidate)"
+    assert how_sure(standing) == "it is the only candidate: nothing was compared"
+
+
+def test_a_passed_cap_is_said_first_with_its_size_and_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    standing = replace(
+        standing_with(["a", "b"], [[1.0], [0.0]], n_examples=10),
+        spent=Spend(calls=3, usd_nanos=2_000_000_000),
+        budget=Budget(usd_nanos=100_000_000, calls=3, seconds=60.0),
+        books=Books(overrun=Spend(usd_nanos=1_950_000_000)),
+        seconds=610.0,
+    )
+    assert passed_caps(standing) == [
+        "$2.00 of $0.1, $1.90 too much: calls cost $1.95 more than their providers said they could",
+        "10:10 of 1:00: calls in flight were waited for",
+    ]
+    print_result(standing, as_json=False)
+    first, *_ = (line for line in capsys.readouterr().out.splitlines() if ":" in line)
+    assert first.startswith("CAP PASSED: $2.00 of $0.1, $1.90 too much")
+    page = render_report(standing, config={}, failures=[], sessions=[])
+    assert "<strong>CAP PASSED</strong>: $2.00 of $0.1" in page
+    assert standing_json(standing)["caps_passed"] == passed_caps(standing)
+    within = replace(standing, spent=Spend(), seconds=60.2)
+    assert passed_caps(within) == []
+
+
+def test_an_unknown_price_is_never_a_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(tmp_path, n_candidates=2, n_examples=10)
+    rows = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["usd"]
+    (tmp_path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shown = invoke(capsys, "select", "-c", path, "--quiet")
+    assert "cost unknown" in shown.out
+    assert "$0" not in shown.out
+    planned = invoke(capsys, "plan", "-c", path)
+    assert "$0" not in planned.out
+    found = json.loads(invoke(capsys, "show", "--json", folder=tmp_path).out)
+    assert found["spent"]["usd"] is None
+    assert {row["usd"] for row in found["candidates"]} == {None}
+    page = next((tmp_path / "runs").glob("*.html")).read_text(encoding="utf-8")
+    assert "$0" not in page
+    assert "unknown" in page
+
+
+def test_a_known_price_of_nothing_stays_a_zero() -> None:
+    assert "$0" in budget_line(standing_with(["a", "b"], [[1.0], [0.0]], n_examples=10))
+
+
+def test_a_judge_without_a_price_makes_the_cost_unknown() -> None:
+    state = state_of(["a"], 5)
+    assert state.started is not None
+    state.started = replace(state.started, judge_priced=False)
+    state.spend_of[0], state.judge_spend_of[0] = Spend(calls=3), Spend(calls=2)
+    lines = {line.what: line.priced for line in cost_breakdown(state, Spend(calls=4))}
+    assert lines == {
+        "p: answered calls of candidates": True,
+        "judging": False,
+        "pairs that are not told yet": False,
+    }

@@ -1,0 +1,84 @@
+"""The report opens offline, runs nothing, and shows what others wrote as text."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+
+from bestarm_agent.report.html_page import FailureLine, Session, render_report
+from tests.support.standings import standing_with
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&\x1b[31m"
+
+
+class Tags(HTMLParser):
+    """Collects tags, attributes and text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+@pytest.fixture
+def page() -> str:
+    standing = standing_with(
+        [HOSTILE, "plain"], [[1.0, 1.0, 0.5], [0.0, 0.5]], name=HOSTILE, broken={"plain": HOSTILE}
+    )
+    return render_report(
+        standing,
+        config={"name": HOSTILE, "models": ["hf/x"]},
+        failures=[FailureLine(HOSTILE, "server", "provider", 3, HOSTILE)],
+        sessions=[Session("2026-01-01T00:00:00+00:00", "0.1.0", None)],
+    )
+
+
+def test_what_others_wrote_is_text(page: str) -> None:
+    tags = Tags(page)
+    assert {"script", "img", "a", "link", "iframe"}.isdisjoint(tags.tags)
+    assert not [name for name, _ in tags.attributes if name.startswith("on")]
+    assert tags.text.count("<script>alert(1)</script>") >= 4
+    assert "\x1b" not in page
+
+
+def test_nothing_outside_the_page_is_used(page: str) -> None:
+    tags = Tags(page)
+    assert "default-src 'none'" in page
+    assert not [value for name, value in tags.attributes if name in ("src", "href")]
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_the_page_tells_the_ranking_and_the_failures(page: str) -> None:
+    text = " ".join(Tags(page).text.split())
+    assert "mean score .83 (3)" in text
+    assert "2 candidates x 20 examples" in text
+    assert "best guess" in text
+    assert "server provider 3" in text
+    assert "cut off" in text
+
+
+def test_what_servers_ignored_is_told(page: str) -> None:
+    standing = standing_with(["a"], [[]])
+    remarks = [f"p/m1 ignores {HOSTILE}"]
+    told = render_report(standing, config=None, failures=[], sessions=[], remarks=remarks)
+    assert "What the replies showed p/m1 ignores <script>" in " ".join(Tags(told).text.split())
+    assert "script" not in Tags(told).tags
+    assert "What the replies showed" not in page
+
+
+def test_a_run_without_scores_says_so() -> None:
+    standing = standing_with(["a"], [[]])
+    page = render_report(standing, config=None, failures=[], sessions=[])
+    assert "No score yet" in page
+    assert "None." in page

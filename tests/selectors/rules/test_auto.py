@@ -1,0 +1,399 @@
+"""Paired top-two on the one-factor model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.rules.auto import Auto
+from bestarm_agent.selectors.rules.auto_duels import (
+    Duels,
+    chance_of_being_best,
+    effective_prices,
+    narrowed,
+)
+from bestarm_agent.selectors.types import FloatArray, Guarantee, Problem, State, Stop, Tell
+from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.stats.models.posterior import Posterior
+from bestarm_agent.testing.selector_runs import Run, World
+from bestarm_agent.testing.selector_suite import SelectorSuite
+
+
+class TestAuto(SelectorSuite):
+    def make(self, problem: Problem) -> Auto:
+        return Auto(problem)
+
+
+class TestAutoForASet(SelectorSuite):
+    def make(self, problem: Problem) -> Auto:
+        return Auto(problem, top_k=2, narrow=False)
+
+
+def posterior_of(mean: list[float], sd: float = 0.1) -> Posterior:
+    n = len(mean)
+    return Posterior(np.array(mean), np.full(n, sd), np.arange(n), sd**2 * np.eye(n))
+
+
+def duels_of(posterior: Posterior, top_k: int, ties: FloatArray, **given: object) -> Duels:
+    n = len(posterior.mean)
+    given = {"out": np.full(n, False), "void_share": np.zeros(n)} | given
+    return Duels.of(posterior, top_k, ties, **given)  # type: ignore[arg-type]
+
+
+class Fixed(np.random.Generator):
+    """Draws one number over and over."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.number = number
+
+    def random(self, *_: object, **__: object) -> Any:  # noqa: ANN401 - as its base class
+        return self.number
+
+
+def test_chances_to_overtake_by_hand() -> None:
+    duels = duels_of(posterior_of([0.5, 0.7, 0.6]), 1, np.arange(3.0))
+    assert duels.order.tolist() == [1, 2, 0]
+    assert duels.rank.tolist() == [3, 1, 2]
+    # variance of a gap .02, inflated .025: z = .1 / .1581 and .2 / .1581
+    np.testing.assert_allclose(duels.weight, [[0.2635**2, 0.1030**2]], atol=1e-4)
+
+
+def test_a_chance_counts_for_its_price_by_hand() -> None:
+    posterior, ties = posterior_of([0.5, 0.7, 0.6]), np.arange(3.0)
+    price = np.array([0.04, 0.01, 0.09])
+    duels = duels_of(posterior, 1, ties, price=price)
+    # the best is the cheapest, so prices count in full: 4, 1 and 9 times the least
+    np.testing.assert_allclose(duels.weight, [[0.2635**2 / 5, 0.1030**2 / 2.5]], atol=1e-5)
+    # ranks 3, 1, 2, times the square roots of these
+    np.testing.assert_allclose(duels.floor_weight, [6.0, 1.0, 6.0])
+
+
+def test_prices_that_go_with_quality_count_less_by_hand() -> None:
+    # logarithms 0, 1, 2 and means .5, .7, .6: correlation .1 / sqrt(2 * .02) = .5
+    found = effective_prices(np.exp([3.0, 4.0, 5.0]), np.array([0.5, 0.7, 0.6]))
+    np.testing.assert_allclose(found, np.exp([0.0, 0.5, 1.0]))
+    np.testing.assert_allclose(
+        effective_prices(np.array([1.0, 2.0]), np.array([0.6, 0.5])), [1.0, 2.0]
+    )
+    np.testing.assert_allclose(
+        effective_prices(np.array([1.0, 2.0]), np.array([0.5, 0.6])), [1.0, 1.0]
+    )
+
+
+def test_one_price_for_all_changes_no_bit() -> None:
+    posterior, ties = posterior_of([0.5, 0.7, 0.6, 0.65]), np.arange(4.0)
+    plain = duels_of(posterior, 2, ties, most_challengers=1.4)
+    equal = duels_of(posterior, 2, ties, most_challengers=1.4, price=np.full(4, 0.7))
+    assert equal.weight.tobytes() == plain.weight.tobytes()
+    assert equal.floor_weight.tobytes() == plain.floor_weight.tobytes()
+
+
+def test_of_a_pair_the_one_that_saw_less_is_pulled() -> None:
+    duels = duels_of(posterior_of([0.5, 0.7, 0.6]), 1, np.arange(3.0))
+    everyone = np.full(3, True)
+    # weights .0694 and .0106: below .867 it is candidate 2
+    for number, seen, pulled in [
+        (0.5, [9, 9, 9], 1),
+        (0.5, [9, 10, 9], 2),
+        (0.9, [9, 10, 9], 0),
+        (0.9, [11, 10, 9], 1),
+    ]:
+        assert duels.draw(everyone, np.array(seen), Fixed(number)) == pulled
+    assert duels.draw(np.array([True, False, True]), np.array([9, 9, 9]), Fixed(0.5)) == 2
+    assert duels.draw(np.array([True, False, False]), np.array([9, 9, 9]), Fixed(0.5)) == 0
+
+
+def test_leaders_stand_against_those_outside_the_set() -> None:
+    duels = duels_of(posterior_of([0.9, 0.7, 0.6, 0.1]), 2, np.arange(4.0))
+    assert duels.rank.tolist() == [1, 1, 2, 3]
+    assert duels.weight.shape == (2, 2)
+    assert duels.weight.argmax() == 2  # the second leader against the first challenger
+
+
+def test_a_known_budget_narrows_the_choice_by_hand() -> None:
+    # four equal challengers count as 4; of weights 1, 1/4, 1/4, 1/4 it is 1.75^2 / 1.1875 = 2.6
+    np.testing.assert_allclose(narrowed(np.full(4, 0.3), most=4.0), np.ones(4))
+    weight = np.array([0.8, 0.2, 0.2, 0.2])
+    np.testing.assert_allclose(narrowed(weight, most=2.6), [1.0, 0.25, 0.25, 0.25])
+    # one step of power 1.5: 1, 1/8, ...: 1.375^2 / 1.047 = 1.81
+    np.testing.assert_allclose(narrowed(weight, most=2.5), [1.0, 0.125, 0.125, 0.125])
+    np.testing.assert_allclose(narrowed(weight, most=1.7)[1], 0.25 ** (1.5**2))
+    assert narrowed(np.zeros(3), most=1.0).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_known_budget_shortens_the_reach_of_the_floor_by_hand() -> None:
+    posterior, everyone = posterior_of([0.5, 0.9, 0.5, 0.8, 0.5]), np.full(5, True)
+    seen = np.array([1, 8, 2, 5, 1])  # times ranks 3, 1, 4, 2, 5: 3, 8, 8, 10, 5
+    at_first = duels_of(posterior, 1, np.arange(5.0), most_challengers=5.0)
+    assert at_first.below_floor(everyone, seen) == 0
+    for field, found in ((1.2, 0), (1.0, 1)):  # ranks up to ceil(2 * 1.2) = 3, then up to 2
+        at_last = duels_of(posterior, 1, np.arange(5.0), most_challengers=field)
+        assert at_last.below_floor(everyone, seen) == found
+    others = np.array([True, False, True, False, True])  # nobody in sight may be asked
+    assert at_last.below_floor(others, seen) == 0
+    unplanned = duels_of(posterior, 1, np.arange(5.0))
+    assert unplanned.below_floor(everyone, np.array([9, 9, 9, 9, 1])) == 4
+
+
+def test_a_rule_that_was_given_a_budget_is_not_anytime() -> None:
+    assert Auto(Problem(3, 30)).anytime
+    assert Auto(Problem(3, 30, budget=20), narrow=False).anytime
+    assert not Auto(Problem(3, 30, budget=20)).anytime
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("floor", [0.0, 1.0])
+def test_towards_the_end_of_a_budget_pulls_go_to_fewer(floor: float) -> None:
+    world = World.bernoulli([0.6] * 20, 400, 9)
+    spread = []
+    for budget in (800, None):
+        run = Run(Auto(Problem(20, 400, seed=4, budget=budget), floor=floor), world).go(600)
+        before = run.selector.table.n_trials.copy()
+        run.go(200)
+        new = run.selector.table.n_trials - before
+        spread.append(float(new.sum() ** 2 / (new**2).sum()))  # effective number of candidates
+    assert spread[0] < 0.7 * spread[1]
+
+
+def chance_of(
+    posterior: Posterior,
+    candidate: int,
+    void_share: list[float] | None = None,
+    most: list[float] | None = None,
+) -> float | None:
+    """Average the probability over 40 lots of draws: its standard error is below .004."""
+    n = len(posterior.mean)
+    lots = [
+        chance_of_being_best(
+            posterior,
+            candidate,
+            random=KeyedRandom(seed, "test"),
+            mean=posterior.mean,
+            possible=(np.zeros(n), np.array(most or [1.0] * n)),
+            out=np.full(n, False),
+            void_share=np.array(void_share or [0.0] * n),
+        )
+        for seed in range(40)
+    ]
+    known = [chance for chance in lots if chance is not None]
+    return float(np.mean(known)) if known else None
+
+
+def test_probability_of_being_best_by_hand() -> None:
+    posterior = posterior_of([0.6, 0.5])
+    # the gap's standard deviation is .1 sqrt(2 * 1.25): P = Phi(.1 / .1581) = .7365
+    assert chance_of(posterior, 0) == pytest.approx(0.7365, abs=0.016)
+    # with half of the pulls void, .5^2 / 12 more variance: P = Phi(.1 / .2141) = .6798
+    assert chance_of(posterior, 0, [0.5, 0.0]) == pytest.approx(0.6798, abs=0.016)
+
+
+def test_a_candidate_that_is_not_modelled_jointly_may_be_the_best() -> None:
+    alone = Posterior(np.array([0.5, 0.6]), np.full(2, 0.1), np.arange(1), 0.01 * np.eye(1))
+    assert chance_of(alone, 1) == pytest.approx(0.7365, abs=0.016)
+
+
+def test_no_probability_where_the_model_thinks_another_one_likelier_to_be_best() -> None:
+    uncertain = Posterior(
+        np.array([0.6, 0.5, 0.5]), np.array([0.01, 0.3, 0.3]), np.arange(0), np.zeros((0, 0))
+    )
+    # each of the others is above .6 with probability Phi(-.1 / .335) = .383, and both at times
+    assert chance_of(uncertain, 0) == pytest.approx(0.617**2, abs=0.016)
+    four = Posterior(
+        np.array([0.6, *[0.5] * 4]), np.array([0.01, *[0.3] * 4]), np.arange(0), np.zeros((0, 0))
+    )
+    assert chance_of(four, 0) is None  # .617^4 = .145, and .214 for each of the others
+    # if three of them cannot be above .5, it is one against one
+    found = chance_of(four, 0, most=[1.0, 1.0, 0.5, 0.5, 0.5])
+    assert found == pytest.approx(0.617, abs=0.016)
+
+
+def test_void_pulls_keep_challengers_by_hand() -> None:
+    posterior, ties = posterior_of([0.5, 0.7, 0.6]), np.arange(3.0)
+    duels = duels_of(posterior, 1, ties, void_share=np.array([0.0, 0.6, 0.0]))
+    # variance .025 + .36 / 12 = .055: z = .1 / .2345 and .2 / .2345
+    np.testing.assert_allclose(duels.weight, [[0.3349**2, 0.1969**2]], atol=1e-4)
+
+
+def with_hidden_failures(seed: int) -> World:
+    """The first of six solves half of 200 examples, and 70 % of its wrong answers are void."""
+    world = World.bernoulli([0.5, 0.62, 0.45, 0.4, 0.35, 0.3], 200, seed)
+    hidden = np.random.default_rng([seed, 76]).random(200) < 0.7
+    world.states[0, (world.scores[0] == 0.0) & hidden] = State.VOID
+    return world
+
+
+@pytest.mark.slow
+def test_a_candidate_whose_failures_are_void_is_not_called_the_probable_best() -> None:
+    for seed in range(12):
+        world = with_hidden_failures(seed)
+        selector = Run(Auto(Problem(6, 200, seed=seed, budget=400)), world).go(400).selector
+        verdict, estimates = selector.best(), selector.estimates()
+        assert verdict.best == 0  # of what could be measured it has the highest mean
+        assert verdict.probability is None
+        assert 1 in verdict.tied
+        truth = world.scores.mean(axis=1)
+        assert (estimates.lower <= truth).all()
+        assert (estimates.upper >= truth).all()
+
+
+def test_void_pulls_that_cannot_change_the_winner_leave_the_probability() -> None:
+    world = World.bernoulli([0.9, 0.3, 0.2], 200, 3)
+    world.states[:, ::20] = State.VOID
+    selector = Run(Auto(Problem(3, 200, seed=1)), world).go(200).selector
+    assert selector.table.void_share[0] > 0.0
+    probability = selector.best().probability
+    assert probability is not None
+    assert probability > 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_pulls", [301, 500, 900])
+def test_the_probability_that_is_told_is_the_winners_and_no_other_is_higher(n_pulls: int) -> None:
+    world = World.bernoulli(np.random.default_rng(0).uniform(0.3, 0.7, 300), 200, 2)
+    selector = Auto(Problem(300, 200, seed=1, budget=n_pulls))
+    Run(selector, world).go(n_pulls)
+    chance = selector._belief().chance
+    assert chance is not None
+    verdict = selector.best()
+    assert verdict.probability == chance(verdict.best)
+    assert verdict.probability is None or verdict.probability >= 1 / 300
+    others = [chance(i) for i in selector.ranking()[1:5]]
+    told = {verdict.probability, *others} - {None}
+    assert len(told) <= 1, "only the most probable one has a number"
+
+
+def test_a_single_candidate_is_not_called_probably_the_best() -> None:
+    selector = Run(Auto(Problem(1, 20)), World.bernoulli([0.5], 20, 1)).go(10).selector
+    assert selector.best().probability is None
+
+
+def test_all_candidates_see_the_same_examples_in_the_same_order() -> None:
+    run = Run(Auto(Problem(8, 60, seed=1)), World.bernoulli(np.linspace(0.2, 0.8, 8), 60, 1))
+    run.go(200)
+    rows = [[p.example for p in run.pairs if p.candidate == i] for i in range(8)]
+    longest = max(rows, key=len)
+    assert all(row == longest[: len(row)] for row in rows)
+    assert min(len(row) for row in rows) >= 1
+
+
+@pytest.mark.slow
+def test_pulls_go_to_those_that_may_be_best() -> None:
+    world = World.bernoulli([0.8, 0.75, *np.linspace(0.05, 0.4, 18)], 300, 2)
+    selector = Run(Auto(Problem(20, 300, seed=3)), world).go(900).selector
+    n = selector.table.n_trials
+    assert n[:2].sum() > 350
+    assert n.min() >= 3
+    verdict = selector.best()
+    assert verdict.probability is not None
+    assert 0.3 < verdict.probability <= 1.0
+
+
+@pytest.mark.slow
+def test_the_rank_floor_keeps_all_candidates_in_play() -> None:
+    world = World.bernoulli([0.9, *np.linspace(0.1, 0.3, 9)], 400, 4)
+    with_floor = Run(Auto(Problem(10, 400), floor=1.0), world).go(600).selector
+    order = np.argsort(-with_floor.table.n_trials)
+    load = with_floor.table.n_trials[order] * np.arange(1, 11)
+    assert load.max() < 1.6 * load.min()
+
+
+def test_pending_pulls_move_no_estimate() -> None:
+    world = World.bernoulli(np.linspace(0.3, 0.7, 6), 80, 5)
+    run = Run(Auto(Problem(6, 80, seed=2)), world).go(150)
+    while run.waiting:
+        run.tell()
+    before = run.selector.estimates().mean
+    run.ask(40)
+    np.testing.assert_allclose(run.selector.estimates().mean, before)
+
+
+def test_many_pulls_at_once_spread_out() -> None:
+    world = World.bernoulli([0.7, 0.69, 0.68, 0.2, 0.2, 0.2], 300, 6)
+    run = Run(Auto(Problem(6, 300, seed=1)), world).go(120)
+    while run.waiting:
+        run.tell()
+    before = run.selector.table.n_trials.copy()
+    run.ask(60)
+    new = run.selector.table.n_trials - before
+    assert new.max() <= 30
+    assert (new[:3] > 5).all()
+
+
+def test_a_clear_winner_stops_the_run_on_paired_evidence() -> None:
+    world = World.bernoulli([0.9, 0.3, 0.25, 0.2], 400, 7)
+    selector = Auto(Problem(4, 400, stop_when_separated=True))
+    run = Run(selector, world).finish()
+    assert selector.stopped() is Stop.SEPARATED
+    assert selector.best().best == 0
+    assert selector.best().guarantee is Guarantee.ANYTIME_VALID
+    assert len(run.pairs) < 400
+
+
+@pytest.mark.slow
+def test_near_ties_stop_wrongly_in_few_runs_however_sure_the_model_is() -> None:
+    """Error at .95 on pairs of equals: 60 runs, at most 8 wrong (binomial at .05: 1e-3)."""
+    wrong = stopped = 0
+    for seed in range(60):
+        world = World.bernoulli([0.5, 0.5, 0.5], 60, 100 + seed)
+        selector = Auto(Problem(3, 60, seed=seed, stop_when_separated=True))
+        Run(selector, world).finish()
+        means = world.mean(3, 60)
+        stopped += selector.stopped() is Stop.SEPARATED
+        wrong += means[selector.best().best] < means.max() - 1e-9
+    assert wrong <= 8
+    assert stopped <= 60
+
+
+def test_examples_that_join_fall_anywhere_in_the_order() -> None:
+    world = World.bernoulli(np.linspace(0.2, 0.8, 5), 90, 8)
+    run = Run(Auto(Problem(5, 40, seed=5)), world).go(100)
+    run.grow(candidates=0, examples=50)
+    n_old = len(run.pairs)
+    run.go(60)
+    new = [pair.example for pair in run.pairs[n_old:]]
+    assert any(example >= 40 for example in new)
+    assert run.finish().selector.stopped() is Stop.EXHAUSTED
+    np.testing.assert_allclose(run.selector.estimates().mean, world.mean(5, 90))
+
+
+def test_a_candidate_without_any_score_is_last() -> None:
+    selector = Auto(Problem(3, 30))
+    for _ in range(40):
+        [ask] = selector.ask()
+        state = State.VOID if ask.pair.candidate == 1 else State.DONE
+        selector.tell([Tell(ask.seq, state, 0.5 * (state == State.DONE))])
+    assert selector.ranking()[-1] == 1
+    assert np.isnan(selector.estimates().mean[1])
+
+
+@pytest.mark.parametrize("wrong", [{"top_k": 0}, {"warm_up": 0}, {"floor": 1.5}])
+def test_a_parameter_out_of_range_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        make_selector("auto", Problem(3, 30), **wrong)
+
+
+def test_money_spent_narrows_the_choice() -> None:
+    selector = Auto(Problem(4, 50, budget=40, costs=(1.0, 1.0, 1.0, 1.0)))
+    for _ in range(10):
+        [ask] = selector.ask()
+        selector.tell([Tell(ask.seq, State.DONE, 0.5, cost=2.0)])
+    assert selector._most_challengers() == pytest.approx(4**0.5)  # 20 of 40 are spent
+
+
+def test_a_barred_leader_is_no_longer_compared_with() -> None:
+    world = World.bernoulli([0.9, 0.6, 0.5, 0.1], 300, 10)
+    run = Run(Auto(Problem(4, 300, seed=1), floor=0.0), world).go(200)
+    while run.waiting:
+        run.tell()
+    assert run.selector.best().best == 0
+    run.selector.bar([0])
+    before = run.selector.table.n_trials.copy()
+    run.go(60)
+    new = run.selector.table.n_trials - before
+    assert new[0] == 0
+    assert run.selector.best().best == 1
+    assert min(new[1], new[2]) > 5  # the next two are compared with each other

@@ -1,0 +1,155 @@
+"""``auto`` with what past candidates taught about the examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.rules.auto import Auto
+from bestarm_agent.selectors.types import Problem, State, Stop
+from bestarm_agent.stats.models.example_factors import Factors
+from bestarm_agent.stats.models.history_validation import HistoryModel, Validation
+from bestarm_agent.testing.selector_runs import Run, World
+from bestarm_agent.testing.selector_suite import SelectorSuite
+
+
+def lesson(factors: Factors, gain: float = 0.5) -> HistoryModel:
+    return HistoryModel(factors, Validation(1, 4.0, gain, 0.02, 0.4, 0.6, 30))
+
+
+def made_up(n_examples: int) -> Factors:
+    rng = np.random.default_rng([n_examples, 5])
+    return Factors(rng.normal(0, 2, n_examples), rng.uniform(0.5, 2, (n_examples, 1)))
+
+
+class TestAutoWithHistory(SelectorSuite):
+    def make(self, problem: Problem) -> Auto:
+        return Auto(problem, history=lesson(made_up(problem.n_examples)))
+
+
+def worlds(factors: Factors, abilities: NDArray[np.float64]) -> Iterator[World]:
+    """Binary scores of candidates with these abilities, the best first."""
+    chance = expit(factors.offset + abilities[:, None] * factors.loadings[:, 0])
+    rng = np.random.default_rng(6)
+    while True:
+        scores = (rng.random(chance.shape) < chance).astype(float)
+        best = int(scores.mean(axis=1).argmax())
+        scores[[0, best]] = scores[[best, 0]]
+        yield World(scores, np.full(scores.shape, int(State.DONE), dtype=np.int8))
+
+
+def test_what_tells_candidates_apart_comes_first() -> None:
+    easy, open_ = np.full(80, 8.0), np.zeros(20)
+    factors = Factors(np.concatenate([easy, open_]), np.ones((100, 1)))
+    early = [
+        Auto(Problem(2, 100, seed=seed), history=lesson(factors))._order.examples[:10]
+        for seed in range(20)
+    ]
+    assert (np.concatenate(early) >= 80).mean() > 0.5  # against a fifth of all examples
+
+
+def test_the_first_propensity_by_hand() -> None:
+    factors = Factors(np.array([6.0, 0.0, -6.0]), np.ones((3, 1)))
+    selector = Auto(Problem(2, 3), history=lesson(factors))
+    weights = selector._profile.weights()
+    [ask] = selector.ask(1)
+    assert ask.propensity == pytest.approx(weights[ask.pair.example] / weights.sum())
+
+
+@pytest.mark.parametrize("name", ["auto", "filled-subset", "successive-rejects"])
+def test_no_chance_is_stated_once_examples_have_joined_an_order(name: str) -> None:
+    """A candidate that has come to some place goes back to those that fell before it."""
+    params = {"common_examples": True} if name == "successive-rejects" else {}
+    selector = make_selector(name, Problem(1, 20, budget=40), **params)
+    selector.ask(10)
+    selector.add_candidates(1)
+    assert [ask.propensity for ask in selector.ask(1)] != [None]
+    selector.add_examples(20)
+    assert {ask.propensity for ask in selector.ask(5)} == {None}
+
+
+def test_a_history_that_predicts_too_little_is_left_aside() -> None:
+    problem = Problem(4, 30, seed=1, budget=60)
+    world = World.bernoulli([0.3, 0.5, 0.7, 0.6], 30, 2)
+    asked = []
+    for history in (None, lesson(made_up(30), gain=0.1)):
+        selector = make_selector("auto", problem, history=history)
+        assert isinstance(selector, Auto)
+        assert not selector.uses_history
+        asked.append(Run(selector, world).go(60).pairs)
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.slow
+def test_history_saves_pulls_where_it_knows_the_examples() -> None:
+    """Saturated: nine tenths of the examples are solved by all. 24 worlds, one budget."""
+    rng = np.random.default_rng(7)
+    offset = np.where(rng.random(400) < 0.9, 7.0, 0.0)
+    factors = Factors(offset, np.ones((400, 1)))
+    right = {False: 0, True: 0}
+    for seed, world in enumerate(islice(worlds(factors, np.linspace(1.6, 0.0, 8)), 24)):
+        for given in right:
+            history = lesson(factors) if given else None
+            selector = Auto(Problem(8, 400, seed=seed, budget=400), history=history)
+            Run(selector, world).go(400)
+            right[given] += selector.best().best == 0
+    assert right[True] >= right[False] + 4
+
+
+@pytest.mark.slow
+def test_a_misleading_history_stops_few_runs_wrongly() -> None:
+    """The worse candidate wins on what history calls contested, and that comes early.
+
+    Of 60 runs at 90 % at most 6 are expected to end wrongly; 14 or more have a chance below .002.
+    """
+    factors = Factors(np.where(np.arange(240) < 60, 0.0, 6.0), np.ones((240, 1)))
+    scores = np.full((2, 240), 1.0)
+    scores[0, :48] = 0.0
+    scores[1, 120:192] = 0.0
+    world = World(scores, np.full(scores.shape, int(State.DONE), dtype=np.int8))
+    stopped = wrong = 0
+    for seed in range(60):
+        problem = Problem(2, 240, seed=seed, confidence=0.9, stop_when_separated=True)
+        selector = Auto(problem, history=lesson(factors))
+        Run(selector, world).finish()
+        stopped += selector.stopped() is Stop.SEPARATED
+        wrong += selector.best().best == 1
+    assert stopped > 30
+    assert wrong < 14
+
+
+def test_examples_that_join_are_taken_for_average_ones() -> None:
+    selector = Auto(Problem(3, 20, seed=2), history=lesson(made_up(20)))
+    world = World.bernoulli([0.4, 0.6, 0.8], 40, 3)
+    run = Run(selector, world)
+    run.go(20)
+    before = selector._order.examples.tolist()
+    run.grow(examples=20)
+    after = [example for example in selector._order.examples.tolist() if example < 20]
+    assert after == before
+    run.finish()
+    assert len(set(run.pairs)) == 120
+    np.testing.assert_allclose(selector.estimates().mean, world.mean(3, 40))
+
+
+@pytest.mark.slow
+def test_estimates_are_never_what_cannot_be() -> None:
+    factors = Factors(np.where(np.arange(200) < 140, 5.0, 0.0), np.ones((200, 1)))
+    for seed, world in enumerate(islice(worlds(factors, np.linspace(1.5, -0.5, 6)), 8)):
+        selector = Auto(Problem(6, 200, seed=seed, budget=700), history=lesson(factors))
+        Run(selector, world).go(700)
+        table, mean = selector.table, selector.estimates().mean
+        missing = table.n_examples - table.n_scored
+        assert (table.total <= 200 * mean + 1e-9).all()
+        assert (200 * mean <= table.total + missing + 1e-9).all()
+
+
+def test_history_of_more_examples_than_there_are_is_refused() -> None:
+    with pytest.raises(ValueError, match="align the history"):
+        Auto(Problem(2, 10), history=lesson(made_up(12)))

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.selectors.types import Pair, Problem, State, Tell
+from bestarm_agent.testing.selector_suite import SelectorSuite
+
+
+class TestUcbE(SelectorSuite):
+    def make(self, problem: Problem) -> Selector:
+        return UcbE(problem)
+
+
+class TestUcbEInBatches(SelectorSuite):
+    def make(self, problem: Problem) -> Selector:
+        return UcbE(problem, batch=3)
+
+
+def arms(selector: UcbE, scores: list[float], n: int) -> list[int]:
+    """Ask and tell one by one; every example of a candidate has the same score."""
+    found = []
+    for _ in range(n):
+        [ask] = selector.ask()
+        found.append(ask.pair.candidate)
+        selector.tell([Tell(ask.seq, State.DONE, scores[ask.pair.candidate])])
+    return found
+
+
+def test_a_trace_by_hand() -> None:
+    """Scores 1, 0, .6; eta = 1. B_0 = 1 + 1/sqrt(n_0), B_2 = .6 + 1/sqrt(n_2), B_1 = 0 + 1.
+
+    After one pull of each: B = (2, 1, 1.6), so 0 (1.707), 0 (1.577 < 1.6), 2 (1.307), then 0 until
+    1 + 1/sqrt(n_0) < 1.307, which is at n_0 = 11 (8 pulls), then 2 (.6 + 1/sqrt(3) = 1.177).
+    """
+    found = arms(UcbE(Problem(3, 50)), [1.0, 0.0, 0.6], 16)
+    assert sorted(found[:3]) == [0, 1, 2]
+    assert found[3:] == [0, 0, 2, *[0] * 8, 2, 0]
+
+
+def test_eta_scales_the_width() -> None:
+    """eta = 4 doubles the widths: B = (3, 2, 2.6), then 0 at 2.414 falls behind 2 at 2.6."""
+    found = arms(UcbE(Problem(3, 50), eta=4.0), [1.0, 0.0, 0.6], 6)
+    assert found[3:] == [0, 2, 0]
+
+
+def test_a_batch_stays_with_its_candidate() -> None:
+    """Batches of 2; scores 1, 0, .6, widths 1/sqrt(2) after the first ones: B = 1.707, .707, 1.307.
+
+    So 0 (n = 4: 1.5), 0 (n = 6: 1.408), 0 (n = 8: 1.354), 0 (n = 10: 1.316), 0 (n = 12: 1.289), 2.
+    """
+    found = arms(UcbE(Problem(3, 50), batch=2), [1.0, 0.0, 0.6], 18)
+    assert found[::2] == found[1::2]
+    assert sorted(found[:6:2]) == [0, 1, 2]
+    assert found[6::2] == [0, 0, 0, 0, 0, 2]
+
+
+def test_a_batch_ends_early_with_its_candidate() -> None:
+    selector = UcbE(Problem(2, 3), batch=2)
+    assert sorted(arms(selector, [1.0, 0.0], 6)) == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_senseless_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch must be at least 1, got 0"):
+        UcbE(Problem(3, 50), batch=0)
+
+
+@pytest.mark.parametrize("eta", [0.0, -1.0, float("nan")])
+def test_a_senseless_eta_is_refused(eta: float) -> None:
+    with pytest.raises(ValueError, match="eta must be > 0"):
+        UcbE(Problem(3, 50), eta=eta)
+
+
+def test_pulls_in_flight_spread_over_candidates() -> None:
+    """Nothing is told: every mean is taken to be 1, so widths decide and counts stay equal."""
+    asks = UcbE(Problem(4, 50)).ask(20)
+    counts = np.bincount([ask.pair.candidate for ask in asks])
+    assert counts.tolist() == [5, 5, 5, 5]
+
+
+def test_a_pull_in_flight_narrows_the_width_and_leaves_the_mean_alone() -> None:
+    """Scores 1 and .5, one each: B = (2, 1.5). In flight B_0 = 1 + 1/sqrt(n): 1.71, 1.58, 1.5.
+
+    So three pulls of 0 in a row (the third at 1.58), and at n_0 = 4 both stand at 1.5; a fourth
+    pending pull of 0 at the latest brings it to 1.447, and 1 is next.
+    """
+    selector = UcbE(Problem(2, 50))
+    selector.tell([Tell(a.seq, State.DONE, (1.0, 0.5)[a.pair.candidate]) for a in selector.ask(2)])
+    found = [ask.pair.candidate for ask in selector.ask(5)]
+    assert found[:3] == [0, 0, 0]
+    assert sorted(found[3:]) == [0, 1]
+    assert selector.estimates().mean.tolist() == [1.0, 0.5]
+
+
+def test_a_candidate_whose_pulls_are_all_void_draws_no_more_than_a_useless_one() -> None:
+    selector = UcbE(Problem(2, 200))
+    counts = [0, 0]
+    for _ in range(100):
+        [ask] = selector.ask()
+        counts[ask.pair.candidate] += 1
+        state = State.VOID if ask.pair.candidate == 0 else State.DONE
+        selector.tell([Tell(ask.seq, state, 0.8)])
+    assert counts[0] <= 2
+
+
+def test_equal_candidates_are_drawn_at_random() -> None:
+    firsts = {UcbE(Problem(4, 5, seed=seed)).ask()[0].pair.candidate for seed in range(40)}
+    assert firsts == {0, 1, 2, 3}
+
+
+def test_examples_are_drawn_uniformly_among_the_unseen() -> None:
+    selector = UcbE(Problem(1, 400))
+    asks = selector.ask(400)
+    assert [ask.propensity for ask in asks[:3]] == [1 / 400, 1 / 399, 1 / 398]
+    order = np.array([ask.pair.example for ask in asks])
+    assert sorted(order) == list(range(400))
+    assert abs(np.corrcoef(order, np.arange(400))[0, 1]) < 0.25  # five standard errors
+
+
+def test_asks_of_an_earlier_life_are_adopted() -> None:
+    first, second = UcbE(Problem(3, 9)), UcbE(Problem(3, 9))
+    asks = first.ask(7)
+    second.adopt(asks)
+    assert second.table.cells.tolist() == first.table.cells.tolist()
+    with pytest.raises(ValueError, match=r"expected 7, got 3"):
+        second.adopt([asks[3]])
+    assert Pair(0, 0) in {ask.pair for ask in asks + second.ask(20)}

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks.papers.published_programs import PublishedUcbELrf
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rules.lrf import SWEEPS
+from bestarm_agent.selectors.rules.row_mean import RowMean
+from bestarm_agent.selectors.rules.ucb_e_lrf import _SWEEPS_AGAIN, UcbELrf, UcbELrfScoreOnly
+from bestarm_agent.selectors.types import Guarantee, Problem, State, Tell
+from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.stats.models.low_rank import LowRankEnsemble
+from bestarm_agent.stats.models.observed_cells import SeenCells
+from bestarm_agent.testing.selector_runs import Run, World, finish_pending
+from bestarm_agent.testing.selector_suite import SelectorSuite
+
+
+class TestUcbELrf(SelectorSuite):
+    learns = False  # two pulls per example say nothing to a model; see the low-rank problem below
+
+    def make(self, problem: Problem) -> Selector:
+        return UcbELrf(problem, batch=8, members=16)
+
+
+class TestAsPublished(SelectorSuite):
+    """All departures of the published program at once."""
+
+    learns = False
+
+    def make(self, problem: Problem) -> Selector:
+        return PublishedUcbELrf(problem, batch=8, members=16)
+
+
+class TestScoreOnly(SelectorSuite):
+    learns = False
+
+    def make(self, problem: Problem) -> Selector:
+        return UcbELrfScoreOnly(problem, batch=8, members=16)
+
+
+def correlated_world(k: int, n: int, seed: int) -> World:
+    """0/1 scores of candidates that find the same examples hard."""
+    rng = np.random.default_rng([seed, 4])
+    ability = rng.normal(0, 0.7, (k, 1))
+    ability[rng.integers(k)] = ability.max() + 0.6
+    chance = 1 / (1 + np.exp(2 * rng.normal(0, 1, (1, n)) - ability))
+    scores = (rng.random((k, n)) < chance).astype(np.float64)
+    return World(scores, np.full((k, n), int(State.DONE), dtype=np.int8))
+
+
+def cells_of(selector: Selector) -> SeenCells:
+    table = selector.table
+    told = np.flatnonzero((table.state == State.DONE) | (table.state == State.FAILED))
+    shape = (table.n_candidates, table.n_examples)
+    return SeenCells(table.candidate[told], table.example[told], table.score[told], shape)
+
+
+def test_one_by_one_it_is_algorithm_2() -> None:
+    """Redone by hand: warm-up, then fit, argmax of B, and the b examples of the largest R."""
+    k, n, batch, world = 12, 40, 7, correlated_world(12, 40, seed=2)
+    run = Run(UcbELrf(Problem(k, n), batch=batch, warm_up=0.2, members=16, eta=3.0), world)
+    run.go(96)  # T0 = 0.2 * 480
+    draws = KeyedRandom(0, "low-rank")
+    model = LowRankEnsemble(k, n, draws.at(0), n_members=16)
+    for number in range(6):
+        if run.waiting:
+            run.tell()
+        cells = cells_of(run.selector)
+        model.fit(cells, _SWEEPS_AGAIN if number else SWEEPS, draws.at(2 * number + 1))
+        spreads = model.spreads()
+        bounds = model.means(cells) + 3.0 * spreads.mean(axis=1)
+        unseen = run.selector.table.cells == State.UNSEEN
+        bounds[~unseen.any(axis=1)] = -np.inf
+        best = int(bounds.argmax())
+        wanted = np.argsort(-np.where(unseen[best], spreads[best], -1.0), kind="stable")
+        wanted = wanted[: min(batch, unseen[best].sum())]
+        before = len(run.pairs)
+        run.go(len(wanted))
+        pairs = run.pairs[before:]
+        assert {pair.candidate for pair in pairs} == {best}
+        assert [pair.example for pair in pairs] == wanted.tolist()
+
+
+def test_one_by_one_the_ablation_is_algorithm_6() -> None:
+    k, n, batch, world = 12, 80, 7, correlated_world(12, 80, seed=3)
+    selector = UcbELrfScoreOnly(Problem(k, n), batch=batch, warm_up=0.1, members=16, eta=1.0)
+    run = Run(selector, world).go(96)
+    draws = KeyedRandom(0, "low-rank")
+    model = LowRankEnsemble(k, n, draws.at(0), n_members=16)
+    for number in range(6):
+        run.tell()
+        cells = cells_of(selector)
+        model.fit(cells, _SWEEPS_AGAIN if number else SWEEPS, draws.at(2 * number + 1))
+        bounds = model.means(cells) + np.sqrt(1.0 / selector.table.n_scored)
+        before = len(run.pairs)
+        run.go(batch)
+        assert {pair.candidate for pair in run.pairs[before:]} == {int(bounds.argmax())}
+
+
+def test_the_warm_up_is_random_and_says_so() -> None:
+    selector = UcbELrf(Problem(10, 40), batch=4, warm_up=0.1)
+    run = Run(selector, World.with_failures((10, 40), 1)).go(60)
+    table = selector.table
+    assert not np.isnan(table.propensity[:40]).any()
+    assert np.isnan(table.propensity[40:]).all()
+    assert len({pair.candidate for pair in run.pairs[:40]}) > 6
+
+
+def test_random_pairs_go_on_until_the_warm_up_is_told() -> None:
+    selector = UcbELrf(Problem(10, 40), batch=4, warm_up=0.1)
+    asks = selector.ask(70)
+    assert all(ask.reason == "random" for ask in asks)
+    selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks[:39]])
+    assert selector.ask()[0].reason == "random"
+    selector.tell([Tell(asks[39].seq, State.DONE, 0.5)])
+    assert selector.ask()[0].reason == "spread"
+
+
+def test_a_fit_ends_the_batch_under_way() -> None:
+    selector = UcbELrf(Problem(10, 40), batch=6, warm_up=0.1, members=8)
+    world = correlated_world(10, 40, seed=5)
+    run = Run(selector, world).go(40)
+    run.tell()
+    n_fits = selector._n_fits
+    asks = run.ask(10)
+    assert {ask.pair.candidate for ask in asks[:6]} == {asks[0].pair.candidate}
+    for _ in range(5):
+        run.tell()
+    assert selector._n_fits == n_fits
+    run.tell()
+    assert (selector._n_fits, selector._left) == (n_fits + 1, 0)
+
+
+def test_the_spread_of_an_asked_pair_counts_as_nothing_until_it_is_fitted() -> None:
+    selector = UcbELrf(Problem(10, 40), batch=6, warm_up=0.1, members=8, eta=2.0)
+    run = Run(selector, correlated_world(10, 40, seed=6)).go(40)
+    run.tell()
+    before = selector._bonus()
+    [ask] = run.ask()
+    i, j = ask.pair
+    assert selector._ensemble is not None
+    spread = selector._ensemble.spreads([i])[0, j]
+    assert selector._bonus()[i] == pytest.approx(before[i] - 2.0 * spread / 40)
+    run.tell()
+    assert selector._bonus()[i] == pytest.approx(before[i] - 2.0 * spread / 40)
+
+
+@pytest.mark.parametrize("make", [UcbELrf, UcbELrfScoreOnly])
+def test_a_candidate_that_never_works_draws_no_batch_after_batch(
+    make: type[UcbELrfScoreOnly],
+) -> None:
+    world = correlated_world(8, 60, seed=7)
+    world.states[3] = State.VOID
+    selector = make(Problem(8, 60), batch=4, members=8, eta=0.5)
+    Run(selector, world).go(240)
+    assert selector.table.n_trials[3] < 20
+    assert selector.ranking()[-1] == 3
+
+
+def test_a_new_candidate_is_tried_at_once() -> None:
+    run = Run(UcbELrf(Problem(8, 60), batch=4, members=8), correlated_world(9, 60, seed=8)).go(60)
+    run.grow(candidates=1)
+    run.go(8)
+    assert 8 in {pair.candidate for pair in run.pairs[60:]}
+
+
+@pytest.mark.slow
+def test_it_beats_uniform_where_examples_have_much_in_common() -> None:
+    """60 candidates, 150 examples, 1,500 of 9,000 pairs, 8 problems: mean regret."""
+    k, n, n_pulls = 60, 150, 1500
+
+    def regret(make: type[Selector], seed: int) -> float:
+        world = correlated_world(k, n, seed)
+        selector = make(Problem(k, n, seed=seed, track_intervals=False))
+        Run(selector, world).go(n_pulls)
+        finish_pending(selector, world)
+        truth = world.mean(k, n)
+        return float(truth.max() - truth[selector.best().best])
+
+    seeds = range(8)
+    assert sum(regret(UcbELrf, s) for s in seeds) < sum(regret(RowMean, s) for s in seeds)
+
+
+def test_its_intervals_are_a_models_opinion() -> None:
+    selector = UcbELrf(Problem(20, 80), batch=8, members=16)
+    run = Run(selector, correlated_world(20, 80, seed=9)).go(40)
+    early = selector.estimates()
+    np.testing.assert_allclose(early.upper - early.lower, 1 - early.n / 80)
+    run.go(360)
+    estimates = selector.estimates()
+    assert estimates.guarantee is Guarantee.HEURISTIC
+    certain = selector.table.total / 80
+    assert (estimates.lower >= certain - 1e-12).all()
+    assert (estimates.upper <= certain + 1 - estimates.n / 80 + 1e-12).all()
+    assert ((estimates.lower <= estimates.mean) & (estimates.mean <= estimates.upper)).all()
+    assert not selector.best().separated or selector.best().guarantee is Guarantee.HEURISTIC
+
+
+def test_a_heuristic_interval_never_stops_a_run() -> None:
+    selector = UcbELrf(Problem(3, 60, stop_when_separated=True), batch=4, members=8)
+    world = World.bernoulli([0.0, 1.0, 0.0], 60, seed=1)
+    run = Run(selector, world).go(150)
+    assert len(run.pairs) == 150
+    assert selector.stopped() is None
+
+
+def test_the_ablations_intervals_hold_at_any_time() -> None:
+    selector = UcbELrfScoreOnly(Problem(3, 60), batch=4, members=8)
+    Run(selector, World.bernoulli([0.1, 0.9, 0.4], 60, seed=1)).go(100)
+    assert selector.estimates().guarantee is Guarantee.ANYTIME_VALID
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"eta": 0.0}, "eta must be > 0, got 0.0"),
+        ({"warm_up": 1.0}, r"warm_up must be in \[0, 1\), got 1.0"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"members": 1}, "n_members must be >= 2, got 1"),
+    ],
+)
+def test_senseless_parameters_are_refused(params: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        UcbELrf(Problem(8, 10), **params)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rules.row_mean import RowMean
+from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
+from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
+
+IN_FLIGHT, SLOWER, RUNS = 32, 3.0, 200
+
+
+@dataclass(slots=True)
+class SlowWhenWrong:
+    """Calls under a virtual clock: an exponential latency, three times longer for wrong answers."""
+
+    selector: Selector
+    scores: NDArray[np.float64]
+    rng: np.random.Generator
+    now: float = 0.0
+    under_way: list[tuple[float, int, Ask]] = field(default_factory=list)
+
+    def send(self) -> None:
+        """Fill the free places."""
+        for ask in self.selector.ask(IN_FLIGHT - len(self.under_way)):
+            latency = self.rng.exponential(1.0 if self.scores[ask.pair] else SLOWER)
+            heapq.heappush(self.under_way, (self.now + latency, ask.seq, ask))
+
+    def receive(self) -> Ask:
+        """Let the next call return."""
+        self.now, _, ask = heapq.heappop(self.under_way)
+        self.selector.tell([Tell(ask.seq, State.DONE, float(self.scores[ask.pair]))])
+        return ask
+
+
+def ever_misses(
+    selector: Selector, seed: int, means: list[float], n_told: int
+) -> tuple[bool, bool]:
+    """Whether a stated interval, and one in order of completion, ever misses a true mean."""
+    rng = np.random.default_rng([seed, 5])
+    n_rows, n_examples = len(means), selector.problem.n_examples
+    scores = (rng.random((n_rows, n_examples)) < np.array(means)[:, None]).astype(float)
+    truth = scores.mean(axis=1)
+    alpha = (1 - selector.problem.confidence) / n_rows
+    naive = PopulationSequences(n_rows, [n_examples], alpha)
+    calls = SlowWhenWrong(selector, scores, rng)
+    missed = naive_missed = False
+    for _ in range(n_told):
+        calls.send()
+        pair = calls.receive().pair
+        naive.push(pair.candidate, pair.example, scores[pair], scores[pair])
+        found = selector.estimates()
+        missed |= misses(found.lower, found.upper, truth)
+        naive_missed |= misses(naive.lower, naive.upper, truth)
+    return missed, naive_missed
+
+
+def misses(
+    lower: NDArray[np.float64], upper: NDArray[np.float64], truth: NDArray[np.float64]
+) -> bool:
+    return bool(((lower > truth + 1e-9) | (upper < truth - 1e-9)).any())
+
+
+@pytest.mark.slow
+@pytest.mark.coverage
+@pytest.mark.parametrize("means", [[0.5], [0.7, 0.6, 0.5]])
+def test_slow_wrong_answers_do_not_bias_the_stated_intervals(means: list[float]) -> None:
+    """Level .95 at all times and for all candidates at once: a binomial test at 1e-6.
+
+    The same sequences fed in order of completion fail the same test, so it has power.
+    """
+    rules = (UcbE, RowMean)
+    results = [
+        ever_misses(rules[seed % 2](Problem(len(means), 1000, seed=seed)), seed, means, 300)
+        for seed in range(RUNS)
+    ]
+    n_missed, n_naive = np.sum(results, axis=0)
+    assert binom.sf(n_missed - 1, RUNS, 0.05) > 1e-6
+    assert binom.sf(n_naive - 1, RUNS, 0.05) < 1e-6
+
+
+def test_a_void_pair_enters_as_anything() -> None:
+    selector = RowMean(Problem(1, 4))
+    asks = selector.ask(4)
+    for ask, state in zip(asks, (State.DONE, State.VOID, State.DONE, State.FAILED), strict=True):
+        selector.tell([Tell(ask.seq, state, 1.0 if state is State.DONE else 0.0)])
+    estimates = selector.estimates()
+    assert (estimates.lower[0], estimates.upper[0]) == (2 / 4, 3 / 4)
+    assert estimates.guarantee is Guarantee.ANYTIME_VALID
+
+
+def test_scores_behind_a_pending_one_wait() -> None:
+    selector = RowMean(Problem(1, 4))
+    asks = selector.ask(3)
+    selector.tell([Tell(ask.seq, State.DONE, 1.0) for ask in asks[1:]])
+    assert selector.estimates().lower[0] == 0.0
+    selector.tell([Tell(asks[0].seq, State.DONE, 1.0)])
+    assert selector.estimates().lower[0] >= 3 / 4
+
+
+def test_a_run_stops_once_the_best_is_separated() -> None:
+    selector = RowMean(Problem(3, 2000, stop_when_separated=True))
+    while asks := selector.ask(8):
+        selector.tell([Tell(a.seq, State.DONE, (0.0, 1.0, 0.0)[a.pair.candidate]) for a in asks])
+    assert selector.stopped() is Stop.SEPARATED
+    verdict = selector.best()
+    assert (verdict.best, verdict.tied, verdict.separated) == (1, (), True)
+    assert selector.table.n_asked < 400
+
+
+def test_a_run_stops_once_the_best_are_complete_and_equal() -> None:
+    selector = UcbE(Problem(3, 400, stop_when_separated=True))
+    while asks := selector.ask(8):  # the third one has shown what it is long before the end
+        selector.tell([Tell(a.seq, State.DONE, (1.0, 1.0, 0.0)[a.pair.candidate]) for a in asks])
+    assert selector.stopped() is Stop.INDIFFERENT
+    assert selector.table.n_trials[2] < 200
+    verdict = selector.best()
+    assert (len(verdict.tied), verdict.separated) == (1, False)
+    assert selector.margin() == 0
+
+
+def test_new_examples_reopen_the_question() -> None:
+    selector = UcbE(Problem(2, 6))
+    for ask in selector.ask(12):
+        selector.tell([Tell(ask.seq, State.DONE, float(ask.pair.candidate))])
+    assert selector.estimates().guarantee is Guarantee.EXACT
+    selector.add_examples(18)
+    estimates = selector.estimates()
+    assert estimates.guarantee is Guarantee.ANYTIME_VALID
+    np.testing.assert_allclose(estimates.lower, [0, 6 / 24], atol=1e-12)
+    np.testing.assert_allclose(estimates.upper, [18 / 24, 1], atol=1e-12)
+
+
+def test_without_tracking_every_interval_is_open() -> None:
+    selector = UcbE(Problem(2, 6, track_intervals=False))
+    for ask in selector.ask(12):
+        selector.tell([Tell(ask.seq, State.DONE, 1.0)])
+    assert selector.estimates().lower.tolist() == [0.0, 0.0]
+    with pytest.raises(ValueError, match="needs intervals"):
+        Problem(2, 6, track_intervals=False, stop_when_separated=True)

@@ -1,0 +1,219 @@
+"""Working per unit of cost: what a pull is expected to cost, and where the pulls go then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pull_costs import expected_costs, pull_weights
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.rules.top_two import TopTwo
+from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Stop, Tell
+from bestarm_agent.testing.selector_runs import Run, World
+from bestarm_agent.testing.selector_suite import TIGHT, K, N, SelectorSuite
+
+
+def per_cost(problem: Problem) -> Problem:
+    """The problem with prices that are wrong alike: the suite's pulls all cost a tenth."""
+    return replace(problem, costs=(0.3,) * problem.n_candidates)
+
+
+class PerCostSuite(SelectorSuite):
+    """What every rule must do, it must do per unit of cost too."""
+
+    rule: str
+
+    def make(self, problem: Problem) -> Selector:
+        return make_selector(self.rule, per_cost(problem))
+
+    @pytest.mark.parametrize("in_flight", [1, 5, 32])
+    def test_a_plan_for_a_budget_keeps_to_it(self, in_flight: int) -> None:
+        for seed in range(5):
+            selector = self.open(seed=seed, budget=TIGHT)
+            if type(selector).anytime:
+                pytest.skip("the rule does not plan for a budget")
+            world = World.with_failures((K, N), seed)
+            Run(selector, world, in_flight, seed).finish()
+            # 40 pulls of 0.3 pay for all 72 of 0.1; the plan notices once pulls have cost less
+            assert TIGHT < selector.table.n_asked <= K * N
+            assert selector.stopped() in (Stop.BUDGET, Stop.EXHAUSTED)
+
+
+class TestUcbEPerCost(PerCostSuite):
+    rule = "ucb-e"
+
+
+class TestAutoPerCost(PerCostSuite):
+    rule = "auto"
+
+
+class TestTopTwoPerCost(PerCostSuite):
+    rule = "top-two"
+
+
+class TestSuccessiveRejectsPerCost(PerCostSuite):
+    rule = "successive-rejects"
+
+
+def told(table: ScoreTable, candidate: int, cost: float) -> None:
+    seq, example = table.n_asked, int(table.unseen(candidate)[0])
+    table.ask(Ask(seq, Pair(candidate, example), None, ""))
+    table.tell(Tell(seq, State.DONE, 1.0, cost))
+
+
+def test_expected_costs_by_hand() -> None:
+    prior = np.array([10.0, 10.0, 1.0])
+    table = ScoreTable(3, 9)
+    assert expected_costs(prior, table).tolist() == [10.0, 10.0, 1.0]
+    told(table, 0, 4.0)
+    # 10 was foreseen and 4 spent, so all priors shrink to 0.4; the first has one pull of its own
+    assert expected_costs(prior, table) == pytest.approx([(4 + 4) / 2, 4.0, 0.4])
+    told(table, 2, 2.0)
+    # 11 foreseen, 6 spent
+    assert expected_costs(prior, table) == pytest.approx(
+        [(10 * 6 / 11 + 4) / 2, 10 * 6 / 11, (6 / 11 + 2) / 2]
+    )
+
+
+def test_a_pending_pull_says_nothing_about_costs() -> None:
+    table = ScoreTable(2, 9)
+    table.ask(Ask(0, Pair(0, 0), None, ""))
+    assert expected_costs(np.array([1.0, 2.0]), table).tolist() == [1.0, 2.0]
+
+
+def test_free_pulls_leave_an_expectation_above_zero() -> None:
+    table = ScoreTable(2, 9)
+    for _ in range(9):
+        told(table, 0, 0.0)
+    expected = expected_costs(np.array([1.0, 1.0]), table)
+    assert expected.tolist() == [0.1, 1.0]
+    told(table, 1, 1e9)
+    assert (expected_costs(np.array([1e-9, 1.0]), table) > 0).all()
+
+
+def test_nobody_counts_more_than_a_hundred_times_as_much_as_another() -> None:
+    weights = pull_weights(expected_costs(np.array([1e-12, 1.0]), ScoreTable(2, 1)))
+    assert weights[1] / weights[0] == pytest.approx(100.0)
+
+
+def test_equal_costs_change_nothing() -> None:
+    for rule in ("auto", "ucb-e", "uniform", "filled-subset"):
+        world = World.with_failures((K, N), 3)
+        plain = Run(make_selector(rule, Problem(K, N)), world).go(40)
+        equal = Run(make_selector(rule, per_cost(Problem(K, N))), world).go(40)
+        assert plain.pairs == equal.pairs
+
+
+def pulls_of(rule: str, costs: tuple[float, ...], n_pulls: int, **params: float) -> list[int]:
+    """Pulls of candidates that all score 1 and cost what was expected."""
+    selector = make_selector(rule, Problem(len(costs), 5000, costs=costs), **params)
+    for _ in range(n_pulls):
+        [ask] = selector.ask()
+        selector.tell([Tell(ask.seq, State.DONE, 1.0, costs[ask.pair.candidate])])
+    return [int(n) for n in selector.table.n_trials]
+
+
+@pytest.mark.parametrize("rule", ["uniform", "row-mean", "ucb-e", "lucb"])
+def test_pulls_of_equals_go_by_the_square_root_of_their_costs(rule: str) -> None:
+    pulls = pulls_of(rule, (1.0, 4.0, 16.0), 1400)
+    # 1 : 1/2 : 1/4 of 1,400; row-mean draws them at random (standard deviation 19, 18, 13)
+    assert pulls == pytest.approx([800, 400, 200], abs=60 if rule == "row-mean" else 4)
+
+
+def test_ucb_e_per_cost_by_hand() -> None:
+    """Weights sqrt(1/2), sqrt(2) of costs 1 and 4, halved widths to the fourth root."""
+    selector = UcbE(Problem(2, 50, costs=(1.0, 4.0)))
+    for candidate, score in ((0, 1.0), (1, 1.0)):
+        ask = Ask(selector.table.n_asked, Pair(candidate, candidate), None, "by hand")
+        selector.adopt([ask])
+        selector.tell([Tell(ask.seq, State.DONE, score, (1.0, 4.0)[candidate])])
+    assert selector.weights == pytest.approx([2**-0.5, 2**0.5])
+    assert selector._index() == pytest.approx([1 + 2**0.25, 1 + 2**-0.25])
+    assert selector.ask()[0].pair.candidate == 0
+
+
+def test_top_two_pulls_the_cheaper_of_the_two_more_often() -> None:
+    """Equal candidates of costs 1 and 16: each is leader half of the time, shares go 4 : 1."""
+    cheap, dear = pulls_of("top-two", (1.0, 16.0), 1000)
+    # Binomial(1000, 0.8) is within 4 standard deviations (51) but for 1 run in 16,000
+    assert abs(cheap - 800) < 51, (cheap, dear)
+
+
+def test_common_examples_are_pulled_alike_whatever_they_cost() -> None:
+    for rule in ("filled-subset", "racing"):
+        assert pulls_of(rule, (1.0, 100.0), 200) == [100, 100]
+
+
+@pytest.mark.slow
+def test_auto_spends_less_on_a_dear_half_that_is_as_good() -> None:
+    """Ten candidates, every other one 100 times as dear: most pulls go to the cheap ones."""
+    costs = (1.0, 100.0) * 5
+    dear = np.array(costs) > 1.0
+    pulls = {None: 0, costs: 0}
+    for seed in range(4):
+        world = World.bernoulli(np.linspace(0.65, 0.35, 10), 400, seed)
+        for told in pulls:
+            selector = make_selector("auto", Problem(10, 400, seed=seed, costs=told))
+            for _ in range(600):
+                [ask] = selector.ask()
+                outcome = world.outcome(ask)
+                selector.tell([replace(outcome, cost=costs[ask.pair.candidate])])
+            pulls[told] += int(selector.table.n_trials[dear].sum())
+            assert selector.table.n_trials.min() >= 3  # nobody is forgotten
+    assert pulls[costs] < 0.6 * pulls[None]
+
+
+@pytest.mark.parametrize("rule", ["successive-rejects", "sequential-halving", "sysrs", "sar"])
+def test_rounds_spend_the_money_and_no_more(rule: str) -> None:
+    rng = np.random.default_rng(5)
+    for seed in range(4):
+        costs = tuple((10 ** rng.uniform(-3, -1, 8)).tolist())
+        world = World.bernoulli(rng.uniform(0.2, 0.8, 8), 400, seed)
+        budget = 300
+        selector = make_selector(rule, Problem(8, 400, seed=seed, budget=budget, costs=costs))
+        while asks := selector.ask():
+            cost = costs[asks[0].pair.candidate]
+            selector.tell([replace(world.outcome(asks[0]), cost=cost)])
+        money = budget * float(np.mean(costs))
+        assert selector.table.spent.sum() <= money + max(costs)
+        assert selector.table.spent.sum() >= 0.8 * money
+
+
+def test_a_plan_follows_what_pulls_turn_out_to_cost() -> None:
+    """Bounds ten times too high: the money lasts for ten times as many pulls, and they are made."""
+    selector = make_selector("sysrs", Problem(6, 1000, budget=120, costs=(1.0,) * 6))
+    world = World.bernoulli(np.linspace(0.3, 0.8, 6), 1000, 1)
+    while asks := selector.ask():
+        selector.tell([replace(world.outcome(asks[0]), cost=0.1)])
+    assert 1000 <= selector.table.n_asked <= 1200
+
+
+def test_candidates_that_join_bring_their_costs() -> None:
+    selector = TopTwo(Problem(2, 9, costs=(1.0, 2.0)))
+    selector.add_candidates(1, [4.0])
+    assert selector.problem.costs == (1.0, 2.0, 4.0)
+    expected = selector.expected_costs()
+    assert expected is not None
+    assert expected.tolist() == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("costs", [None, [1.0, 2.0]])
+def test_candidates_that_join_without_their_costs_are_refused(costs: list[float] | None) -> None:
+    with pytest.raises(ValueError, match="join with costs"):
+        TopTwo(Problem(2, 9, costs=(1.0, 2.0))).add_candidates(1, costs)
+
+
+def test_costs_are_refused_where_none_were_given() -> None:
+    with pytest.raises(ValueError, match="works per pull"):
+        TopTwo(Problem(2, 9)).add_candidates(1, [1.0])
+
+
+@pytest.mark.parametrize("costs", [(1.0,), (1.0, 0.0), (1.0, float("inf")), (1.0, float("nan"))])
+def test_senseless_costs_are_refused(costs: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="cost"):
+        Problem(2, 9, costs=costs)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
+
+
+def filled() -> ScoreTable:
+    """Rows 0 and 2 of a 3 x 4 grid: one DONE, one FAILED, one VOID, two PENDING."""
+    table = ScoreTable(3, 4)
+    for seq, pair in enumerate([Pair(0, 1), Pair(2, 3), Pair(0, 3), Pair(0, 0), Pair(2, 0)]):
+        table.ask(Ask(seq, pair, propensity=0.25 if seq else None, reason="test"))
+    table.tell(Tell(2, State.DONE, 0.5, cost=1.0))
+    table.tell(Tell(0, State.FAILED, 0.1, cost=2.0))
+    table.tell(Tell(1, State.VOID, 0.9, cost=4.0))
+    return table
+
+
+def test_every_view_agrees_on_what_happened() -> None:
+    table = filled()
+    assert table.n_asked == 5
+    assert table.candidate.tolist() == [0, 2, 0, 0, 2]
+    assert table.example.tolist() == [1, 3, 3, 0, 0]
+    assert table.position.tolist() == [0, 0, 1, 2, 1]
+    assert table.score.tolist() == [0.1, 0.0, 0.5, 0.0, 0.0]
+    assert table.cost.tolist() == [2.0, 4.0, 1.0, 0.0, 0.0]
+    assert np.isnan(table.propensity[0])
+    assert table.propensity[1:].tolist() == [0.25] * 4
+    assert table.cells.tolist() == [[1, 3, 0, 2], [0, 0, 0, 0], [1, 0, 0, 4]]
+    assert table.n_trials.tolist() == [3, 0, 2]
+    assert table.n_unseen.tolist() == [1, 4, 2]
+    assert [table.n_unseen_of(i) for i in range(3)] == [1, 4, 2]
+    assert table.unseen(2).tolist() == [1, 2]
+    assert table.n_scored.tolist() == [2, 0, 0]
+    assert table.count(State.PENDING).tolist() == [1, 0, 1]
+    assert table.count(State.VOID).tolist() == [0, 0, 1]
+    assert table.total.tolist() == [pytest.approx(0.6), 0, 0]
+    assert table.spent.tolist() == [3.0, 0.0, 4.0]
+    np.testing.assert_allclose(table.tally(0), (2, 0.6, 1, 0))
+    np.testing.assert_allclose(table.tally(2), (0, 0.0, 1, 1))
+    np.testing.assert_allclose(table.mean(), [0.3, np.nan, np.nan])
+    assert np.flatnonzero(table.state == State.PENDING).tolist() == [3, 4]
+
+
+def test_the_grid_shows_scores_only() -> None:
+    table = filled()
+    nan = np.nan
+    wanted = [[nan, 0.1, nan, 0.5], [nan] * 4, [nan] * 4]
+    np.testing.assert_array_equal(table.matrix(), wanted)
+    np.testing.assert_array_equal(table.observed(), ~np.isnan(wanted))
+
+
+def test_a_row_is_in_ask_order_whatever_came_back_first() -> None:
+    assert filled().row(0) == [0, 2, 3]
+
+
+def test_a_second_outcome_changes_nothing() -> None:
+    table = filled()
+    assert not table.tell(Tell(2, State.FAILED, 0.0, cost=9.0))
+    assert not table.tell(Tell(1, State.DONE, 1.0))
+    np.testing.assert_allclose(table.tally(0), (2, 0.6, 1, 0))
+    assert table.spent.tolist() == [3.0, 0.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (Ask(4, Pair(1, 1), None, ""), "expected 5, got 4"),
+        (Ask(6, Pair(1, 1), None, ""), "expected 5, got 6"),
+        (Ask(5, Pair(0, 1), None, ""), "was asked before"),
+        (Ask(5, Pair(2, 0), None, ""), "was asked before"),
+        (Ask(5, Pair(3, 0), None, ""), "lies outside 3 x 4"),
+        (Ask(5, Pair(-1, 0), None, ""), "lies outside 3 x 4"),
+        (Ask(5, Pair(1, 4), None, ""), "lies outside 3 x 4"),
+    ],
+)
+def test_a_wrong_ask_is_refused_and_leaves_no_trace(ask: Ask, message: str) -> None:
+    table = filled()
+    with pytest.raises(ValueError, match=message):
+        table.ask(ask)
+    assert (table.n_asked, table.n_trials.tolist()) == (5, [3, 0, 2])
+
+
+def test_rows_and_columns_join_without_touching_what_is_known() -> None:
+    table = filled()
+    table.add_candidates(2)
+    table.add_examples(3)
+    assert table.cells.shape == (5, 7)
+    assert table.cells[:3, :4].tolist() == filled().cells.tolist()
+    assert not table.cells[3:].any()
+    assert not table.cells[:, 4:].any()
+    table.ask(Ask(5, Pair(4, 6), None, ""))
+    table.tell(Tell(5, State.DONE, 1.0))
+    np.testing.assert_allclose(table.mean(), [0.3, np.nan, np.nan, np.nan, 1.0])
+    assert table.n_unseen.tolist() == [4, 7, 5, 7, 6]
+
+
+def test_growing_one_by_one_is_cheap() -> None:
+    """Doubling: 2,000 rows and columns join a grid in about a dozen copies each."""
+    table = ScoreTable(1, 1)
+    copies, cells = 0, table.cells.base
+    for _ in range(2000):
+        table.add_candidates(1)
+        table.add_examples(1)
+        copies, cells = copies + (table.cells.base is not cells), table.cells.base
+    assert table.cells.shape == (2001, 2001)
+    assert copies <= 24
+
+
+@pytest.mark.slow
+def test_a_study_of_24_million_cells_opens_and_asks_in_little_memory() -> None:
+    tracemalloc.start()
+    try:
+        selector = UcbE(Problem(2000, 12_000))
+        asks = selector.ask(3000)
+        selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len({ask.pair.candidate for ask in asks}) == 2000
+    assert peak < 200e6  # the grid itself takes 24 MB

@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bestarm_agent.certification.tables.loss_tables import load_losses
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.simulation.npz_scores import Reading
+from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix, matrix_from_cells
+from bestarm_agent.simulation.score_tables import Cell
+from bestarm_agent.stats.ranking import hardness
+
+DATA = Path(__file__).parents[2] / "../shared/data"
+
+SCORES = np.array([[0.0, 0.25, 1.0], [1.0, np.nan, 0.5]])
+
+
+def same(found: np.ndarray, wanted: np.ndarray) -> bool:
+    return np.array_equal(found, wanted, equal_nan=True)
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_npz_with_names_and_costs(tmp_path: Path) -> None:
+    file = tmp_path / "m.npz"
+    np.savez(file, scores=SCORES.astype(np.float16), methods=["a", "b"], cost=[2.0, 3.0])
+    matrix = load_matrix(str(file))
+    assert same(matrix.scores, SCORES)
+    assert matrix.scores.dtype == np.float32
+    assert matrix.names == ("a", "b")
+    assert matrix.costs is not None
+    assert list(matrix.costs) == [2.0, 3.0]
+    assert matrix.source == str(file)
+    assert list(matrix.means) == pytest.approx([1.25 / 3, 0.75])
+
+
+def test_npz_without_names_or_costs(tmp_path: Path) -> None:
+    file = tmp_path / "m.npz"
+    np.savez(file, scores=np.eye(2, dtype=np.uint8))
+    matrix = load_matrix(str(file))
+    assert matrix.names == ("row 0", "row 1")
+    assert matrix.costs is None
+
+
+def test_npz_of_packed_bits(tmp_path: Path) -> None:
+    file = tmp_path / "m.npz"
+    bits = np.random.default_rng(0).integers(0, 2, (3, 11)).astype(np.uint8)
+    other = 1 - bits
+    np.savez(
+        file,
+        scores_packed=np.packbits(bits, axis=1),
+        history_packed=np.packbits(other, axis=1),
+        shape=[3, 11],
+        methods=["a", "b", "c"],
+        history_methods=["x", "y", "z"],
+    )
+    assert same(load_matrix(str(file)).scores, bits)
+    history = load_matrix(f"{file}:history")
+    assert same(history.scores, other)
+    assert history.names == ("x", "y", "z")
+
+
+def test_npz_of_several_tasks(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.npz"
+    bits = np.random.default_rng(0).integers(0, 2, (2, 9)).astype(np.uint8)
+    np.savez(
+        file,
+        true__sum=np.packbits(bits, axis=1),
+        fake_good__sum=np.packbits(1 - bits, axis=1),
+        shape__sum=[2, 9, 1],
+        prompts__sum=[" add ", "sum up"],
+        prompt_len__sum=[3, 6],
+        true__graded=np.array([[0.5, 0.25], [0.0, 1.0]], dtype=np.float16),
+        shape__graded=[2, 2, 0],
+    )
+    matrix = load_matrix(f"{file}:sum")
+    assert same(matrix.scores, bits)
+    assert matrix.names == ("add", "sum up")
+    assert matrix.costs is not None
+    assert list(matrix.costs) == [3.0, 6.0]
+    assert same(load_matrix(f"{file}:fake_good__sum").scores, 1 - bits)
+    assert same(load_matrix(f"{file}:graded").scores, np.array([[0.5, 0.25], [0.0, 1.0]]))
+    with pytest.raises(ConfigError, match=r"holds no matrix 'scores'; .* Matrices: sum, graded"):
+        load_matrix(str(file))
+
+
+def test_npz_of_run_times_a_row_per_example(tmp_path: Path) -> None:
+    file = tmp_path / "times.npz"
+    np.savez(file, runtime=np.array([[0.5, 2.0], [1.0, np.nan], [4.0, 0.0]]), methods=["a", "b"])
+    matrix = load_matrix(f"{file}:runtime", reading=Reading(cutoff=2.0, transposed=True))
+    assert same(matrix.scores, np.array([[0.75, 0.5, 0.0], [0.0, np.nan, 1.0]]))
+    assert matrix.names == ("a", "b")
+    with pytest.raises(ConfigError, match=r"\[0, 1\], got 2 .* \(run times: say the cutoff\)"):
+        load_matrix(f"{file}:runtime")
+    np.savez(file, runtime=np.array([[-0.5, 1.0]]))
+    with pytest.raises(ConfigError, match=r"run times must be >= 0, got -0\.5"):
+        load_matrix(f"{file}:runtime", reading=Reading(cutoff=2.0))
+
+
+@pytest.mark.parametrize("cutoff", [0.0, -1.0, np.inf, np.nan])
+def test_cutoffs_are_checked(cutoff: float) -> None:
+    with pytest.raises(ConfigError, match="a cutoff must be > 0 and finite"):
+        Reading(cutoff=cutoff)
+
+
+def test_tables_and_runs_hold_scores(tmp_path: Path) -> None:
+    for location in (write(tmp_path / "m.csv", WIDE), "run-1"):
+        with pytest.raises(ConfigError, match=r"is no \.npz file"):
+            load_matrix(location, reading=Reading(transposed=True))
+
+
+WIDE = "model,q1,q2,q3,cost\na,0,0.25,1,2\nb,1,,0.5,3\n"
+LONG = (
+    "example,candidate,score,cost\nq1,a,0,1\nq2,a,0.25,2\nq3,a,1,3\nq1,b,1,2\nq2,b,,4\nq3,b,0.5,3\n"
+)
+
+
+@pytest.mark.parametrize("text", [WIDE, LONG])
+def test_csv(tmp_path: Path, text: str) -> None:
+    matrix = load_matrix(write(tmp_path / "m.csv", text))
+    assert same(matrix.scores, SCORES)
+    assert matrix.names == ("a", "b")
+    assert matrix.costs is not None
+    assert list(matrix.costs) == [2.0, 3.0]  # the means of 1, 2, 3 and of 2, 4, 3
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # type: ignore[import-untyped]
+
+    table = pyarrow.table(
+        {"model": ["a", "b"], "q1": [0.0, 1.0], "q2": [0.25, None], "q3": [1.0, 0.5]}
+    )
+    parquet.write_table(table, tmp_path / "m.parquet")
+    matrix = load_matrix(str(tmp_path / "m.parquet"))
+    assert same(matrix.scores, SCORES)
+    assert matrix.names == ("a", "b")
+    assert matrix.costs is None
+
+
+def test_cells_of_an_earlier_run() -> None:
+    cells = [Cell("a", "q2", 0.5, 0.1), Cell("b", "q1", 1.0, None), Cell("a", "q1", 0.0, 0.3)]
+    matrix = matrix_from_cells(cells, "run 7")
+    assert same(matrix.scores, np.array([[0.5, 0.0], [np.nan, 1.0]]))
+    assert matrix.costs is None  # b's cost is unknown
+    assert matrix.source == "run 7"
+
+
+def test_any_other_name_is_a_run() -> None:
+    wanted = ScoreMatrix(np.zeros((1, 1), dtype=np.float32), ("a",))
+    asked: list[str] = []
+
+    def open_run(name: str) -> ScoreMatrix:
+        asked.append(name)
+        return wanted
+
+    assert load_matrix("prompts-7", open_run=open_run) is wanted
+    assert asked == ["prompts-7"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("m.csv", "", "the file is empty"),
+        ("m.csv", "model\na\n", "two columns at least"),
+        ("m.csv", "model,q1\na,0,1\n", "line 2 has 3 fields, the header 2"),
+        (
+            "m.csv",
+            "model,q1\na,0\nb,high\n",
+            "data row 2, column 'q1' must be a number, got 'high'",
+        ),
+        (
+            "m.csv",
+            "model,q1\na,0\nb,70\n",
+            r"scores must be in \[0, 1\], got 70 in row 1, column 0",
+        ),
+        ("m.csv", "model,q1\na,0\nb,\n", "candidate 'b' has no score at all"),
+        ("m.csv", "model,q1\na,0\na,1\n", "candidate 'a' has two results on example 'q1'"),
+        ("m.csv", "model,q1\n", "candidates x examples, both at least 1"),
+    ],
+)
+def test_what_is_no_score_table_is_refused(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_matrix(write(tmp_path / name, text))
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("none.npz", "there is no file 'none.npz'"),
+        ("none.csv", "there is no file 'none.csv'"),
+        ("prompts-7", "'prompts-7' is no .npz, .csv or .parquet file, and no run of a store"),
+    ],
+)
+def test_missing_files_are_named(location: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_matrix(location)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda s: ScoreMatrix(s[0], ("a",)), "candidates x examples"),
+        (lambda s: ScoreMatrix(s, ("a",)), "2 rows of scores need as many names, got 1"),
+        (lambda s: ScoreMatrix(s, ("a", "b"), np.ones(3)), "2 rows need as many costs"),
+        (
+            lambda s: ScoreMatrix(s, ("a", "b"), np.array([1.0, 0.0])),
+            "costs must be finite and > 0",
+        ),
+    ],
+)
+def test_a_matrix_checks_itself(make: Callable[[np.ndarray], ScoreMatrix], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(SCORES.astype(np.float32))
+
+
+def as_npy() -> bytes:
+    """An array as numpy.save writes it."""
+    content = BytesIO()
+    np.save(content, SCORES)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("write_file", "message"),
+    [
+        (lambda path: path.write_bytes(b"no archive"), "is no .npz file of plain arrays"),
+        (lambda path: path.write_bytes(b"PK\x03\x04 cut off"), "is no .npz file of plain arrays"),
+        (lambda path: path.write_bytes(b""), "is no .npz file of plain arrays"),
+        (
+            lambda path: np.savez(path, scores=np.array([[None, 1]], dtype=object)),
+            "is no .npz file of plain arrays.*no objects",
+        ),
+        (lambda path: np.savez(path, scores=np.array([["a", "b"]])), "must hold numbers, got <U1"),
+        (lambda path: path.write_bytes(as_npy()), "holds a single array; write it with"),
+    ],
+)
+def test_files_that_hold_no_plain_arrays_are_refused(
+    tmp_path: Path, write_file: Callable[[Path], None], message: str
+) -> None:
+    path = tmp_path / "scores.npz"
+    write_file(path)
+    with pytest.raises(ConfigError, match=message):
+        load_matrix(str(path))
+    if "numbers" not in message:
+        with pytest.raises(ConfigError, match=message):
+            load_losses(path)
+
+
+def test_a_table_as_spreadsheets_save_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_bytes(b"\xef\xbb\xbfcandidate,e1,e2\r\na,0.5,1\r\nb,0,0\r\n")
+    assert load_matrix(str(path)).names == ("a", "b")
+    path.write_bytes(b"candidate,e1\ncaf\xe9,1\n")
+    with pytest.raises(ConfigError, match="byte 0xe9 is not UTF-8; save the file as UTF-8"):
+        load_matrix(str(path))
+    path.write_bytes(b"candidate;e1;e2\na;0,5;1\n")
+    with pytest.raises(ConfigError, match="separated by commas"):
+        load_matrix(str(path))
+
+
+def test_a_file_of_another_kind_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "scores.npy"
+    np.save(path, SCORES)
+    with pytest.raises(ConfigError, match=r"is no \.npz, \.csv or \.parquet file"):
+        load_matrix(str(path), open_run=lambda run: pytest.fail(f"run {run} was looked for"))
+
+
+# best mean and H1 as published in the data's own table
+MEASURED = {
+    "bfcl_2024-08-11.npz": ((71, 1700), 0.9053, 23_769),
+    "livecodebench_gen_2024-04.npz": ((45, 400), 0.4352, 1_474),
+    "aslib_sat12_indu.npz": ((31, 1167), 0.6536, 11_037),
+    "openllm2_bbh5_semisynthetic.npz": ((1000, 9574), 0.6393, 136_594),
+    "openllm2_bbh5_semisynthetic.npz:history": ((1000, 9574), 0.6240, 302_606),
+    "rautoeval_prompting.npz:sentiment": ((100, 1167), 0.9169, 141_892),
+    "rautoeval_prompting.npz:informal_to_formal": ((100, 23), 0.5737, 11_240),
+    "rte_snow2008.npz": ((164, 800), 1.0, np.inf),
+}
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="needs the score matrices in ../shared/data")
+@pytest.mark.parametrize("location", MEASURED)
+def test_real_matrices(location: str) -> None:
+    shape, best, h1 = MEASURED[location]
+    matrix = load_matrix(str(DATA / location))
+    assert matrix.scores.shape == shape
+    assert matrix.means.max() == pytest.approx(best, abs=5e-5)
+    assert hardness(matrix.means) == pytest.approx(h1, abs=0.5)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="needs the score matrices in ../shared/data")
+def test_real_run_times() -> None:
+    reading = Reading(cutoff=2.1, transposed=True)
+    matrix = load_matrix(str(DATA / "sat_swgcp_saps.npz:runtime"), reading=reading)
+    assert matrix.scores.shape == (20, 5000)
+    assert 2.1 * (1 - matrix.means[2]) == pytest.approx(0.0786, abs=5e-5)  # the lowest mean time
+    assert matrix.means.argmax() == 2

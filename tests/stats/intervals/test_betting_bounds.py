@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import math
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bestarm_agent.stats.intervals.betting_bounds import LowerBound, Wager, bet_grid
+
+values_in_unit = st.lists(
+    st.one_of(st.sampled_from([0.0, 1.0, 0.5]), st.floats(0, 1)), min_size=1, max_size=30
+)
+
+
+def wealth_path(values: tuple[float, ...], mean: float, bets: tuple[float, ...]) -> list[float]:
+    wager = Wager(mean, bets, len(values))
+    path = []
+    for value in values:
+        wager.push(value)
+        path.append(wager.wealth)
+    return path
+
+
+def test_two_draws_by_hand() -> None:
+    # N = 4, m = 1/2, one bet b = 1/2.
+    wager = Wager(0.5, (0.5,), size=4)
+    wager.push(1.0)  # c = 1/2, stake = .5 sqrt(.5), gain = 1
+    assert wager.wealth == pytest.approx(1.353553, abs=1e-6)
+    wager.push(0.0)  # c = (2 - 1) / 3, stake = .5 sqrt(1/3) 4/3 = .3849, gain = -1
+    assert wager.wealth == pytest.approx(1.353553 * (1 - 0.384900), abs=1e-6)
+    assert (wager.n, wager.total) == (2, 1.0)
+
+
+def test_two_draws_with_replacement_by_hand() -> None:
+    wager = Wager(0.25, (0.5, 1.0))
+    wager.push(1.0)  # c = 1/4, stakes .25 and .5, gain = 3: 1.75 and 2.5
+    assert wager.wealth == pytest.approx(2.125)
+    wager.push(0.0)
+    assert wager.wealth == pytest.approx((1.75 * 0.75 + 2.5 * 0.5) / 2)
+
+
+def test_a_refuted_hypothesis_makes_rich() -> None:
+    wager = Wager(0.5, bet_grid(4, 0.1), size=4)
+    for value in (1.0, 1.0):
+        wager.push(value)
+    assert math.isfinite(wager.wealth)  # two ones among four: the mean may still be 1/2
+    wager.push(1.0)
+    assert wager.wealth == math.inf
+
+
+POPULATIONS = [
+    (0.0, 0.0, 1.0, 1.0, 1.0),
+    (0.0, 0.0, 0.0, 0.0, 1.0),
+    (0.2, 0.4, 0.4, 0.9, 1.0),
+    (0.3, 0.3, 0.3, 0.3, 0.3),
+]
+
+
+@pytest.mark.parametrize("population", POPULATIONS)
+def test_wealth_is_a_fair_game_over_all_orders(population: tuple[float, ...]) -> None:
+    # Exact, not simulated: the mean over all 120 orders is 1 at every time under the true mean.
+    bets = bet_grid(5, 0.1)
+    true_mean = sum(population) / 5
+    paths = np.array([wealth_path(order, true_mean, bets) for order in permutations(population)])
+    fair = paths.mean(axis=0)
+    np.testing.assert_allclose(fair, 1.0, rtol=1e-3)  # odds of 0 are raised to 1e-9
+    assert (fair <= 1 + 1e-9).all()
+
+
+@pytest.mark.parametrize("population", POPULATIONS)
+@pytest.mark.parametrize("alpha", [0.5, 0.2])
+def test_ville_over_all_orders(population: tuple[float, ...], alpha: float) -> None:
+    bets = bet_grid(5, alpha)
+    true_mean = sum(population) / 5
+    peaks = [max(wealth_path(order, true_mean, bets)) for order in permutations(population)]
+    assert np.mean(np.array(peaks) >= 1 / alpha) <= alpha
+
+
+@pytest.mark.parametrize("hide", ["low", "high", "after_a_one", "places"])
+def test_understating_never_pays(hide: str) -> None:
+    # Whatever hides a value (here: as 0), the expected wealth stays at most 1, at every time.
+    population = (0.0, 0.1, 0.6, 1.0, 1.0)
+    bets = bet_grid(5, 0.1)
+    paths = []
+    for order in permutations(population):
+        hidden = {
+            "low": [x < 0.5 for x in order],
+            "high": [x > 0.5 for x in order],
+            "after_a_one": [1.0 in order[:t] for t in range(5)],
+            "places": [t % 2 == 0 for t in range(5)],
+        }[hide]
+        known = tuple(0.0 if h else x for x, h in zip(order, hidden, strict=True))
+        paths.append(wealth_path(known, sum(population) / 5, bets))
+    assert (np.mean(paths, axis=0) <= 1 + 1e-9).all()
+
+
+@given(values=values_in_unit, spare=st.integers(0, 20), mean=st.floats(0.01, 1.0))
+def test_a_vector_of_draws_equals_one_by_one(values: list[float], spare: int, mean: float) -> None:
+    for size in (None, len(values) + spare):
+        one, many = (Wager(mean, bet_grid(100, 0.05), size) for _ in range(2))
+        for value in values:
+            one.push(value)
+        cut = len(values) // 3
+        many.extend(np.array(values[:cut]))
+        many.extend(np.array(values[cut:]))
+        assert many.n == one.n
+        assert many.total == pytest.approx(one.total)
+        assert many.wealth == pytest.approx(one.wealth, rel=1e-6)
+
+
+@given(values=values_in_unit, spare=st.integers(0, 20), mean=st.floats(0.01, 1.0))
+def test_climbing_finds_the_highest_wealth(values: list[float], spare: int, mean: float) -> None:
+    for size in (None, len(values) + spare):
+        one, many = (Wager(mean, bet_grid(100, 0.05), size) for _ in range(2))
+        path = []
+        for value in values:
+            one.push(value)
+            path.append(one.wealth)
+        assert many.climb(np.array(values)) == pytest.approx(max(path), rel=1e-6)
+        assert many.n == one.n
+        assert many.wealth == pytest.approx(one.wealth, rel=1e-6)
+
+
+@given(values=values_in_unit, spare=st.integers(0, 20), means=st.tuples(*[st.floats(0.01, 1)] * 2))
+def test_wealth_falls_as_the_hypothesis_rises(
+    values: list[float], spare: int, means: tuple[float, float]
+) -> None:
+    bets = bet_grid(50, 0.05)
+    for size in (None, len(values) + spare):
+        low, high = (Wager(mean, bets, size) for mean in sorted(means))
+        low.extend(np.array(values))
+        high.extend(np.array(values))
+        assert low.wealth >= high.wealth * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["coin", "rare", "beta"])
+@pytest.mark.parametrize("size", [200, None])
+def test_bound_is_the_edge_of_what_is_rejected(kind: str, size: int | None) -> None:
+    # Against a brute-force search over 2,000 means after every draw.
+    rng = np.random.default_rng(5)
+    share = rng.beta(9, 4, 150) if kind == "beta" else rng.random(150)
+    draws = {"coin": (share < 0.6) * 1.0, "rare": (share < 0.04) * 1.0, "beta": share}[kind]
+    alpha, bets = 0.05, bet_grid(200, 0.05)
+    bound, edge = LowerBound(alpha, bets, size), 0.0
+    for t, value in enumerate(draws.tolist(), start=1):
+        bound.push(value)
+        for mean in np.arange(edge, 1.0, 1 / 2000)[1:]:
+            wager = Wager(float(mean), bets, size)
+            wager.extend(np.asarray(draws[:t], dtype=np.float64))
+            if wager.wealth < 1 / alpha:
+                break
+            edge = float(mean)
+        assert bound.lower <= max(edge + 1 / 2000, draws[:t].sum() / 200) + 1e-9
+        coarse = 4 * max(1 / 32, 1 / (t + 7)) * max(draws[:t].mean() - edge, 0) + 4 * 0.5 / 200
+        assert bound.lower >= edge - 1.05 * coarse - 1 / 2000
+
+
+@settings(max_examples=50)
+@given(values=values_in_unit, spare=st.integers(0, 5))
+def test_bound_never_falls_and_stays_in_the_unit_interval(values: list[float], spare: int) -> None:
+    bound = LowerBound(0.1, bet_grid(50, 0.1), len(values) + spare)
+    ends = [0.0]
+    for value in values:
+        bound.push(value)
+        ends.append(bound.lower)
+    assert all(0.0 <= a <= b <= 1.0 for a, b in pairwise(ends))
+
+
+def test_a_rare_success_is_bounded_away_from_zero() -> None:
+    # The first probes are far above the mean of 1/50 and must come down.
+    bound = LowerBound(0.05, bet_grid(10_000, 0.05), 10_000)
+    for t in range(5_000):
+        bound.push(float(t % 50 == 0))
+    assert 0.014 < bound.lower < 0.02
+
+
+def test_bets_span_what_the_horizon_allows() -> None:
+    bets = bet_grid(1000, 0.01)
+    assert bets[-1] == 1.0
+    assert bets[0] == pytest.approx(0.5 * math.sqrt(2 * math.log(100) / 1000))
+    ratios = np.array(bets[1:]) / np.array(bets[:-1])
+    assert ratios == pytest.approx(ratios[0])
+    assert ratios[0] <= 3.0
+    assert len(bet_grid(1, 0.5)) == 2
+
+
+@pytest.mark.parametrize(("horizon", "alpha"), [(0, 0.1), (10, 0.0), (10, 1.0), (10, math.nan)])
+def test_bad_arguments_are_named(horizon: int, alpha: float) -> None:
+    with pytest.raises(ValueError, match=r"(horizon|alpha) must be"):
+        bet_grid(horizon, alpha)

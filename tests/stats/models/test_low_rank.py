@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from benchmarks.papers.published_programs import PublishedEnsemble
+from numpy.typing import NDArray
+
+from bestarm_agent.stats.models.low_rank import LowRankEnsemble, _bernoulli_places
+from bestarm_agent.stats.models.observed_cells import SeenCells
+
+Array = NDArray[np.float64]
+
+
+# the slow, obvious way
+
+
+class Reference:
+    """Equations 1 and 2 by loops: one least-squares problem per member, row and column."""
+
+    def __init__(self, scores: Array, kept: NDArray[np.bool_], rows: Array, ridge: float) -> None:
+        """``scores`` (K, N), NaN if unseen; ``kept`` (E, K, N); ``rows`` (E, K, r)."""
+        self.scores, self.kept, self.rows, self.ridge = scores, kept, rows.copy(), ridge
+        self.columns = np.zeros((len(rows), scores.shape[1], rows.shape[2]))
+
+    def sweep(self, partner: Callable[[int, int, int], int]) -> None:
+        n_members, (k, n) = len(self.rows), self.scores.shape
+        rows, columns = self.rows, self.columns.copy()
+        for e in range(n_members):
+            for j in range(n):
+                columns[e, j] = self.solve(
+                    rows[partner(e, j, n)], self.scores[:, j], self.kept[e, :, j]
+                )
+        new_rows = rows.copy()
+        for e in range(n_members):
+            for i in range(k):
+                new_rows[e, i] = self.solve(
+                    columns[partner(e, i, k)], self.scores[i], self.kept[e, i]
+                )
+        self.rows, self.columns = new_rows, columns
+
+    def solve(self, factors: Array, scores: Array, kept: NDArray[np.bool_]) -> Array:
+        a, b = factors[kept], scores[kept]
+        if self.ridge:
+            rank = a.shape[1]
+            solved = np.linalg.solve(a.T @ a + self.ridge * np.eye(rank), a.T @ b)
+            return np.asarray(solved, dtype=np.float64)
+        return np.asarray(np.linalg.lstsq(a, b, rcond=None)[0])
+
+    def predictions(self) -> Array:
+        return np.stack([u @ v.T for u, v in zip(self.rows, self.columns, strict=True)])
+
+
+def proper(e: int, item: int, n_items: int) -> int:
+    return e
+
+
+def predictions(model: LowRankEnsemble) -> NDArray[np.float64]:
+    """Return the (K, N) mean predictions of the ensemble, seen cells included."""
+    return np.asarray(np.einsum("ire,jre->ij", model.rows, model.columns) / model.n_members)
+
+
+def published(e: int, item: int, n_items: int) -> int:
+    return (e * n_items + item) % 6
+
+
+def matrix(k: int, n: int, seen: float, seed: int) -> tuple[Array, SeenCells]:
+    """A noisy rank-2 matrix, NaN where unseen, and its seen cells; six of each row and column."""
+    rng = np.random.default_rng(seed)
+    left, right = rng.uniform(0.3, 1, (k, 2)), rng.uniform(0, 1, (n, 2))
+    full = np.clip(left @ right.T / 2 + rng.normal(0, 0.1, (k, n)), 0, 1)
+    mask = rng.random((k, n)) < seen
+    for shift in range(6):
+        mask[np.arange(k), (np.arange(k) * 6 + shift) % n] = True
+        mask[(np.arange(n) * 6 + shift) % k, np.arange(n)] = True
+    i, j = np.nonzero(mask)
+    return np.where(mask, full, np.nan), SeenCells(i, j, full[i, j], (k, n))
+
+
+def dropped_masks(model: LowRankEnsemble, cells: SeenCells, seed: int) -> NDArray[np.bool_]:
+    """(E, K, N) what members keep, drawn as the model draws it."""
+    dropped, _ = model._drop_cells(cells.by_row, np.random.default_rng(seed))
+    kept = np.zeros((model.n_members, *cells.shape), dtype=bool)
+    kept[:, cells.by_row.of, cells.by_row.other] = True
+    kept[dropped.member, dropped.of, dropped.other] = False
+    return kept
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("kind", "pairing"), [(LowRankEnsemble, proper), (PublishedEnsemble, published)]
+)
+def test_it_matches_least_squares_by_loops(
+    rank: int,
+    ridge: float,
+    kind: type[LowRankEnsemble],
+    pairing: Callable[[int, int, int], int],
+) -> None:
+    scores, cells = matrix(12, 18, 0.6, seed=rank)
+    model = kind(
+        *cells.shape, np.random.default_rng(4), rank=rank, n_members=6, drop=0.1, ridge=ridge
+    )
+    kept = dropped_masks(model, cells, seed=9)
+    reference = Reference(scores, kept, model.rows.transpose(2, 0, 1), ridge)
+    model.fit(cells, 4, np.random.default_rng(9))
+    for _ in range(4):
+        reference.sweep(pairing)
+    wanted = reference.predictions()
+    size = max(1.0, np.abs(wanted).max())
+    found = np.einsum("ire,jre->eij", model.rows, model.columns)
+    np.testing.assert_allclose(found, wanted, atol=1e-5 * size)
+    np.testing.assert_allclose(predictions(model), wanted.mean(axis=0), atol=1e-5 * size)
+    spreads = wanted.std(axis=0, ddof=int(kind is PublishedEnsemble))
+    np.testing.assert_allclose(model.spreads(), spreads, atol=1e-5 * size)
+    seen = ~np.isnan(scores)
+    filled = np.where(seen, scores, wanted.mean(axis=0))
+    np.testing.assert_allclose(model.means(cells), filled.mean(axis=1), atol=1e-5 * size)
+    each = np.where(seen, scores, wanted).mean(axis=2).T
+    np.testing.assert_allclose(model.member_means(cells), each, atol=1e-5 * size)
+    np.testing.assert_allclose(model.spread_totals(), spreads.sum(axis=1), atol=1e-4 * size)
+    cell = (np.array([3, 0]), np.array([5, 17]))
+    np.testing.assert_allclose(model.cell_spreads(*cell), spreads[cell], atol=1e-5 * size)
+
+
+def test_fitting_on_goes_on_from_the_last_factors() -> None:
+    _, cells = matrix(12, 18, 0.6, seed=3)
+    at_once, in_steps = (
+        LowRankEnsemble(12, 18, np.random.default_rng(1), n_members=5, drop=0.0) for _ in range(2)
+    )
+    at_once.fit(cells, 6, np.random.default_rng(2))
+    for _ in range(3):
+        in_steps.fit(cells, 2, np.random.default_rng(2))
+    np.testing.assert_allclose(at_once.rows, in_steps.rows)
+
+
+def test_a_rank_one_matrix_is_completed_exactly() -> None:
+    rng = np.random.default_rng(5)
+    full = np.outer(rng.uniform(0.2, 1, 15), rng.uniform(0.2, 1, 20))
+    mask = rng.random(full.shape) < 0.5
+    i, j = np.nonzero(mask)
+    model = LowRankEnsemble(15, 20, np.random.default_rng(1), n_members=8)
+    model.fit(SeenCells(i, j, full[i, j], (15, 20)), 300, np.random.default_rng(2))
+    np.testing.assert_allclose(predictions(model), full, atol=1e-5)
+    assert model.spreads().max() < 1e-4
+
+
+def test_members_that_drop_nothing_agree() -> None:
+    _, cells = matrix(12, 18, 0.6, seed=3)
+    model = LowRankEnsemble(12, 18, np.random.default_rng(1), n_members=8, drop=0.0)
+    model.fit(cells, 5, np.random.default_rng(2))
+    assert model.spreads().max() < 1e-7
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_what_was_never_seen_is_average(rank: int) -> None:
+    scores, _ = matrix(12, 18, 0.9, seed=6)
+    i, j = np.nonzero(~np.isnan(scores))
+    fewer = (i != 4) & (j != 7)
+    seen = SeenCells(i[fewer], j[fewer], scores[i, j][fewer], (12, 18))
+    model = LowRankEnsemble(12, 18, np.random.default_rng(1), rank=rank, n_members=8)
+    model.fit(seen, 10, np.random.default_rng(2))
+    others = np.arange(12) != 4
+    np.testing.assert_allclose(predictions(model)[4], predictions(model)[others].mean(axis=0))
+    others = np.arange(18) != 7
+    np.testing.assert_allclose(predictions(model)[:, 7], predictions(model)[:, others].mean(axis=1))
+    assert np.isfinite(model.means(seen)).all()
+
+
+def test_new_rows_and_columns_begin_as_average_ones() -> None:
+    _, cells = matrix(12, 18, 0.9, seed=7)
+    model = LowRankEnsemble(12, 18, np.random.default_rng(1), n_members=8)
+    model.fit(cells, 5, np.random.default_rng(2))
+    before = predictions(model)
+    model.grow(14, 19)
+    after = predictions(model)
+    np.testing.assert_allclose(after[:12, :18], before)
+    np.testing.assert_allclose(after[12:, :18], np.tile(before.mean(axis=0), (2, 1)))
+
+
+@pytest.mark.coverage
+def test_every_cell_is_dropped_with_the_given_probability() -> None:
+    """Binomial(4000, .05) for each of 300 places, and the total: 5.5 standard errors."""
+    counts = np.zeros(300)
+    for seed in range(4000):
+        counts[_bernoulli_places(300, 0.05, np.random.default_rng(seed))] += 1
+    error = np.sqrt(4000 * 0.05 * 0.95)
+    assert np.abs(counts - 200).max() < 5.5 * error
+    assert abs(counts.sum() - 60_000) < 5.5 * error * np.sqrt(300)
+
+
+def test_rare_and_certain_successes() -> None:
+    rng = np.random.default_rng(1)
+    assert len(_bernoulli_places(0, 0.5, rng)) == 0
+    assert len(_bernoulli_places(10, 0.0, rng)) == 0
+    assert _bernoulli_places(1000, 1 - 1e-12, rng).tolist() == list(range(1000))
+    assert max(len(_bernoulli_places(5, 1e-9, rng)) for _ in range(50)) == 0
+
+
+def test_nothing_of_members_times_cells_is_made() -> None:
+    """1000 x 2000 with 64 members would be 1 GB; all of it takes less than 150 MB."""
+    rng = np.random.default_rng(0)
+    mask = rng.random((1000, 2000)) < 0.1
+    i, j = np.nonzero(mask)
+    scores = (rng.random(len(i)) < 0.5).astype(float)
+    tracemalloc.start()
+    try:
+        model = LowRankEnsemble(1000, 2000, np.random.default_rng(1))
+        model.fit(SeenCells(i, j, scores, (1000, 2000)), 1, np.random.default_rng(2))
+        model.spread_totals()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 150e6
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"rank": 0}, "rank must be >= 1, got 0"),
+        ({"n_members": 1}, "n_members must be >= 2, got 1"),
+        ({"drop": 1.0}, r"drop must be in \[0, 1\), got 1.0"),
+        ({"ridge": -0.1}, "ridge must be >= 0, got -0.1"),
+    ],
+)
+def test_senseless_parameters_are_refused(params: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LowRankEnsemble(3, 4, np.random.default_rng(0), **params)  # type: ignore[arg-type]

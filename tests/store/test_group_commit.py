@@ -1,0 +1,272 @@
+"""Group commit, and what happens when a write fails."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from sqlalchemy import Connection, Engine, event
+
+from bestarm_agent.errors import StoreError
+from bestarm_agent.store import checkpoints, database
+from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.testing.store_runs import asked, reply, started, told
+from bestarm_agent.testing.store_suite import begin
+
+
+@contextmanager
+def commits() -> Iterator[list[Connection]]:
+    """Note every commit."""
+    noted: list[Connection] = []
+
+    def note(connection: Connection) -> None:
+        noted.append(connection)
+
+    event.listen(Engine, "commit", note)
+    try:
+        yield noted
+    finally:
+        event.remove(Engine, "commit", note)
+
+
+@contextmanager
+def pages_at_most(limit: int) -> Iterator[None]:
+    """Let SQLite find the disk full."""
+
+    def configure(connection: sqlite3.Connection, _record: object) -> None:
+        connection.execute(f"PRAGMA max_page_count = {limit}")
+
+    event.listen(Engine, "connect", configure)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", configure)
+
+
+def test_what_is_queued_at_once_shares_a_transaction_and_a_wake_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+            log = await begin(store)
+            loop = asyncio.get_running_loop()
+            wake_ups = Mock(side_effect=loop.call_soon_threadsafe)
+            monkeypatch.setattr(loop, "call_soon_threadsafe", wake_ups)
+
+            async def one(seq: int) -> None:
+                log.append(asked(seq))
+                await store.put_reply(f"key-{seq}", reply())
+                log.append(told(seq))
+                await log.flush()
+
+            with commits() as noted:
+                async with asyncio.TaskGroup() as group:
+                    for seq in range(200):
+                        group.create_task(one(seq))
+                # the first put at once, the others and their outcomes in a few transactions more
+                assert len(noted) == wake_ups.call_count
+                assert len(noted) < 10
+
+    asyncio.run(main())
+
+
+def test_a_full_disk_surfaces_everywhere_and_spares_what_was_flushed(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+
+    async def overflow() -> None:
+        store = await SqlStore.connect(path)
+        log = await begin(store)
+        await store.put_reply("small", reply())
+        log.append(asked(0))
+        with pytest.raises(StoreError, match="the disk is full; free some space, then resume"):
+            await store.put_reply("large", reply("x" * 1_000_000))
+        for attempt in (log.flush(), store.put_reply("k", reply()), store.get_reply("small")):
+            with pytest.raises(StoreError, match="disk is full"):
+                await attempt
+        with pytest.raises(StoreError, match="disk is full"):
+            log.append(asked(1))
+        with pytest.raises(StoreError, match="disk is full"):
+            await log.close()
+        with pytest.raises(StoreError, match="disk is full"):
+            await store.close()
+
+    async def look() -> None:
+        async with await SqlStore.connect(path) as store:
+            assert await (await store.open("study")).events() == [started()]
+            assert await store.get_reply("small") == reply()
+            assert await store.get_reply("large") is None
+
+    with pages_at_most(40):
+        asyncio.run(overflow())
+    asyncio.run(look())
+
+
+def test_a_failed_write_that_nobody_waited_for_surfaces_at_close(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+            log = await begin(store)
+            for seq in range(10_000):
+                log.append(asked(seq))
+
+    with pages_at_most(40), pytest.raises(StoreError, match="disk is full"):
+        asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_failed_write_is_noted_on_the_error_that_ends_the_session(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+            log = await begin(store)
+            for seq in range(10_000):
+                log.append(asked(seq))
+            raise RuntimeError("something else")
+
+    with pages_at_most(40), pytest.raises(RuntimeError, match="something else") as caught:
+        asyncio.run(main())
+    assert "disk is full" in caught.value.__notes__[0]
+
+
+def test_a_store_that_another_process_keeps_busy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
+    path = tmp_path / "runs.db"
+
+    async def main() -> None:
+        store = await SqlStore.connect(path)
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert await store.runs() == []  # reading goes on
+            with pytest.raises(StoreError, match="another process has been writing it"):
+                await store.put_reply("key", reply())
+        with pytest.raises(StoreError, match="another process"):
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_an_error_that_nobody_foresaw_surfaces_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+            await store.put_reply("no digest: \ud83d", reply())
+
+    with pytest.raises(StoreError, match="could not be written: UnicodeEncodeError"):
+        asyncio.run(main())
+
+
+def test_a_closed_store_takes_nothing_and_closes_twice(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SqlStore.connect(tmp_path / "runs.db")
+        log = await begin(store)
+        await store.close()
+        await store.close()
+        for attempt in (store.put_reply("key", reply()), store.get_reply("key")):
+            with pytest.raises(StoreError, match="is closed"):
+                await attempt
+        with pytest.raises(StoreError, match="is closed"):
+            log.append(asked(0))
+        await log.close()
+
+    asyncio.run(main())
+
+
+def test_damage_in_a_log_is_named_by_its_event(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+
+    async def write() -> None:
+        async with await SqlStore.connect(path) as store:
+            log = await begin(store)
+            for seq in range(3):
+                log.append(asked(seq))
+
+    async def read(match: str) -> None:
+        async with await SqlStore.connect(path) as store:
+            with pytest.raises(StoreError, match=match):
+                await store.events_of("study")
+
+    asyncio.run(write())
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE events SET payload = '{' WHERE n = 2")
+        connection.commit()
+    asyncio.run(read("event 2 of run .* is damaged"))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM events WHERE n = 2")
+        connection.commit()
+    asyncio.run(read("event 2 of run .* is missing"))
+
+
+def test_a_slow_checkpoint_does_not_hold_up_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk takes its time to copy the log; replies become durable meanwhile."""
+    begun, goes_on = threading.Event(), threading.Event()
+    copy = checkpoints.checkpoint
+
+    def slow(connection: Connection) -> int:
+        begun.set()
+        assert goes_on.wait(60)
+        return copy(connection)
+
+    monkeypatch.setattr(checkpoints, "checkpoint", slow)
+    monkeypatch.setattr(checkpoints, "COMMITS_BETWEEN", 3)
+
+    async def main() -> None:
+        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+            for number in range(20):
+                await store.put_reply(f"key-{number}", reply())
+            assert await asyncio.to_thread(begun.wait, 60)
+            await store.put_reply("key", reply())
+            goes_on.set()
+
+    asyncio.run(main())
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def test_the_log_is_copied_into_the_database_while_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs.db"
+    monkeypatch.setattr(checkpoints, "COMMITS_BETWEEN", 10)
+
+    async def main() -> None:
+        async with await SqlStore.connect(path) as store, asyncio.timeout(60):
+            before = size(path)
+            number = 0
+            while size(path) == before:
+                await store.put_reply(f"key-{number}", reply("x" * 10_000))
+                number += 1
+
+    asyncio.run(main())
+
+
+def test_a_log_that_grows_too_long_is_ended_by_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    monkeypatch.setattr(checkpoints, "COMMITS_BETWEEN", 5)
+    monkeypatch.setattr(checkpoints, "LONGEST_LOG", 100)
+
+    def note(_connection: Connection) -> int:
+        threads.append(threading.current_thread().name)
+        return 101
+
+    monkeypatch.setattr(checkpoints, "checkpoint", note)
+
+    async def main() -> None:
+        async with await SqlStore.connect(tmp_path / "runs.db") as store, asyncio.timeout(60):
+            number = 0
+            while "bestarm-store" not in threads:
+                await store.put_reply(f"key-{number}", reply())
+                number += 1
+
+    asyncio.run(main())
+    assert threads[:2] == ["bestarm-checkpoints", "bestarm-store"]

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from bestarm_agent.domain.events import (
+    CandidatesBarred,
+    Event,
+    ExamplesAdded,
+    Resumed,
+    Stopped,
+)
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.errors import FailureKind, StoreError
+from bestarm_agent.selectors.types import State
+from bestarm_agent.store.codec import dump_event, load_event
+from bestarm_agent.store.run_state import RunState, Session, fold, state_of
+from bestarm_agent.testing.store_runs import AT, asked, failed, grid, small_run, started, told
+
+
+def test_a_small_run_by_hand() -> None:
+    state = fold(small_run())
+    assert state.n_events == 15
+    assert (state.costs, state.prices) == ([0.25, None], ["study", None])
+    assert state.started == started()
+    assert [candidate.label for candidate in state.candidates] == ["model 0", "model 1"]
+    assert (len(state.example_ids), state.example_ids[7]) == (1000, "example-7")
+    assert state.example_digests[7] == f"{7:016x}"
+    assert [ask.seq for ask in state.asks] == [0, 1, 2, 3]
+    assert state.told == {1: told(1, 0.5), 0: failed(0), 2: failed(2, score=0.0)}
+    assert state.pending == {3: asked(3, candidate=1)}
+    assert state.budgets == [
+        Budget(usd_nanos=10**9, calls=100),
+        Budget(calls=200, seconds=60.5),
+    ]
+    assert state.budget == state.budgets[1]
+    one_call = Spend(pulls=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
+    assert state.spend_of == [one_call + Spend(calls=3), Spend(calls=3)]
+    assert state.spend == one_call + Spend(calls=6)
+    assert state.failures_of == [
+        Counter({FailureKind.TIMEOUT: 1}),
+        Counter({FailureKind.REFUSED: 1}),
+    ]
+    assert state.sessions == [
+        Session(AT, "0.1.0", Stopped(AT, "interrupted", 2.5)),
+        Session(AT, "0.1.1", Stopped(AT, "budget", 1.5)),
+    ]
+    assert state.seconds == 4.0
+
+
+def test_an_empty_log_is_an_empty_state() -> None:
+    state = fold([])
+    assert (state.started, state.candidates, state.budget) == (None, [], Budget())
+    assert (state.name, state.end) == ("", None)
+
+
+def test_who_is_barred_and_why() -> None:
+    state = fold([*small_run(), CandidatesBarred((1,), "too dear")])
+    assert state.barred == {1: "too dear"}
+    with pytest.raises(StoreError, match="candidate 2 is barred, and there is none"):
+        state.apply(CandidatesBarred((2,), "too dear"))
+
+
+def test_name_and_end() -> None:
+    states = [fold(small_run()[:n]) for n in (1, 9, 10, 15)]
+    assert {state.name for state in states} == {"study"}
+    assert [state.end for state in states] == [None, "interrupted", None, "budget"]
+
+
+def test_folding_goes_event_by_event() -> None:
+    state = RunState()
+    for event in small_run():
+        state.apply(event)
+    assert state == fold(small_run())
+
+
+def test_a_killed_session_stays_open() -> None:
+    state = fold([started(), Resumed(AT, "0.2.0")])
+    assert state.sessions == [Session(AT, "0.1.0"), Session(AT, "0.2.0")]
+    assert state.seconds == 0.0
+
+
+def test_the_time_of_a_killed_session_counts_up_to_its_last_outcome() -> None:
+    late = [replace(told(seq, 0.5), elapsed=after) for seq, after in ((0, 7.0), (1, 6.5))]
+    killed = [started(), *grid(), asked(0), asked(1), *late]
+    state = fold(killed)
+    assert (state.seconds, state.elapsed) == (0.0, 7.0)
+    resumed = [*killed, Resumed(AT, "0.2.0")]
+    state = fold(resumed)
+    assert (state.seconds, state.elapsed) == (7.0, 0.0)
+    state = fold([*resumed, Stopped(AT, "budget", 2.5), Resumed(AT, "0.2.0")])
+    assert (state.seconds, state.elapsed) == (9.5, 0.0)
+
+
+def test_the_states_of_cells() -> None:
+    outcomes = [None, told(0), failed(0, score=0.0), failed(0)]
+    expected = [State.PENDING, State.DONE, State.FAILED, State.VOID]
+    assert [state_of(outcome) for outcome in outcomes] == expected
+
+
+def after_grid(*events: Event) -> list[Event]:
+    """Events 3, 4, ... of a run of two candidates and five examples."""
+    return [started(), *grid(2, 5), *events]
+
+
+IMPOSSIBLE = {
+    "told without ask": (after_grid(told(0)), "event 3 .*ask 0, which was never asked"),
+    "second end": (after_grid(asked(0), told(0), failed(0)), "event 5 .*ask 0, for the second"),
+    "gap": (after_grid(asked(0), asked(2)), "event 4 .*ask 2 comes where ask 1 is due"),
+    "same number": (after_grid(asked(0), asked(0, example=1)), "event 4 .*ask 0 comes where ask 1"),
+    "same pair": (after_grid(asked(0), asked(1, example=0)), r"event 4 .*pair \(0, 0\), which was"),
+    "no such row": (after_grid(asked(0, candidate=2)), r"event 3 .*pair \(2, 0\).* 2 x 5"),
+    "no such column": (after_grid(asked(0, example=5)), r"event 3 .*pair \(0, 5\).* 2 x 5"),
+    "negative row": (after_grid(asked(0, candidate=-1)), r"event 3 .*pair \(-1, 0\)"),
+    "score too high": (after_grid(asked(0), told(0, 1.5)), r"event 4 .*scores 1.5, outside"),
+    "score NaN": (after_grid(asked(0), replace(told(0), score=float("nan"))), "event 4 .*nan"),
+    "no start": (grid(), "event 0 .*CandidatesAdded; Started comes first"),
+    "second start": ([started(), started()], "event 1 .*Started comes first, and only then"),
+    "second stop": (
+        [started(), Stopped(AT, "budget", 1.0), Stopped(AT, "budget", 1.0)],
+        "event 2 .*stops, and nothing was going on",
+    ),
+    "digests": ([started(), ExamplesAdded(("a", "b"), ("x",))], "event 1 .*2 ids and 1 digests"),
+}
+
+
+@pytest.mark.parametrize(("log", "match"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_an_impossible_log_is_refused(log: list[Event], match: str) -> None:
+    with pytest.raises(StoreError, match=match):
+        fold(log)
+
+
+def test_a_refused_event_changes_nothing() -> None:
+    state = fold(after_grid(asked(0)))
+    with pytest.raises(StoreError, match="outside"):
+        state.apply(told(0, 1.5))
+    assert state == fold(after_grid(asked(0)))
+
+
+def test_sums_agree_with_a_naive_count_on_a_random_run() -> None:
+    rng = np.random.default_rng(7)
+    events = after_grid()
+    events[1:] = grid(6, 50)
+    pairs = [divmod(int(pair), 50) for pair in rng.permutation(300)]
+    in_flight: list[int] = []
+    outcomes = {}
+    for seq, (row, column) in enumerate(pairs):
+        events.append(asked(seq, row, column))
+        in_flight.append(seq)
+        while in_flight and rng.random() < 0.6:
+            ended = in_flight.pop(int(rng.integers(len(in_flight))))
+            fails = rng.random() < 0.3
+            outcomes[ended] = failed(ended) if fails else told(ended, float(rng.random()))
+            events.append(outcomes[ended])
+    state = fold(events)
+    assert state.told == outcomes
+    assert list(state.pending) == sorted(in_flight)
+    assert state.spend.calls == sum(o.outcome.spend.calls for o in outcomes.values())
+    for row in range(6):
+        mine = [o for seq, o in outcomes.items() if pairs[seq][0] == row]
+        assert state.spend_of[row].tokens == sum(o.outcome.spend.tokens for o in mine)
+        assert state.failures_of[row].total() == sum(o.score is None for o in mine)
+
+
+def python_calls(work: Callable[[], object]) -> int:
+    """Count the calls of Python functions during some work."""
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.slow
+def test_reading_a_log_takes_the_same_work_per_event_however_long_it_is() -> None:
+    def lines(n_pairs: int) -> list[str]:
+        result = [dump_event(event) for event in (started(), *grid(50, 1000))]
+        for seq in range(n_pairs):
+            result.append(dump_event(asked(seq, seq % 50, seq // 50)))
+            result.append(dump_event(told(seq)))
+        return result
+
+    def read(log: list[str]) -> None:
+        fold(map(load_event, log))
+
+    logs = [lines(n_pairs) for n_pairs in (0, 1_000, 4_000)]
+    empty, short, long = (python_calls(partial(read, log)) for log in logs)
+    assert short - empty < 60 * 1_000, "calls per pair"
+    assert long - empty < 4.1 * (short - empty)

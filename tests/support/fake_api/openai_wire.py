@@ -1,0 +1,260 @@
+"""What OpenAI's API sends: chat completions, completions, responses and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tests.support.fake_api.calls import Api, Call
+from tests.support.fake_api.faults import Fault
+from tests.support.fake_api.spoken import Spoken, token_logprobs
+
+Body: TypeAlias = dict[str, Any]
+
+_CREATED = 1795000000
+_FINISH = {"stop": "stop", "length": "length", "refusal": "stop", "filter": "content_filter"}
+
+# The parameters that each path knows; others are refused, as OpenAI does.
+_SHARED = frozenset({"model", "temperature", "top_p", "user", "stream"})
+_SAMPLED = _SHARED | {
+    "n",
+    "stop",
+    "seed",
+    "max_tokens",
+    "logprobs",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+}
+KNOWN: Mapping[Api, frozenset[str]] = {
+    Api.CHAT: _SAMPLED
+    | {
+        "messages",
+        "max_completion_tokens",
+        "top_logprobs",
+        "response_format",
+        "reasoning_effort",
+        "verbosity",
+        "service_tier",
+        "store",
+        "metadata",
+        "prompt_cache_key",
+    },
+    Api.COMPLETIONS: _SAMPLED | {"prompt", "echo"},
+    Api.EMBEDDINGS: frozenset({"model", "input", "dimensions", "encoding_format", "user"}),
+    Api.RESPONSES: _SHARED
+    | {
+        "input",
+        "instructions",
+        "max_output_tokens",
+        "top_logprobs",
+        "include",
+        "text",
+        "reasoning",
+        "service_tier",
+        "store",
+        "metadata",
+    },
+}
+
+# (status, type, code, message)
+_ERRORS: Mapping[Fault, tuple[int, str, str | None, str]] = {
+    Fault.RATE_LIMITED: (429, "requests", "rate_limit_exceeded", "Rate limit reached."),
+    Fault.NO_RETRY: (429, "requests", "rate_limit_exceeded", "Rate limit reached."),
+    Fault.REQUEST_TIMEOUT: (408, "server_error", None, "Request timed out."),
+    Fault.CONFLICT: (409, "server_error", None, "The request conflicts with another one."),
+    Fault.SERVER_ERROR: (500, "server_error", None, "The server had an error."),
+    Fault.UNAVAILABLE: (503, "server_error", None, "The engine is currently overloaded."),
+    Fault.GATEWAY_TIMEOUT: (504, "server_error", None, "Gateway time-out."),
+    Fault.OVERLOADED: (529, "server_error", None, "Overloaded."),
+    Fault.QUOTA: (429, "insufficient_quota", "insufficient_quota", "You exceeded your quota."),
+    Fault.PAYMENT: (402, "billing_error", None, "Insufficient balance."),
+    Fault.LOW_CREDIT: (400, "invalid_request_error", "billing_hard_limit_reached", "Hard limit."),
+    Fault.BAD_KEY: (401, "invalid_request_error", "invalid_api_key", "Incorrect API key: {key}."),
+    Fault.FORBIDDEN: (403, "permission_error", None, "The key {key} lacks the scope."),
+    Fault.UNKNOWN_MODEL: (
+        404,
+        "invalid_request_error",
+        "model_not_found",
+        "The model `{model}` does not exist or you do not have access to it.",
+    ),
+    Fault.TOO_LONG: (
+        400,
+        "invalid_request_error",
+        "context_length_exceeded",
+        "This model's maximum context length is {context} tokens.",
+    ),
+    Fault.TOO_LONG_TEXT: (
+        400,
+        "BadRequestError",
+        None,
+        "This model's maximum context length is {context} tokens. However, you requested more.",
+    ),
+    Fault.TOO_LARGE: (413, "invalid_request_error", None, "The request is too large."),
+    Fault.FILTERED: (400, "invalid_request_error", "content_filter", "The prompt was filtered."),
+    Fault.BAD_REQUEST: (400, "invalid_request_error", None, "{detail}"),
+    Fault.UNPROCESSABLE: (422, "invalid_request_error", None, "{detail}"),
+}
+
+
+def error(fault: Fault, words: Mapping[str, str]) -> tuple[int, Body]:
+    """Status and body of an error; ``words`` fill the message."""
+    status, kind, code, message = _ERRORS[fault]
+    told = {"message": message.format_map(words), "type": kind, "param": None, "code": code}
+    return status, {"error": told}
+
+
+def answered(call: Call, spoken: Sequence[Spoken], number: int, *, ignored: frozenset[str]) -> Body:
+    """Body of an answer.
+
+    Args:
+        call: the request.
+        spoken: the answers.
+        number: of the request, for ids.
+        ignored: features that are left out although they were asked for ("logprobs").
+    """
+    builders = {
+        Api.CHAT: _chat,
+        Api.COMPLETIONS: _completion,
+        Api.RESPONSES: _response,
+        Api.EMBEDDINGS: _embedding,
+    }
+    build = builders[call.api]
+    return build(call, spoken, number, "logprobs" not in ignored)
+
+
+def _chat(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool) -> Body:
+    wanted = logprobs and bool(call.body.get("logprobs"))
+    choices: list[Body] = [
+        {
+            "index": i,
+            "message": {
+                "role": "assistant",
+                "content": None if one.said.refused else one.text,
+                "refusal": one.text if one.said.refused else None,
+                "annotations": [],
+            },
+            "logprobs": {"content": token_logprobs(call, one.said), "refusal": None}
+            if wanted
+            else None,
+            "finish_reason": _FINISH[one.finish],
+        }
+        for i, one in enumerate(spoken)
+    ]
+    return {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion",
+        "created": _CREATED,
+        "model": call.model,
+        "choices": choices,
+        "usage": {
+            **_usage(call, spoken),
+            "prompt_tokens_details": _cached(spoken),
+            "completion_tokens_details": {"reasoning_tokens": sum(_reasoning(spoken))},
+        },
+        "service_tier": call.body.get("service_tier", "default"),
+        "system_fingerprint": "fp_fake",
+    }
+
+
+def _completion(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool) -> Body:
+    wanted = logprobs and call.body.get("logprobs") is not None
+    choices: list[Body] = [
+        {
+            "index": i,
+            "text": one.text,
+            "logprobs": _old_logprobs(call, one) if wanted else None,
+            "finish_reason": _FINISH[one.finish],
+        }
+        for i, one in enumerate(spoken)
+    ]
+    return {
+        "id": f"cmpl-{number}",
+        "object": "text_completion",
+        "created": _CREATED,
+        "model": call.model,
+        "choices": choices,
+        "usage": _usage(call, spoken),
+    }
+
+
+def _old_logprobs(call: Call, one: Spoken) -> Body:
+    tokens = token_logprobs(call, one.said)
+    return {
+        "tokens": [token["token"] for token in tokens],
+        "token_logprobs": [token["logprob"] for token in tokens],
+        "top_logprobs": None,
+        "text_offset": [],
+    }
+
+
+def _response(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool) -> Body:
+    (one,) = spoken
+    wanted = logprobs and "message.output_text.logprobs" in (call.body.get("include") or ())
+    cut = {"length": "max_output_tokens", "filter": "content_filter"}.get(one.finish)
+    text: Body = {"type": "output_text", "text": one.text, "annotations": []}
+    if wanted:
+        text["logprobs"] = token_logprobs(call, one.said)
+    refusal = {"type": "refusal", "refusal": one.text}
+    message = {
+        "id": f"msg_{number}",
+        "type": "message",
+        "role": "assistant",
+        "status": "incomplete" if cut else "completed",
+        "content": [refusal if one.said.refused else text],
+    }
+    thought = {"id": f"rs_{number}", "type": "reasoning", "summary": []}
+    usage = _usage(call, spoken)
+    return {
+        "id": f"resp_{number}",
+        "object": "response",
+        "created_at": _CREATED,
+        "model": call.model,
+        "status": "incomplete" if cut else "completed",
+        "incomplete_details": {"reason": cut} if cut else None,
+        "error": None,
+        "instructions": None,
+        "metadata": {},
+        "output": [thought, message] if one.said.reasoning else [message],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "service_tier": call.body.get("service_tier", "default"),
+        "usage": {
+            "input_tokens": usage["prompt_tokens"],
+            "input_tokens_details": _cached(spoken),
+            "output_tokens": usage["completion_tokens"],
+            "output_tokens_details": {"reasoning_tokens": sum(_reasoning(spoken))},
+            "total_tokens": usage["total_tokens"],
+        },
+    }
+
+
+def _embedding(call: Call, spoken: Sequence[Spoken], number: int, logprobs: bool) -> Body:
+    """What the model says is its vector, as JSON."""
+    (one,) = spoken
+    return {
+        "object": "list",
+        "data": [{"object": "embedding", "index": 0, "embedding": json.loads(one.text)}],
+        "model": call.model,
+        "usage": {"prompt_tokens": call.prompt_tokens, "total_tokens": call.prompt_tokens},
+    }
+
+
+def _usage(call: Call, spoken: Sequence[Spoken]) -> Body:
+    prompt, output = call.prompt_tokens, sum(one.tokens for one in spoken)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+    }
+
+
+def _cached(spoken: Sequence[Spoken]) -> Body:
+    said = spoken[0].said
+    return {"cached_tokens": said.cached, "cache_write_tokens": said.cache_write}
+
+
+def _reasoning(spoken: Sequence[Spoken]) -> list[int]:
+    return [one.said.reasoning for one in spoken]

@@ -1,0 +1,310 @@
+"""The server: requests in, answers, faults and limits out, everything recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+from tests.support.fake_api import anthropic_wire, openai_wire
+from tests.support.fake_api.answers import echo
+from tests.support.fake_api.calls import Answer, Api, Call
+from tests.support.fake_api.faults import Fault, Script, calm
+from tests.support.fake_api.limits import Limiter, Rates
+from tests.support.fake_api.spoken import Spoken, speak
+from tests.support.fake_api.trouble import Trouble, errors_of, fail, with_faults
+
+PATHS = {
+    "/v1/chat/completions": Api.CHAT,
+    "/v1/completions": Api.COMPLETIONS,
+    "/v1/responses": Api.RESPONSES,
+    "/v1/embeddings": Api.EMBEDDINGS,
+    "/v1/messages": Api.MESSAGES,
+}
+
+
+@dataclass(frozen=True)
+class FakeModel:
+    """What the server knows of one model.
+
+    Attributes:
+        context: tokens of prompt and answer together that it can hold.
+        max_tokens_fields: which names of the output limit chat completions take.
+        ignores: parameters that it takes and ignores ("logprobs", "response_format", "max_tokens").
+        lenient: whether unknown parameters are taken and ignored.
+        sampling: whether messages take temperature, top_p and top_k under the old version.
+        rates: its limits.
+    """
+
+    context: int = 8192
+    max_tokens_fields: frozenset[str] = frozenset({"max_tokens", "max_completion_tokens"})
+    ignores: frozenset[str] = frozenset()
+    lenient: bool = False
+    sampling: bool = True
+    rates: Rates = field(default_factory=Rates)
+
+
+@dataclass
+class Received:
+    """One request, as it came in, and what became of it.
+
+    Attributes:
+        number: from 0, in order of arrival.
+        path: of the URL.
+        headers: by lower-case name.
+        body: its JSON.
+        at: the server's seconds at its arrival.
+        fault: what was done to it, or None.
+        status: of the response; None while there is none, and if there never was one.
+        done_at: the server's seconds when the response was ready, or None.
+    """
+
+    number: int
+    path: str
+    headers: dict[str, str]
+    body: Any
+    at: float
+    fault: Fault | None = None
+    status: int | None = None
+    done_at: float | None = None
+
+
+@dataclass
+class FakeApi:
+    """A server on the loopback interface, for as long as its context lasts.
+
+    Time is the event loop's, so a server and its clients may share a loop of virtual time.
+
+    Attributes:
+        answer: what models say.
+        script: which requests meet which fault.
+        models: those that there are; None for any name, with the defaults of ``FakeModel``.
+        key: the key that clients must send; None to let everyone in.
+        latency: seconds that an answer takes.
+        request_id: the id of a request, given its number.
+        detail: what is said of a bad request.
+        more_headers: sent with every answer.
+        port: 0 for any free one.
+        received: all requests, in order of arrival.
+    """
+
+    answer: Answer = echo
+    script: Script = calm
+    models: Mapping[str, FakeModel] | None = None
+    key: str | None = "fake-key-3f9a"
+    latency: Callable[[Call], float] = lambda _call: 0.0
+    request_id: Callable[[int], str] = "req_{}".format
+    detail: str = "Bad request."
+    more_headers: Mapping[str, str] = field(default_factory=dict)
+    port: int = 0
+    received: list[Received] = field(default_factory=list)
+    limiters: dict[str, Limiter] = field(default_factory=dict)
+    _seen: Counter[str] = field(default_factory=Counter)
+    _runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=64 * 1024**2)
+        for path in PATHS:
+            app.router.add_post(path, self._handle)
+        app.router.add_get("/v1/models", self._list)
+        app.router.add_get("/fake/received", self._show)
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=0.0
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=1024)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        """Base URL as Anthropic's SDK wants it."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def openai_url(self) -> str:
+        """Base URL as OpenAI's SDK wants it."""
+        return f"{self.url}/v1"
+
+    @property
+    def violations(self) -> Counter[str]:
+        """Requests that exceeded a limit, over all models, by resource."""
+        return sum((limiter.violations for limiter in self.limiters.values()), Counter())
+
+    def limiter(self, model: str) -> Limiter:
+        """The limits of one model."""
+        if model not in self.limiters:
+            rates = self._model(model).rates
+            self.limiters[model] = Limiter(rates, asyncio.get_running_loop().time)
+        return self.limiters[model]
+
+    def _model(self, name: str) -> FakeModel:
+        return (self.models or {}).get(name, FakeModel())
+
+    async def _list(self, request: web.Request) -> web.Response:
+        if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
+            return web.json_response({"error": {"message": "no such key"}}, status=401)
+        names = [{"id": name, "object": "model"} for name in self.models or {}]
+        return web.json_response({"object": "list", "data": names})
+
+    async def _show(self, _: web.Request) -> web.Response:
+        rows = [
+            {"path": r.path, "body": r.body, "status": r.status, "fault": r.fault}
+            for r in self.received
+        ]
+        return web.json_response(rows)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        text = await request.text()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        now = asyncio.get_running_loop().time()
+        note = Received(len(self.received), request.path, headers, text, now)
+        self.received.append(note)
+        try:
+            note.body = json.loads(text)
+            call = Call(PATHS[request.path], note.body)
+        except ValueError:
+            return web.json_response({"error": {"message": "not JSON"}}, status=400)
+        try:
+            response = await self._respond(request, call, note)
+        except Trouble as trouble:
+            note.fault = trouble.fault
+            response = errors_of(call, trouble, self._headers(call, note))
+        note.status, note.done_at = response.status, asyncio.get_running_loop().time()
+        return response
+
+    async def _respond(
+        self, request: web.Request, call: Call, note: Received
+    ) -> web.StreamResponse:
+        self._check(call, note)
+        call = replace(call, attempt=self._seen[call.digest])
+        self._seen[call.digest] += 1
+        note.fault = self.script(call)
+        if note.fault is not None:
+            response = await fail(note.fault, call, request, self._words(call, note))
+            if response is not None:
+                return response
+        limiter = self.limiter(call.model)
+        full = limiter.enter(call.prompt_tokens, call.max_tokens or 0)
+        if full is not None:
+            resource, seconds = full
+            raise Trouble(
+                Fault.RATE_LIMITED,
+                self._words(call, note, detail=resource),
+                retry_after=(seconds or None) if limiter.rates.retry_after else None,
+            )
+        spoken: Sequence[Spoken] = ()
+        try:
+            await asyncio.sleep(self.latency(call))
+            limited = "max_tokens" not in self._model(call.model).ignores
+            spoken = speak(call, self.answer, limited=limited)
+        finally:
+            limiter.leave(sum(one.tokens for one in spoken))
+        return self._answered(call, note, spoken)
+
+    def _answered(self, call: Call, note: Received, spoken: Sequence[Spoken]) -> web.Response:
+        wire = anthropic_wire if call.api.anthropic else openai_wire
+        model = self._model(call.model)
+        spoken = with_faults(note.fault, spoken)
+        body = wire.answered(call, spoken, note.number, ignored=model.ignores)
+        headers = {**self._headers(call, note), **self.more_headers}
+        if note.fault is Fault.LYING_HEADERS:
+            headers |= _LIES
+        if note.fault is Fault.NO_USAGE:
+            del body["usage"]
+        if note.fault is Fault.ZERO_USAGE:
+            body["usage"] = {name: _zero(value) for name, value in body["usage"].items()}
+        if note.fault is Fault.WRONG_USAGE:
+            body["usage"] = {name: _wrong(value) for name, value in body["usage"].items()}
+        return web.json_response(body, headers=headers)
+
+    def _check(self, call: Call, note: Received) -> None:
+        """Refuse what the real servers refuse; raises Trouble."""
+        sent = note.headers.get("authorization", "").removeprefix("Bearer ")
+        sent = note.headers.get("x-api-key", sent)
+        words = self._words(call, note)
+        if self.key is not None and sent != self.key:
+            raise Trouble(Fault.BAD_KEY, words)
+        if self.models is not None and call.model not in self.models:
+            raise Trouble(Fault.UNKNOWN_MODEL, words)
+        model = self._model(call.model)
+        if complaint := _complaint(call, model, note.headers):
+            raise Trouble(Fault.BAD_REQUEST, {**words, "detail": complaint})
+        if call.prompt_tokens + (call.max_tokens or 1) > model.context:
+            raise Trouble(Fault.TOO_LONG, words)
+
+    def _words(self, call: Call, note: Received, detail: str = "") -> dict[str, str]:
+        sent = note.headers.get("x-api-key", note.headers.get("authorization", ""))
+        return {
+            "key": sent.removeprefix("Bearer "),
+            "model": call.model,
+            "context": str(self._model(call.model).context),
+            "tokens": str(call.prompt_tokens),
+            "detail": detail or self.detail,
+            "request_id": self.request_id(note.number),
+        }
+
+    def _headers(self, call: Call, note: Received) -> dict[str, str]:
+        if call.api.anthropic:
+            told = self.limiter(call.model).anthropic_headers()
+            return {"request-id": self.request_id(note.number), **told}
+        told = self.limiter(call.model).openai_headers()
+        return {"x-request-id": self.request_id(note.number), "openai-processing-ms": "1", **told}
+
+
+_LIES = {
+    "x-ratelimit-limit-requests": "-1",
+    "x-ratelimit-remaining-requests": "0",
+    "x-ratelimit-limit-tokens": "0",
+    "x-ratelimit-remaining-tokens": "many",
+    "x-ratelimit-reset-tokens": "soon",
+    "anthropic-ratelimit-requests-limit": "-1",
+    "anthropic-ratelimit-requests-reset": "yesterday",
+    "anthropic-ratelimit-input-tokens-limit": "NaN",
+    "anthropic-ratelimit-input-tokens-remaining": "inf",
+}
+
+
+def _zero(value: object) -> object:
+    return 0 if isinstance(value, int) else value
+
+
+def _wrong(value: object) -> object:
+    return 10**9 if isinstance(value, int) else value
+
+
+def _complaint(call: Call, model: FakeModel, headers: Mapping[str, str]) -> str | None:
+    """What the real server would find wrong with the parameters, or None."""
+    if model.lenient:
+        return None
+    sent = set(call.body)
+    if not call.api.anthropic:
+        unknown = sorted(sent - openai_wire.KNOWN[call.api])
+        limits = {"max_tokens", "max_completion_tokens"} & sent
+        refused = limits - model.max_tokens_fields if call.api is Api.CHAT else set()
+        for name in (*unknown, *sorted(refused)):
+            return f"Unsupported parameter: '{name}' is not supported with this model."
+        return None
+    if "max_tokens" not in sent:
+        return "max_tokens: Field required"
+    old = headers.get("anthropic-version") == anthropic_wire.OLD_VERSION
+    known = anthropic_wire.KNOWN | (anthropic_wire.SAMPLING if old and model.sampling else set())
+    for name in sorted(sent - known):
+        return f"{name}: Extra inputs are not permitted"
+    return None

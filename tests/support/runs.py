@@ -1,0 +1,281 @@
+"""A whole run over scripted providers in virtual time, without files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from bestarm_agent.config.prompts.templates import CompiledPrompt
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Event, Started
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score, Vote
+from bestarm_agent.domain.rate_limits import Allowance
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.engine.calls.judge_calls import JudgeClient, JudgeModelClient
+from bestarm_agent.engine.calls.pair import PairEvaluator
+from bestarm_agent.engine.calls.reply_cache import ReplyCache
+from bestarm_agent.engine.calls.retrying import ProviderClient, RetryPolicy
+from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.gates import Gate
+from bestarm_agent.engine.limits.model_limiter import LimiterRules
+from bestarm_agent.engine.limits.wait_reasons import WaitBoard
+from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
+from bestarm_agent.engine.run.event_log import EventLog, examples_added, replay
+from bestarm_agent.engine.run.run_loop import RunLoop
+from bestarm_agent.engine.run.stopping import End, Rules
+from bestarm_agent.judges.base import Calls, JudgeCall, JudgeModel
+from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.store.base import RunLog
+from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.run_state import fold
+from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+
+PROMPT = PromptTemplate("q", text="{{ question }}")
+
+Answer = Callable[[Request, int], Reply | Exception]
+
+
+@dataclass
+class Actor:
+    """A provider that asks a function what to answer, after a latency.
+
+    Attributes:
+        name: its name.
+        answer: called with the request and how often it was sent before.
+        latency: virtual seconds of a call.
+        bound: what an attempt may cost.
+        sent: all requests with the time of sending.
+        most: highest number of calls at once.
+    """
+
+    name: str
+    answer: Answer
+    latency: Callable[[Request], float] = lambda _request: 1.0
+    bound_spend: Spend = field(default_factory=lambda: Spend(calls=1, tokens=10, usd_nanos=100))
+    sent: list[tuple[float, Request]] = field(default_factory=list)
+    active: int = 0
+    most: int = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+    def check(self, model: str) -> None:
+        return None
+
+    def capabilities(self, model: str) -> Capabilities:
+        return Capabilities(frozenset())
+
+    def fingerprint(self, model: str) -> str:
+        return self.name
+
+    def bound(self, request: Request) -> Spend:
+        return self.bound_spend
+
+    def allowances(self, model: str) -> tuple[Allowance, ...]:
+        return ()
+
+    async def generate(self, request: Request) -> Reply:
+        before = sum(earlier == request for _, earlier in self.sent)
+        self.sent.append((asyncio.get_running_loop().time(), request))
+        self.active += 1
+        self.most = max(self.most, self.active)
+        try:
+            await asyncio.sleep(self.latency(request))
+        finally:
+            self.active -= 1
+        reply = self.answer(request, before)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def scored(value: float) -> Reply:
+    """A reply that carries its own score."""
+    return Reply("", usage=Usage(input=3, output=2), usd_nanos=60, score=value)
+
+
+class OwnScore:
+    """Takes the score that the reply carries."""
+
+    name = "own"
+    digest = "own"
+    needs_reference = False
+    models: tuple[JudgeModel, ...] = ()
+
+    def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
+        return ()
+
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
+        assert reply.score is not None
+        return Score(reply.score)
+
+
+class ModelJudge:
+    """Asks a model what each reply is worth: its answer is the score."""
+
+    name = "asking"
+    digest = "asking"
+    needs_reference = False
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self.models: tuple[JudgeModel, ...] = (JudgeModel(actor.name, "judge-model"),)
+
+    def _call(self, example: Example, text: str) -> JudgeCall:
+        return JudgeCall(self.models[0], Request("judge-model", text=text, example=example.id))
+
+    def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
+        return (self._call(example, "longest"),)
+
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
+        said = await calls.ask(self._call(example, f"{example.id}: {reply.text}"))
+        return Score(float(said.text), votes=(Vote("judge-model", float(said.text), said.text),))
+
+
+class Scene:
+    """A run of some models, each on its provider; scored by a model if there is a ``judge``."""
+
+    def __init__(
+        self,
+        models: Mapping[str, Actor],
+        *,
+        n_examples: int = 20,
+        in_flight: int = 8,
+        provider_in_flight: int = 64,
+        budget: Budget | None = None,
+        rules: Rules | None = None,
+        policy: RetryPolicy | None = None,
+        selector: str = "ucb-e",
+        store: MemoryStore | None = None,
+        judge: Actor | None = None,
+        use_cache: bool = True,
+        limiters: Mapping[str, LimiterRules] | None = None,
+        shared: bool = False,
+    ) -> None:
+        self.models = models
+        self.limiters = limiters or {}
+        self.shared = shared
+        self.examples = [Example(f"e{j}", {"question": f"q{j}"}) for j in range(n_examples)]
+        self.budget = budget or Budget()
+        self.rules = rules or Rules(max_failed_share=1.0)
+        self.policy = policy or RetryPolicy(max_attempts=3)
+        self.in_flight = in_flight
+        self.provider_in_flight = provider_in_flight
+        self.selector = selector
+        self.store = store or MemoryStore()
+        self.judge = judge
+        self.use_cache = use_cache
+        self.board = WaitBoard()
+        self.loop: RunLoop
+        self.judges: JudgeClient
+
+    def clients(self, ledger: Ledger) -> dict[str, ProviderClient]:
+        actors = [*self.models.values(), *([self.judge] if self.judge else [])]
+        by_name = {actor.name: actor for actor in reversed(actors)}
+        return {name: self.client(actor, ledger) for name, actor in by_name.items()}
+
+    def client(self, actor: Actor, ledger: Ledger) -> ProviderClient:
+        return ProviderClient(
+            actor,
+            ledger,
+            self.policy,
+            LoopClock(),
+            self.board,
+            Gate(self.provider_in_flight),
+            rules=lambda model: self.limiters.get(model, LimiterRules()),
+            shared=self.shared,
+        )
+
+    def judge_client(self, clients: Mapping[str, ProviderClient]) -> JudgeClient:
+        if self.judge is None:
+            return JudgeClient(OwnScore(), {})
+        judge = ModelJudge(self.judge)
+        return JudgeClient(
+            judge, {judge.models[0].key: JudgeModelClient(clients[self.judge.name], "judge")}
+        )
+
+    def candidates(
+        self, clients: Mapping[str, ProviderClient], judging: Spend
+    ) -> list[ReadyCandidate]:
+        return [
+            ReadyCandidate(
+                Candidate(actor.name, model, PROMPT, label=model),
+                CompiledPrompt(PROMPT),
+                clients[actor.name],
+                actor.name,
+                actor.bound_spend + judging,
+            )
+            for model, actor in self.models.items()
+        ]
+
+    async def open(self) -> RunLoop:
+        """Begin a run."""
+        candidates = self.candidates(self.clients(Ledger(self.budget)), Spend())
+        log = await self.store.create("scene")
+        for event in (
+            Started("scene", LoopClock().utc(), "0", {}, "."),
+            examples_added(self.examples),
+            CandidatesAdded(tuple(one.candidate for one in candidates)),
+            BudgetSet(self.budget),
+        ):
+            log.append(event)
+        await log.flush()
+        return self._loop(log, await log.events())
+
+    async def reopen(self) -> RunLoop:
+        """Go on with the run that the store holds."""
+        log = await self.store.open("scene")
+        return self._loop(log, await log.events())
+
+    def _loop(self, log: RunLog, events: Sequence[Event]) -> RunLoop:
+        state = fold(events)
+        event_log = EventLog(log, state)
+        ledger = Ledger(state.budget, state.spend + state.pending_spend)
+        clients = self.clients(ledger)
+        judge_client = self.judges = self.judge_client(clients)
+        candidates = self.candidates(clients, judge_client.bound(self.examples[0]))
+        pool = CandidatePool(self.in_flight, judge_client.turns)
+        pool.add(candidates)
+        problem = Problem(len(candidates), len(self.examples), budget=self.budget.pulls)
+        selector = make_selector(self.selector, problem)
+        replay(events, selector)
+        self.loop = RunLoop(
+            event_log=event_log,
+            selector=selector,
+            pool=pool,
+            examples=self.examples,
+            evaluator=PairEvaluator(
+                ReplyCache(self.store, ledger, use_cache=self.use_cache), judge_client, ledger
+            ),
+            ledger=ledger,
+            clock=LoopClock(),
+            rules=self.rules,
+        )
+        return self.loop
+
+    async def events(self) -> Sequence[Event]:
+        """What the log holds."""
+        return await self.store.events_of("scene")
+
+    def run(self) -> End:
+        """Run to the end in virtual time."""
+
+        async def play() -> End:
+            return await (await self.open()).run()
+
+        return run_virtual(play())

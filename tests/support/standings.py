@@ -1,0 +1,76 @@
+"""Standings made by hand, for tests of what people see."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Started
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.results.build_standing import LiveState, build_standing
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Problem, State, Tell
+from bestarm_agent.store.run_state import RunState, fold
+
+PROMPT = PromptTemplate("q", text="{{ question }}")
+
+
+def state_of(labels: list[str], n_examples: int, name: str = "study") -> RunState:
+    """A run in which nothing was asked yet."""
+    candidates = tuple(Candidate("p", f"m{i}", PROMPT, {}, label) for i, label in enumerate(labels))
+    ids = tuple(f"e{j}" for j in range(n_examples))
+    return fold(
+        [
+            Started(name, "2026-01-01T00:00:00+00:00", "0.1.0", {}, "."),
+            ExamplesAdded(ids, ids),
+            CandidatesAdded(candidates, tuple(0.0 for _ in candidates)),
+        ]
+    )
+
+
+def selector_with(scores: list[list[float]], n_examples: int) -> Selector:
+    """A selector that was told some scores of each candidate, and nothing else."""
+    selector = make_selector("row-mean", Problem(len(scores), n_examples, seed=1))
+    for i, row in enumerate(scores):
+        only = np.arange(len(scores)) == i
+        for score in row:
+            [ask] = selector.ask(available=only)
+            selector.tell([Tell(ask.seq, State.DONE, score)])
+    return selector
+
+
+def standing_of(labels: list[str], selector: Selector, n_examples: int) -> Standing:
+    """A standing of candidates as a selector has them."""
+    return build_standing(
+        state_of(labels, n_examples),
+        selector,
+        run_id="20260101-000000-abcd",
+        budget=Budget(),
+        spent=Spend(),
+        live=LiveState(in_flight=0, waits=(), seconds=75.0, broken={}),
+    )
+
+
+def standing_with(
+    labels: list[str],
+    scores: list[list[float]],
+    *,
+    n_examples: int = 20,
+    name: str = "study",
+    budget: Budget | None = None,
+    spent: Spend | None = None,
+    waits: tuple[Wait, ...] = (),
+    broken: dict[str, str] | None = None,
+) -> Standing:
+    """A standing in which the candidates scored so far."""
+    return build_standing(
+        state_of(labels, n_examples, name),
+        selector_with(scores, n_examples),
+        run_id="20260101-000000-abcd",
+        budget=budget or Budget(),
+        spent=spent or Spend(),
+        live=LiveState(in_flight=3, waits=waits, seconds=75.0, broken=broken or {}),
+    )

@@ -1,0 +1,93 @@
+"""Small studies over recorded scores, for tests that need a whole run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bestarm_agent.domain.events import Event
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.setup.open_run import STORE_FILE
+from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.study import Study
+
+
+def recorded_scores(n_candidates: int, n_examples: int, seed: int = 0) -> list[list[float]]:
+    """Draw a world: candidate i answers right with probability .3 + .5 i / K."""
+    rng = KeyedRandom(seed, "test-world").at(0)
+    chances = [0.3 + 0.5 * i / n_candidates for i in range(n_candidates)]
+    return [[float(rng.random() < chance) for _ in range(n_examples)] for chance in chances]
+
+
+def write_study(
+    folder: Path,
+    *,
+    n_candidates: int = 6,
+    n_examples: int = 40,
+    latency_seconds: float = 0.0,
+    usd: Sequence[float] = (),
+    changes: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a study over recorded scores into a folder; return the path of its file.
+
+    A call to candidate i costs ``usd[i]`` dollars; a thousandth where that is left out.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    scores = recorded_scores(n_candidates, n_examples)
+    prices = [*usd, *[0.001] * (n_candidates - len(usd))]
+    records = [
+        {"candidate": f"c{i}", "example": f"e{j}", "score": scores[i][j], "usd": prices[i]}
+        for i in range(n_candidates)
+        for j in range(n_examples)
+    ]
+    examples = [{"id": f"e{j}", "question": f"q{j}"} for j in range(n_examples)]
+    _write_lines(folder / "scores.jsonl", records)
+    _write_lines(folder / "questions.jsonl", examples)
+    study = {
+        "name": "recorded",
+        "models": [f"replay/c{i}" for i in range(n_candidates)],
+        "prompts": [{"q": "{{ question }}"}],
+        "dataset": "questions.jsonl",
+        "scorer": "recorded",
+        "providers": {"replay": {"path": "scores.jsonl", "latency_seconds": latency_seconds}},
+        "limits": {"in_flight": 4},
+        "selector": {"name": "ucb-e", "stop_when_separated": False},
+        **(changes or {}),
+    }
+    path = folder / "study.json"
+    path.write_text(json.dumps(study))
+    return path
+
+
+def store_of(path: Path) -> Path:
+    """Where the runs of a study are stored unless it says otherwise."""
+    return path.parent / "runs" / STORE_FILE
+
+
+def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+
+
+def run_all(path: Path, budget: Budget | None = None) -> Standing:
+    """Begin a run of the study at ``path``, and see it to its end."""
+
+    async def scene() -> Standing:
+        async with Study.open(path) as study:
+            return await study.run(budget)
+
+    return asyncio.run(scene())
+
+
+def events_of(path: Path) -> list[Event]:
+    """What the latest run of the study at ``path`` logged."""
+
+    async def read() -> list[Event]:
+        async with await SqlStore.connect(path.parent / "runs" / STORE_FILE) as store:
+            return list(await store.events_of("latest"))
+
+    return asyncio.run(read())
