@@ -193,19 +193,21 @@ class RunLoop:
             end = self._reason_to_end()
             if end is not None and not self._seconds_left():
                 pairs.cut_off()  # the time cap binds what is in flight too
+            opens_in = self.pool.opens_in()  # a limit may open after the selector was told it is shut
             asked = [] if end else self._fill()
+            opens_in = min(opens_in, self.pool.opens_in())
             self.pool.memory.start_judging(at_once=not asked)
             if asked:
                 await self._event_log.flush()  # an ask is durable before a byte leaves
                 for one in asked:
                     pairs.send(tasks, one)
-            elif not pairs.active and (end or not self._is_throttled()):
+            elif not pairs.active and (end or not self._is_throttled(opens_in)):
                 if end is None and (self._catch_up() or self._send_put_off(tasks)):
                     continue
                 left = bool(pairs.put_off)
                 return end or end_of_silence(self.selector, self.pool, self.ledger, put_off=left)
             if not pairs.has_outcomes:
-                await self._sleep(math.inf if end else self.pool.opens_in())
+                await self._sleep(math.inf if end else opens_in)
 
     def _fill(self) -> list[Asked]:
         """Ask for pairs that the budget can pay until no place is free; return those to send."""
@@ -235,9 +237,9 @@ class RunLoop:
         self.pool.memory.note(asked.candidate)
         return asked
 
-    def _is_throttled(self) -> bool:
+    def _is_throttled(self, opens_in: float) -> bool:
         """Return whether only a rate limit keeps the selector from asking."""
-        return self.pool.opens_in() < math.inf and self.selector.stopped() is None
+        return opens_in < math.inf and self.selector.stopped() is None
 
     def _review(self, *, now: bool = False) -> None:
         """Bar candidates that are shown to cost more than the objective allows.
