@@ -9,14 +9,16 @@ import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.rate_limits import RateLimits, Resource
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.engine.calls.retrying import RetryPolicy
+from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.engine.run.event_log import replay
 from bestarm_agent.engine.run.stopping import End, Rules
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.selectors.types import State
-from bestarm_agent.testing.virtual_time import run_virtual
+from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 from tests.support.runs import Actor, Answer, Scene, scored
 
 
@@ -359,3 +361,24 @@ def test_a_run_that_was_killed_in_a_call_goes_on_with_its_own_budget() -> None:
         return again.ledger.spent.calls
 
     assert run_virtual(play()) == 10
+
+
+class ThinkingClock(LoopClock):
+    """A clock on which a millisecond passes whenever somebody looks at it."""
+
+    def __init__(self) -> None:
+        self._thought = 0.0
+
+    def now(self) -> float:
+        self._thought += 1e-3
+        return super().now() + self._thought
+
+
+@pytest.mark.timeout(10)
+def test_a_limit_that_opens_while_the_loop_looks_around_does_not_stop_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.support.runs.LoopClock", ThinkingClock)
+    limits = LimiterRules(RateLimits({Resource.REQUESTS: 60}))
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, limiters={"a": limits})
+    assert scene.run() is End.EXHAUSTED
