@@ -193,7 +193,7 @@ class RunLoop:
             end = self._reason_to_end()
             if end is not None and not self._seconds_left():
                 pairs.cut_off()  # the time cap binds what is in flight too
-            opens_in = self.pool.opens_in()  # a limit may open after the selector was told it is shut
+            opens_in = self.pool.opens_in()  # first: a limit may open while pairs are asked for
             asked = [] if end else self._fill()
             opens_in = min(opens_in, self.pool.opens_in())
             self.pool.memory.start_judging(at_once=not asked)
