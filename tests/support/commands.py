@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +28,7 @@ def invoke(
     before = sys.argv
     sys.argv = ["bestarm-agent", *map(str, arguments)]
     try:
-        with inside(folder):
+        with nullcontext() if folder is None else chdir(folder):
             main()
         code = 0
     except SystemExit as exit_:
@@ -39,14 +37,3 @@ def invoke(
         sys.argv = before
     captured = capsys.readouterr()
     return Done(code, captured.out, captured.err)
-
-
-@contextmanager
-def inside(folder: Path | None) -> Iterator[None]:
-    """Work in a folder."""
-    before = Path.cwd()
-    os.chdir(folder or before)
-    try:
-        yield
-    finally:
-        os.chdir(before)
