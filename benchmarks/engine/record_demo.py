@@ -3,7 +3,7 @@
 First run the whole grid of the arithmetic example once (30,000 calls, some minutes), then turn its
 store into the recording:
 
-    bestarm-agent select --candidates examples/arithmetic/models.yaml --selector uniform
+    bestarm-agent select examples/arithmetic/models.yaml --selector uniform
         --budget-share 1 --store full.sqlite
     python -m benchmarks.engine.record_demo full.sqlite
 """

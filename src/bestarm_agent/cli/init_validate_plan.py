@@ -9,10 +9,10 @@ import typer
 
 from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import (
-    CandidatesOption,
     CatalogOption,
     JsonOption,
     StoreOption,
+    StudyFile,
     StudyPlace,
 )
 
@@ -34,10 +34,10 @@ def init(
 
     written = write_starter(path)
     typer.echo(f"written: {', '.join(map(str, written))}")
-    typer.echo(f"it runs as it is: bestarm-agent select --candidates {path}")
+    typer.echo(f"it runs as it is: bestarm-agent select {path}")
 
 
-def validate(candidates: CandidatesOption, catalog: CatalogOption = None) -> None:
+def validate(file: StudyFile, catalog: CatalogOption = None) -> None:
     """Check a study file and all that it names; no call is made."""
     import asyncio
 
@@ -48,19 +48,19 @@ def validate(candidates: CandidatesOption, catalog: CatalogOption = None) -> Non
     from bestarm_agent.engine.setup.open_run import learn_from_history, store_of
     from bestarm_agent.errors import counted
 
-    parts = _parts(candidates, catalog)
+    parts = _parts(file.path, catalog)
     notices = check_study(parts)
     where = store_of(parts.study, StudyPlace(None).options())
     learned = asyncio.run(learn_from_history(parts, where, keeps=False))
     print_notices(Console(stderr=True), (*notices, *learned.notices))
     typer.echo(
-        f"{candidates} is valid: {counted(len(parts.candidates), 'candidate')} x "
+        f"{file.path} is valid: {counted(len(parts.candidates), 'candidate')} x "
         f"{counted(len(parts.examples), 'example')}, scorer {parts.judge.name}"
     )
 
 
 def plan(
-    candidates: CandidatesOption,
+    file: StudyFile,
     store: StoreOption = None,
     catalog: CatalogOption = None,
     as_json: JsonOption = False,
@@ -68,7 +68,7 @@ def plan(
     """Say what a study would cost, expected and worst case; no call is made."""
     from bestarm_agent.cli.plan_output import show_plan
 
-    show_plan(_parts(candidates, catalog), store, as_json=as_json)
+    show_plan(_parts(file.path, catalog), store, as_json=as_json)
 
 
 def _parts(path: Path, catalogs: list[Path] | None) -> StudyParts:

@@ -20,6 +20,9 @@ Count: TypeAlias = int | None
 Number: TypeAlias = float | None
 
 
+STUDY_FILE = "study.yaml"
+
+
 class Display(StrEnum):
     """Form of the progress on stderr."""
 
@@ -29,9 +32,6 @@ class Display(StrEnum):
     NONE = "none"
 
 
-CandidatesOption = Annotated[
-    Path, typer.Option("--candidates", "-c", help="The study file: what is compared, and how.")
-]
 RunArgument = Annotated[
     str, typer.Argument(help='Id of the run, start of an id, name of the study, or "latest".')
 ]
@@ -43,6 +43,37 @@ CatalogOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 UsdOption = Annotated[Text, Keyed("budget.usd", 'Dollars, such as 5 or "$5".')]
 CallsOption = Annotated[Count, Keyed("budget.calls", "Requests sent, retries included.")]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFile:
+    """The study file of a command, as an argument or as an option."""
+
+    study: Annotated[
+        Path | None,
+        typer.Argument(help="The study file: what is compared, and how.", show_default=STUDY_FILE),
+    ] = None
+    candidates: Annotated[
+        Path | None, typer.Option("--candidates", "-c", help="The study file, as an option.")
+    ] = None
+
+    @property
+    def path(self) -> Path:
+        """The file named, or ``study.yaml`` of the working directory; ConfigError if neither."""
+        from bestarm_agent.errors import ConfigError
+
+        if self.study is not None and self.candidates is not None:
+            raise ConfigError(
+                f"two study files are named, {self.study} and --candidates {self.candidates}; "
+                f"name one"
+            )
+        named = self.study or self.candidates
+        if named is None and not Path(STUDY_FILE).exists():
+            raise ConfigError(
+                f"no study file is named, and there is no {STUDY_FILE} in this folder; name one, "
+                f"or write one with `bestarm-agent init`"
+            )
+        return named or Path(STUDY_FILE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ import typer
 from bestarm_agent.cli.option_groups import Keyed, expanded, overrides
 from bestarm_agent.cli.options import (
     BudgetOptions,
-    CandidatesOption,
     Number,
     RunArgument,
     RunOptions,
     Showing,
+    StudyFile,
     StudyPlace,
     Text,
 )
@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
 
 
 def select(
-    candidates: CandidatesOption,
+    file: StudyFile,
     rule: RuleOptions,
     budget: BudgetOptions,
     run: RunOptions,
@@ -78,7 +78,7 @@ def select(
     from bestarm_agent.config.environment_settings import resolve
     from bestarm_agent.study import Study
 
-    study = resolve(candidates, overrides(rule, budget, run))
+    study = resolve(file.path, overrides(rule, budget, run))
     run_study(Study.open(study, options=place.options()), None, showing)
 
 

@@ -50,7 +50,7 @@ def test_the_starter_tells_editors_the_schema_and_users_the_command(tmp_path: Pa
     assert lines[0] == "# yaml-language-server: $schema=study.schema.json"
     assert (tmp_path / "study.schema.json").read_bytes() == schema_path().read_bytes()
     assert str(tmp_path) not in "".join(lines)
-    assert "#     bestarm-agent select --candidates mine.yaml" in lines
+    assert "#     bestarm-agent select mine.yaml" in lines
     assert "@" not in "".join(lines)
 
 
