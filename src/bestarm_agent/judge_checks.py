@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bestarm_agent.certification.live.mode import open_mode
@@ -52,9 +52,9 @@ async def compare_answers(
         for provider in judge_client.providers:
             await stack.enter_async_context(provider)
         replies = ReplyCache(store, ledger, use_cache=options.use_cache)
-        return await _Asking(judge_client, replies, ledger).compare(
-            examples, labels, limits.in_flight
-        )
+        asking = _Asking(judge_client, replies, ledger)
+        found = await asking.compare(examples, labels, limits.in_flight)
+        return replace(found, priced=parts.judge_priced)
 
 
 def _examples(parts: StudyParts, labels: Sequence[Label]) -> dict[str, Example]:

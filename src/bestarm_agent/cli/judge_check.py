@@ -90,7 +90,8 @@ def _table(check: JudgeCheck) -> Table:
     for line in check.lines():
         value, interval = measure(line.measure)
         table.add_row(line.name, value, interval, line.meaning)
-    table.add_row("dollars per 1,000", f"{check.usd_per_1000:.4g}", "", "what judging cost")
+    cost = "unknown" if check.usd_per_1000 is None else f"{check.usd_per_1000:.4g}"
+    table.add_row("dollars per 1,000", cost, "", "what judging cost")
     return table
 
 

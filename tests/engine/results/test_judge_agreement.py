@@ -257,6 +257,12 @@ def test_nothing_to_compare_is_an_error() -> None:
         check_judge(Comparison((), 3), 0.95)
 
 
+def test_what_judging_costs_is_unknown_without_the_judges_price() -> None:
+    pairs = (compared(1, 1),)
+    assert check_judge(Comparison(pairs, 1), 0.95).usd_per_1000 is not None
+    assert check_judge(Comparison(pairs, 1, priced=False), 0.95).usd_per_1000 is None
+
+
 def test_a_judge_that_failed_on_everything_is_told_by_its_last_failure(tmp_path: Path) -> None:
     path = write_study(tmp_path)
     row = {"candidate": "nobody", "example": "e1", "score": 0, "answer": "unrecorded"}

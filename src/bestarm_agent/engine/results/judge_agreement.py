@@ -48,6 +48,7 @@ class Comparison:
     n_labels: int  # how many labels there are
     n_void: int = 0  # labelled answers on which the judge failed, or that no budget was left for
     why: str = ""  # what was said of the last of those
+    priced: bool = True  # whether the prices of the judge's models are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class JudgeCheck:
     # bias on the longer half of the answers minus bias on the shorter half, in [-2, 2]; above 0,
     # length is rewarded beyond what the gold scores say
     length: Measure
-    usd_per_1000: float  # dollars for a thousand judgements
+    usd_per_1000: float | None  # dollars for a thousand judgements; None: not known
     confidence: float  # of each interval by itself, in (0, 1)
 
     def lines(self) -> list[MeasureLine]:
@@ -117,9 +118,13 @@ def check_judge(comparison: Comparison, confidence: float) -> JudgeCheck:
         place=mean(np.array(firsts) - 0.5, -0.5, 0.5, alpha) if firsts else None,
         flips=share(sum(swings), len(swings), alpha) if swings else None,
         length=_length_bias(pairs, alpha),
-        usd_per_1000=1000 * usd(sum(p.spend.usd_nanos for p in pairs)) / len(pairs),
+        usd_per_1000=_usd_per_1000(pairs) if comparison.priced else None,
         confidence=confidence,
     )
+
+
+def _usd_per_1000(pairs: Sequence[Compared]) -> float:
+    return 1000 * usd(sum(pair.spend.usd_nanos for pair in pairs)) / len(pairs)
 
 
 def _nothing_compared(comparison: Comparison) -> str:
@@ -202,7 +207,8 @@ async def compare_run(store: RunStore, state: RunState, labels: Sequence[Label])
             pairs.append(Compared(ask.candidate, *found))
         if isinstance(outcome, Failed) and outcome.blame is Blame.JUDGE:
             void.append(outcome.message)
-    return Comparison(tuple(pairs), len(labels), len(void), void[-1] if void else "")
+    why, priced = void[-1] if void else "", state.started is None or state.started.judge_priced
+    return Comparison(tuple(pairs), len(labels), len(void), why, priced)
 
 
 async def check_run(

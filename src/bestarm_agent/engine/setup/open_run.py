@@ -116,7 +116,7 @@ def first_events(
         base=base,
         lesson=lesson,
         judge=parts.judge.digest,
-        judge_priced=all(parts.providers.able(model).priced for model in parts.judge.models),
+        judge_priced=parts.judge_priced,
     )
     return [
         started,

@@ -43,6 +43,11 @@ class StudyParts:
         """The configuration."""
         return self.study.config
 
+    @property
+    def judge_priced(self) -> bool:
+        """True if the prices of the judge's models are known."""
+        return all(self.providers.able(model).priced for model in self.judge.models)
+
 
 def assemble(
     study: LoadedStudy,
