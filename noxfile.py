@@ -36,6 +36,12 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def generate(session: nox.Session) -> None:
+    """Write the reference pages that follow from the code."""
+    session.run("python", "-m", "benchmarks.docs.generate")
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Run one benchmark: ``nox -s bench -- engine/overhead``."""
     if not session.posargs:

@@ -26,6 +26,7 @@ from bestarm_agent.report.text import (
     safe,
 )
 
+SCHEMA_VERSION = 1  # of the JSON object; docs/reference/result.schema.json describes it
 _SHOWN_ROWS = 10
 _SHOWN_FAILURES = 5
 _SHOWN_LABELS = 3
@@ -151,6 +152,7 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
     """Return a standing as a JSON object."""
     spent = standing.spent
     return {
+        "schema_version": SCHEMA_VERSION,
         "run": standing.run_id,
         "name": standing.name,
         "ended": standing.end,
