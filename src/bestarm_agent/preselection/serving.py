@@ -291,7 +291,7 @@ class Service:
         except BaseException:
             call.let_go()
             raise
-        outcome = await self._evaluator.evaluate(call, example, _nothing)
+        outcome = await self._evaluator.evaluate(call, example)
         if outcome is not None:
             self._log.told(seq, outcome)
         elif call.obstacle is not None:
@@ -318,7 +318,3 @@ class Service:
         return self.router.learn(
             Record(text, tuple(scores), scores=scores, usd=costs, features=example.features)
         )
-
-
-def _nothing() -> None:
-    """Do nothing: the service does not wait for a free place at a provider."""

@@ -101,7 +101,7 @@ SERVE = ("replay: {path: r.jsonl}", "vllm: {serve: {models: {small: models/small
             "line 8: budget.usd is set, but the price of openai/unknown is not known",
         ),
         (
-            [("replay/a, replay/b", "hf/gone/folder, hf/./gone")],
+            [("replay/a, replay/b", "replay/a, hf/./gone")],
             "line 1: there is no model folder ./gone; in the same folder, there are none",
         ),
         (

@@ -9,8 +9,10 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.store.memory_store import MemoryStore
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
 from tests.support.fake_api import FakeApi, in_thread, quality
@@ -77,3 +79,63 @@ def test_an_interrupted_purchase_leaves_no_claim() -> None:
         return loop.ledger.spent
 
     assert run_virtual(play()).calls == 6
+
+
+def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
+    """Candidate `a` is being bought elsewhere; meanwhile the one place is for `b`."""
+    slow = Actor("p", lambda *_: scored(0.5), latency=lambda _: 100.0)
+    quick = Actor("q", lambda *_: scored(0.4))
+    first = Scene({"a": slow}, n_examples=1)
+    second = Scene({"a": slow, "b": quick}, n_examples=1, in_flight=1, store=CountingStore())
+    first.store = second.store
+
+    async def play() -> None:
+        buying = asyncio.create_task((await first.open()).run())
+        await asyncio.sleep(1.0)
+        loop = await second.open()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(50.0)
+        assert [at for at, _ in quick.sent] == [pytest.approx(1.0, abs=1.0)]
+        assert second.store.asked < 70, "the pauses grow to a second"
+        await buying
+        await running
+        assert loop.pool.gate.inside == 0
+
+    run_virtual(play())
+    assert len(slow.sent) == 1, "its reply came from the store"
+
+
+class CountingStore(MemoryStore):
+    """Counts the questions for the right to buy a reply."""
+
+    asked = 0
+
+    async def claim_reply(self, key: str) -> bool:
+        self.asked += 1
+        return await super().claim_reply(key)
+
+
+def test_a_run_cancelled_while_it_waits_for_a_place_gives_its_claim_back() -> None:
+    """It may buy the reply now, and all places are taken by calls that last."""
+    failed = ProviderError("scripted", kind=FailureKind.SERVER)
+    bought = Actor("p", lambda *_: failed, latency=lambda _: 10.0)
+    lasting = Actor("q", lambda *_: scored(0.4), latency=lambda _: 1000.0)
+    first = Scene({"a": bought}, n_examples=1)
+    second = Scene({"a": bought, "b": lasting}, n_examples=1, in_flight=1, store=first.store)
+
+    async def play() -> None:
+        buying = asyncio.create_task((await first.open()).run())
+        await asyncio.sleep(1.0)
+        loop = await second.open()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(50.0)
+        assert (len(bought.sent), len(lasting.sent)) == (1, 1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await buying
+        cache = ReplyCache(second.store, loop.ledger, use_cache=True)
+        call = loop.pool.candidates[0].call(second.examples[0])
+        assert await second.store.claim_reply(cache.key_of(call))
+
+    run_virtual(play())

@@ -227,6 +227,7 @@ def test_the_minutes_bind_retries_and_pauses(kind: FailureKind) -> None:
     error = ProviderError("scripted", kind=kind, transient=True, retry_after=50.0)
     scene = Scene(
         {"a": Actor("p", lambda *_: error)},
+        n_examples=8,
         budget=Budget(seconds=120.0),
         policy=RetryPolicy(max_attempts=100),
     )

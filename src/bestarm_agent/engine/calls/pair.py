@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from bestarm_agent.domain.example import Example
@@ -42,22 +41,17 @@ class PairEvaluator:
         call.judging = SharedReserve(self._ledger, self._ledger.reserve(judging), spent)
         return True
 
-    async def evaluate(
-        self, call: Call, example: Example, answered: Callable[[], None]
-    ) -> Outcome | None:
+    async def evaluate(self, call: Call, example: Example) -> Outcome | None:
         """Evaluate one pair and give up everything that its call holds; the call is reserved.
 
-        ``answered`` is called when a judge's model takes over and the place at the candidate's
-        provider is free again. Return None if the pair stays pending, for lack of budget or
-        because of ``call.obstacle``.
+        Return None if the pair stays pending, for lack of budget or because of ``call.obstacle``.
         """
         try:
             reply = await self.replies.obtain(call)
             if not self.judge_client.judge.models:
                 return await self._judged(call, example, reply)
             call.slot.keep_last()
-            answered()
-            async with self.judge_client.turns.session(call.slot, answered):
+            async with self.judge_client.turns.session(call.slot):
                 return await self._judged(call, example, reply)
         except BudgetEndedError:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 
 class Gate:
@@ -67,10 +68,14 @@ def _check(capacity: int) -> None:
 
 
 class Slot:
-    """One call's places in several gates, given up while it waits for something else."""
+    """One call's places in several gates, given up while it waits for something else.
 
-    def __init__(self, *gates: Gate) -> None:
+    ``when_left`` is called when places may be free again.
+    """
+
+    def __init__(self, *gates: Gate, when_left: Callable[[], None] | None = None) -> None:
         self._gates = gates
+        self._when_left = when_left
         self._inside = 0  # number of gates entered, from the first
         for gate in gates:
             gate.enter()
@@ -89,6 +94,7 @@ class Slot:
             self._inside -= 1
             self._gates[0].leave()
             self._gates = self._gates[1:]
+        self._tell()
 
     @property
     def inside(self) -> bool:
@@ -100,6 +106,11 @@ class Slot:
         while self._inside:
             self._inside -= 1
             self._gates[self._inside].leave()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._when_left is not None:
+            self._when_left()
 
     async def reenter(self) -> None:
         """Wait until every gate has a free place, then enter all.

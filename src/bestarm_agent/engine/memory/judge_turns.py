@@ -8,7 +8,7 @@ so replies are gathered during a candidate's turn and judged together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from bestarm_agent.engine.limits.gates import Slot
@@ -46,26 +46,25 @@ class JudgeTurns:
         self._opening = asyncio.Event()
 
     @asynccontextmanager
-    async def session(self, slot: Slot, waits: Callable[[], None]) -> AsyncIterator[None]:
+    async def session(self, slot: Slot) -> AsyncIterator[None]:
         """Judge one reply in the block: at once where there is room, else in the next session.
 
-        While it waits, it gives up ``slot``; ``waits`` is called first.
+        While it waits, it gives up ``slot``.
         """
         if not any(memory.is_crowded for memory in self._memories):
             yield
             return
         slot.leave()
-        await self._wait(waits)
+        await self._wait()
         try:
             await slot.reenter()
             yield
         finally:
             self._judging -= 1
 
-    async def _wait(self, waits: Callable[[], None]) -> None:
+    async def _wait(self) -> None:
         opening = self._opening
         self.waiting += 1
-        waits()
         try:
             await opening.wait()
         except asyncio.CancelledError:

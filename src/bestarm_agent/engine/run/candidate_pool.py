@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -106,9 +106,10 @@ class CandidatePool:
         )
         self._refresh()
 
-    def slot(self, candidate: ReadyCandidate) -> Slot:
+    def slot(self, candidate: ReadyCandidate, when_left: Callable[[], None]) -> Slot:
         """Take a place for one call of a candidate."""
-        return Slot(*candidate.client.gates(candidate.candidate.model), self.gate)
+        gates = candidate.client.gates(candidate.candidate.model)
+        return Slot(*gates, self.gate, when_left=when_left)
 
     def room(self) -> int:
         """Return how many pairs may be asked at once, for any candidates."""

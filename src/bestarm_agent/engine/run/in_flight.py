@@ -91,7 +91,7 @@ class InFlight:
         if not self._evaluator.reserve(call, example):
             self._put_off(asked.seq, call)
             return False
-        call.slot = self._pool.slot(candidate)
+        call.slot = self._pool.slot(candidate, self.news.set)
         call.permit = candidate.limiter.take(call.request, call.bound())
         self._unsent[asked.seq] = call
         return True
@@ -160,7 +160,7 @@ class InFlight:
         result: Outcome | Exception | None
         try:
             example = self.examples[asked.example]
-            result = await self._evaluator.evaluate(call, example, self.news.set)
+            result = await self._evaluator.evaluate(call, example)
         except asyncio.CancelledError:
             self.put_off[asked.seq] = call  # its cost is recorded; it stays pending
             raise
