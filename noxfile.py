@@ -19,13 +19,14 @@ def check(session: nox.Session) -> None:
 @nox.session
 def fast(session: nox.Session) -> None:
     """Run the tests that are not slow, with coverage."""
-    session.run("python", "-m", "pytest", "-q", "-m", "not slow", "--cov", *session.posargs)
+    options = ("-n", "auto", "-m", "not slow", "--cov")
+    session.run("python", "-m", "pytest", "-q", *options, *session.posargs)
 
 
 @nox.session
 def test(session: nox.Session) -> None:
     """Run all tests."""
-    session.run("python", "-m", "pytest", "-q", *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "-n", "auto", *session.posargs)
 
 
 @nox.session

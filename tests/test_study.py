@@ -166,6 +166,7 @@ def test_a_candidate_that_is_there_already_is_refused(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 def test_the_same_seed_asks_the_same_with_one_call_in_flight(tmp_path: Path) -> None:
     for name in ("one", "two", "other"):
         seed = 5 if name == "other" else 4

@@ -77,6 +77,7 @@ def test_64_nodes_are_all_but_exact_over_5000_rounds(risk: float) -> None:
     assert few.stakes() == pytest.approx(many.stakes(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rounds_neither_overflow_nor_vanish() -> None:
     losses = np.concatenate([np.ones(2000), np.zeros(98_000)])
     bets = UniversalPortfolio(np.log([0.5, 0.5]))

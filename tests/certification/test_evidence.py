@@ -200,6 +200,7 @@ def test_a_risk_above_the_target_is_rarely_certified(
     check_rate(false, 250, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 def test_an_autoevaluator_that_hides_all_losses_fools_nobody(check_rate: RateCheck) -> None:
     # Level 1e-6. It guesses 0 where a label will be asked for next after a 0, and else the truth.

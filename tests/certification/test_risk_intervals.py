@@ -57,6 +57,7 @@ def test_a_good_autoevaluator_narrows_the_interval() -> None:
     assert width["r-autoeval+"] < 0.7 * width["r-eval"]
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 def test_coverage(check_rate: RateCheck) -> None:
     # Level 1e-6: an interval of level .8 misses in at most 20 % of runs, either side in 10 %.

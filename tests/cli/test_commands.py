@@ -60,6 +60,7 @@ def test_progress_goes_to_stderr_in_plain_lines(tmp_path: Path, capsys: Capsys) 
     assert "| leading" not in done.out
 
 
+@pytest.mark.slow
 def test_the_exit_code_tells_an_unreached_confidence(tmp_path: Path, capsys: Capsys) -> None:
     done = select(capsys, tmp_path, "--confidence", "0.95", "--budget-pulls", "30")
     assert done.code == 3
@@ -216,6 +217,7 @@ def test_what_init_writes_runs_as_it_is(tmp_path: Path, capsys: Capsys) -> None:
     assert "study.yaml" in again.err
 
 
+@pytest.mark.slow
 def test_simulate_reads_an_earlier_run(tmp_path: Path, capsys: Capsys) -> None:
     select(capsys, tmp_path)
     flags = ["--selectors", "ucb-e", "--seeds", "2", "--budget", "0.2:0.4:2", "--jobs", "1"]

@@ -33,6 +33,7 @@ def test_the_exit_code_tells_an_answer_that_is_not_established(
     assert "is not established at 90%" in done.out
 
 
+@pytest.mark.slow
 def test_the_verdict_and_the_table_by_price(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, n_examples=200, usd=USD)
     flags = ("--quiet", "--confidence", "0.9", *under("$3"))

@@ -47,6 +47,7 @@ def read_only(folder: Path) -> Iterator[None]:
             path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_run_is_shown_reported_and_exported_where_nothing_may_be_written(
     folder: Path, capsys: Capsys
 ) -> None:

@@ -60,6 +60,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "fake-key-3f9a")
 
 
+@pytest.mark.slow
 def test_a_new_run_with_a_changed_judge_asks_only_the_judge(tmp_path: Path) -> None:
     async def scene() -> tuple[Counter[str], Counter[str], Standing]:
         async with FakeApi(answer=answered) as api:

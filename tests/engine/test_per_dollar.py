@@ -61,6 +61,7 @@ def test_a_rule_that_is_blind_to_costs_says_so(tmp_path: Path, rule: str, is_bli
     assert any("per: dollar changes nothing for" in one for one in notices) is is_blind
 
 
+@pytest.mark.slow
 def test_cheap_candidates_are_pulled_more(tmp_path: Path) -> None:
     changes = {"selector": selector("uniform"), "limits": {"in_flight": 1}}
     path = write_study(tmp_path, n_examples=200, usd=PRICES, changes=changes)

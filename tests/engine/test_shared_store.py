@@ -9,6 +9,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 N_EXAMPLES, N_PROCESSES = 40, 3
 PROGRAM = '''
 import os, time
@@ -40,6 +42,7 @@ def write_study(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_store_buy_every_reply_once(tmp_path: Path) -> None:
     path, notes = write_study(tmp_path), tmp_path / "notes"
     program = "from bestarm_agent.cli.main import main; main()"

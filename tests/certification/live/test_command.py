@@ -83,6 +83,7 @@ def test_a_budget_that_ends_early_is_said(
     assert json.loads(more.out)["ended"] == "verdict"
 
 
+@pytest.mark.slow
 def test_dearest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study(tmp_path, usd=[0.001, 0.002, 0.003, 0.004, 0.006, 0.005])
     done = certify(
@@ -109,6 +110,7 @@ def test_the_section_of_the_study_and_labels_of_their_own(
     assert strict["risk"] == 0.5
 
 
+@pytest.mark.slow
 def test_labels_that_changed_are_noticed_on_resume(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

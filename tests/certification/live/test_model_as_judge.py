@@ -59,6 +59,7 @@ def write(folder: Path, **section: JsonValue) -> None:
     (folder / "study.json").write_text(json.dumps(study))
 
 
+@pytest.mark.slow
 def test_few_labels_and_many_judgements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
     done = invoke(
@@ -103,6 +104,7 @@ def human(folder: Path, rows: list[dict[str, JsonValue]]) -> None:
     (folder / "study.json").write_text(json.dumps({**study, "labels": "human.jsonl"}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("people", [False, True])
 def test_people_have_the_last_word(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], people: bool

@@ -406,6 +406,7 @@ def test_an_autoevaluator_that_failed_costs_evidence_and_nothing_else(pool: bool
     assert failed < bad
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 def test_two_autoevaluators_above_the_target_rarely_certify(check_rate: RateCheck) -> None:
     # Level 1e-6 against delta = .1: risk .305 against .3; one judge likes everything, the other one

@@ -100,6 +100,7 @@ def test_certify_killed_and_resumed(folder: Path, capsys: pytest.CaptureFixture[
     assert "more than" in shown.out or "labels for the same" in shown.out
 
 
+@pytest.mark.slow
 def test_a_pool_of_additions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = (folder / "dataset.jsonl").read_text().splitlines()[:200]
     (folder / "dataset.jsonl").write_text("\n".join(rows), encoding="utf-8")

@@ -215,6 +215,7 @@ def test_replies_are_gathered_for_a_judge_that_has_no_room(selector: str) -> Non
     assert not taking.loop.state.pending
 
 
+@pytest.mark.slow
 def test_one_model_and_its_judge_swap_ever_less_often() -> None:
     """Turns double from 3 asks on, until loading both (20 s) takes a tenth of the time."""
     means = {"a:0": 0.2, "a:1": 0.9, "a:2": 0.5}

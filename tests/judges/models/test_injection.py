@@ -63,6 +63,7 @@ def test_the_answer_stays_between_its_marks(name: str, attack: str) -> None:
     assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b\U000e0000-\U000e007f]", prompt)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None)
 @given(st.text(max_size=300))
 def test_no_text_forges_its_mark(text: str) -> None:

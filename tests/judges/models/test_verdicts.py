@@ -294,6 +294,7 @@ def test_a_single_verdict_is_read_whatever_is_around_it(
     assert read(f"{before}\n{said.format(own)}\n{after}", evidence) == pytest.approx(own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

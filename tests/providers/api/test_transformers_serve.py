@@ -23,10 +23,13 @@ from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.testing.provider_suite import answer_all
 
-pytestmark = pytest.mark.skipif(
-    any(find_spec(name) is None for name in ("fastapi", "uvicorn", "transformers", "torch")),
-    reason="transformers serve needs transformers[serving] and torch",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        any(find_spec(name) is None for name in ("fastapi", "uvicorn", "transformers", "torch")),
+        reason="transformers serve needs transformers[serving] and torch",
+    ),
+]
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "arithmetic"
 MODEL = EXAMPLES / "models" / "sum-llama-113k"
@@ -91,7 +94,6 @@ def answered(url: str, *requests: Request) -> list[Reply]:
     return asyncio.run(main())
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_it_adds_about_as_well_as_in_this_process(url: str) -> None:
     """The model answers about 85 % of plain additions right, and 88 % of chats."""
@@ -114,7 +116,6 @@ def test_it_adds_about_as_well_as_in_this_process(url: str) -> None:
         assert reply.sent == {"temperature": 0, "max_tokens": 6}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_what_it_ignores_is_noticed(url: str) -> None:
     message = (Message("user", "2+3"),)

@@ -48,6 +48,7 @@ def answer(base: Path, *requests: Request, **options: Json) -> list[Reply]:
     return list(asyncio.run(main()))
 
 
+@pytest.mark.slow
 class TestConformance(ProviderSuite):
     adapters = ("hf",)
 

@@ -126,6 +126,7 @@ def test_every_second_is_charged_starting_included(base: Path) -> None:
     assert provider.capabilities("small").priced
 
 
+@pytest.mark.slow
 def test_where_one_fits_the_other_sleeps(base: Path) -> None:
     provider = build(base, resident=1, sleep=True, args=["--dtype", "x"])
 
@@ -205,6 +206,7 @@ def test_a_server_that_does_not_start_is_started_once(base: Path) -> None:
     assert (base / "runs" / "vllm" / "starts").read_text() == "x"
 
 
+@pytest.mark.slow
 def test_a_server_that_is_never_ready_is_given_up(base: Path) -> None:
     provider = build(base, env={"FAKE_STUCK": "1"}, start_seconds=1.0)
     error = failed(provider, ask("small"))
