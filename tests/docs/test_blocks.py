@@ -18,7 +18,6 @@ import yaml
 from bestarm_agent.cli.main import app
 from bestarm_agent.config.study.load import study_from
 from bestarm_agent.config.study.schema import StudyConfig
-from bestarm_agent.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md")) + [ROOT / "README.md"]

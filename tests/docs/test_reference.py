@@ -8,8 +8,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-
 from benchmarks.docs.generate import PAGES, ROOT
+
 from bestarm_agent.config.study.starter import write_starter
 from tests.support.commands import invoke
 

@@ -10,6 +10,7 @@ import pytest
 from bestarm_agent import Study
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
+from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.store.memory_store import MemoryStore
@@ -97,6 +98,7 @@ def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
         await asyncio.sleep(50.0)
         assert [at for at, _ in quick.sent] == [pytest.approx(1.0, abs=1.0)]
         assert second.store.asked < 70, "the pauses grow to a second"
+        assert second.board.summary(0.0) == (Wait("p", "another run is buying the reply", 1, None),)
         await buying
         await running
         assert loop.pool.gate.inside == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 
 from bestarm_agent.domain.digest import Json, digest
@@ -70,12 +71,15 @@ class ReplyCache:
             await self._store.release_reply(call.key)
 
     async def _claim(self, call: Call) -> None:
-        seconds = _FIRST_WAIT
-        while not await self._store.claim_reply(call.key):
-            call.slot.leave()
-            call.refund_permit()
-            await asyncio.sleep(seconds)
-            seconds = min(2 * seconds, _LONGEST_WAIT)
+        if await self._store.claim_reply(call.key):
+            return
+        call.slot.leave()
+        call.refund_permit()
+        name, seconds = call.client.provider.name, _FIRST_WAIT
+        with call.client.board.waiting(name, "another run is buying the reply", math.inf):
+            while not await self._store.claim_reply(call.key):
+                await asyncio.sleep(seconds)
+                seconds = min(2 * seconds, _LONGEST_WAIT)
         try:
             await call.slot.reenter()
         except asyncio.CancelledError:

@@ -159,7 +159,7 @@ class ProviderClient:
         self._limiters = AccountLimiters(provider, clock, board, rules, shared=shared)
         self._policy = policy
         self._clock = clock
-        self._board = board
+        self.board = board
         self._backoff = wait_exponential_jitter(
             multiplier=policy.first_wait_seconds,
             max=policy.max_wait_seconds,
@@ -326,7 +326,7 @@ class ProviderClient:
         if call.failure is FailureKind.RATE_LIMITED:
             return
         until = self._clock.now() + seconds
-        with self._board.waiting(self.provider.name, f"backing off after: {call.failure}", until):
+        with self.board.waiting(self.provider.name, f"backing off after: {call.failure}", until):
             await call.limiter.sleep(seconds)
             await call.slot.reenter()
 

@@ -34,7 +34,7 @@ class WaitBoard:
 
     @contextmanager
     def waiting(self, provider: str, reason: str, until: float) -> Iterator[None]:
-        """List a wait until the block ends; ``until`` is in the clock's seconds."""
+        """List a wait until the block ends; ``until`` is in the clock's seconds, or infinite."""
         self._next_id += 1
         key = self._next_id
         self._waiting[key] = (provider, reason, until)
@@ -49,11 +49,15 @@ class WaitBoard:
         for provider, reason, until in self._waiting.values():
             groups.setdefault((provider, reason), []).append(until)
         waits = [
-            Wait(provider, reason, len(untils), max(0.0, min(untils) - now))
+            Wait(provider, reason, len(untils), _seconds(min(untils) - now))
             for (provider, reason), untils in groups.items()
         ]
         waits += [wait for source in self._watched if (wait := source()) is not None]
         return tuple(sorted(waits, key=lambda w: math.inf if w.seconds is None else w.seconds))
+
+
+def _seconds(left: float) -> float | None:
+    return None if left == math.inf else max(0.0, left)
 
 
 def loading_wait(provider: Provider) -> Wait | None:
