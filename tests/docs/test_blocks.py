@@ -18,11 +18,12 @@ import yaml
 from bestarm_agent.cli.main import app
 from bestarm_agent.config.study.load import study_from
 from bestarm_agent.config.study.schema import StudyConfig
+from bestarm_agent.domain.digest import Json
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").rglob("*.md")) + [ROOT / "README.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 BLOCK = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-MINIMAL = {
+MINIMAL: dict[str, Json] = {
     "models": ["openai/m"],
     "prompts": [{"p": "{{ q }}"}],
     "dataset": "questions.jsonl",

@@ -86,9 +86,9 @@ def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
     """Candidate `a` is being bought elsewhere; meanwhile the one place is for `b`."""
     slow = Actor("p", lambda *_: scored(0.5), latency=lambda _: 100.0)
     quick = Actor("q", lambda *_: scored(0.4))
-    first = Scene({"a": slow}, n_examples=1)
-    second = Scene({"a": slow, "b": quick}, n_examples=1, in_flight=1, store=CountingStore())
-    first.store = second.store
+    store = CountingStore()
+    first = Scene({"a": slow}, n_examples=1, store=store)
+    second = Scene({"a": slow, "b": quick}, n_examples=1, in_flight=1, store=store)
 
     async def play() -> None:
         buying = asyncio.create_task((await first.open()).run())
@@ -97,7 +97,7 @@ def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
         running = asyncio.create_task(loop.run())
         await asyncio.sleep(50.0)
         assert [at for at, _ in quick.sent] == [pytest.approx(1.0, abs=1.0)]
-        assert second.store.asked < 70, "the pauses grow to a second"
+        assert store.asked < 70, "the pauses grow to a second"
         assert second.board.summary(0.0) == (Wait("p", "another run is buying the reply", 1, None),)
         await buying
         await running
