@@ -38,7 +38,10 @@ FLOORS = tuple(
     providers.vllm judges.models judges.audit
     providers.registry judges.registry
     providers.__init__ judges.__init__ store.__init__
-    certification
+    certification interop.results
+    interop
+    interop.recognise
+    interop.logs
     engine.ledger engine.clock engine.pair_source engine.__init__
     engine.limits
     engine.memory
@@ -85,6 +88,7 @@ CONFINED = {
     "yaml": {"config", "cli"},
     "pydantic": {"config", "providers", "judges"},
     "pydantic_settings": {"config"},
+    "backports": {"interop"},
     "sklearn": {"preselection.features"},
     "matplotlib": {"simulation", "certification.tables"},
     "pyarrow": {"config.datasets", "store", "simulation"},

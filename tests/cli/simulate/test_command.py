@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from bestarm_agent._version import __version__
-from bestarm_agent.cli.simulate import replay
+from bestarm_agent.cli.simulate import inputs
 from bestarm_agent.cli.simulate.command import register
 from bestarm_agent.cli.simulate.inputs import parse_budget, parse_latency, with_costs
 from bestarm_agent.errors import ConfigError
@@ -27,7 +27,7 @@ def run(*arguments: str) -> tuple[str, BaseException | None]:
     app = typer.Typer()
     register(app)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "stored_scores", lambda run, store: small_matrix())
+        patch.setattr(inputs, "stored_scores", lambda run, store: small_matrix())
         result = CliRunner().invoke(app, ["run-1", "--jobs", "1", *arguments])
     return result.stdout, result.exception
 
@@ -60,6 +60,7 @@ def test_the_table_names_rules_and_savings() -> None:
     assert "ucb-e[eta=0.5]" in text
     assert "100.0%" in text  # everything seen costs everything
     assert "it would have saved" in text
+    assert "of 240 calls." in text.replace("\n", " ")
 
 
 def test_a_first_budget_that_is_enough_says_so() -> None:

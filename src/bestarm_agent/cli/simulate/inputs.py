@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import csv
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from bestarm_agent.cli.simulate.options import Per, ReplayOptions
+from bestarm_agent.cli.simulate.options import MatrixOptions, Per, ReplayOptions
 from bestarm_agent.cli.stores import default_store
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.interop.logs import read_logs
+from bestarm_agent.interop.recognise import is_log
 from bestarm_agent.runs import Archive
+from bestarm_agent.simulation.npz_scores import Reading
 from bestarm_agent.simulation.replay_many import Plan, budget_shares
-from bestarm_agent.simulation.score_matrices import ScoreMatrix
+from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.score_tables import open_csv
 from bestarm_agent.simulation.world import Conditions, Latency
 from bestarm_agent.store.score_export_rows import labels, matrix
@@ -80,6 +84,17 @@ def parse_latency(text: str) -> Latency | None:
     raise ConfigError(
         f"--latency must be none, exponential[:SECONDS] or correlated[:SLOWDOWN], got {text!r}"
     )
+
+
+def known_scores(source: MatrixOptions) -> tuple[ScoreMatrix, list[str]]:
+    """Read the matrix, and what a reader should know of the logs that it comes from."""
+    first, *more = source.matrix
+    if more or source.metric is not None or is_log(first):
+        logs = read_logs(source.matrix, metric=source.metric)
+        return with_costs(logs.matrix(), source.costs), logs.notes()
+    reading = Reading(source.cutoff, transposed=source.transpose)
+    stored = partial(stored_scores, store=source.store)
+    return with_costs(load_matrix(first, open_run=stored, reading=reading), source.costs), []
 
 
 def with_costs(matrix: ScoreMatrix, costs: str) -> ScoreMatrix:

@@ -24,7 +24,10 @@ class MatrixOptions:
     """Source of the scores and the way to read them."""
 
     matrix: Annotated[
-        str, typer.Argument(help="FILE.npz or FILE.npz:NAME, FILE.csv, FILE.parquet, or a run.")
+        list[str],
+        typer.Argument(
+            help="FILE.npz or FILE.npz:NAME, FILE.csv, FILE.parquet, a run, or logs of other tools."
+        ),
     ]
     costs: Annotated[
         str, typer.Option(help="matrix, none, or a CSV of candidate,cost (of one call).")
@@ -36,6 +39,9 @@ class MatrixOptions:
     transpose: Annotated[
         bool, typer.Option("--transpose", help="FILE.npz holds a row per example.")
     ] = False
+    metric: Annotated[Text, typer.Option(help="The score to take from logs that hold several.")] = (
+        None
+    )
     store: StoreOption = None
 
 

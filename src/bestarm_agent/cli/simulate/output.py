@@ -43,17 +43,17 @@ def results_title(truth: Truth) -> str:
     return f"{name}: {n_candidates} candidates x {n_examples} examples, H1 = {truth.h1:,.0f}"
 
 
-def missing_line(matrix: ScoreMatrix) -> str | None:
-    """Return a line about missing scores and their effect; None if all are there."""
+def missing_lines(matrix: ScoreMatrix) -> list[str]:
+    """Return a line about missing scores and their effect; none if all are there."""
     missing = float(np.isnan(matrix.scores).mean())
     if not missing:
-        return None
-    return (
+        return []
+    return [
         f"{missing:.1%} of the scores are missing: these pairs count as not measurable, and the "
         f"best candidate is the one of the highest mean over what is there. A run that chose its "
         f"pairs says more about good candidates than about bad ones; one that learned from history "
         f"asked contested examples first, so that its means over few scores are means over those."
-    )
+    ]
 
 
 def results_table(truth: Truth, plan: Plan, curves: Mapping[str, Curve]) -> Table:
@@ -81,7 +81,7 @@ def _whole(plan: Plan) -> str:
     return "what all calls cost" if plan.per_cost else "all calls"
 
 
-def conclusion(plan: Plan, curves: Mapping[str, Curve]) -> str:
+def conclusion(truth: Truth, plan: Plan, curves: Mapping[str, Curve]) -> str:
     """Return the conclusion in one sentence."""
     reached = {label: curve.budget_to_95["top1"] for label, curve in curves.items()}
     found = {label: share for label, share in reached.items() if share is not None}
@@ -91,8 +91,15 @@ def conclusion(plan: Plan, curves: Mapping[str, Curve]) -> str:
     return (
         f"{label} names the best candidate in 95 % of the runs from {_percent(found[label])} of"
         f" {_whole(plan)} on{_or_fewer(curves[label], found[label])}: it would have saved"
-        f" {_percent(1 - found[label])} of it."
+        f" {_percent(1 - found[label])} of it{_in_calls(truth, plan, 1 - found[label])}."
     )
+
+
+def _in_calls(truth: Truth, plan: Plan, share: float) -> str:
+    if plan.per_cost:
+        return ""
+    n_calls = truth.matrix.scores.size
+    return f", {share * n_calls:,.0f} of {n_calls:,} calls"
 
 
 def _or_fewer(curve: Curve, share: float) -> str:

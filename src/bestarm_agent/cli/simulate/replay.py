@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import typer
@@ -15,23 +14,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from bestarm_agent.cli.result_output import stdout_console
-from bestarm_agent.cli.simulate.inputs import check_contest, plan_of, stored_scores, with_costs
+from bestarm_agent.cli.simulate.inputs import check_contest, known_scores, plan_of
 from bestarm_agent.cli.simulate.options import MatrixOptions, OutputOptions, ReplayOptions
 from bestarm_agent.cli.simulate.output import (
     conclusion,
-    missing_line,
+    missing_lines,
     results_json,
     results_table,
     results_title,
 )
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.report.text import safe
 from bestarm_agent.simulation.curves import GAPS, Curve, Truth, summarise
 from bestarm_agent.simulation.figures import check_figure_path, check_folder, draw_study
-from bestarm_agent.simulation.npz_scores import Reading
 from bestarm_agent.simulation.replay_many import Plan, run_study
 from bestarm_agent.simulation.replay_many import Progress as Report
 from bestarm_agent.simulation.rule_specs import parse_contenders
-from bestarm_agent.simulation.score_matrices import load_matrix
 
 
 def run_replay(source: MatrixOptions, replay: ReplayOptions, output: OutputOptions) -> None:
@@ -41,16 +39,13 @@ def run_replay(source: MatrixOptions, replay: ReplayOptions, output: OutputOptio
     if output.json_path not in (None, "-"):
         check_folder(Path(output.json_path))
     plan = plan_of(replay)
-    reading = Reading(source.cutoff, transposed=source.transpose)
-    stored = partial(stored_scores, store=source.store)
-    known = load_matrix(source.matrix, open_run=stored, reading=reading)
-    known = with_costs(known, source.costs)
+    known, notes = known_scores(source)
     check_contest(known, replay.per)
     truth = Truth.of(known, top_k=replay.top_k, gaps=sorted({*GAPS, *(replay.eps or ())}))
     curves = _study(truth, replay.selectors, plan, replay.jobs or os.cpu_count() or 1)
     if output.plot is not None:
         draw_study(output.plot, curves, title=results_title(truth))
-    _show(truth, plan, curves, output.json_path)
+    _show(truth, plan, curves, notes, output.json_path)
 
 
 def _study(truth: Truth, selectors: str, plan: Plan, jobs: int) -> dict[str, Curve]:
@@ -73,7 +68,13 @@ def _progress_bar() -> Iterator[Report]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _show(truth: Truth, plan: Plan, curves: Mapping[str, Curve], json_path: str | None) -> None:
+def _show(
+    truth: Truth,
+    plan: Plan,
+    curves: Mapping[str, Curve],
+    notes: Sequence[str],
+    json_path: str | None,
+) -> None:
     if json_path is not None:
         text = json.dumps(results_json(truth, plan, curves), indent=1, allow_nan=False)
         if json_path == "-":
@@ -81,8 +82,7 @@ def _show(truth: Truth, plan: Plan, curves: Mapping[str, Curve], json_path: str 
             return
         Path(json_path).write_text(text + "\n", encoding="utf-8")
     console = stdout_console()
-    console.print(Text(results_title(truth)))
-    if (missing := missing_line(truth.matrix)) is not None:
-        console.print(Text(missing))
+    for line in (results_title(truth), *(notes or missing_lines(truth.matrix))):
+        console.print(Text(safe(line)))
     console.print(results_table(truth, plan, curves))
-    console.print(Text(conclusion(plan, curves)))
+    console.print(Text(conclusion(truth, plan, curves)))

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.simulation.score_matrices import load_matrix
+from bestarm_agent.interop.logs import read_logs
+from bestarm_agent.interop.recognise import is_log
+from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.score_tables import read_table
 from bestarm_agent.stats.models.example_factors import Factors
 from bestarm_agent.stats.models.history_validation import STRONG, HistoryModel, Validation, learn
@@ -77,8 +79,9 @@ async def load_history(
 
     Args:
         locations: runs (whatever ``read_run`` understands) and score files (``.npz``, ``.csv``,
-            ``.parquet``). A file's examples are matched by id; without ids (a ``.npz`` that has
-            no ``examples``) there must be as many as the study has, in its order.
+            ``.parquet``, or a log that ``read_logs`` knows). A file's examples are matched by id;
+            without ids (a ``.npz`` that has no ``examples``) there must be as many as the study
+            has, in its order.
         examples: the study's, in its order.
         read_run: reads and folds a run, as ``Archive.state`` does.
         cache: folder in which what is learned is kept; None to learn afresh.
@@ -106,7 +109,7 @@ async def load_history(
 
 def is_score_file(location: str) -> bool:
     """Return whether a source of history is a file, and not a run."""
-    return location.endswith(_FILES) or ".npz:" in location
+    return location.endswith(_FILES) or ".npz:" in location or is_log(location)
 
 
 def _learned(
@@ -212,8 +215,7 @@ def _run_rows(state: RunState, examples: Sequence[Example]) -> dict[str, Scores]
 
 def _file_rows(location: str, examples: Sequence[Example]) -> dict[str, Scores]:
     """Return a file's scores by candidate, its examples matched by id."""
-    matrix = load_matrix(location)
-    ids = _example_ids(location)
+    matrix, ids = _scores_and_ids(location)
     wanted = [example.id for example in examples]
     if ids is None and matrix.scores.shape[1] != len(wanted):
         raise ConfigError(
@@ -222,6 +224,14 @@ def _file_rows(location: str, examples: Sequence[Example]) -> dict[str, Scores]:
         )
     grid = _aligned(matrix.scores.astype(float), wanted if ids is None else ids, wanted)
     return {f"{location} {i}": row for i, row in enumerate(grid)}
+
+
+def _scores_and_ids(location: str) -> tuple[ScoreMatrix, list[str] | None]:
+    """Return a file's scores and the ids of its examples, by column; None if it has none."""
+    if is_log(location):
+        logs = read_logs([location])
+        return logs.matrix(), list(dict.fromkeys(example for _, example in logs.pairs))
+    return load_matrix(location), _example_ids(location)
 
 
 def _example_ids(location: str) -> list[str] | None:

@@ -1,0 +1,80 @@
+"""``import``: read the logs of other tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bestarm_agent.cli.option_groups import expanded
+from bestarm_agent.cli.options import Text
+
+if TYPE_CHECKING:
+    from bestarm_agent.interop.logs import Logs
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command("import")(expanded(import_))
+
+
+def import_(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Logs; the format shows in each file.")
+    ],
+    metric: Annotated[Text, typer.Option(help="The score to take, if the logs hold several.")] = (
+        None
+    ),
+    out: Annotated[
+        Path | None, typer.Option(help="Write the answers and scores: FILE.jsonl.")
+    ] = None,
+) -> None:
+    """Read logs of Inspect, lm-eval, promptfoo, Every Eval Ever or AlpacaEval, or plain tables.
+
+    The file written is read by `simulate`, `--history` and the `replay` provider.
+    """
+    from bestarm_agent.errors import ConfigError
+    from bestarm_agent.interop.logs import read_logs
+
+    if out is not None and out.suffix != ".jsonl":
+        raise ConfigError(f"--out is a file of JSON lines, FILE.jsonl, got {str(out)!r}")
+    logs = read_logs(paths, metric=metric, texts=out is not None)
+    _show(logs)
+    if out is not None:
+        _write(logs, out)
+        typer.echo(f"written: {out}")
+
+
+def _show(logs: Logs) -> None:
+    from math import isfinite
+
+    from rich.text import Text as Line
+
+    from bestarm_agent.cli.result_output import plain_table, stdout_console
+    from bestarm_agent.report.text import safe
+
+    matrix, console = logs.matrix(), stdout_console()
+    n_candidates, n_examples = matrix.scores.shape
+    title = f"{logs.source}: {n_candidates} candidates x {n_examples} examples"
+    for line in (title, *logs.notes()):
+        console.print(Line(safe(line)))
+    table = plain_table("candidate", right=("scored", "mean"))
+    for name, row, mean in zip(matrix.names, matrix.scores, matrix.means, strict=True):
+        table.add_row(Line(safe(name)), f"{sum(map(isfinite, row)):,}", f"{mean:.3f}")
+    console.print(table)
+
+
+def _write(logs: Logs, out: Path) -> None:
+    from bestarm_agent.errors import ConfigError
+    from bestarm_agent.store.whole_files import whole_file
+
+    try:
+        with whole_file(out) as stream:
+            for record in logs.records():
+                stream.write(json.dumps(record, ensure_ascii=True).encode() + b"\n")
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written ({error.strerror}); give another file") from (
+            error
+        )

@@ -1,0 +1,170 @@
+"""Logs of other tools as score matrices and as recorded answers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.interop.recognise import read_results
+from bestarm_agent.interop.results import Result, label_candidates
+from bestarm_agent.simulation.score_matrices import ScoreMatrix, matrix_from_cells
+from bestarm_agent.simulation.score_tables import Cell
+
+_USUAL = "score"  # the metric of formats that have one of that name
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Results by candidate and example; a pair's repeats in the order of the log."""
+
+    pairs: Mapping[tuple[str, str], Sequence[tuple[Result, float | None]]]  # score None: void
+    metrics: Sequence[str]
+    unscored: Sequence[str]  # candidates without any score, which are left out
+    source: str
+
+    def matrix(self) -> ScoreMatrix:
+        """Return the mean scores of the pairs; void ones are NaN. Raises ConfigError."""
+        return matrix_from_cells(self.cells(), self.source)
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield one cell per pair: the means of the repeats' scores and of their costs."""
+        for (candidate, example), found in self.pairs.items():
+            scores = [score for _, score in found if score is not None]
+            costs = [result.usd for result, _ in found if result.usd is not None]
+            yield Cell(candidate, example, _mean(scores), _mean(costs))
+
+    def records(self) -> Iterator[dict[str, Json]]:
+        """Yield the rows of a recording for the `replay` provider, repeats as attempts.
+
+        A pair without score and answer is a failed call, which says nothing about quality.
+        """
+        for (candidate, example), found in self.pairs.items():
+            for attempt, (result, score) in enumerate(found, start=1):
+                yield _record(candidate, example, attempt, result, score)
+
+    def _size(self) -> int:
+        candidates, examples = map(set, zip(*self.pairs, strict=True))
+        return len(candidates) * len(examples)
+
+    def notes(self) -> list[str]:
+        """Return what a reader should know: the metric, repeats, void pairs, who is left out."""
+        void = sum(all(score is None for _, score in found) for found in self.pairs.values())
+        repeated = sum(len(found) > 1 for found in self.pairs.values())
+        lines = [f"metric: {', '.join(self.metrics)}"]
+        if repeated:
+            lines.append(f"{repeated:,} pairs have several results; a pair's score is their mean")
+        if void:
+            lines.append(
+                f"{void:,} of {len(self.pairs):,} pairs are void, not wrong: error or no verdict"
+            )
+        if absent := self._size() - len(self.pairs):
+            lines.append(f"{absent:,} pairs are in no log, and count as not measurable")
+        if self.unscored:
+            lines.append(f"left out, as nothing of theirs is scored: {', '.join(self.unscored)}")
+        return lines
+
+
+def read_logs(paths: Sequence[str], *, metric: str | None = None, texts: bool = False) -> Logs:
+    """Read logs of any known format, joined by task and example.
+
+    Args:
+        paths: files.
+        metric: the score to take; None takes the only one of a task, or `score`.
+        texts: read the answers too, for `records`.
+
+    Raises:
+        ConfigError: a file is missing, damaged, or of an unknown format or version; there are
+            several metrics to choose from, or none of that name; a score is outside [0, 1].
+    """
+    results = [result for path in paths for result in read_results(Path(path), texts=texts)]
+    shown = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    wanted = _metrics(results, metric, shown)
+    labels = label_candidates(results)
+    several = len({result.task for result in results}) > 1
+    pairs: dict[tuple[str, str], dict[str, tuple[Result, float | None]]] = defaultdict(dict)
+    for position, result in enumerate(results):
+        name = wanted.get(result.task)
+        if result.scores and name not in result.scores:
+            continue  # a line about another metric
+        example = f"{result.task}: {result.example}" if several and result.task else result.example
+        score = result.scores[name] if name is not None and result.scores else None
+        _check(score, name, shown)
+        pairs[labels[position], example][result.repeat] = result, score
+    return _kept(pairs, sorted(set(wanted.values())), shown)
+
+
+def _metrics(results: Iterable[Result], metric: str | None, shown: str) -> dict[str, str]:
+    """Return the metric to take of each task."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for result in results:
+        found[result.task].update(dict.fromkeys(result.scores))
+    names = dict.fromkeys(name for scores in found.values() for name in scores)
+    if not names:
+        raise ConfigError(f"{shown}: no result has a score")
+    if metric is not None and metric not in names:
+        raise ConfigError(f"{shown}: no score is called {metric!r}; {nearest(metric, names)}")
+    chosen = {
+        task: metric if metric is not None else _only(list(scores), task, shown)
+        for task, scores in found.items()
+        if scores
+    }
+    return chosen
+
+
+def _only(names: Sequence[str], task: str, shown: str) -> str:
+    if len(names) == 1 or _USUAL in names:
+        return _USUAL if _USUAL in names else names[0]
+    raise ConfigError(
+        f"{shown}: task {task!r} has several scores; choose one with --metric: {'; '.join(names)}"
+    )
+
+
+def _check(score: float | None, metric: str | None, shown: str) -> None:
+    if score is not None and not 0 <= score <= 1:
+        raise ConfigError(
+            f"{shown}: a score must be in [0, 1], higher is better, but {metric!r} is {score:g}; "
+            "choose another metric"
+        )
+
+
+def _kept(
+    pairs: Mapping[tuple[str, str], Mapping[str, tuple[Result, float | None]]],
+    metrics: Sequence[str],
+    shown: str,
+) -> Logs:
+    scored: Counter[str] = Counter()
+    for (candidate, _), found in pairs.items():
+        scored[candidate] += sum(score is not None for _, score in found.values())
+    return Logs(
+        {pair: list(found.values()) for pair, found in pairs.items() if scored[pair[0]]},
+        metrics,
+        [candidate for candidate, number in scored.items() if not number],
+        shown,
+    )
+
+
+def _record(
+    candidate: str, example: str, attempt: int, result: Result, score: float | None
+) -> dict[str, Json]:
+    row: dict[str, Json] = {"candidate": candidate, "example": example}
+    if score is None and (result.error or result.text is None):
+        row |= {"error": "internal", "message": result.error or "the log has no score"}
+    else:
+        row |= {"text": result.text} if result.text is not None else {}
+        row |= {"score": score} if score is not None else {}
+    optional: dict[str, Json] = {
+        "seconds": result.seconds,
+        "input_tokens": result.input_tokens,
+        "output_tokens": result.output_tokens,
+        "usd": result.usd,
+    }
+    row |= {key: value for key, value in optional.items() if value}
+    return row if attempt == 1 else {**row, "attempt": attempt}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,93 @@
+"""Reads promptfoo's results, versions 2 and 3, as `promptfoo eval -o FILE.json` writes them.
+
+A candidate is a provider with a prompt, an example a test's variables and assertions; with
+`--repeat`, a test is there several times. A row whose provider failed has no score.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bestarm_agent.domain.digest import digest
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.interop.results import Object, Result, plain, shortened
+
+_VERSIONS = (2, 3)
+_FAILED = 2  # `failureReason` of a provider's error; 1 is a failed assertion
+
+
+def is_output(document: Object) -> bool:
+    """Return whether a JSON object is promptfoo's output file."""
+    results = document.get("results")
+    return isinstance(results, Mapping) and "version" in results and "results" in results
+
+
+def read_output(document: Object, where: str) -> Iterator[Result]:
+    """Yield the results of an output file; raises ConfigError."""
+    summary = document["results"]
+    if summary["version"] not in _VERSIONS:
+        raise ConfigError(
+            f"{where}: promptfoo results of version {summary['version']!r}; versions 2 and 3 are "
+            "read"
+        )
+    names = _candidates(summary["results"])
+    seen: Counter[tuple[int, str]] = Counter()
+    for row in summary["results"]:
+        column, example = _column(row), _example(row)
+        seen[column, example] += 1
+        error = row.get("error") if _provider_failed(row) else None
+        response = row.get("response") or {}
+        tokens = response.get("tokenUsage") or row.get("tokenUsage") or {}
+        yield Result(
+            candidate=names[column],
+            example=example,
+            scores=_scores(row) if error is None else {},
+            repeat=f"{document.get('evalId')} {seen[column, example]}",
+            text=plain(response["output"]) if response.get("output") is not None else None,
+            error=error if error is None else plain(error),
+            seconds=(row.get("latencyMs") or 0) / 1000,
+            input_tokens=tokens.get("prompt") or 0,
+            output_tokens=tokens.get("completion") or 0,
+            usd=row.get("cost") if error is None else None,
+        )
+
+
+def _column(row: Object) -> int:
+    return int(row.get("promptIdx", 0))
+
+
+def _candidates(rows: Any) -> dict[int, dict[str, str]]:  # noqa: ANN401 - parsed JSON
+    """Return the traits of each column; two columns alike are told apart by their number."""
+    traits = {_column(row): _traits(row) for row in rows}
+    alike = Counter(tuple(found.values()) for found in traits.values())
+    return {
+        column: found if alike[tuple(found.values())] == 1 else {**found, "column": str(column)}
+        for column, found in traits.items()
+    }
+
+
+def _traits(row: Object) -> dict[str, str]:
+    provider, prompt = row.get("provider") or {}, row.get("prompt") or {}
+    name = provider if isinstance(provider, str) else provider.get("label") or provider.get("id")
+    return {"model": str(name), "prompt": str(prompt.get("label") or prompt.get("raw") or "")}
+
+
+def _example(row: Object) -> str:
+    """Name a test by its variables: its index counts repeats too."""
+    test = row.get("testCase") or {}
+    shown = json.dumps(row.get("vars") or {}, sort_keys=True, ensure_ascii=False)
+    return f"{shortened(shown)} {digest([shown, test.get('assert')], length=8)}"
+
+
+def _provider_failed(row: Object) -> bool:
+    if (reason := row.get("failureReason")) is not None:
+        return bool(reason == _FAILED)
+    return bool(row.get("error")) and row.get("gradingResult") is None
+
+
+def _scores(row: Object) -> dict[str, float]:
+    named = {name: float(value) for name, value in (row.get("namedScores") or {}).items()}
+    return {**named, "score": float(row["score"]), "success": float(bool(row["success"]))}

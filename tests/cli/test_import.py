@@ -1,0 +1,97 @@
+"""``import``, and other tools' logs in ``simulate``, ``--history`` and ``replay``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.interop.test_golden_files import INSPECT, LM_EVAL, PROMPTFOO
+from tests.support.commands import invoke
+
+N_EXAMPLES = 60
+
+
+def inspect_log(path: Path, model: str, share: float) -> Path:
+    """Write an Inspect log of one model that is right on the first ``share`` of the examples."""
+    right = round(share * N_EXAMPLES)
+    samples = [
+        {"id": f"e{i}", "epoch": 1, "scores": {"match": {"value": "C" if i < right else "I"}}}
+        for i in range(N_EXAMPLES)
+    ]
+    spec = {"task": "t", "model": model, "task_id": model}
+    path.write_text(json.dumps({"version": 2, "eval": spec, "samples": samples}))
+    return path
+
+
+def test_import_shows_what_the_logs_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    done = invoke(capsys, "import", *INSPECT, "--metric", "match")
+
+    assert done.code == 0
+    assert "2 candidates x 4 examples" in done.out
+    assert "1 of 8 pairs are void, not wrong" in done.out
+    assert [line.split() for line in done.out.splitlines()[-2:]] == [
+        ["mockllm/good", "3", "1.000"],
+        ["mockllm/weak", "4", "0.500"],
+    ]
+
+
+def test_import_refuses_to_guess(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "choose one with --metric" in invoke(capsys, "import", *LM_EVAL).err
+    refused = invoke(capsys, "import", *PROMPTFOO, "--out", tmp_path / "a.csv")
+    assert refused.code == 2
+    assert "FILE.jsonl" in refused.err
+
+
+def test_names_from_logs_are_harmless_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    done = invoke(capsys, "import", inspect_log(tmp_path / "a.json", "evil\x1b[2J[red]", 0.5))
+
+    assert "\x1b" not in done.out
+    assert "[red]" in done.out
+
+
+@pytest.mark.slow
+def test_simulate_says_what_logs_would_have_saved(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    shares = {"best": 0.9, "second": 0.4, "third": 0.3, "fourth": 0.2}
+    logs = [inspect_log(tmp_path / f"{n}.json", n, share) for n, share in shares.items()]
+    options = ("--selectors", "sysrs", "--seeds", "20", "--budget", "0.1:0.5:5", "--jobs", "1")
+    done = invoke(capsys, "simulate", *logs, *options)
+
+    assert done.code == 0
+    assert "4 candidates x 60 examples" in done.out
+    text = " ".join(done.out.split())
+    assert "sysrs names the best candidate in 95 % of the runs" in text
+    assert text.endswith("of 240 calls.")
+
+
+@pytest.mark.slow
+def test_an_imported_log_is_replayed_and_is_history(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    logs = [inspect_log(tmp_path / f"{n}.json", n, s) for n, s in (("a", 0.9), ("b", 0.2))]
+    imported = tmp_path / "answers.jsonl"
+    assert invoke(capsys, "import", *logs, "--out", imported).code == 0
+    rows = "".join(f'{{"id": "e{i}"}}\n' for i in range(N_EXAMPLES))
+    (tmp_path / "dataset.jsonl").write_text(rows)
+    study = {
+        "name": "again",
+        "models": ["replay/a", "replay/b"],
+        "prompts": [{"plain": "{{ id }}"}],
+        "dataset": {"path": "dataset.jsonl"},
+        "scorer": "recorded",
+        "providers": {"replay": {"path": "answers.jsonl"}},
+        "selector": {"history": [str(logs[0])]},
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    done = invoke(capsys, "select", "study.yaml", "--json", folder=tmp_path)
+    compared = invoke(capsys, "compare", "--candidates", "a", "b", folder=tmp_path)
+
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["best"]["label"].startswith("a")
+    assert "history: 1 candidates on 60 of the 60 examples" in done.err
+    assert compared.code == 0, compared.err

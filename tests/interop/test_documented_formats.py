@@ -1,0 +1,153 @@
+"""Files built from the formats' documentation, where the tool that writes them does not run here.
+
+promptfoo 2 (0.92 needs a native module), Every Eval Ever 0.2.1 (`instance_level_eval.schema.json`),
+AlpacaEval's annotations (its README).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.interop.logs import read_logs
+
+
+def saved(path: Path, content: object) -> str:
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def promptfoo_2(**changes: object) -> dict[str, Any]:
+    row = {
+        "provider": {"id": "openai:x"},
+        "prompt": {"raw": "Say a", "label": "Say {{word}}"},
+        "vars": {"word": "a"},
+        "response": {"output": "a", "tokenUsage": {"prompt": 3, "completion": 1}},
+        "success": True,
+        "score": 1,
+        "namedScores": {},
+        "latencyMs": 20,
+    }
+    failed = {**row, "vars": {"word": "b"}, "success": False, "score": 0, "error": "API error: 500"}
+    wrong = {**row, "vars": {"word": "c"}, "success": False, "score": 0, "error": "Expected c"}
+    wrong["gradingResult"] = {"pass": False, "score": 0, "reason": "Expected c"}
+    results = {"version": 2, "timestamp": "", "results": [row, failed, wrong], "table": {}}
+    return {"evalId": "eval-1", "results": {**results, **changes}, "config": {}}
+
+
+def test_promptfoo_2_tells_a_failed_provider_from_a_wrong_answer(tmp_path: Path) -> None:
+    logs = read_logs([saved(tmp_path / "out.json", promptfoo_2())])
+
+    assert logs.matrix().names == ("openai:x",)
+    np.testing.assert_array_equal(logs.matrix().scores, [[1, np.nan, 0]])
+
+
+def instance(sample: str, score: float, **changes: object) -> dict[str, Any]:
+    return {
+        "schema_version": "instance_level_eval_0.2.1",
+        "evaluation_id": "sums/lab/model/1",
+        "model_id": "lab/model",
+        "evaluation_name": "sums",
+        "sample_id": sample,
+        "interaction_type": "single_turn",
+        "input": {"raw": "1+1", "reference": ["2"]},
+        "output": {"raw": ["2"]},
+        "messages": None,
+        "answer_attribution": [],
+        "evaluation": {"score": score, "is_correct": score == 1},
+        **changes,
+    }
+
+
+def test_every_eval_ever_instances(tmp_path: Path) -> None:
+    said = [{"turn_idx": 0, "role": "user"}, {"turn_idx": 1, "role": "assistant", "content": "no"}]
+    rows = [
+        instance("a", 1.0, token_usage={"input_tokens": 3, "output_tokens": 1, "total_tokens": 4}),
+        instance("a", 0.0, performance={"latency_ms": 250}),
+        instance("b", 0.0, output=None, messages=said, interaction_type="multi_turn"),
+        instance("c", 0.0, output={"raw": []}, error="timeout"),
+    ]
+    logs = read_logs([lines(tmp_path / "x_samples.jsonl", rows)], texts=True)
+    found = list(logs.records())
+
+    assert logs.matrix().names == ("lab/model",)
+    np.testing.assert_array_equal(logs.matrix().scores, [[0.5, 0, np.nan]])
+    assert (found[0]["input_tokens"], found[1]["seconds"], found[2]["text"]) == (3, 0.25, "no")
+    assert found[3]["message"] == "timeout"
+
+
+def test_several_results_of_one_sample_are_not_averaged(tmp_path: Path) -> None:
+    rows = [instance("a", 1.0, evaluation_result_id=name) for name in ("exact", "f1")]
+    with pytest.raises(ConfigError, match=r"several results of a sample \(exact, f1\)"):
+        read_logs([lines(tmp_path / "x.jsonl", rows)])
+
+
+def annotation(preference: float | None, generator: str = "gpt") -> dict[str, Any]:
+    return {
+        "instruction": f"Name {preference}.",
+        "output_1": "x",
+        "generator_1": "baseline",
+        "output_2": "y",
+        "generator_2": generator,
+        "annotator": "weighted",
+        "preference": preference,
+    }
+
+
+def test_alpaca_eval_annotations(tmp_path: Path) -> None:
+    rows = [annotation(value) for value in (1, 2, 1.25, 0, None)]
+    path = saved(tmp_path / "annotations.json", rows)
+    logs = read_logs([path, saved(tmp_path / "b.json", [annotation(2, "rival")])])
+
+    assert logs.matrix().names == ("gpt", "rival")
+    np.testing.assert_array_equal(logs.matrix().scores[0], [0, 1, 0.25, 0.5, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", promptfoo_2(version=4), "promptfoo results of version 4; versions 2 and 3"),
+        ("a.json", {"version": 3, "eval": {"task": "t", "model": "m"}}, "schema 3; schema 2 is"),
+        ("a.jsonl", instance("a", 1.0, schema_version="0.9"), "schema '0.9'; 0.2.1 and 0.2.2"),
+        ("a.json", {"some": 1, "thing": 2}, "an object with the keys some, thing; read are Insp"),
+        ("a.json", [annotation(3)], "a preference is 1 to 2, or 0 for a draw, got 3"),
+        ("a.json", [], "it holds nothing"),
+        ("a.json", [7], "it holds a value '7'"),
+        ("a.txt", {}, "no log that is known by this ending"),
+        ("a.jsonl", {"candidate": "a", "example": "b", "skore": 1}, "skore"),
+        ("a.jsonl", {"doc_hash": "x", "filtered_resps": []}, "lacks what its format promises"),
+        ("a.jsonl", instance("a", 7.0), "must be in [0, 1], higher is better, but 'score' is 7"),
+        ("a.jsonl", instance("a", 0.0, error="down", output=None), "no result has a score"),
+    ],
+)
+def test_what_cannot_be_read_is_named(
+    tmp_path: Path, name: str, content: object, message: str
+) -> None:
+    path = saved(tmp_path / name, content)
+    with pytest.raises(ConfigError) as caught:
+        read_logs([path])
+    assert message in str(caught.value)
+
+
+def test_broken_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.eval").write_bytes(b"PK\x03\x04 cut off")
+    (tmp_path / "a.json").write_bytes(b'{"cut": ')
+    (tmp_path / "a.jsonl").write_bytes(b'{"candidate": "a", "example": "b", "score": 1}\n{"c')
+    for name, message in (
+        ("a.eval", "a damaged Inspect log"),
+        ("a.json", "not JSON"),
+        ("a.jsonl", "line 2: not JSON"),
+        ("b.json", "there is no file"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            read_logs([str(tmp_path / name)])
