@@ -62,7 +62,7 @@ def _show(entry: ProviderEntry) -> None:
     typer.echo(f"{entry.name}: {entry.description}")
     typer.echo(f"adapter: {entry.adapter}\naddress: {_address(entry)}\nkey: {_key(entry)}")
     for name, value in entry.options.items():
-        if name not in ("base_url", "key"):
+        if name not in ("base_url", "endpoints", "key"):
             typer.echo(f"{name}: {_text(value)}")
     for pattern, facts in entry.models.items():
         typer.echo(f"models {pattern}: {_text(facts.model_dump(exclude_none=True)) or 'as above'}")
@@ -83,7 +83,10 @@ def _vendor(entry: ProviderEntry) -> Vendor | None:
 
 def _address(entry: ProviderEntry) -> str:
     vendor = _vendor(entry)
-    return str(entry.options.get("base_url") or (vendor.url if vendor else "in this process"))
+    given = entry.options.get("endpoints") or entry.options.get("base_url")
+    if isinstance(given, list):
+        return ", ".join(map(str, given))
+    return str(given or (vendor.url if vendor else "in this process"))
 
 
 def _key(entry: ProviderEntry) -> str:

@@ -11,6 +11,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.errors import FailureKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,24 @@ class LoadsModels(Protocol):
     @property
     def loading(self) -> Sequence[str]:
         """Names of the models that are being loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointStatus:
+    """One of several servers that answer for a provider."""
+
+    address: str  # for people, free of secrets
+    in_flight: int  # calls that it is answering
+    failure: FailureKind | None  # the failure after which it gets no calls; None: it gets them
+
+
+@runtime_checkable
+class HasEndpoints(Protocol):
+    """A provider that spreads its calls over servers."""
+
+    @property
+    def endpoints(self) -> Sequence[EndpointStatus]:
+        """Return the state of every server that calls may go to."""
 
 
 class Provider(Protocol):

@@ -16,6 +16,8 @@ _PROMPT = frozenset({"model", "messages", "prompt", "input", "system", "stream",
 # Fields that the upper bound of a call's cost depends on.
 _BOUND = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "service_tier"})
 
+_ADDRESSES = frozenset({"base_url", "endpoints"})
+
 
 def _refuse_reserved(names: Iterable[str], reserved: frozenset[str]) -> None:
     for name in names:
@@ -79,6 +81,19 @@ def split_facts(options: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str,
     """Return the facts about a model among a provider's options, and the other options."""
     facts = {name: value for name, value in options.items() if name in FACTS}
     return facts, {name: value for name, value in options.items() if name not in FACTS}
+
+
+def merge_options(*layers: Mapping[str, Json]) -> dict[str, Json]:
+    """Return options in which later layers override earlier ones.
+
+    ``base_url`` and ``endpoints`` both say where a model is: each overrides the other.
+    """
+    merged: dict[str, Json] = {}
+    for layer in layers:
+        if _ADDRESSES & layer.keys():
+            merged = {name: value for name, value in merged.items() if name not in _ADDRESSES}
+        merged |= layer
+    return merged
 
 
 class ProviderEntry(BaseModel):

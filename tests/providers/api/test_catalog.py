@@ -115,11 +115,12 @@ def test_an_address_is_whole_and_safe(name: str) -> None:
     options = {**entry.options, "key": "none"}
     provider = create_provider(name, options, Path(), adapter=entry.adapter)
     assert isinstance(provider, ApiProvider)
-    url = urlsplit(provider._endpoint.url)
-    assert is_loopback(provider._endpoint.url) == (name in LOCAL)
+    address = provider._endpoints.current()[0].url
+    url = urlsplit(address)
+    assert is_loopback(address) == (name in LOCAL)
     assert url.scheme == ("http" if name in LOCAL else "https")
     assert not url.query
-    assert "$" not in provider._endpoint.url
+    assert "$" not in address
     vendors = {vendor.id for vendor in get_snapshot().providers}
     assert entry.options.get("vendor", "openai") in vendors
     assert name in entry.description

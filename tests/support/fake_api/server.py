@@ -132,6 +132,15 @@ class FakeApi:
         assert self._runner is not None
         await self._runner.cleanup()
 
+    async def die(self) -> None:
+        """End at once, with the connections of all requests; entered again, it is back."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        for connection in self._runner.server.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self._runner.cleanup()
+
     @property
     def url(self) -> str:
         """Base URL as Anthropic's SDK wants it."""

@@ -69,7 +69,7 @@ class StudyConfig(StudyModel):
     )
     providers: dict[str, Options] = Field(
         default_factory=dict,
-        description="Options by name of provider (`base_url`, `threads`, ...). `${VARIABLE}` is "
+        description="Options by name of provider (`base_url`, `endpoints`, ...). `${VARIABLE}` is "
         "expanded.",
     )
     output_dir: Expandable = Field(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from bestarm_agent.providers.base import LoadsModels, Provider
+from bestarm_agent.providers.base import HasEndpoints, LoadsModels, Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +66,16 @@ def loading_wait(provider: Provider) -> Wait | None:
         return None
     more = f" and {len(models) - 1} more" if len(models) > 1 else ""
     return Wait(provider.name, f"is loading {models[0]}{more}", 0, None)
+
+
+def endpoint_wait(provider: Provider) -> Wait | None:
+    """Return a wait that names a server that gets no calls; None if all get them."""
+    if not isinstance(provider, HasEndpoints) or len(servers := provider.endpoints) < 2:
+        return None
+    failing = [server for server in servers if server.failure is not None]
+    if not failing:
+        return None
+    named = f"{failing[0].address} fails ({failing[0].failure})"
+    more = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
+    up = len(servers) - len(failing)
+    return Wait(provider.name, f"uses {up} of {len(servers)} endpoints: {named}{more}", 0, None)

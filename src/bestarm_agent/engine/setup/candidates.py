@@ -18,7 +18,7 @@ from bestarm_agent.engine.calls.retrying import Call, ProviderClient, RetryPolic
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Gate, Slot
-from bestarm_agent.engine.limits.wait_reasons import WaitBoard, loading_wait
+from bestarm_agent.engine.limits.wait_reasons import WaitBoard, endpoint_wait, loading_wait
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate, request_of
 from bestarm_agent.engine.setup.price_messages import price_unknown_message
 from bestarm_agent.engine.setup.providers import ProviderSet
@@ -162,6 +162,7 @@ class CandidateFactory:
                 shared=self._providers.shared(provider),
             )
             self._board.watch(partial(loading_wait, provider))
+            self._board.watch(partial(endpoint_wait, provider))
             if isinstance(provider, CallsModels):
                 provider.set_sender(self._sent)
         return self._clients[id(provider)]

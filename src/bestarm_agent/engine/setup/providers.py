@@ -19,7 +19,12 @@ from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeModel
 from bestarm_agent.providers.base import AcceptsFacts, Capabilities, Provider
-from bestarm_agent.providers.catalog_entry import ProviderEntry, merge_facts, split_facts
+from bestarm_agent.providers.catalog_entry import (
+    ProviderEntry,
+    merge_facts,
+    merge_options,
+    split_facts,
+)
 from bestarm_agent.providers.program.task import CallsModels
 from bestarm_agent.providers.registry import create_provider, find_adapter
 
@@ -152,7 +157,8 @@ class ProviderSet:
         if not find_adapter(entry.adapter, self._base_dir).takes_facts:
             return self._made(name, entry.adapter, {**entry.options, **study, **options})
         facts, shared = split_facts(options)
-        merged = {**entry.options, **study, **shared, "models": merge_facts(entry, study)}
+        merged = merge_options(entry.options, study, shared)
+        merged["models"] = merge_facts(entry, study)
         provider = self._made(name, entry.adapter, merged)
         known = self._facts.setdefault((id(provider), model), facts)
         if known != facts:  # one model in two ways: as a candidate and as a judge, say

@@ -135,13 +135,24 @@ async def _limit_body(max_bytes: int, response: Any) -> None:  # noqa: ANN401
 
 
 def find_endpoint(options: ApiOptions, vendor: Vendor) -> Endpoint:
-    """Find the address and the key that requests go with; raises ConfigError."""
+    """Find the single address, and the key that requests go with; raises ConfigError."""
+    url = options.base_url or environment().get(vendor.url_variable) or vendor.url
+    return endpoint_at(url, options, vendor)
+
+
+def endpoint_at(
+    url: str, options: ApiOptions, vendor: Vendor, *, variables: bool = True
+) -> Endpoint:
+    """Return the endpoint at an address, with its key; raises ConfigError.
+
+    Without ``variables``, ``${NAME}`` stands for itself.
+    """
     environ = environment()
-    url = options.base_url or environ.get(vendor.url_variable) or vendor.url
-    url = _VARIABLE.sub(lambda found: _variable(found[1], environ), url)
+    if variables:
+        url = _VARIABLE.sub(lambda found: _variable(found[1], environ), url)
     if "@" in urlsplit(url).netloc:
         raise ConfigError(
-            "base_url holds a user name or a password, which cannot be sent together with a "
+            "an address holds a user name or a password, which cannot be sent together with a "
             "key; send them under `headers`, as ${VARIABLE}"
         )
     variable = options.key or vendor.key_variable

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from bestarm_agent.domain.rate_limits import Resource
 from bestarm_agent.providers.catalog_entry import ModelFacts
+
+FILE = "file://"
+_SCHEMES = ("http://", "https://", "${")
 
 
 class ApiOptions(ModelFacts):
@@ -18,6 +21,9 @@ class ApiOptions(ModelFacts):
     """
 
     base_url: str | None = None
+    # addresses of equal servers, or file://PATH of a list that is read again when it changes;
+    # instead of ``base_url``
+    endpoints: tuple[str, ...] | str | None = None
     key: str | None = None  # name of the environment variable that holds the key, or "none"
     api_key: SecretStr | None = None  # the key itself, as ``${VARIABLE}``; overrides ``key``
     headers: dict[str, str] = Field(default_factory=dict)  # further headers of every request
@@ -31,9 +37,25 @@ class ApiOptions(ModelFacts):
     @field_validator("base_url")
     @classmethod
     def _check_base_url(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("http://", "https://", "${")):
+        if url is not None and not url.startswith(_SCHEMES):
             raise ValueError("must begin with http:// or https://")
         return url
+
+    @field_validator("endpoints")
+    @classmethod
+    def _check_endpoints(cls, given: tuple[str, ...] | str | None) -> tuple[str, ...] | str | None:
+        if isinstance(given, str):
+            if len(given) <= len(FILE) or not given.startswith(FILE):
+                raise ValueError("must be a list of addresses, or file://PATH of a file with them")
+        elif given is not None and (not given or not all(u.startswith(_SCHEMES) for u in given)):
+            raise ValueError("needs at least one address; each begins with http:// or https://")
+        return given
+
+    @model_validator(mode="after")
+    def _check_addresses(self) -> ApiOptions:
+        if self.base_url is not None and self.endpoints is not None:
+            raise ValueError("has both `base_url` and `endpoints`; leave one of them out")
+        return self
 
     def facts(self, model: str, given: ModelFacts | None = None) -> ModelFacts:
         """Return the facts about a model: those given, else by its pattern, else common ones."""

@@ -12,11 +12,17 @@ from typing import ClassVar
 
 from bestarm_agent.domain.digest import Json, canonical, digest
 from bestarm_agent.domain.rate_limits import Allowance
-from bestarm_agent.domain.redaction import keys_among, without_traces
+from bestarm_agent.domain.redaction import without_traces
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.connection import Connection, Response, Vendor, find_endpoint
+from bestarm_agent.providers.api.connection import Endpoint, Response, Vendor
+from bestarm_agent.providers.api.endpoint_list import EndpointList
+from bestarm_agent.providers.api.endpoint_pool import (
+    EndpointPool,
+    PooledEndpoint,
+    prompt_prefix,
+)
 from bestarm_agent.providers.api.errors import (
     ErrorContext,
     body_failure,
@@ -38,7 +44,7 @@ from bestarm_agent.providers.api.response_body import (
 )
 from bestarm_agent.providers.api.token_bounds import max_output_tokens, max_prompt_tokens
 from bestarm_agent.providers.api.wire import Wire, check_params
-from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.base import Capabilities, EndpointStatus
 from bestarm_agent.providers.base_provider import BaseProvider
 
 _MODEL = re.compile(r"[\w.:@~+-]+(/[\w.:@~+-]+)*")
@@ -68,26 +74,30 @@ class ApiProvider(BaseProvider[ApiOptions]):
 
     def __init__(self, name: str, options: ApiOptions, base_dir: Path) -> None:
         super().__init__(name, options, base_dir)
-        self._endpoint = find_endpoint(options, self.vendor)
-        self._keys = keys_among(self._endpoint.secrets)
-        self._models = KnownModels(name, self.vendor, options, self._endpoint)
+        self._endpoints = EndpointList(options, self.vendor, base_dir)
+        self._models = KnownModels(name, self.vendor, options, self._endpoints)
         self._allowances: dict[str, tuple[Allowance, ...]] = {}
         self._learned: Counter[str] = Counter()  # longest answers that exceeded their limit
-        self._connection: Connection | None = None
+        self._pool: EndpointPool | None = None
 
     def set_facts(self, model: str, facts: Mapping[str, Json]) -> None:
         """Set facts about one model that override the catalogue; raises ConfigError."""
         self._models.set_facts(model, facts)
 
     async def start(self) -> None:
-        """Open the client; no call is made."""
-        self._connection = self.vendor.connect(self._endpoint)
+        """Prepare the clients, which are opened on first use; no call is made."""
+        self._pool = EndpointPool(self._endpoints, self.name, self.vendor.connect)
 
     async def close(self) -> None:
-        """Close the client and its connections."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        """Close the clients and their connections."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    @property
+    def endpoints(self) -> tuple[EndpointStatus, ...]:
+        """The state of every endpoint; empty outside ``async with``."""
+        return () if self._pool is None else self._pool.statuses
 
     def check(self, model: str) -> None:
         """Check the model's name and that there is a key; raises ConfigError."""
@@ -96,16 +106,19 @@ class ApiProvider(BaseProvider[ApiOptions]):
                 f"{model!r} cannot be the name of a model of {self.name}; write it as the "
                 "provider's documentation does"
             )
-        self._endpoint.check(self.name)
+        self._endpoints.check(self.name)
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the model's capabilities by the options and the catalogue."""
         return self._models.get(model).capabilities
 
     def fingerprint(self, model: str) -> str:
-        """Return a digest of the address, the model and all that is sent besides the request."""
+        """Return a digest of the address, the model and all that is sent besides the request.
+
+        Several endpoints count as one address, whichever they are.
+        """
         facts = self._models.get(model).facts.model_dump(mode="json", include=_REPLY_FACTS)
-        return digest([_PROTOCOL_VERSION, self.vendor.name, self._endpoint.url, model, facts])
+        return digest([_PROTOCOL_VERSION, self.vendor.name, self._endpoints.identity, model, facts])
 
     def bound(self, request: Request) -> Spend:
         """Return the cost of as many tokens as the prompt has bytes, plus the longest answer.
@@ -129,9 +142,12 @@ class ApiProvider(BaseProvider[ApiOptions]):
         wire, body = self._encode(known, request)
         now = asyncio.get_running_loop().time
         started = now()
-        response = await self._send(request.model, self._connected().send(wire, body))
-        seconds = now() - started
-        answer = self._without_keys(self._decode(request.model, wire, response))
+        with self._opened().hold(prompt_prefix(request)) as endpoint:
+            sent = endpoint.connection.send(wire, body)
+            response = await self._send(request.model, endpoint, sent)
+            seconds = now() - started
+            answer = self._decode(request.model, endpoint.endpoint, wire, response)
+        answer = _without_keys(answer, endpoint.keys)
         request_id = response.headers.get("x-request-id") or response.headers.get("request-id")
         bound = self._max_usage(known, request)
         usage = charged_usage(answer, bound, known.facts)
@@ -144,7 +160,7 @@ class ApiProvider(BaseProvider[ApiOptions]):
             usd_nanos=self._cost(known, request, answer, usage, response.headers),
             seconds=seconds,
             model=answer.model,
-            request_id=request_id and without_traces(request_id, self._keys),
+            request_id=request_id and without_traces(request_id, endpoint.keys),
             logprobs=answer.logprobs or () if request.top_logprobs is not None else (),
             sent=wire.sent(body),
             service_tier=answer.tier,
@@ -153,18 +169,21 @@ class ApiProvider(BaseProvider[ApiOptions]):
 
     async def list_models(self) -> tuple[str, ...]:
         """Ask the server for the names of its models; raises ConfigError and ProviderError."""
-        self._endpoint.check(self.name)
-        response = await self._send(_LIST, self._connected().list_models())
-        try:
-            body = read_body(response.content)
-        except MalformedError as error:
-            raise malformed_failure(error, self._error_context(_LIST)) from None
+        self._endpoints.check(self.name)
+        with self._opened().hold(b"") as endpoint:
+            response = await self._send(_LIST, endpoint, endpoint.connection.list_models())
+            try:
+                body = read_body(response.content)
+            except MalformedError as error:
+                raise malformed_failure(
+                    error, self._error_context(_LIST, endpoint.endpoint)
+                ) from None
         return tuple(filter(None, (text(item.get("id")) for item in items(body.get("data")))))
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
+    def _opened(self) -> EndpointPool:
+        if self._pool is None:
             raise RuntimeError(f"provider {self.name} is used outside `async with`")
-        return self._connection
+        return self._pool
 
     def _encode(self, known: Model, request: Request) -> tuple[Wire, dict[str, Json]]:
         wire = known.wires[request.text is None]
@@ -173,23 +192,25 @@ class ApiProvider(BaseProvider[ApiOptions]):
         body = wire.encode(request, facts, max_output_tokens(request, facts))
         return wire, {"model": request.model, **body, **(facts.extra_body or {})}
 
-    async def _send(self, model: str, call: Awaitable[Response]) -> Response:
+    async def _send(
+        self, model: str, endpoint: PooledEndpoint, call: Awaitable[Response]
+    ) -> Response:
         try:
             response = await call
         except Exception as error:
-            if not isinstance(error, self._connected().errors) and not is_transport_error(error):
+            if not isinstance(error, endpoint.connection.errors) and not is_transport_error(error):
                 raise
             failed = getattr(error, "response", None)
             self._record_allowances(model, getattr(failed, "headers", {}))
-            raise sdk_failure(error, self._error_context(model)) from None
+            raise sdk_failure(error, self._error_context(model, endpoint.endpoint)) from None
         self._record_allowances(model, response.headers)
         return response
 
     def _record_allowances(self, model: str, headers: Mapping[str, str]) -> None:
         self._allowances[model] = allowances(headers, ignore=self.options.ignore_limits)
 
-    def _decode(self, model: str, wire: Wire, response: Response) -> Answer:
-        context = self._error_context(model)
+    def _decode(self, model: str, endpoint: Endpoint, wire: Wire, response: Response) -> Answer:
+        context = self._error_context(model, endpoint)
         try:
             body = read_body(response.content)
             error = body_failure(body, context)
@@ -198,17 +219,6 @@ class ApiProvider(BaseProvider[ApiOptions]):
         except MalformedError as malformed:
             error = malformed_failure(malformed, context)
         raise error
-
-    def _without_keys(self, answer: Answer) -> Answer:
-        """Remove our own key from an answer that repeats it; vectors hold none."""
-        if not answer.generates:
-            return answer
-        text, model, tier = (
-            without_traces(text, self._keys)
-            for text in (answer.text, answer.model, answer.tier or "")
-        )
-        logprobs = answer.logprobs if text == answer.text else None  # their tokens would tell
-        return replace(answer, text=text, model=model, tier=tier or None, logprobs=logprobs)
 
     def _cost(
         self,
@@ -248,7 +258,17 @@ class ApiProvider(BaseProvider[ApiOptions]):
         cost = self._max_cost(known, request, usage)
         return Spend(calls=1, tokens=usage.total, usd_nanos=cost)
 
-    def _error_context(self, model: str) -> ErrorContext:
-        endpoint = self._endpoint
+    def _error_context(self, model: str, endpoint: Endpoint) -> ErrorContext:
         name = f"{self.name}/{model}"
         return ErrorContext(name, endpoint.shown, endpoint.key_source, endpoint.secrets)
+
+
+def _without_keys(answer: Answer, keys: tuple[str, ...]) -> Answer:
+    """Remove our own key from an answer that repeats it; vectors hold none."""
+    if not answer.generates:
+        return answer
+    shown, model, tier = (
+        without_traces(text, keys) for text in (answer.text, answer.model, answer.tier or "")
+    )
+    logprobs = answer.logprobs if shown == answer.text else None  # their tokens would tell
+    return replace(answer, text=shown, model=model, tier=tier or None, logprobs=logprobs)

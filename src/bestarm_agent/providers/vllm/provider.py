@@ -234,5 +234,10 @@ class Vllm:
             return OpenAIProvider.create(name, api, base_dir)
         if not isinstance(serve, Mapping):
             raise ConfigError(f"provider `{name}`: `serve` must be a mapping, got {serve!r:.40}")
+        if api.get("endpoints") is not None:
+            raise ConfigError(
+                f"provider `{name}` has both `serve`, which starts servers, and `endpoints` of "
+                "servers that run already; leave one of them out"
+            )
         parsed = parse_options(ServeOptions, serve, subject=f"provider `{name}`, serve")
         return VllmProvider(name, parsed, api, base_dir)

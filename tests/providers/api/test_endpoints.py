@@ -1,0 +1,476 @@
+"""Calls over several servers: balance, affinity, servers that fail and return, nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent import Study
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.load import study_from
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import Event, Told
+from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.engine.limits.wait_reasons import endpoint_wait
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.providers import ProviderSet
+from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers.api.anthropic import ANTHROPIC
+from bestarm_agent.providers.api.connection import Connection, Endpoint
+from bestarm_agent.providers.api.endpoint_list import EndpointList
+from bestarm_agent.providers.api.endpoint_pool import EndpointPool, prompt_prefix
+from bestarm_agent.providers.api.openai import OPENAI, OpenAIProvider
+from bestarm_agent.providers.api.options import ApiOptions
+from bestarm_agent.providers.api.provider import ApiProvider
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.registry import create_provider
+from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+from tests.support.api_cases import PRICE, VENDORS, asked
+from tests.support.api_studies import OPENAI_MODELS, write_api_study
+from tests.support.fake_api import Answer, Call, FakeApi, quality
+from tests.support.fake_api.calls import Said, chance
+
+ADDRESSES = tuple(f"http://127.0.0.1:{port}/v1" for port in (1, 2, 3, 4))
+
+
+def no_connection(_endpoint: Endpoint) -> Connection:
+    raise AssertionError("the pool alone opens nothing")
+
+
+def pool_of(endpoints: Sequence[str] | str, folder: Path = Path()) -> EndpointPool:
+    options = ApiOptions.model_validate({"endpoints": endpoints})
+    return EndpointPool(EndpointList(options, OPENAI, folder), "openai", no_connection)
+
+
+def chosen(pool: EndpointPool, prefix: str = "") -> str:
+    with pool.hold(prefix.encode()) as one:
+        return one.endpoint.url
+
+
+def lose(pool: EndpointPool, kind: FailureKind, prefix: str = "") -> str:
+    """Let a call fail; return where it went."""
+    with pytest.raises(ProviderError), pool.hold(prefix.encode()) as one:
+        raise ProviderError("lost", kind=kind, transient=True)
+    return one.endpoint.url
+
+
+def virtually(scene: Callable[[], object]) -> None:
+    """Run a function inside a loop of virtual time."""
+
+    async def main() -> None:
+        done = scene()
+        if asyncio.iscoroutine(done):
+            await done
+
+    run_virtual(main())
+
+
+def test_equal_beginnings_go_to_the_same_endpoint_and_stay_when_another_leaves() -> None:
+    def scene() -> None:
+        prefixes = [f"instruction {i}" for i in range(200)]
+        pool = pool_of(ADDRESSES)
+        homes = {prefix: chosen(pool, prefix) for prefix in prefixes}
+        assert homes == {prefix: chosen(pool, prefix) for prefix in prefixes}
+        assert min(Counter(homes.values()).values()) > 200 / 4 / 2
+        fewer = pool_of(ADDRESSES[:3])
+        moved = {p for p in prefixes if chosen(fewer, p) != homes[p]}
+        assert moved == {p for p in prefixes if homes[p] == ADDRESSES[3]}
+
+    virtually(scene)
+
+
+@pytest.mark.parametrize("n_prefixes", [1, 3, 1000])
+def test_no_endpoint_has_many_more_calls_in_flight_than_another(n_prefixes: int) -> None:
+    def scene() -> None:
+        pool = pool_of(ADDRESSES)
+        with ExitStack() as calls:
+            for i in range(100):
+                calls.enter_context(pool.hold(f"{i % n_prefixes}".encode()))
+                loads = [one.in_flight for one in pool.statuses]
+                assert max(loads) <= min(loads) + 1 + max(2, min(loads) // 4)
+            assert sum(loads) == 100
+        assert [one.in_flight for one in pool.statuses] == [0] * 4
+
+    virtually(scene)
+
+
+def test_the_prefix_is_the_model_and_the_beginning_of_the_prompt() -> None:
+    long = "x" * 600
+    assert prompt_prefix(asked(f"{long}1")) == prompt_prefix(asked(f"{long}2"))
+    assert prompt_prefix(asked("1")) != prompt_prefix(asked("2"))
+    assert prompt_prefix(asked("1", "a")) != prompt_prefix(asked("1", "b"))
+
+
+def test_an_endpoint_that_fails_leaves_and_is_tried_after_growing_pauses() -> None:
+    async def scene() -> None:
+        pool = pool_of(ADDRESSES[:2])
+        lost = lose(pool, FailureKind.UNREACHABLE)
+        (other,) = set(ADDRESSES[:2]) - {lost}
+        for pause in (2.0, 4.0, 8.0):
+            await asyncio.sleep(pause - 0.01)
+            assert {chosen(pool, f"{i}") for i in range(9)} == {other}
+            await asyncio.sleep(0.02)
+            assert lose(pool, FailureKind.UNREACHABLE) == lost, "one call tries it"
+        await asyncio.sleep(17)
+        with pool.hold(b"") as one:
+            assert one.endpoint.url == lost
+            assert {chosen(pool, f"{i}") for i in range(9)} == {other}, "and no more than one"
+        assert {chosen(pool, f"{i}") for i in range(99)} == {lost, other}, "it is back"
+
+    virtually(scene)
+
+
+@pytest.mark.parametrize("kind", [FailureKind.RATE_LIMITED, FailureKind.TOO_LONG])
+def test_a_refusal_is_an_answer(kind: FailureKind) -> None:
+    def scene() -> None:
+        pool = pool_of(ADDRESSES[:2])
+        assert lose(pool, kind, "p") == chosen(pool, "p")
+
+    virtually(scene)
+
+
+def test_an_answer_to_a_call_under_way_brings_it_back_unless_it_refuses_connections() -> None:
+    async def scene(kind: FailureKind) -> bool:
+        pool = pool_of(ADDRESSES[:2])
+        with pool.hold(b"p") as one:
+            await asyncio.sleep(0.1)
+            assert lose(pool, kind, "p") == one.endpoint.url
+        return chosen(pool, "p") == one.endpoint.url
+
+    assert run_virtual(scene(FailureKind.SERVER))
+    assert not run_virtual(scene(FailureKind.UNREACHABLE))
+
+
+def test_a_call_that_is_cut_off_counts_against_its_endpoint() -> None:
+    async def scene() -> None:
+        pool = pool_of(ADDRESSES[:2])
+
+        async def hang() -> None:
+            with pool.hold(b"p"):
+                await asyncio.sleep(1000)
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await hang()
+        assert [one.failure for one in pool.statuses].count(FailureKind.TIMEOUT) == 1
+
+    virtually(scene)
+
+
+def test_the_one_that_returns_first_is_asked_if_all_fail() -> None:
+    async def scene() -> None:
+        pool = pool_of(ADDRESSES[:2])
+        first = lose(pool, FailureKind.SERVER)
+        await asyncio.sleep(1)
+        second = lose(pool, FailureKind.SERVER)
+        assert {first, second} == {*ADDRESSES[:2]}
+        assert chosen(pool) == first
+
+    virtually(scene)
+
+
+# The file.
+
+
+def test_the_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    def scene() -> None:
+        file = tmp_path / "endpoints.txt"
+        file.write_text("# written by the nodes\n\n")
+        pool = pool_of("file://endpoints.txt", tmp_path)
+        assert lose_all(pool) is FailureKind.UNREACHABLE
+        file.write_text(f"{ADDRESSES[0]}\n")
+        assert chosen(pool) == ADDRESSES[0]
+        with file.open("a") as more:
+            more.write(f"  {ADDRESSES[1]}/  \n{ADDRESSES[1]}\n")
+        assert [one.address for one in pool.statuses] == [*ADDRESSES[:2]]
+        file.write_text("ftp://127.0.0.1/\n")
+        assert chosen(pool) in ADDRESSES[:2], "a damaged file changes nothing"
+        file.unlink()
+        assert chosen(pool) in ADDRESSES[:2], "nor does one that is not there"
+        file.write_text(ADDRESSES[1])
+        assert chosen(pool) == ADDRESSES[1]
+
+    virtually(scene)
+
+
+def lose_all(pool: EndpointPool) -> FailureKind | None:
+    with pytest.raises(ProviderError, match="names none; add the address") as caught:
+        chosen(pool)
+    return caught.value.kind
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, r"endpoints\.txt cannot be read \(No such file or directory\)"),
+        ("localhost:8000\n", "line 1: 'localhost:8000' must begin with http:// or https://"),
+        ("\nhttp://me:secret@127.0.0.1/v1", "line 2: an address holds a user name or a password"),
+        ("https://gpu.example/v1", "line 1: provider `openai` needs a key"),
+        ("http://127.0.0.1/${HOME}", None),
+    ],
+)
+def test_a_file_is_checked_before_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, complaint: str | None
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    if content is not None:
+        (tmp_path / "endpoints.txt").write_text(content)
+    provider = OpenAIProvider.create("openai", {"endpoints": "file://endpoints.txt"}, tmp_path)
+    if complaint is None:
+        provider.check("m")
+        return
+    with pytest.raises(ConfigError, match=complaint):
+        provider.check("m")
+
+
+@pytest.mark.parametrize("given", ["endpoints.txt", "file://", [], ["gpu:8000"]])
+def test_what_is_no_list_of_addresses_is_refused(given: Json) -> None:
+    with pytest.raises(ConfigError, match="endpoints"):
+        OpenAIProvider.create("openai", {"endpoints": given}, Path())
+
+
+def test_an_address_overrides_those_of_the_layers_before_and_no_more(tmp_path: Path) -> None:
+    models: list[Json] = ["vllm/many", {"model": "vllm/one", "options": {"base_url": ADDRESSES[3]}}]
+    config: dict[str, Json] = {
+        "models": models,
+        "prompts": [{"p": "{{ q }}"}],
+        "dataset": "none.jsonl",
+        "scorer": "exact",
+        "providers": {"vllm": {"endpoints": [*ADDRESSES[:2]]}},
+    }
+    made = ProviderSet(study_from(config).config, tmp_path, Catalog())
+    many, one = made.of("vllm", "many"), made.of("vllm", "one")
+    assert isinstance(many, ApiProvider)
+    assert isinstance(one, ApiProvider)
+    assert many.options.base_url is None
+    assert (one.options.base_url, one.options.endpoints) == (ADDRESSES[3], None)
+    options: dict[str, Json] = {"base_url": ADDRESSES[0], "endpoints": [*ADDRESSES]}
+    with pytest.raises(ConfigError, match="both `base_url` and `endpoints`"):
+        OpenAIProvider.create("openai", options, tmp_path)
+
+
+def test_servers_are_either_started_or_named() -> None:
+    options: dict[str, Json] = {"endpoints": [*ADDRESSES], "serve": {"model": "m"}}
+    with pytest.raises(ConfigError, match="both `serve`"):
+        create_provider("vllm", options, Path())
+
+
+# Keys and identity.
+
+
+def test_the_vendors_key_goes_to_no_endpoint_unless_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-openai-5d81c2")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-anthropic-77ab0e")
+    for vendor in (OPENAI, ANTHROPIC):
+        given = {"endpoints": ["https://one.example/v1", "http://127.0.0.1:1/v1"]}
+        options = ApiOptions.model_validate(given)
+        keys = [one.key for one in EndpointList(options, vendor, Path()).current()]
+        assert keys == [None, "none"]
+        named = ApiOptions.model_validate({**given, "key": vendor.key_variable})
+        assert {one.key for one in EndpointList(named, vendor, Path()).current()} == {
+            f"key-of-{vendor.name}-{'5d81c2' if vendor is OPENAI else '77ab0e'}"
+        }
+
+
+def test_replies_do_not_depend_on_the_endpoint(tmp_path: Path) -> None:
+    def fingerprint(given: Json) -> str:
+        return OpenAIProvider.create("openai", {"endpoints": given}, tmp_path).fingerprint("m")
+
+    one = fingerprint([*ADDRESSES])
+    assert one == fingerprint([ADDRESSES[2]]) == fingerprint("file://nodes.txt")
+    alone = OpenAIProvider.create("openai", {"base_url": ADDRESSES[0]}, tmp_path).fingerprint("m")
+    assert alone != one
+
+
+# Studies over real sockets, in virtual time.
+
+
+def seconds(call: Call) -> float:
+    return 0.5 + chance("latency", call.digest)
+
+
+@dataclass
+class Cluster:
+    """Servers that give the same answers, of which some die and come back."""
+
+    n: int
+    answer: Answer = field(default_factory=lambda: quality(OPENAI_MODELS))
+    servers: list[FakeApi] = field(default_factory=list)
+    then: dict[int, Callable[[], None]] = field(default_factory=dict)  # by number of calls, all
+    _n_answered: int = 0
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        for _ in range(self.n):
+            server = FakeApi(answer=self.say, key=None, latency=seconds)
+            self.servers.append(await stack.enter_async_context(server))
+
+    def say(self, call: Call) -> str | Said:
+        self._n_answered += 1
+        if (act := self.then.get(self._n_answered)) is not None:
+            act()
+        return self.answer(call)
+
+    def received(self) -> list[int]:
+        return [len(server.received) for server in self.servers]
+
+    def paid(self) -> Counter[str]:
+        """How often each request was answered."""
+        return Counter(
+            json.dumps(note.body, sort_keys=True)
+            for server in self.servers
+            for note in server.received
+            if note.status == 200
+        )
+
+
+N_EXAMPLES = 40
+PAIRS = N_EXAMPLES * len(OPENAI_MODELS)
+
+
+def listed(cluster: Cluster) -> Json:
+    return [server.openai_url for server in cluster.servers]
+
+
+def run_over(
+    cluster: Cluster,
+    folder: Path,
+    endpoints: Callable[[Cluster], Json] = listed,
+    *,
+    prompt: str = "{{ a }}+{{ b }}",
+    in_flight: int = 12,
+) -> tuple[Standing, Sequence[Event]]:
+    async def scene() -> tuple[Standing, Sequence[Event]]:
+        async with AsyncExitStack() as stack:
+            await cluster.start(stack)
+            changes: Mapping[str, Json] = {
+                "models": [f"openai/{name}" for name in OPENAI_MODELS],
+                "prompts": [{"chat": [{"role": "user", "content": prompt}]}],
+                "providers": {"openai": {"endpoints": endpoints(cluster), "price": PRICE}},
+                "limits": {"in_flight": in_flight, "max_attempts": 8},
+            }
+            path = write_api_study(folder, "", "", n_examples=N_EXAMPLES, changes=changes)
+            store = MemoryStore()
+            options = Options(store=store, clock=LoopClock())
+            async with Study.open(path, options=options) as study:
+                standing = await study.run()
+            return standing, await store.events_of("latest")
+
+    return run_virtual(scene())
+
+
+def assert_nothing_is_lost(cluster: Cluster, events: Sequence[Event]) -> None:
+    told = [event for event in events if isinstance(event, Told)]
+    assert len({event.seq for event in told}) == len(told) == PAIRS
+    assert all(isinstance(event.outcome, Scored) for event in told)
+    assert set(cluster.paid().values()) == {1}, "no answer was paid twice"
+    assert len(cluster.paid()) == PAIRS
+
+
+def test_a_study_uses_all_endpoints(tmp_path: Path) -> None:
+    cluster = Cluster(4)
+    standing, events = run_over(cluster, tmp_path)
+    assert_nothing_is_lost(cluster, events)
+    assert min(cluster.received()) > PAIRS / 4 / 2
+    assert standing.spent.calls == sum(cluster.received()) == PAIRS
+
+
+def test_few_calls_with_the_same_long_beginning_stay_together(tmp_path: Path) -> None:
+    cluster = Cluster(4)
+    run_over(cluster, tmp_path, prompt=f"{'Add. ' * 200}{{{{ a }}}}+{{{{ b }}}}", in_flight=2)
+    homes = {
+        note.body["model"]: number
+        for number, server in enumerate(cluster.servers)
+        for note in server.received
+    }
+    moved = sum(
+        homes[note.body["model"]] != number
+        for number, server in enumerate(cluster.servers)
+        for note in server.received
+    )
+    assert moved == 0
+
+
+def test_a_server_that_dies_and_returns_loses_nothing(tmp_path: Path) -> None:
+    cluster = Cluster(3)
+    marks: list[list[int]] = []
+    tasks: list[asyncio.Task[object]] = []
+
+    def spawn(act: Callable[[FakeApi], Coroutine[None, None, object]]) -> None:
+        marks.append(cluster.received())
+        tasks.append(asyncio.create_task(act(cluster.servers[1])))
+
+    cluster.then = {30: lambda: spawn(FakeApi.die), 70: lambda: spawn(FakeApi.__aenter__)}
+    standing, events = run_over(cluster, tmp_path)
+    assert_nothing_is_lost(cluster, events)
+    assert all(task.exception() is None for task in tasks)
+    unfinished = sum(n.status is None for one in cluster.servers for n in one.received)
+    assert unfinished > 0, "it died with calls under way"
+    assert sum(cluster.received()) == PAIRS + unfinished
+    assert cluster.received()[1] > marks[1][1], "it was asked again"
+    unreachable = standing.spent.calls - sum(cluster.received())
+    assert 0 <= unreachable <= 8, "every request is booked, and few found nobody"
+
+
+def test_the_file_changes_while_a_study_runs(tmp_path: Path) -> None:
+    cluster = Cluster(3)
+    file = tmp_path / "endpoints.txt"
+
+    def write(*numbers: int) -> None:
+        file.write_text("".join(f"{cluster.servers[i].openai_url}\n" for i in numbers))
+
+    marks: list[list[int]] = []
+
+    def change(*numbers: int) -> Callable[[], None]:
+        def act() -> None:
+            marks.append(cluster.received())
+            write(*numbers)
+
+        return act
+
+    def begin(_: Cluster) -> Json:
+        write(0)
+        return "file://endpoints.txt"
+
+    cluster.then = {40: change(0, 1, 2), 80: change(1, 2)}
+    standing, events = run_over(cluster, tmp_path, begin)
+    assert_nothing_is_lost(cluster, events)
+    first, second = marks
+    assert first[1:] == [0, 0]
+    assert min(second[1:]) > 0
+    assert cluster.received()[0] == second[0], "one that left is asked no more"
+    assert standing.spent.calls == sum(cluster.received()) == PAIRS
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_both_vendors_name_the_endpoint_that_fails(vendor: str) -> None:
+    async def ask(provider: Provider, question: str) -> str:
+        try:
+            return (await provider.generate(asked(question, max_tokens=9))).text
+        except ProviderError as error:
+            return f"{error.kind}"
+
+    async def scene() -> None:
+        async with FakeApi(key=None) as api:
+            good = api.openai_url if vendor == "openai" else api.url
+            options: dict[str, Json] = {"endpoints": ["http://127.0.0.1:1", good]}
+            async with create_provider(vendor, options, Path()) as provider:
+                assert endpoint_wait(provider) is None
+                said = [await ask(provider, f"{i}") for i in range(20)]
+                wait = endpoint_wait(provider)
+        assert said.count("unreachable") == 1
+        assert {*said} - {"unreachable"} <= {f"{i}" for i in range(20)}
+        assert wait is not None
+        assert wait.reason == "uses 1 of 2 endpoints: http://127.0.0.1:1 fails (unreachable)"
+
+    run_virtual(scene())
