@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -38,6 +38,7 @@ class Format(StrEnum):
     JSON = "json"
     PARQUET = "parquet"
     NPZ = "npz"
+    EEE = "eee"
 
 
 class Form(StrEnum):
@@ -105,10 +106,16 @@ def export(
     ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Export a run's scores; cells that were not measured stay empty."""
+    """Export a run's scores; cells that were not measured stay empty.
+
+    `eee`: instances of Every Eval Ever, with prompts and answers.
+    """
     from bestarm_agent.store.export import export_scores
 
     target = sys.stdout.buffer if out is None else out
+    if fmt is Format.EEE:
+        _export_instances(_archive(store), run, target)
+        return
     chosen = fmt.value if fmt else ("csv" if out is None else None)
     if texts and form is Form.LONG:
         with _texts(_archive(store), run) as (state, found):
@@ -116,6 +123,15 @@ def export(
     else:
         state = _wait_for(_archive(store).state(run))
         export_scores(state, target, format=chosen, form=form.value)
+
+
+def _export_instances(archive: Archive, run: str, target: Path | IO[bytes]) -> None:
+    from bestarm_agent.interop.every_eval_ever import write_instances
+
+    with _texts(archive, run) as (state, found):
+        written = write_instances(state, found, target)
+    if left := len(state.asks) - written:
+        typer.echo(f"note: {left:,} pairs without a score are left out", err=True)
 
 
 @contextmanager

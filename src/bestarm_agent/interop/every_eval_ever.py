@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
 
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.interop.results import Object, Result
+from bestarm_agent.interop.results import Object, Result, scorer_of
+from bestarm_agent.store.export import export_stream
+from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.score_export_rows import Record, Texts, records
 
 _VERSIONS = ("0.2.1", "0.2.2")
 _PREFIX = "instance_level_eval_"
+_RIGHT = 0.5  # a score of at least this counts as right
 
 
 def is_instance(row: Object) -> bool:
@@ -65,3 +73,65 @@ def _text(row: Object) -> str | None:
         return output["raw"][0] if output["raw"] else None
     said = [m.get("content") for m in row.get("messages") or () if m["role"] == "assistant"]
     return said[-1] if said else None
+
+
+def write_instances(state: RunState, texts: Iterable[Texts], target: Path | IO[bytes]) -> int:
+    """Write a run's scored pairs as instances, and return their number.
+
+    Pairs without a score are left out: the schema has no place for them.
+
+    Args:
+        state: the run.
+        texts: one per ask.
+        target: a file, which appears whole or not at all, or a stream.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    number = 0
+    with export_stream(target) as stream:
+        for record in records(state, texts=texts):
+            if record.score is not None:
+                stream.write(json.dumps(_instance(state, record, record.score)).encode() + b"\n")
+                number += 1
+    return number
+
+
+def _instance(state: RunState, record: Record, score: float) -> dict[str, Json]:
+    started = state.started
+    assert started is not None  # there is a record
+    model = record.model if "/" in record.model else f"{record.provider}/{record.model}"
+    failure = {} if record.failure is None else {"failure": record.failure}
+    found: dict[str, Json] = {
+        "schema_version": f"{_PREFIX}{_VERSIONS[0]}",
+        "evaluation_id": f"{started.name}/{record.candidate}/{started.at}",
+        "model_id": model,
+        "evaluation_name": started.name,
+        "sample_id": record.example,
+        "interaction_type": "single_turn",
+        "input": {
+            "raw": record.prompt or "",
+            "reference": record.target.splitlines() if record.target else [],
+        },
+        "output": {"raw": [] if record.reply is None else [record.reply]},
+        "answer_attribution": _attribution(record, scorer_of(started)),
+        "evaluation": {"score": score, "is_correct": score >= _RIGHT},
+        "metadata": {"candidate": record.candidate, "state": record.state, **failure},
+    }
+    if record.seconds:
+        found["performance"] = {"latency_ms": 1000 * record.seconds}
+    return found
+
+
+def _attribution(record: Record, scorer: str) -> list[Json]:
+    if record.answer is None:
+        return []
+    return [
+        {
+            "turn_idx": 0,
+            "source": "output.raw",
+            "extracted_value": record.answer,
+            "extraction_method": scorer,
+            "is_terminal": True,
+        }
+    ]

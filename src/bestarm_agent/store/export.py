@@ -68,11 +68,8 @@ def export_scores(
     write = _writer(format or _ending(target))
     if form not in get_args(Form):
         raise ConfigError(f"the form of an export is `long` or `matrix`, got {form!r}")
-    if isinstance(target, Path | str):
-        with _export_file(Path(target)) as stream:
-            write(state, stream, form, texts)
-    else:
-        write(state, target, form, texts)
+    with export_stream(target) as stream:
+        write(state, stream, form, texts)
 
 
 def _ending(target: Path | str | IO[bytes]) -> str:
@@ -91,13 +88,20 @@ def _writer(format: str) -> Callable[[RunState, IO[bytes], Form, _MaybeTexts], N
 
 
 @contextmanager
-def _export_file(path: Path) -> Iterator[IO[bytes]]:
+def export_stream(target: Path | str | IO[bytes]) -> Iterator[IO[bytes]]:
+    """Open a file that appears whole or not at all; raise StoreError if it cannot be written.
+
+    A stream stays as it is.
+    """
+    if not isinstance(target, Path | str):
+        yield target
+        return
     try:
-        with whole_file(path) as stream:
+        with whole_file(Path(target)) as stream:
             yield stream
     except OSError as error:
         raise StoreError(
-            f"the export {path} cannot be written: {error.strerror}; make its folder writable "
+            f"the export {target} cannot be written: {error.strerror}; make its folder writable "
             f"and see that the disk has room, or give another path"
         ) from error
 
