@@ -23,7 +23,7 @@ from bestarm_agent.providers.replay.provider import ReplayProvider
 from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.types import Guarantee, Problem
 from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.replay_check import unexplained_asks
+from tests.support.replay_check import unexplained_asks
 from tests.support.studies import recorded_scores, store_of, write_study
 
 

@@ -24,7 +24,7 @@ from bestarm_agent.engine.setup.history import learn_once
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.simulation.replay import replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
-from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
 
@@ -116,7 +116,7 @@ def _answers(
     lesson: HistoryModel | None,
 ) -> list[int]:
     """Rows of the matrix that are named at each budget."""
-    world = World(matrix, seed, Conditions())
+    world = SimulatedCalls(matrix, seed, Conditions())
     if rival is None:
         return _named_by_auto(matrix, world, seed, budgets)
     options = dict(rival.options)
@@ -127,7 +127,9 @@ def _answers(
     return [answer.best for answer in replay(make, world, budgets, seed=seed).answers]
 
 
-def _named_by_auto(matrix: ScoreMatrix, world: World, seed: int, budgets: list[int]) -> list[int]:
+def _named_by_auto(
+    matrix: ScoreMatrix, world: SimulatedCalls, seed: int, budgets: list[int]
+) -> list[int]:
     """Run afresh for each budget, and told it."""
     shuffled = matrix.scores[world.rows][:, world.columns]
     scores = np.ascontiguousarray(shuffled, dtype=np.float32)

@@ -17,7 +17,7 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.figures import paper_style
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 
 TITLE = "LiveCodeBench"
 SHARE, SEEDS = 0.06, 20
@@ -26,7 +26,7 @@ RULES = {"auto": "#0072B2", "ucb-e": "#D55E00", "sysrs": "#009E73", "uniform": "
 
 def pulls(matrix: ScoreMatrix, rule: str, seed: int) -> NDArray[np.bool_]:
     """(K, N) cells that a run asked, candidates by falling mean, examples in the run's order."""
-    world = World(matrix, seed, Conditions())
+    world = SimulatedCalls(matrix, seed, Conditions())
     budget = round(SHARE * matrix.scores.size)
     problem = Problem(*world.shape, seed=seed, budget=budget, track_intervals=False)
     selector = make_selector(rule, problem)

@@ -28,7 +28,7 @@ from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.simulation.replay import Replay, replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.stats.ranking import isotonic_crossing
 from bestarm_agent.store.score_export_rows import matrix as scores_of
@@ -82,7 +82,7 @@ async def gather(work: Path) -> tuple[ScoreMatrix, dict[str, History]]:
 
 def second_run(truth: ScoreMatrix, way: Way, seed: int) -> Replay:
     """Replay the second run one way."""
-    world = World(truth, seed, Conditions())
+    world = SimulatedCalls(truth, seed, Conditions())
     options: dict[str, object] = dict(way.options)
     if way.model is not None:
         factors = way.model.factors.at(np.asarray(world.columns))  # the world shuffles examples

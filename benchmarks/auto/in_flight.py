@@ -14,7 +14,7 @@ from bestarm_agent.selectors.types import Problem, Stop
 from bestarm_agent.simulation.replay_many import Plan, run_study
 from bestarm_agent.simulation.rule_specs import parse_contenders
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.world import Conditions, Latency, World
+from bestarm_agent.simulation.simulated_calls import Conditions, Latency, SimulatedCalls
 
 FLIGHT_SHARES = (0.012, 0.027, 0.06)
 FLIGHTS = (
@@ -85,7 +85,7 @@ def run_stops(bench: Bench, jobs: int) -> dict[str, str]:
 
 
 def _until_it_stops(matrix: ScoreMatrix, seed: int) -> dict[str, Any]:
-    world = World(matrix, seed, Conditions())
+    world = SimulatedCalls(matrix, seed, Conditions())
     selector = Auto(Problem(*world.shape, seed=seed, stop_when_separated=True))
     most = round(GIVE_UP * matrix.scores.size)
     while selector.table.n_asked < most and (asks := selector.ask()):

@@ -22,7 +22,7 @@ from bestarm_agent.selectors.rules.sequential_halving import SequentialHalving
 from bestarm_agent.selectors.rules.successive_rejects import SynchronisedSuccessiveRejects
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.score_matrices import FloatArray
-from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 
 Scores: TypeAlias = NDArray[np.float32]
 
@@ -48,7 +48,7 @@ def measure(bench: Bench, market: Market, rule: str) -> list[list[float]]:
     found = []
     for seed in range(market.seeds):
         matrix = priced(bench, market, seed)
-        world = World(matrix, seed, Conditions())
+        world = SimulatedCalls(matrix, seed, Conditions())
         scores = np.ascontiguousarray(matrix.scores[world.rows][:, world.columns], dtype=np.float32)
         costs = np.array(world.costs)
         if rule == PACKAGED:

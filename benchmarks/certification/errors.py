@@ -19,7 +19,7 @@ from benchmarks.certification.worlds import Split as Parts
 
 from bestarm_agent.certification.evidence import Goal, Method
 from bestarm_agent.certification.multiple_testing import fixed_sequence
-from bestarm_agent.certification.reliance import METHODS
+from bestarm_agent.certification.reliance_factors import METHODS
 from bestarm_agent.certification.screening import PoolScreen, Verdict
 
 DELTA = 0.1

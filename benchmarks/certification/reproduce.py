@@ -35,7 +35,7 @@ from benchmarks.papers.parts import Parts, reproduce
 
 from bestarm_agent.certification.evidence import Goal, Method, RiskTest
 from bestarm_agent.certification.portfolio_prior import BetPrior, chebyshev_prior
-from bestarm_agent.certification.reliance import METHODS
+from bestarm_agent.certification.reliance_factors import METHODS
 from bestarm_agent.certification.risk_intervals import risk_interval
 
 GOAL = Goal(0.1, 0.1)

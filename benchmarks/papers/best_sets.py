@@ -18,7 +18,7 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.simulation.figures import finish, paper_style, plot_band
 from bestarm_agent.simulation.replay import replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.ranking import aggregate_regret, top_k_precision
 
@@ -103,7 +103,7 @@ def _one_run(case: Case, accuracy: NDArray[np.float64], run: int) -> dict[str, l
     for rule, (name, options) in RULES.items():
         wanted = {} if name == "uniform" else {"top_k": case.top_k, **options}
         make = partial(_make, name, wanted)
-        world = World(matrix, run, Conditions())
+        world = SimulatedCalls(matrix, run, Conditions())
         budget = case.n_arms * case.per_arm
         [answer] = replay(make, world, [budget], seed=run, depth=case.top_k).answers
         chosen = answer.ranking

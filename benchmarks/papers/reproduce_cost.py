@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.simulation.rule_specs import parse_contenders
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
-from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.ranking import isotonic_crossing
 
@@ -95,7 +95,7 @@ def answers(matrix: ScoreMatrix, rule: str, scene: Scene, *, per_cost: bool) -> 
     best = matrix.means >= matrix.means.max() - 1e-12
     found = []
     for seed in range(scene.seeds):
-        world = World(priced(matrix, scene.prices, seed), seed, Conditions())
+        world = SimulatedCalls(priced(matrix, scene.prices, seed), seed, Conditions())
         costs = world.costs or ()
         whole = float(np.sum(costs)) * world.shape[1]
         purchases = replay_spending(

@@ -12,7 +12,7 @@ from bestarm_agent.simulation.replay_per_cost import (
     known_costs,
     spend_to_levels,
 )
-from bestarm_agent.simulation.world import World
+from bestarm_agent.simulation.simulated_calls import SimulatedCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Purchase:
 
 def replay_spending(
     make: Callable[[Problem], Selector],
-    world: World,
+    world: SimulatedCalls,
     levels: Sequence[float],
     *,
     seed: int = 0,
@@ -70,7 +70,7 @@ def replay_spending(
 
 
 def _spend(
-    selector: Selector, world: World, costs: Sequence[float], levels: Sequence[float]
+    selector: Selector, world: SimulatedCalls, costs: Sequence[float], levels: Sequence[float]
 ) -> tuple[Purchase, ...]:
     return tuple(
         Purchase(level, spent, pulls, world.rows[selector.best().best])

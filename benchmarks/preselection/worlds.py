@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.preselection.bandit_model import replay_model
 from numpy.typing import NDArray
 
 from bestarm_agent.preselection.features.tfidf import TextFeatures
@@ -18,7 +19,7 @@ from bestarm_agent.preselection.rules.joint_features import (
 )
 from bestarm_agent.preselection.rules.registry import make_preselector
 from bestarm_agent.preselection.rules.types import PreselectionProblem
-from bestarm_agent.preselection.table_simulation import Table, replay_model, replay_table
+from bestarm_agent.preselection.table_simulation import Table, replay_table
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]

@@ -30,7 +30,7 @@ from bestarm_agent.engine.setup.history import learn_once
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.simulation.replay import replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
-from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
 FILE = "openllm2_bbh5_semisynthetic.npz"
@@ -127,7 +127,7 @@ def _run_all(
 def _run(bench: Bench, task: Task) -> float:
     """Run one rule in one world and keep what it answered."""
     matrix = _pool(bench.data, task.gap, task.size)
-    world = World(matrix, task.seed, Conditions(in_flight=BATCH, batch=BATCH))
+    world = SimulatedCalls(matrix, task.seed, Conditions(in_flight=BATCH, batch=BATCH))
     rule = RULES[task.rule]
     options = dict(rule.options)
     if rule.with_history:

@@ -26,7 +26,7 @@ from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.registry import make_selector, selector_class, selector_names
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.replay import replay
-from bestarm_agent.simulation.world import Conditions, Latency, World
+from bestarm_agent.simulation.simulated_calls import Conditions, Latency, SimulatedCalls
 
 DELTAS = (0.05, 0.1)
 IN_FLIGHT = (1, 32)
@@ -84,7 +84,7 @@ def run(case: Case, cell: Cell, seed: int) -> Outcome:
     """Replay a rule until it declares a winner, or has asked all it may."""
     matrix = case.matrix
     latency = Latency(slowdown=SLOWDOWN) if cell.in_flight > 1 else None
-    world = World(matrix, seed, Conditions(cell.in_flight, latency=latency))
+    world = SimulatedCalls(matrix, seed, Conditions(cell.in_flight, latency=latency))
     made: list[Selector] = []
 
     def make(problem: Problem) -> Selector:

@@ -15,7 +15,7 @@ from bestarm_agent.certification.evidence import (
     effective_observations,
 )
 from bestarm_agent.certification.portfolio_prior import BetPrior, FloatArray
-from bestarm_agent.certification.reliance import METHODS, reliance_factors
+from bestarm_agent.certification.reliance_factors import METHODS, reliance_factors
 from tests.stats.conftest import RateCheck
 
 

@@ -23,7 +23,7 @@ from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.replay_check import unexplained_asks
+from tests.support.replay_check import unexplained_asks
 from tests.support.studies import write_study
 
 PULLS = 150

@@ -21,7 +21,7 @@ from bestarm_agent.engine.setup.selection import build_selector
 from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.study import Study
-from bestarm_agent.testing.replay_check import unexplained_asks
+from tests.support.replay_check import unexplained_asks
 from tests.support.studies import events_of, run_all, write_study
 
 PRICES = (0.0001, 0.0004, 0.0016, 0.0064, 0.0001, 0.0001)

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.preselection.bandit_model import replay_model
 
 from bestarm_agent.preselection.rules.registry import make_preselector
 from bestarm_agent.preselection.rules.types import PreselectionProblem
 from bestarm_agent.preselection.table_simulation import (
     Table,
     best_fixed_subset,
-    replay_model,
     replay_table,
 )
 

@@ -14,8 +14,9 @@ from bestarm_agent.selectors.rules.top_two import TopTwo
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Stop, Tell
+from bestarm_agent.testing.resume_suite import TIGHT, K, N
 from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import TIGHT, K, N, SelectorSuite
+from bestarm_agent.testing.selector_suite import SelectorSuite
 
 
 def per_cost(problem: Problem) -> Problem:

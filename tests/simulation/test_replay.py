@@ -13,7 +13,7 @@ from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, Tell
 from bestarm_agent.simulation.replay import replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.world import Conditions, Latency, World
+from bestarm_agent.simulation.simulated_calls import Conditions, Latency, SimulatedCalls
 
 
 class RoundRobin(Selector):
@@ -76,11 +76,11 @@ class Quitting(RoundRobin):
 
 def world(
     scores: object, conditions: Conditions | None = None, seed: int = 0, costs: object = None
-) -> World:
+) -> SimulatedCalls:
     grid = np.asarray(scores, dtype=np.float32)
     prices = None if costs is None else np.asarray(costs, dtype=np.float64)
     names = tuple(f"c{i}" for i in range(len(grid)))
-    return World(ScoreMatrix(grid, names, prices), seed, conditions or Conditions())
+    return SimulatedCalls(ScoreMatrix(grid, names, prices), seed, conditions or Conditions())
 
 
 class Recorder:

@@ -12,7 +12,7 @@ import pytest
 from bestarm_agent.simulation.replay_many import Plan, budget_shares, run_study
 from bestarm_agent.simulation.rule_specs import parse_contenders
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.world import Conditions, Latency
+from bestarm_agent.simulation.simulated_calls import Conditions, Latency
 
 
 def bernoulli(n_rows: int = 5, n_columns: int = 40) -> ScoreMatrix:

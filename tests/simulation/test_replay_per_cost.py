@@ -11,7 +11,7 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.replay_per_cost import replay_per_cost
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 
 LEVELS = [5.0, 40.0, 400.0, 1e6]
 
@@ -31,7 +31,7 @@ def test_no_level_is_passed(rule: str, per_cost: bool) -> None:
         seen.append(problem)
         return make_selector(rule, problem)
 
-    world = World(matrix(), 3, Conditions())
+    world = SimulatedCalls(matrix(), 3, Conditions())
     found = replay_spending(make, world, LEVELS, seed=3, per_cost=per_cost)
     assert [one.level for one in found] == LEVELS
     assert all(0 < one.spent <= one.level for one in found)
@@ -43,10 +43,14 @@ def test_no_level_is_passed(rule: str, per_cost: bool) -> None:
 def test_costs_and_rising_levels_are_needed() -> None:
     free = ScoreMatrix(np.ones((2, 3), dtype=np.float32), ("a", "b"))
     with pytest.raises(ValueError, match="needs a cost"):
-        replay_spending(lambda p: make_selector("uniform", p), World(free, 0, Conditions()), [1.0])
+        replay_spending(
+            lambda p: make_selector("uniform", p), SimulatedCalls(free, 0, Conditions()), [1.0]
+        )
     with pytest.raises(ValueError, match="rising"):
         replay_spending(
-            lambda p: make_selector("uniform", p), World(matrix(), 0, Conditions()), [2.0, 1.0]
+            lambda p: make_selector("uniform", p),
+            SimulatedCalls(matrix(), 0, Conditions()),
+            [2.0, 1.0],
         )
 
 
@@ -58,9 +62,13 @@ def test_answers_per_cost_are_those_of_the_purchases(rule: str) -> None:
         return make_selector(rule, problem)
 
     budgets = [10, 75, 150]
-    found = replay_per_cost(make, World(matrix(), 3, Conditions()), budgets, seed=3, depth=2)
+    found = replay_per_cost(
+        make, SimulatedCalls(matrix(), 3, Conditions()), budgets, seed=3, depth=2
+    )
     levels = [budget * 6.2 for budget in budgets]
-    bought = replay_spending(make, World(matrix(), 3, Conditions()), levels, seed=3, per_cost=True)
+    bought = replay_spending(
+        make, SimulatedCalls(matrix(), 3, Conditions()), levels, seed=3, per_cost=True
+    )
     assert [answer.budget for answer in found.answers] == budgets
     assert [(a.cost, a.evaluated, a.best) for a in found.answers] == [
         (one.spent, one.pulls, one.best) for one in bought
@@ -74,7 +82,7 @@ def test_a_rule_that_is_told_the_costs_buys_more_of_the_cheap() -> None:
     """Two equal candidates, one of them 16 times as dear: uniform pulls it a quarter as often."""
     scores = np.tile((np.arange(400) % 2).astype(np.float32), (2, 1))
     costs = ScoreMatrix(scores, ("cheap", "dear"), costs=np.array([1.0, 16.0]))
-    world = World(costs, 0, Conditions())
+    world = SimulatedCalls(costs, 0, Conditions())
     [answer] = replay_per_cost(lambda p: make_selector("uniform", p), world, [80]).answers
     assert answer.cost <= 80 * 8.5
     dear = (answer.cost - answer.evaluated) / 15

@@ -17,7 +17,7 @@ from bestarm_agent.selectors.rules.top_two import TopTwo
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import BoolArray, Problem, Tell
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
-from bestarm_agent.simulation.world import Conditions, Latency, World
+from bestarm_agent.simulation.simulated_calls import Conditions, Latency, SimulatedCalls
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 N = 50
@@ -51,7 +51,7 @@ def named(scores: np.ndarray) -> ScoreMatrix:
     return ScoreMatrix(scores.astype(np.float32), tuple(f"row {i}" for i in range(len(scores))))
 
 
-def declared(selector: Selector, world: World, truth: np.ndarray) -> tuple[bool, bool]:
+def declared(selector: Selector, world: SimulatedCalls, truth: np.ndarray) -> tuple[bool, bool]:
     """Whether a winner is ever declared, and whether one ever is who is not the best.
 
     Looked at after every outcome, also of calls that return after the decision.
@@ -83,7 +83,7 @@ def count_wrong(
     results = []
     for seed in range(runs):
         matrix = matrix_of(seed)
-        world = World(matrix, seed, CONDITIONS[how])
+        world = SimulatedCalls(matrix, seed, CONDITIONS[how])
         problem = Problem(*world.shape, seed=seed, confidence=confidence, stop_when_separated=True)
         results.append(declared(rule(problem), world, matrix.means))
     ever, wrongly = np.sum(results, axis=0)

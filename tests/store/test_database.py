@@ -19,8 +19,7 @@ from sqlalchemy import Connection
 from bestarm_agent.errors import ConfigError, RunNotFoundError, StoreError, StoreVersionError
 from bestarm_agent.store import database, tables
 from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_runs import asked, reply, small_run
-from bestarm_agent.testing.store_suite import begin
+from bestarm_agent.testing.store_runs import asked, begin, reply, small_run
 
 
 def fill(path: Path | str) -> None:

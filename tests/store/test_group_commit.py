@@ -16,8 +16,7 @@ from sqlalchemy import Connection, Engine, event
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store import checkpoints, database
 from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_runs import asked, reply, started, told
-from bestarm_agent.testing.store_suite import begin
+from bestarm_agent.testing.store_runs import asked, begin, reply, started, told
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store import group_commit, server_restarts
 from bestarm_agent.store.group_commit import Batch
 from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_runs import asked, reply, started, told
-from bestarm_agent.testing.store_suite import StoreSuite, begin
+from bestarm_agent.testing.store_runs import asked, begin, reply, started, told
+from bestarm_agent.testing.store_suite import StoreSuite
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 

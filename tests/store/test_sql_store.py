@@ -10,7 +10,8 @@ import pytest
 from bestarm_agent.store import memory_store, sql_store
 from bestarm_agent.store.memory_store import MemoryStore
 from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_suite import StoreSuite, begin
+from bestarm_agent.testing.store_runs import begin
+from bestarm_agent.testing.store_suite import StoreSuite
 
 
 class TestSqliteStore(StoreSuite):

@@ -16,10 +16,11 @@ from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
+from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.calls.judge_calls import JudgeClient, JudgeModelClient
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.calls.retrying import ProviderClient, RetryPolicy
+from bestarm_agent.engine.calls.retrying import ProviderClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Gate
 from bestarm_agent.engine.limits.model_limiter import LimiterRules

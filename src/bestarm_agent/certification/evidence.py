@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from bestarm_agent.certification.bets import Bets, PlugInBets, UniversalPortfolio
 from bestarm_agent.certification.portfolio_prior import FloatArray
-from bestarm_agent.certification.reliance import (
+from bestarm_agent.certification.reliance_factors import (
     DEFAULT_FACTORS,
     check_reliance,
     reliance_factors,

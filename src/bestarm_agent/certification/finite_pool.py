@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.certification.evidence import Evidence, Goal, Method
 from bestarm_agent.certification.portfolio_prior import FloatArray
-from bestarm_agent.certification.reliance import check_reliance
+from bestarm_agent.certification.reliance_factors import check_reliance
 
 _SLACK = 1e-9  # of sums of losses
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -11,8 +10,7 @@ import numpy as np
 
 from bestarm_agent.preselection.rules.base import Preselector
 from bestarm_agent.preselection.rules.joint_features import joint_features
-from bestarm_agent.preselection.rules.plackett_luce import draw_ranking, weak_regret
-from bestarm_agent.preselection.rules.types import Feedback, FloatArray, IntArray, score_feedback
+from bestarm_agent.preselection.rules.types import FloatArray, IntArray, score_feedback
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _MOST_SUBSETS = 20_000
@@ -78,36 +76,6 @@ def replay_table(
             seen = utility[run, prompt]
             rule.learn(score_feedback(contexts, run.tolist(), seen, draws.at(t)))
     return chosen
-
-
-def replay_model(
-    rule: Preselector,
-    rounds: Iterable[tuple[FloatArray, FloatArray]],
-    k: int,
-    *,
-    n_ranked: int,
-    seed: int,
-) -> FloatArray:
-    """Let a Plackett-Luce model answer a rule; return its (T,) cumulative weak regret (eq. 9).
-
-    Args:
-        rule: chooses the arms.
-        rounds: (n, d) contexts and (n,) log of the true utilities, round by round.
-        k: arms chosen per round.
-        n_ranked: 1 for winner feedback, k for rankings of all chosen arms.
-        seed: of the answers.
-
-    References:
-        El Mesaoudi-Paul et al. 2020, section 4.
-    """
-    draws = KeyedRandom(seed, "answers")
-    regrets = []
-    for t, (contexts, log_utilities) in enumerate(rounds):
-        chosen = rule.choose(contexts, k)
-        regrets.append(weak_regret(log_utilities, chosen))
-        order = chosen[draw_ranking(log_utilities[chosen], draws.at(t))]
-        rule.learn(Feedback(contexts, order, n_ranked))
-    return np.cumsum(regrets)
 
 
 def best_fixed_subset(table: Table, k: int, *, cost_weight: float = 0.0) -> IntArray:

@@ -1,4 +1,4 @@
-"""Replays of one rule in one world, with its answers at several budgets."""
+"""Replays of one rule on simulated calls, with its answers at several budgets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import Problem, Tell
-from bestarm_agent.simulation.world import World
+from bestarm_agent.simulation.simulated_calls import SimulatedCalls
 
 SelectorFactory: TypeAlias = Callable[[Problem], Selector]
 
@@ -34,7 +34,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One rule in one world."""
+    """One rule, replayed."""
 
     answers: tuple[Answer, ...]  # one per budget, in their order
     pulls: int  # pairs evaluated, all reruns together
@@ -43,7 +43,7 @@ class Replay:
 
 def replay(
     make: SelectorFactory,
-    world: World,
+    calls: SimulatedCalls,
     budgets: Sequence[int],
     *,
     seed: int = 0,
@@ -51,7 +51,7 @@ def replay(
     track_intervals: bool = False,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> Replay:
-    """Run a rule in a world.
+    """Run a rule on simulated calls.
 
     ``budgets`` are rising numbers of pairs from 1, whatever they cost; ``replay_per_cost`` counts
     money. An anytime rule runs once and answers at each budget. A rule that plans for its budget
@@ -60,7 +60,7 @@ def replay(
     """
     if not budgets or list(budgets) != sorted(set(budgets)) or budgets[0] < 1:
         raise ValueError(f"budgets must be rising numbers of at least 1, got {list(budgets)}")
-    n_candidates, n_examples = world.shape
+    n_candidates, n_examples = calls.shape
 
     def start(budget: int | None) -> Selector:
         return make(
@@ -75,8 +75,8 @@ def replay(
 
     selector = start(budgets[-1])
     if selector.anytime:
-        return _Run(selector, world, depth).through(budgets, cpu_clock)
-    reruns = [_Run(start(b), world, depth).through([b], cpu_clock) for b in budgets]
+        return _Run(selector, calls, depth).through(budgets, cpu_clock)
+    reruns = [_Run(start(b), calls, depth).through([b], cpu_clock) for b in budgets]
     return Replay(
         tuple(answer for rerun in reruns for answer in rerun.answers),
         sum(rerun.pulls for rerun in reruns),
@@ -85,9 +85,9 @@ def replay(
 
 
 class _Run:
-    def __init__(self, selector: Selector, world: World, depth: int) -> None:
+    def __init__(self, selector: Selector, calls: SimulatedCalls, depth: int) -> None:
         self._selector = selector
-        self._world = world
+        self._calls = calls
         self._depth = depth
         self._now = 0.0
         self._evaluated = 0
@@ -96,7 +96,7 @@ class _Run:
 
     def through(self, budgets: Sequence[int], cpu_clock: Callable[[], float]) -> Replay:
         start = cpu_clock()
-        drive = self._drive_in_step if self._world.conditions.in_step else self._drive_by_clock
+        drive = self._drive_in_step if self._calls.conditions.in_step else self._drive_by_clock
         drive(budgets)
         while len(self._answers) < len(budgets):  # it stopped early: its last word stands
             self._answer(budgets[len(self._answers)])
@@ -104,13 +104,13 @@ class _Run:
 
     def _drive_in_step(self, budgets: Sequence[int]) -> None:
         """Ask a batch, tell it whole, ask the next; batches are cut at the budgets."""
-        selector, world, batch = self._selector, self._world, self._world.conditions.batch
+        selector, calls, batch = self._selector, self._calls, self._calls.conditions.batch
         for budget in budgets:
             while self._evaluated < budget:
                 asks = selector.ask(min(batch, budget - self._evaluated))
                 if not asks:
                     return
-                self._tell([world.outcome(ask) for ask in asks])
+                self._tell([calls.outcome(ask) for ask in asks])
             self._answer(budget)
 
     def _drive_by_clock(self, budgets: Sequence[int]) -> None:
@@ -127,7 +127,7 @@ class _Run:
 
     def _fill(self, in_flight: list[tuple[float, int, Tell]], limit: int) -> None:
         """Ask for whole batches while there is room for them and budget left."""
-        conditions = self._world.conditions
+        conditions = self._calls.conditions
         while (left := limit - self._evaluated - len(in_flight)) > 0:
             if conditions.in_flight - len(in_flight) < conditions.batch:
                 return
@@ -135,8 +135,8 @@ class _Run:
             if not asks:
                 return
             for ask in asks:
-                tell = self._world.outcome(ask)
-                heappush(in_flight, (self._now + self._world.duration(tell), ask.seq, tell))
+                tell = self._calls.outcome(ask)
+                heappush(in_flight, (self._now + self._calls.duration(tell), ask.seq, tell))
 
     def _tell(self, tells: list[Tell]) -> None:
         self._selector.tell(tells)
@@ -146,7 +146,7 @@ class _Run:
 
     def _answer(self, budget: int) -> None:
         spent = Spent(budget, self._evaluated, self._cost, self._now)
-        self._answers.append(answer_of(self._selector, self._world, self._depth, spent))
+        self._answers.append(answer_of(self._selector, self._calls, self._depth, spent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +159,9 @@ class Spent:
     seconds: float = 0.0
 
 
-def answer_of(selector: Selector, world: World, depth: int, spent: Spent) -> Answer:
+def answer_of(selector: Selector, calls: SimulatedCalls, depth: int, spent: Spent) -> Answer:
     """Return a rule's present answer, in rows of the unshuffled matrix."""
-    estimates, rows = selector.estimates(), world.rows
+    estimates, rows = selector.estimates(), calls.rows
     return Answer(
         budget=spent.budget,
         evaluated=spent.evaluated,

@@ -21,7 +21,7 @@ from bestarm_agent.simulation.replay import Replay, replay
 from bestarm_agent.simulation.replay_per_cost import replay_per_cost
 from bestarm_agent.simulation.rule_specs import Contender
 from bestarm_agent.simulation.score_matrices import FloatArray, ScoreMatrix
-from bestarm_agent.simulation.world import Conditions, World
+from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 
 Progress: TypeAlias = Callable[[int, int], None]
 Replays: TypeAlias = dict[str, list[Replay]]
@@ -112,12 +112,12 @@ def run_study(
 
 def run_one(matrix: ScoreMatrix, contender: Contender, seed: int, plan: Plan) -> Replay:
     """Replay one contender on one seed."""
-    world, budgets = World(matrix, seed, plan.conditions), plan.budgets(matrix.scores.size)
+    calls, budgets = SimulatedCalls(matrix, seed, plan.conditions), plan.budgets(matrix.scores.size)
     if plan.per_cost:
-        return replay_per_cost(contender.make, world, budgets, seed=seed, depth=plan.depth)
+        return replay_per_cost(contender.make, calls, budgets, seed=seed, depth=plan.depth)
     return replay(
         contender.make,
-        world,
+        calls,
         budgets,
         seed=seed,
         depth=plan.depth,

@@ -1,4 +1,4 @@
-"""Replays of one rule in one world, with its answers at several amounts of money spent."""
+"""Replays of one rule on simulated calls, with its answers at several amounts of money spent."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.replay import Answer, Replay, Spent, answer_of
-from bestarm_agent.simulation.world import World
+from bestarm_agent.simulation.simulated_calls import SimulatedCalls
 
 
 def replay_per_cost(
     make: Callable[[Problem], Selector],
-    world: World,
+    calls: SimulatedCalls,
     budgets: Sequence[int],
     *,
     seed: int = 0,
@@ -25,24 +25,24 @@ def replay_per_cost(
     """Run a rule that knows the candidates' costs, with its answers at several amounts of money.
 
     ``budgets`` are rising numbers of pairs, each >= 1, which stand for the same share of the cost
-    of all pairs as they are of their number. Raises ValueError if the world has no costs.
+    of all pairs as they are of their number. Raises ValueError if the matrix has no costs.
     """
-    costs = known_costs(world)
-    n_pairs = world.shape[0] * world.shape[1]
+    costs = known_costs(calls)
+    n_pairs = calls.shape[0] * calls.shape[1]
     price = float(np.mean(costs))  # of a pair, on average over all
 
     def answer(budgets: Sequence[int]) -> list[Answer]:
         levels = [budget * price for budget in budgets]
-        problem = affordable_problem(world.shape, levels[-1], costs, seed=seed, per_cost=True)
+        problem = affordable_problem(calls.shape, levels[-1], costs, seed=seed, per_cost=True)
         selector = make(problem)
-        steps = zip(budgets, spend_to_levels(selector, world, costs, levels), strict=True)
+        steps = zip(budgets, spend_to_levels(selector, calls, costs, levels), strict=True)
         return [
-            answer_of(selector, world, depth, Spent(budget, pulls, spent))
+            answer_of(selector, calls, depth, Spent(budget, pulls, spent))
             for budget, (_, spent, pulls) in steps
         ]
 
     begun = cpu_clock()
-    whole = affordable_problem(world.shape, n_pairs * price, costs, seed=seed, per_cost=True)
+    whole = affordable_problem(calls.shape, n_pairs * price, costs, seed=seed, per_cost=True)
     if make(whole).anytime:
         answers = answer(budgets)
         pulls = answers[-1].evaluated
@@ -67,22 +67,22 @@ def affordable_problem(
 
 
 def spend_to_levels(
-    selector: Selector, world: World, costs: Sequence[float], levels: Sequence[float]
+    selector: Selector, calls: SimulatedCalls, costs: Sequence[float], levels: Sequence[float]
 ) -> Iterator[tuple[float, float, int]]:
     """Yield level, money spent and pairs evaluated, whenever the next pair would pass a level."""
     spent, pulls = 0.0, 0
     per_candidate = np.asarray(costs)
     for level in levels:
         while asks := selector.ask(1, affordable=per_candidate <= level - spent + 1e-12):
-            tell = world.outcome(asks[0])
+            tell = calls.outcome(asks[0])
             selector.tell([tell])
             spent += tell.cost
             pulls += 1
         yield level, spent, pulls
 
 
-def known_costs(world: World) -> tuple[float, ...]:
+def known_costs(calls: SimulatedCalls) -> tuple[float, ...]:
     """Return the candidates' costs; raises ValueError if they are unknown."""
-    if world.costs is None:
+    if calls.costs is None:
         raise ValueError("to count money every candidate needs a cost, and the matrix has none")
-    return world.costs
+    return calls.costs

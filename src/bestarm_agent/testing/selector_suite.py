@@ -20,35 +20,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.types import Guarantee, Pair, Problem, State, Stop, Tell
+from bestarm_agent.selectors.types import Guarantee, Pair, State, Stop, Tell
+from bestarm_agent.testing.resume_suite import TIGHT, K, N, ResumeSuite
+from bestarm_agent.testing.selector_counts import Counts
 from bestarm_agent.testing.selector_runs import (
     Run,
     World,
     expected_uniform_wins,
-    replay,
     wins_more_often,
 )
 
-K, N = 6, 12
 EASY_WORLDS = 60
-TIGHT = 40  # pairs: a rule that plans for a budget must drop candidates
 
 
-class SelectorSuite:
+class SelectorSuite(ResumeSuite):
     """Conformance tests of one selection rule."""
 
     # whether it spends more on better candidates, and so must beat uniform sampling
     learns: ClassVar[bool] = True
     easy_budget: ClassVar[int] = 120  # pulls of that problem's 3,600 after which it is compared
-
-    def make(self, problem: Problem) -> Selector:
-        """Make the rule under test; ``problem`` has a budget that allows the whole grid."""
-        raise NotImplementedError
-
-    def open(self, k: int = K, n: int = N, *, seed: int = 0, budget: int | None = None) -> Selector:
-        """Open the rule on a small grid."""
-        return self.make(Problem(k, n, seed=seed, budget=budget or max(1, 4 * k * n)))
 
     # asking
 
@@ -213,46 +203,6 @@ class SelectorSuite:
         assert np.isnan(selector.table.mean()).all()
         assert selector.best().tied == tuple(i for i in range(K) if i != selector.best().best)
 
-    # randomness and resuming
-
-    @pytest.mark.parametrize("budget", [None, TIGHT])
-    def test_the_same_seed_asks_the_same_pairs(self, budget: int | None) -> None:
-        world = World.with_failures((K, N), 8)
-        selectors = [self.open(seed=seed, budget=budget) for seed in (1, 1, 2)]
-        runs = [Run(selector, world, 3).go(30).pairs for selector in selectors]
-        assert runs[0] == runs[1]
-        assert runs[0] != runs[2]
-
-    @pytest.mark.parametrize("in_flight", [1, 7])
-    @pytest.mark.parametrize("budget", [None, TIGHT])
-    def test_a_rebuilt_selector_goes_on_alike(self, in_flight: int, budget: int | None) -> None:
-        world = World.with_failures((K + 2, N + 5), 9)
-        for size in range(0, 2 * K * N // 3, 5):
-            warm = Run(self.open(budget=budget), world, in_flight, seed=size).go(size // 2)
-            warm.grow(candidates=size % 2, examples=size % 3)
-            warm.go(size - size // 2)
-            rebuilt = replay(warm.events, self.open(budget=budget))
-            cold = Run(rebuilt, world, in_flight, seed=size + 1)
-            cold.waiting = list(warm.waiting)
-            warm.seed, n_before = cold.seed, len(warm.pairs)
-            assert cold.go(20).pairs == warm.go(20).pairs[n_before:]
-            np.testing.assert_array_equal(cold.selector.ranking(), warm.selector.ranking())
-
-    @pytest.mark.parametrize("budget", [None, TIGHT])
-    def test_the_log_says_enough_where_not_all_could_be_called(self, budget: int | None) -> None:
-        world = World.with_failures((K, N), 15)
-        for seed in range(6):
-            rng = np.random.default_rng([seed, 75])
-            warm = Run(self.open(seed=seed, budget=budget), world, 6)
-            for _ in range(25):
-                warm.ask(2, available=rng.random(K) < 0.6)
-                while len(warm.waiting) > 4:
-                    warm.tell(int(rng.integers(len(warm.waiting))))
-            rebuilt = replay(warm.events, self.open(seed=seed, budget=budget))
-            cold, n_before = Run(rebuilt, world, 6), len(warm.pairs)
-            cold.waiting = list(warm.waiting)
-            assert cold.go(15).pairs == warm.go(15).pairs[n_before:]
-
     # growing
 
     def test_candidates_and_examples_join_a_run(self) -> None:
@@ -325,7 +275,7 @@ class SelectorSuite:
         @given(acts, st.integers(0, 3))
         def check(acts: list[tuple[str, int]], seed: int) -> None:
             budget = 2000 if seed % 2 else 12
-            _Counts(self.open(3, 5, seed=seed, budget=budget), seed).follow(acts)
+            Counts(self.open(3, 5, seed=seed, budget=budget), seed).follow(acts)
 
         check()
 
@@ -333,53 +283,3 @@ class SelectorSuite:
 @cache
 def _uniform_wins(budget: int) -> float:
     return expected_uniform_wins(budget, EASY_WORLDS)
-
-
-class _Counts:
-    """A naive count of everything a selector was asked and told."""
-
-    def __init__(self, selector: Selector, seed: int) -> None:
-        self.run = Run(selector, World.with_failures((60, 70), seed))
-        self.told: dict[Pair, Tell] = {}
-
-    def follow(self, acts: list[tuple[str, int]]) -> None:
-        for act, number in acts:
-            self.act(act, number)
-            self.compare()
-
-    def act(self, act: str, number: int) -> None:
-        run = self.run
-        if act == "ask":
-            before = set(run.pairs)
-            new = [ask.pair for ask in run.ask(number % 6)]
-            assert len(before | set(new)) == len(before) + len(new)
-        elif act == "tell" and run.waiting:
-            place = number % len(run.waiting)
-            ask = run.waiting[place]
-            self.told[ask.pair] = run.world.outcome(ask)
-            run.tell(place)
-        elif act == "again" and self.told:
-            tells = list(self.told.values())
-            run.selector.tell([tells[number % len(tells)]])
-        elif act == "rows":
-            run.grow(candidates=number % 3)
-        elif act == "columns":
-            run.grow(examples=number % 3)
-
-    def compare(self) -> None:
-        table, asked = self.run.selector.table, self.run.pairs
-        for i in range(table.n_candidates):
-            told = [tell for pair, tell in self.told.items() if pair.candidate == i]
-            scores = [tell.score for tell in told if tell.state != State.VOID]
-            pending = [ask for ask in self.run.waiting if ask.pair.candidate == i]
-            n_scored, total, n_pending, n_void = table.tally(i)
-            assert (n_scored, n_pending) == (len(scores), len(pending))
-            assert n_void == len(told) - len(scores)
-            assert total == pytest.approx(sum(scores))
-            assert [Pair(i, int(table.example[s])) for s in table.row(i)] == _of_row(asked, i)
-            assert table.spent[i] == pytest.approx(0.1 * len(told))
-        assert table.n_asked == len(asked)
-
-
-def _of_row(pairs: list[Pair], row: int) -> list[Pair]:
-    return [pair for pair in pairs if pair.candidate == row]

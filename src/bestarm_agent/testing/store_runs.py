@@ -18,6 +18,7 @@ from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.request_reply import Finish, Reply
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
+from bestarm_agent.store.base import RunLog, RunStore
 
 AT = "2026-11-21T09:30:15.250000Z"
 
@@ -112,3 +113,11 @@ def reply(text: str = "46") -> Reply:
         request_id="req-1",
         score=0.5,
     )
+
+
+async def begin(store: RunStore, name: str = "study") -> RunLog:
+    """Begin a run whose start is durable."""
+    log = await store.create(name)
+    log.append(started(name))
+    await log.flush()
+    return log

@@ -21,16 +21,15 @@ import pytest
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import CandidatesAdded, Event, Started, Stopped
-from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import RunNotFoundError, StoreError
-from bestarm_agent.store.base import RunInfo, RunLog, RunStore
-from bestarm_agent.testing.state_suite import StateSuite
-from bestarm_agent.testing.store_runs import AT, asked, reply, small_run, started, told
+from bestarm_agent.store.base import RunInfo, RunStore
+from bestarm_agent.testing.reply_suite import ReplySuite, must_get
+from bestarm_agent.testing.store_runs import AT, asked, begin, reply, small_run, started, told
 
 ODD_TEXTS = ("", "NUL \0 and \x1b", "lone surrogate \ud83d", "añ 答え 🎲", "x" * 1_000_000)
 
 
-class StoreSuite(StateSuite):
+class StoreSuite(ReplySuite):
     """Conformance tests of one run store."""
 
     # logs
@@ -297,72 +296,3 @@ class StoreSuite(StateSuite):
                 assert len(await store.runs()) == 2
 
         self.run(tmp_path, test)
-
-    # replies
-
-    def test_a_reply_is_there_once_stored(self, tmp_path: Path) -> None:
-        async def write(store: RunStore) -> None:
-            assert await store.get_reply("key") is None
-            await store.put_reply("key", reply())
-            assert await store.get_reply("key") == reply()
-
-        async def read(store: RunStore) -> None:
-            assert await store.get_reply("key") == reply()
-            assert await store.get_reply("other") is None
-
-        self.run(tmp_path, write)
-        self.run(tmp_path, read)
-
-    def test_the_first_reply_under_a_key_stays(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
-            await store.put_reply("key", reply("first"))
-            await store.put_reply("key", reply("second"))
-            async with asyncio.TaskGroup() as group:
-                for text in ("one", "two"):
-                    group.create_task(store.put_reply("at once", reply(text)))
-            assert (await must_get(store, "key")).text == "first"
-            assert (await must_get(store, "at once")).text == "one"
-
-        self.run(tmp_path, test)
-
-    def test_all_replies_are_listed(self, tmp_path: Path) -> None:
-        keys = [f"{i:032x}" for i in range(1203)]
-
-        async def test(store: RunStore) -> None:
-            async with asyncio.TaskGroup() as group:
-                for key in keys:
-                    group.create_task(store.put_reply(key, reply(key)))
-            assert [(key, r.text) async for key, r in store.replies()] == [(k, k) for k in keys]
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(must_get(store, key)) for key in keys]
-            assert [task.result().text for task in tasks] == keys
-
-        self.run(tmp_path, test)
-
-    def test_a_reply_whose_storing_was_cancelled_is_stored_all_the_same(
-        self, tmp_path: Path
-    ) -> None:
-        async def test(store: RunStore) -> None:
-            task = asyncio.create_task(store.put_reply("key", reply()))
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-            await store.put_reply("later", reply())
-            assert await store.get_reply("key") == reply()
-
-        self.run(tmp_path, test)
-
-
-async def begin(store: RunStore, name: str = "study") -> RunLog:
-    """Begin a run whose start is durable."""
-    log = await store.create(name)
-    log.append(started(name))
-    await log.flush()
-    return log
-
-
-async def must_get(store: RunStore, key: str) -> Reply:
-    """Return a stored reply that has to be there."""
-    found = await store.get_reply(key)
-    assert found is not None
-    return found

@@ -91,7 +91,7 @@ def test_candidates_are_tried_in_order_until_one_fails() -> None:
     assert selector.stopped() is Stop.VERDICT
     assert selector.ranking()[:2] == [0, 2]
     assert selector.ask(5) == []
-    assert found.n_labels == selector.labels_used < 40
+    assert found.n_labels < 40
 
 
 def test_every_candidate_is_asked_the_same_examples_labels_first_in_each_round() -> None:
@@ -259,7 +259,7 @@ def test_a_pool_is_guessed_before_the_first_label_counts() -> None:
     assert (found.chosen, found.certified) == (0, (2, 0))
     assert found.screened[-1].verdict is Verdict.REFUTED
     assert selector.stopped() is Stop.VERDICT
-    assert 0 < found.n_labels == selector.labels_used < 40
+    assert 0 < found.n_labels < 40
 
 
 def test_a_pool_as_the_algorithm_alone_has_it() -> None:

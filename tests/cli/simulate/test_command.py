@@ -14,7 +14,7 @@ from bestarm_agent.cli.simulate.command import register
 from bestarm_agent.cli.simulate.inputs import parse_budget, parse_latency, with_costs
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.world import Latency
+from bestarm_agent.simulation.simulated_calls import Latency
 
 
 def small_matrix() -> ScoreMatrix:

@@ -8,8 +8,9 @@ import pytest
 
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.calls.reply_cache import ReplyCache, reply_key
-from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient, RetryPolicy
+from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Gate
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard

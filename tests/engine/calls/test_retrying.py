@@ -10,12 +10,8 @@ import pytest
 
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.engine.calls.retrying import (
-    BudgetEndedError,
-    Call,
-    ProviderClient,
-    RetryPolicy,
-)
+from bestarm_agent.engine.calls.attempt import RetryPolicy
+from bestarm_agent.engine.calls.retrying import BudgetEndedError, Call, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Gate, Slot
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.engine.calls.retrying import RetryPolicy
+from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.run.stopping import End, Rules
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.selectors.types import State

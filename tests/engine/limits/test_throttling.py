@@ -11,15 +11,15 @@ from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.calls.retrying import RetryPolicy
+from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State
-from bestarm_agent.testing.replay_check import unexplained_asks
 from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.replay_check import unexplained_asks
 from tests.support.runs import Actor, Answer, Scene, scored
 
 

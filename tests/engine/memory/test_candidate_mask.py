@@ -18,8 +18,8 @@ from bestarm_agent.providers.model_memory import Average, ModelMemory
 from bestarm_agent.selectors.registry import make_selector, selector_names
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.testing.replay_check import unexplained_asks
 from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.replay_check import unexplained_asks
 from tests.support.runs import Actor, Scene, scored
 
 LOAD_SECONDS = 10.0

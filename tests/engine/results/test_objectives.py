@@ -25,7 +25,7 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.study import Study
-from bestarm_agent.testing.replay_check import unexplained_asks
+from tests.support.replay_check import unexplained_asks
 from tests.support.studies import events_of, run_all, write_study
 
 Means: TypeAlias = NDArray[np.float64]

@@ -12,7 +12,7 @@ from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.rate_limits import RateLimits, Resource
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.engine.calls.retrying import RetryPolicy
+from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.engine.run.event_log import replay
 from bestarm_agent.engine.run.stopping import End, Rules

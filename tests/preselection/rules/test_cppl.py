@@ -4,6 +4,7 @@ from math import exp, log, sqrt
 
 import numpy as np
 import pytest
+from benchmarks.preselection.bandit_model import weak_regret
 
 from bestarm_agent.preselection.rules.averaged_sgd import EpsilonGreedy, MaxTheta
 from bestarm_agent.preselection.rules.base import Preselector
@@ -12,7 +13,6 @@ from bestarm_agent.preselection.rules.plackett_luce import (
     draw_ranking,
     gradient,
     hessian,
-    weak_regret,
 )
 from bestarm_agent.preselection.rules.sandwich_covariance import SandwichCovariance
 from bestarm_agent.preselection.rules.types import Feedback, PreselectionProblem, winner_feedback

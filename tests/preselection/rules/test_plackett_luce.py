@@ -5,6 +5,7 @@ from math import exp, log
 
 import numpy as np
 import pytest
+from benchmarks.preselection.bandit_model import weak_regret
 from scipy.special import logsumexp
 from scipy.stats import binomtest
 
@@ -12,7 +13,6 @@ from bestarm_agent.preselection.rules.plackett_luce import (
     draw_ranking,
     gradient,
     hessian,
-    weak_regret,
 )
 from bestarm_agent.preselection.rules.types import FloatArray
 

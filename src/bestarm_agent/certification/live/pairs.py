@@ -11,7 +11,7 @@ from bestarm_agent.certification.certificate import Certificate, Screened, certi
 from bestarm_agent.certification.evidence import Goal, Method
 from bestarm_agent.certification.live.setup import Audit
 from bestarm_agent.certification.live.trials import Cell, new_trial
-from bestarm_agent.certification.reliance import METHODS
+from bestarm_agent.certification.reliance_factors import METHODS
 from bestarm_agent.certification.screening import Verdict
 from bestarm_agent.engine.pair_source import PlannedPairs
 from bestarm_agent.errors import ConfigError
@@ -49,11 +49,6 @@ class CertificationPairs(PlannedPairs):
         }
         self._places: dict[int, int] = {}  # of asks in their plans
         self._at = 0
-
-    @property
-    def labels_used(self) -> int:
-        """Number of labels used so far."""
-        return max((trial.n_labels for trial in self._trials.values()), default=0)
 
     def certificate(self, method: Method | None = None) -> Certificate:
         """Return what is certified so far, by the run's method or by another on the same labels."""

@@ -9,7 +9,7 @@ import numpy as np
 from bestarm_agent.certification.certificate import Certificate, Screened, certify
 from bestarm_agent.certification.evidence import Goal, Method
 from bestarm_agent.certification.label_plan import plan_rounds
-from bestarm_agent.certification.reliance import METHODS
+from bestarm_agent.certification.reliance_factors import METHODS
 from bestarm_agent.certification.screening import DrawScreen, PoolScreen, Verdict
 from bestarm_agent.certification.tables.loss_tables import LossTable
 from bestarm_agent.errors import ConfigError

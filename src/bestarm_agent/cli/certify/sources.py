@@ -9,7 +9,7 @@ import typer
 
 from bestarm_agent.certification.evidence import BETTING, Goal, Method
 from bestarm_agent.certification.multiple_testing import CORRECTIONS
-from bestarm_agent.certification.reliance import DEFAULT_FACTORS, METHODS
+from bestarm_agent.certification.reliance_factors import DEFAULT_FACTORS, METHODS
 from bestarm_agent.certification.tables.certify_table import Terms, alternatives, certify_table
 from bestarm_agent.certification.tables.loss_tables import load_losses
 from bestarm_agent.cli.certificate_output import show_finding

@@ -8,9 +8,10 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.calls.attempt import replied_spend
 from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.calls.retrying import BudgetEndedError, Call, Origin, replied_spend
+from bestarm_agent.engine.calls.retrying import BudgetEndedError, Call, Origin
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.errors import JudgeError, ProviderError
 

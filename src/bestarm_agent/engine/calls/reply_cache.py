@@ -9,7 +9,8 @@ from collections import Counter
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.calls.retrying import Call, Origin, replied_spend
+from bestarm_agent.engine.calls.attempt import replied_spend
+from bestarm_agent.engine.calls.retrying import Call, Origin
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.store.base import RunStore

@@ -15,33 +15,22 @@ from typing import Protocol
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 from tenacity.wait import wait_exponential_jitter
 
-from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.calls.attempt import RetryPolicy, generate, replied_spend
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger, Reservation, SharedReserve
 from bestarm_agent.engine.limits.gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limiter import AccountLimiters, LimiterRules, ModelLimiter
 from bestarm_agent.engine.limits.rate_limiter import Permit
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
-from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import failed_spend
 
 
 class BudgetEndedError(Exception):
     """No further attempt fits into the budget; the pair stays pending and can be resumed."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Number and length of a call's retries."""
-
-    max_attempts: int = 5  # >= 1; those that a rate limit refused are not counted
-    timeout_seconds: float = 120.0  # time-out of one attempt, > 0
-    first_wait_seconds: float = 0.5  # wait after the first failure; doubles from there, jittered
-    max_wait_seconds: float = 60.0  # a model whose provider asks for a longer wait is given up
-    max_elapsed_seconds: float = 900.0  # no attempt begins later than this after the first one
 
 
 class Origin(Enum):
@@ -213,7 +202,7 @@ class ProviderClient:
         call.began = self._clock.now() if call.began is None else call.began
         limiter.send(permit)
         try:
-            reply = await self._generate(request)
+            reply = await generate(self.provider, request, self._policy)
             cost = replied_spend(reply, pulls=pulls)
             kept = cost == cost.capped(reservation.amount)
             limiter.answered(permit, request, reply, first=call.failure is None, kept_bound=kept)
@@ -244,45 +233,6 @@ class ProviderClient:
         reservation, call.reservation = call.reservation, None
         call.permit, call.is_logged = None, False
         return permit, reservation
-
-    async def _generate(self, request: Request) -> Reply:
-        """Make one attempt, in time; every failure becomes a ``ProviderError``."""
-        provider, seconds = self.provider, self._policy.timeout_seconds
-        queued = provider.capabilities(request.model).queued  # waits for its turn without time-out
-        try:
-            async with asyncio.timeout(None if queued else seconds):
-                return await provider.generate(request)
-        except ProviderError as error:
-            lasts = error.retry_after or 0.0
-            if error.kind is not FailureKind.RATE_LIMITED or lasts <= self._policy.max_wait_seconds:
-                raise
-            raise self._given_up(error, request) from error
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            message = f"provider {provider.name} let a cancellation of its own get out"
-            raise _internal(message) from error  # else the call would be waited for forever
-        except TimeoutError as error:
-            raise ProviderError(
-                f"{provider.name}/{request.model} did not answer within {seconds:g} s; "
-                f"raise limits.timeout_seconds if it is slow",
-                kind=FailureKind.TIMEOUT,
-                transient=True,
-            ) from error
-        except Exception as error:
-            said = f"{type(error).__name__}: {masked(str(error))}"
-            raise _internal(f"provider {provider.name} raised {said}") from error
-
-    def _given_up(self, error: ProviderError, request: Request) -> ProviderError:
-        return ProviderError(
-            f"{self.provider.name}/{request.model} is rate limited for another "
-            f"{error.retry_after:.0f} s, and a run waits {self._policy.max_wait_seconds:.0f} s at "
-            f"most; `bestarm-agent resume` goes on with it when that is over ({error})",
-            kind=FailureKind.RATE_LIMITED,
-            fatal=True,
-            retry_after=error.retry_after,
-        )
 
     async def _permit(self, call: Call) -> Permit:
         """Return the permit for the next attempt; the call's slot is free while it waits."""
@@ -329,18 +279,3 @@ class ProviderClient:
         with self.board.waiting(self.provider.name, f"backing off after: {call.failure}", until):
             await call.limiter.sleep(seconds)
             await call.slot.reenter()
-
-
-def _internal(message: str) -> ProviderError:
-    return ProviderError(message, kind=FailureKind.INTERNAL, blame=Blame.HARNESS)
-
-
-def replied_spend(reply: Reply, *, pulls: int) -> Spend:
-    """Return the cost of one answered attempt."""
-    return Spend(
-        pulls=pulls,
-        calls=reply.calls,
-        tokens=reply.usage.total,
-        usd_nanos=reply.usd_nanos or 0,
-        gpu_seconds=reply.gpu_seconds,
-    )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from bestarm_agent.domain.events import Asked, Attempted, Charged
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Outcome
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.retrying import Call, Origin
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
@@ -39,16 +39,13 @@ class InFlight:
         self._finished: deque[tuple[Asked, Call, Outcome | Exception | None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsent: dict[int, Call] = {}  # hold places and money, and their tasks never began
+        self._tried: set[int] = set()  # pairs put off that were sent again
+        self._tried_with: tuple[Spend, Budget] | None = None  # spend and caps at that time
 
     @property
     def has_outcomes(self) -> bool:
         """True if a finished pair was not handed over yet."""
         return bool(self._finished)
-
-    @property
-    def short_of_money(self) -> list[int]:
-        """Numbers of the pairs that were put off only because the budget could not pay them."""
-        return [seq for seq, call in self.put_off.items() if call.obstacle is None]
 
     def begin(self) -> None:
         """Forget what was in flight, which stays pending; inherit what other processes sent."""
@@ -102,6 +99,33 @@ class InFlight:
         task = tasks.create_task(self._work(asked))
         self._tasks.add(task)
         task.add_done_callback(self._note_end)
+
+    def send_pending(self, tasks: asyncio.TaskGroup) -> None:
+        """Send the pending pairs of an earlier session again, under the same numbers.
+
+        All at once, beyond the gates if need be: they were in flight together before.
+        """
+        for asked in list(self._event_log.state.pending.values()):
+            if self.prepare(asked):
+                self.send(tasks, asked)
+
+    def send_put_off(self, tasks: asyncio.TaskGroup) -> bool:
+        """Send what the budget could not pay while more was reserved than is now.
+
+        Return False if it cannot pay any of it now either. What was tried and spent nothing is not
+        tried again until the budget or the spend is another.
+        """
+        balance = (self._ledger.spent, self._ledger.budget)
+        if balance != self._tried_with:
+            self._tried_with, self._tried = balance, set()
+        unpaid = [seq for seq, call in self.put_off.items() if call.obstacle is None]
+        for seq in [seq for seq in unpaid if seq not in self._tried]:
+            asked = self._event_log.state.asks[seq]
+            usable = self._pool.candidates[asked.candidate].broken is None
+            if self._pool.room() and usable and self.prepare(asked):
+                self._tried.add(seq)
+                self.send(tasks, asked)
+        return self.active > 0
 
     def cut_off(self) -> None:
         """Cancel what is in flight: attempts count with their bound, and pairs stay pending."""

@@ -17,7 +17,7 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Outcome
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.ledger import Ledger
@@ -70,8 +70,6 @@ class RunLoop:
         self._rules = rules
         self._pairs = InFlight(pool, examples, evaluator, event_log, ledger)
         self._pairs.begin()
-        self._tried: set[int] = set()  # pairs put off that were sent again
-        self._tried_with: tuple[Spend, Budget] | None = None  # spend and caps at that time
         self._void = 0
         self._began = clock.now()
         self._stop_asked = False
@@ -180,7 +178,7 @@ class RunLoop:
     async def _run_tasks(self) -> End:
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._send_pending(tasks)
+                self._pairs.send_pending(tasks)
                 return await self._loop(tasks)
         except ExceptionGroup as group:  # a task group wraps even a single error
             raise group.exceptions[0] from group
@@ -202,7 +200,7 @@ class RunLoop:
                 for one in asked:
                     pairs.send(tasks, one)
             elif not pairs.active and (end or not self._is_throttled(opens_in)):
-                if end is None and (self._catch_up() or self._send_put_off(tasks)):
+                if end is None and (self._catch_up() or self._try_put_off(tasks)):
                     continue
                 left = bool(pairs.put_off)
                 return end or end_of_silence(self.selector, self.pool, self.ledger, put_off=left)
@@ -228,7 +226,7 @@ class RunLoop:
 
     def _available(self) -> BoolArray | None:
         """Return (K,) whether a candidate can be called, and matters; None if all."""
-        worth = None if self._rules.aim is None else self._rules.aim.worth
+        worth = None if self._rules.objective is None else self._rules.objective.worth
         return both(self.pool.available(), worth)
 
     def _asked(self, ask: Ask, shut_out: tuple[int, ...]) -> Asked:
@@ -246,8 +244,8 @@ class RunLoop:
 
         ``now``: look even if little was told since the last time.
         """
-        aim = self._rules.aim
-        while aim is not None and (gone := aim.review(self.selector, now=now)):
+        objective = self._rules.objective
+        while objective is not None and (gone := objective.review(self.selector, now=now)):
             self._event_log.record(
                 CandidatesBarred(gone, "more expensive than the objective allows")
             )
@@ -255,11 +253,14 @@ class RunLoop:
 
     def _catch_up(self) -> bool:
         """Review the objective if results came since the last time; return whether it was done."""
-        aim = self._rules.aim
-        if aim is None or not aim.is_behind(self.selector):
+        objective = self._rules.objective
+        if objective is None or not objective.is_behind(self.selector):
             return False
         self._review(now=True)
         return True
+
+    def _try_put_off(self, tasks: asyncio.TaskGroup) -> bool:
+        return self.selector.stopped() is None and self._pairs.send_put_off(tasks)
 
     async def _sleep(self, at_most: float) -> None:
         """Wait until something happens, a rate limit lets more be asked, or the time is over."""
@@ -274,34 +275,6 @@ class RunLoop:
             return End.INTERRUPTED
         n_told = len(self.state.told)
         return self._rules.end(self.seconds, self.ledger.budget, n_told, self._void)
-
-    def _send_pending(self, tasks: asyncio.TaskGroup) -> None:
-        """Send the pending pairs of an earlier session again, under the same numbers.
-
-        All at once, beyond the gates if need be: they were in flight together before.
-        """
-        for asked in list(self.state.pending.values()):
-            if self._pairs.prepare(asked):
-                self._pairs.send(tasks, asked)
-
-    def _send_put_off(self, tasks: asyncio.TaskGroup) -> bool:
-        """Send what the budget could not pay while more was reserved than is now.
-
-        Return False if it cannot pay any of it now either. What was tried and spent nothing is not
-        tried again until the budget or the spend is another.
-        """
-        if self.selector.stopped() is not None:
-            return False
-        balance = (self.ledger.spent, self.ledger.budget)
-        if balance != self._tried_with:
-            self._tried_with, self._tried = balance, set()
-        for seq in [seq for seq in self._pairs.short_of_money if seq not in self._tried]:
-            asked = self.state.asks[seq]
-            usable = self.pool.candidates[asked.candidate].broken is None
-            if self.pool.room() and usable and self._pairs.prepare(asked):
-                self._tried.add(seq)
-                self._pairs.send(tasks, asked)
-        return self._pairs.active > 0
 
     def _record_finished(self) -> None:
         tells = [self._told(seq, outcome) for seq, outcome in self._pairs.outcomes()]

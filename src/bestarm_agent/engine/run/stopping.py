@@ -40,7 +40,7 @@ class Rules:
     failed_score: float = 0.0  # score of a pair on which the candidate itself failed, in [0, 1]
     max_failed_share: float = 0.5  # share of void pairs, in [0, 1], above which the run stops
     # an objective that depends on prices; None: the best candidate
-    aim: ObjectiveTracker | None = None
+    objective: ObjectiveTracker | None = None
 
     def end(self, seconds: float, budget: Budget, n_told: int, n_void: int) -> End | None:
         """Return why nothing more may be asked even if the selector wants to; None if it may.
@@ -50,7 +50,7 @@ class Rules:
         """
         if budget.seconds is not None and seconds >= budget.seconds:
             return End.BUDGET
-        if self.aim is not None and self.aim.is_reached:
+        if self.objective is not None and self.objective.is_reached:
             return End.SEPARATED
         if n_told >= _ENOUGH_TO_JUDGE_FAILURES and n_void > self.max_failed_share * n_told:
             return End.FAILURES

@@ -13,8 +13,9 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import usd
+from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.calls.judge_calls import JudgeClient, JudgeModelClient
-from bestarm_agent.engine.calls.retrying import Call, ProviderClient, RetryPolicy
+from bestarm_agent.engine.calls.retrying import Call, ProviderClient
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Gate, Slot

@@ -52,18 +52,6 @@ def draw_ranking(log_utilities: FloatArray, rng: np.random.Generator) -> IntArra
     return np.argsort(-(log_utilities + rng.gumbel(size=len(log_utilities))))
 
 
-def weak_regret(log_utilities: FloatArray, chosen: IntArray) -> float:
-    """Return the share of the best utility that the best chosen arm lacks (before eq. 9).
-
-    ``log_utilities`` (n,) are the true ones, ``chosen`` (k,) the arms.
-
-    Example:
-        >>> weak_regret(np.log([4.0, 2.0, 1.0]), np.array([1, 2]))
-        0.5
-    """
-    return float(0.0 - np.expm1(log_utilities[chosen].max() - log_utilities.max()))
-
-
 def _stages(theta: FloatArray, ordered: FloatArray, n_ranked: int) -> FloatArray:
     """Return (n_ranked, s) log-utilities at each stage; minus infinity for arms ranked before."""
     if n_ranked == 1:

@@ -6,7 +6,7 @@ from scipy.stats import binomtest
 
 from bestarm_agent.selectors.types import Ask, Pair, State, Tell
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.world import Conditions, Latency, World
+from bestarm_agent.simulation.simulated_calls import Conditions, Latency, SimulatedCalls
 
 STEP = Conditions()
 
@@ -17,7 +17,7 @@ def matrix(scores: object, costs: object = None) -> ScoreMatrix:
     return ScoreMatrix(grid, tuple(f"c{i}" for i in range(len(grid))), prices)
 
 
-def all_outcomes(world: World) -> np.ndarray:
+def all_outcomes(world: SimulatedCalls) -> np.ndarray:
     n_rows, n_columns = world.shape
     grid = np.full(world.shape, np.nan)
     for seq in range(n_rows * n_columns):
@@ -30,7 +30,7 @@ def all_outcomes(world: World) -> np.ndarray:
 
 def test_a_world_is_the_matrix_with_rows_and_columns_shuffled() -> None:
     scores = np.arange(12).reshape(3, 4) / 16
-    seen = all_outcomes(world := World(matrix(scores), seed=5, conditions=STEP))
+    seen = all_outcomes(world := SimulatedCalls(matrix(scores), seed=5, conditions=STEP))
     unshuffled = np.empty_like(seen)
     unshuffled[world.rows] = seen
     assert np.array_equal(np.sort(unshuffled, axis=1), scores)  # each row has its own scores
@@ -40,13 +40,13 @@ def test_a_world_is_the_matrix_with_rows_and_columns_shuffled() -> None:
 
 def test_worlds_repeat_by_seed_and_differ_between_seeds() -> None:
     scores = np.random.default_rng(0).random((6, 9))
-    worlds = [all_outcomes(World(matrix(scores), seed, STEP)) for seed in (1, 1, 2)]
+    worlds = [all_outcomes(SimulatedCalls(matrix(scores), seed, STEP)) for seed in (1, 1, 2)]
     assert np.array_equal(worlds[0], worlds[1])
     assert not np.array_equal(worlds[0], worlds[2])
 
 
 def test_costs_follow_their_rows() -> None:
-    world = World(matrix([[0.1], [0.2], [0.3]], costs=[1.0, 2.0, 3.0]), 3, STEP)
+    world = SimulatedCalls(matrix([[0.1], [0.2], [0.3]], costs=[1.0, 2.0, 3.0]), 3, STEP)
     for row in range(3):
         told = world.outcome(Ask(row, Pair(row, 0), None, ""))
         assert told.cost == pytest.approx(10 * told.score)
@@ -55,7 +55,7 @@ def test_costs_follow_their_rows() -> None:
 
 
 def test_a_missing_cell_comes_back_void_and_costs() -> None:
-    world = World(matrix([[np.nan, 1.0]], costs=[2.5]), 0, STEP)
+    world = SimulatedCalls(matrix([[np.nan, 1.0]], costs=[2.5]), 0, STEP)
     states = {world.outcome(Ask(j, Pair(0, j), None, "")).state for j in range(2)}
     assert states == {State.VOID, State.DONE}
     assert {world.outcome(Ask(j, Pair(0, j), None, "")).cost for j in range(2)} == {2.5}
@@ -63,7 +63,7 @@ def test_a_missing_cell_comes_back_void_and_costs() -> None:
 
 @pytest.mark.coverage
 def test_the_asked_share_of_calls_fails() -> None:
-    world = World(matrix(np.ones((20, 100))), 0, Conditions(failures=0.2))
+    world = SimulatedCalls(matrix(np.ones((20, 100))), 0, Conditions(failures=0.2))
     void = int(np.isnan(all_outcomes(world)).sum())
     assert binomtest(void, 2000, 0.2).pvalue > 1e-4  # seeded: passes once, passes always
 
@@ -76,7 +76,7 @@ def test_expected_latency() -> None:
 
 
 def test_durations_depend_on_the_ask_number_alone() -> None:
-    world = World(matrix([[1.0]]), 0, Conditions(latency=Latency()))
+    world = SimulatedCalls(matrix([[1.0]]), 0, Conditions(latency=Latency()))
     told = [Tell(seq, State.DONE, 1.0) for seq in range(3)]
     forward = [world.duration(tell) for tell in told]
     assert [world.duration(tell) for tell in reversed(told)] == forward[::-1]
@@ -85,7 +85,7 @@ def test_durations_depend_on_the_ask_number_alone() -> None:
 
 
 def test_without_latency_calls_take_no_time() -> None:
-    assert World(matrix([[1.0]]), 0, STEP).duration(Tell(0, State.DONE, 1.0)) == 0.0
+    assert SimulatedCalls(matrix([[1.0]]), 0, STEP).duration(Tell(0, State.DONE, 1.0)) == 0.0
 
 
 @pytest.mark.parametrize(

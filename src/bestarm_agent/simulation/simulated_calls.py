@@ -64,11 +64,11 @@ class Conditions:
         return self.latency is None and self.in_flight == self.batch
 
 
-class World:
-    """One seed's view of a matrix: rows and columns shuffled, outcomes drawn by ask number.
+class SimulatedCalls:
+    """The calls of one seed: rows and columns shuffled, outcomes drawn by ask number.
 
     Shuffling matters: rules break ties by index, and files are often sorted by score. A NaN cell
-    comes back void. The same ``seed`` >= 0 gives the same world.
+    comes back void. The same ``seed`` >= 0 gives the same calls.
     """
 
     def __init__(self, matrix: ScoreMatrix, seed: int, conditions: Conditions) -> None:
