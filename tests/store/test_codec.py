@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import (
+    Asked,
     BudgetSet,
     CandidatesAdded,
     CandidatesBarred,
@@ -20,10 +21,12 @@ from bestarm_agent.domain.events import (
     Resumed,
     Started,
     Stopped,
+    Told,
 )
+from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.redaction import is_secret_name
 from bestarm_agent.domain.request_reply import Position, Reply, Token
-from bestarm_agent.domain.spend import Books, Budget, Spend
+from bestarm_agent.domain.spend import Books, Budget, Spend, Usage
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_event, load_reply
 from bestarm_agent.testing.store_runs import (
@@ -76,61 +79,121 @@ def test_sample_events_come_back_equal(event: Event) -> None:
     assert load_event(dump_event(event)) == event
 
 
+# Events as older versions wrote them, with all their fields.
+WHOLE = [
+    '{"type":"started","name":"study","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0",'
+    '"config":{"selector":{"name":"ucb-e","seed":7}},"base":"..","lesson":null,"judge":"d1",'
+    '"judge_priced":true}',
+    '{"type":"candidates-added","candidates":[{"provider":"hf","model":"model-0","prompt":'
+    '{"name":"plain","text":"{{ question }}=","messages":[]},"params":{"temperature":0.0},'
+    '"label":"model 0"},{"provider":"hf","model":"model-1","prompt":{"name":"chat","text":null,'
+    '"messages":[{"role":"user","content":"{{ question }}"}]},"params":{"temperature":0.1},'
+    '"label":"model 1"}],"costs":[0.25,null],"prices":["study",null]}',
+    '{"type":"examples-added","ids":["example-0"],"digests":["0000000000000000"]}',
+    '{"type":"budget-set","budget":{"usd_nanos":5,"pulls":null,"calls":null,"tokens":null,'
+    '"gpu_seconds":null,"seconds":60.5},"configured":null}',
+    '{"type":"asked","seq":7,"candidate":0,"example":7,"propensity":0.25,"reason":"ucb",'
+    '"excluded":[1]}',
+    '{"type":"told","seq":7,"outcome":{"type":"scored","value":1.0,"answer":"46","usage":'
+    '{"input":9,"cached":4,"cache_write":0,"output":3,"reasoning":1},"spend":{"pulls":1,'
+    '"calls":1,"tokens":12,"usd_nanos":1500,"gpu_seconds":0.125},"seconds":0.5,'
+    '"reply_key":"key-7","cached":false,"judge_spend":{"pulls":0,"calls":1,"tokens":5,'
+    '"usd_nanos":700,"gpu_seconds":0.0},"votes":[{"by":"openai/m","value":1.0,"said":"7",'
+    '"why":"right"}],"lost_spend":{"pulls":0,"calls":1,"tokens":0,"usd_nanos":200,'
+    '"gpu_seconds":0.0},"usd_nanos":600,"gold":0.5,"guesses":[0.25,null]},"score":1.0,"elapsed":0.0}',
+    '{"type":"told","seq":8,"outcome":{"type":"failed","kind":"timeout","blame":"provider",'
+    '"message":"no answer","spend":{"pulls":0,"calls":3,"tokens":0,"usd_nanos":0,'
+    '"gpu_seconds":0.0},"seconds":1.5,"reply_key":null,"judge_spend":{"pulls":0,"calls":0,'
+    '"tokens":0,"usd_nanos":0,"gpu_seconds":0.0},"lost_spend":{"pulls":0,"calls":0,"tokens":0,'
+    '"usd_nanos":0,"gpu_seconds":0.0},"usd_nanos":null},"score":null,"elapsed":0.0}',
+    '{"type":"candidates-barred","candidates":[1],"reason":"too dear"}',
+    '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds":2.5,'
+    f'"books":{{"reserved":{NINE},"settled":{NONE},"refunded":{NINE},"overrun":{NONE},'
+    f'"charged":{NONE}}},"remarks":["p/m ignores it"]}}',
+    '{"type":"resumed","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',
+]
+
+BOOKS = Books(reserved=Spend(calls=9), refunded=Spend(calls=9))
+SAMPLES: list[Event] = [
+    started(),
+    *grid(2, 1),
+    BudgetSet(Budget(usd_nanos=5, seconds=60.5)),
+    asked(7),
+    told(7),
+    failed(8),
+    CandidatesBarred((1,), "too dear"),
+    Stopped(AT, "budget", 2.5, BOOKS, ("p/m ignores it",)),
+    Resumed(AT, "0.1.0"),
+]
+WHOLE_REPLY = (
+    '{"text":"46","finish":"length","usage":{"input":9,"cached":0,"cache_write":0,"output":3,'
+    '"reasoning":0},"usd_nanos":1500,"seconds":0.5,"gpu_seconds":0.125,"model":"model-0-2026",'
+    '"request_id":"req-1","score":0.5,"logprobs":[],"sent":{},'
+    '"service_tier":null,"notices":[],"calls":1}'
+)
+
+
+def test_logs_of_older_versions_can_be_read() -> None:
+    assert [load_event(text) for text in WHOLE] == SAMPLES
+    assert load_reply(WHOLE_REPLY) == reply()
+
+
 def test_the_format_is_what_stored_runs_hold() -> None:
     """A change here makes existing stores unreadable: it needs a migration."""
     expected = [
-        '{"type":"started","name":"study","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0",'
-        '"config":{"selector":{"name":"ucb-e","seed":7}},"base":"..","lesson":null,"judge":"d1",'
-        '"judge_priced":true}',
-        '{"type":"candidates-added","candidates":[{"provider":"hf","model":"model-0","prompt":'
-        '{"name":"plain","text":"{{ question }}=","messages":[]},"params":{"temperature":0.0},'
-        '"label":"model 0"},{"provider":"hf","model":"model-1","prompt":{"name":"chat","text":null,'
-        '"messages":[{"role":"user","content":"{{ question }}"}]},"params":{"temperature":0.1},'
+        '{"type":"started","name":"study","at":"2026-11-21T09:30:15.250000Z","version":"0'
+        '.1.0","config":{"selector":{"name":"ucb-e","seed":7}},"base":"..","judge":"d1"}',
+        '{"type":"candidates-added","candidates":[{"provider":"hf","model":"model-0","pro'
+        'mpt":{"name":"plain","text":"{{ question }}="},"params":{"temperature":0.0},"lab'
+        'el":"model 0"},{"provider":"hf","model":"model-1","prompt":{"name":"chat","messa'
+        'ges":[{"role":"user","content":"{{ question }}"}]},"params":{"temperature":0.1},'
         '"label":"model 1"}],"costs":[0.25,null],"prices":["study",null]}',
         '{"type":"examples-added","ids":["example-0"],"digests":["0000000000000000"]}',
-        '{"type":"budget-set","budget":{"usd_nanos":5,"pulls":null,"calls":null,"tokens":null,'
-        '"gpu_seconds":null,"seconds":60.5},"configured":null}',
-        '{"type":"asked","seq":7,"candidate":0,"example":7,"propensity":0.25,"reason":"ucb",'
-        '"excluded":[1]}',
-        '{"type":"told","seq":7,"outcome":{"type":"scored","value":1.0,"answer":"46","usage":'
-        '{"input":9,"cached":4,"cache_write":0,"output":3,"reasoning":1},"spend":{"pulls":1,'
-        '"calls":1,"tokens":12,"usd_nanos":1500,"gpu_seconds":0.125},"seconds":0.5,'
-        '"reply_key":"key-7","cached":false,"judge_spend":{"pulls":0,"calls":1,"tokens":5,'
-        '"usd_nanos":700,"gpu_seconds":0.0},"votes":[{"by":"openai/m","value":1.0,"said":"7",'
-        '"why":"right"}],"lost_spend":{"pulls":0,"calls":1,"tokens":0,"usd_nanos":200,'
-        '"gpu_seconds":0.0},"usd_nanos":600,"gold":0.5,"guesses":[0.25,null]},"score":1.0,"elapsed":0.0}',
-        '{"type":"told","seq":8,"outcome":{"type":"failed","kind":"timeout","blame":"provider",'
-        '"message":"no answer","spend":{"pulls":0,"calls":3,"tokens":0,"usd_nanos":0,'
-        '"gpu_seconds":0.0},"seconds":1.5,"reply_key":null,"judge_spend":{"pulls":0,"calls":0,'
-        '"tokens":0,"usd_nanos":0,"gpu_seconds":0.0},"lost_spend":{"pulls":0,"calls":0,"tokens":0,'
-        '"usd_nanos":0,"gpu_seconds":0.0},"usd_nanos":null},"score":null,"elapsed":0.0}',
+        '{"type":"budget-set","budget":{"usd_nanos":5,"seconds":60.5}}',
+        '{"type":"asked","seq":7,"candidate":0,"example":7,"propensity":0.25,"reason":"uc'
+        'b","excluded":[1]}',
+        '{"type":"told","seq":7,"outcome":{"type":"scored","value":1.0,"answer":"46","usa'
+        'ge":{"input":9,"cached":4,"output":3,"reasoning":1},"spend":{"pulls":1,"calls":1'
+        ',"tokens":12,"usd_nanos":1500,"gpu_seconds":0.125},"seconds":0.5,"reply_key":"ke'
+        'y-7","cached":false,"judge_spend":{"calls":1,"tokens":5,"usd_nanos":700},"votes"'
+        ':[{"by":"openai/m","value":1.0,"said":"7","why":"right"}],"lost_spend":{"calls":'
+        '1,"usd_nanos":200},"usd_nanos":600,"gold":0.5,"guesses":[0.25,null]},"score":1.0'
+        "}",
+        '{"type":"told","seq":8,"outcome":{"type":"failed","kind":"timeout","blame":"prov'
+        'ider","message":"no answer","spend":{"calls":3},"seconds":1.5},"score":null}',
         '{"type":"candidates-barred","candidates":[1],"reason":"too dear"}',
-        '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds":2.5,'
-        f'"books":{{"reserved":{NINE},"settled":{NONE},"refunded":{NINE},"overrun":{NONE},'
-        f'"charged":{NONE}}},"remarks":["p/m ignores it"]}}',
+        '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds"'
+        ':2.5,"books":{"reserved":{"calls":9},"refunded":{"calls":9}},"remarks":["p/m ign'
+        'ores it"]}',
         '{"type":"resumed","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',
     ]
-    books = Books(reserved=Spend(calls=9), refunded=Spend(calls=9))
-    events = [started(), *grid(2, 1), BudgetSet(Budget(usd_nanos=5, seconds=60.5)), asked(7)]
-    events += [
-        told(7),
-        failed(8),
-        CandidatesBarred((1,), "too dear"),
-        Stopped(AT, "budget", 2.5, books, ("p/m ignores it",)),
-        Resumed(AT, "0.1.0"),
-    ]
-    assert [dump_event(event) for event in events] == expected
+    assert [dump_event(event) for event in SAMPLES] == expected
     assert dump_reply(reply()) == (
-        '{"text":"46","finish":"length","usage":{"input":9,"cached":0,"cache_write":0,"output":3,'
-        '"reasoning":0},"usd_nanos":1500,"seconds":0.5,"gpu_seconds":0.125,"model":"model-0-2026",'
-        '"request_id":"req-1","score":0.5,"logprobs":[],"sent":{},'
-        '"service_tier":null,"notices":[],"calls":1}'
+        '{"text":"46","finish":"length","usage":{"input":9,"output":3},"usd_nanos":1500,'
+        '"seconds":0.5,"gpu_seconds":0.125,"model":"model-0-2026","request_id":"req-1",'
+        '"score":0.5}'
     )
     with_logprobs = Reply("m", logprobs=(Position(Token("m", -0.5), (Token("M", -1.0),)),))
-    assert (
-        '"logprobs":[{"chosen":{"text":"m","logprob":-0.5},'
-        '"alternatives":[{"text":"M","logprob":-1.0}]}],'
-    ) in dump_reply(with_logprobs)
+    assert dump_reply(with_logprobs) == (
+        '{"text":"m","logprobs":[{"chosen":{"text":"m","logprob":-0.5},'
+        '"alternatives":[{"text":"M","logprob":-1.0}]}]}'
+    )
+
+
+def test_a_usual_pair_takes_few_bytes() -> None:
+    outcome = Scored(
+        1.0,
+        "46",
+        Usage(input=412, output=7),
+        Spend(pulls=1, calls=1, tokens=419, usd_nanos=54_321),
+        0.8312,
+        "0123456789abcdef0123456789abcdef",
+        cached=False,
+        usd_nanos=54_321,
+    )
+    ask = Asked(12_345, 123, 4_567, 0.0002, "lead against challenger")
+    sizes = [len(dump_event(event)) for event in (ask, Told(12_345, outcome, 1.0, 1234.5))]
+    assert sum(sizes) < 450, sizes
 
 
 def test_a_field_with_a_default_may_be_absent() -> None:

@@ -9,12 +9,14 @@ from typing import TypeAlias
 
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
+_encode = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+).encode
+
 
 def canonical(value: Json) -> str:
     """Render ``value`` as JSON with sorted keys and no spaces; raises ValueError for NaN."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    return _encode(value)
 
 
 def digest(value: Json, *, length: int = 16) -> str:

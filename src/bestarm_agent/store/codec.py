@@ -1,16 +1,15 @@
 """Events and replies as JSON text, and back.
 
-Every dataclass becomes an object with all its fields under their own names; a member of a union
-of dataclasses carries its tag under "type". Tags and field names are the store's format. A field
-with a default may be absent, so that logs of older versions can be read; an unknown tag or field
-means that a newer version wrote it.
+Every dataclass becomes an object with its fields under their own names, but for those that hold
+their default; a member of a union of dataclasses carries its tag under "type". Tags, field names
+and defaults are the store's format. An unknown tag or field means that a newer version wrote it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import PurePosixPath, PureWindowsPath
@@ -172,16 +171,17 @@ def _tagged_coder(members: tuple[type, ...]) -> _Coder:
 @cache
 def _object_coder(cls: type[_Value]) -> tuple[_Convert, _Convert]:
     hints = get_type_hints(cls)
-    names = tuple(field.name for field in fields(cls))
-    known = frozenset(names)
-    coders = {name: _coder(hints[name]) for name in names}
-    writers = [(name, encode) for name, (encode, _) in coders.items() if encode]
+    coders = {field.name: _coder(hints[field.name]) for field in fields(cls)}
+    known = frozenset(coders)
+    writers = [(field.name, _default(field), coders[field.name][0]) for field in fields(cls)]
     readers = [(name, decode) for name, (_, decode) in coders.items() if decode]
 
     def encode(value: _Value) -> dict[str, Any]:
-        record = {name: getattr(value, name) for name in names}
-        for name, write in writers:
-            record[name] = write(record[name])
+        record = {}
+        for name, default, write in writers:
+            item = getattr(value, name)
+            if item != default:
+                record[name] = write(item) if write else item
         return record
 
     def decode(record: dict[str, Any]) -> _Value:
@@ -193,6 +193,13 @@ def _object_coder(cls: type[_Value]) -> tuple[_Convert, _Convert]:
         return cls(**record)
 
     return encode, decode
+
+
+def _default(field: Field[Any]) -> object:
+    """Return a field's default, which a log leaves out; nothing equals that of a required one."""
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return object() if field.default is MISSING else field.default
 
 
 def _newer(found: str) -> StoreVersionError:

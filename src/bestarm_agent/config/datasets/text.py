@@ -120,19 +120,23 @@ def _decoded(line: bytes, number: int, path: Path) -> str:
 
 def _json(text: str, path: Path, place: str | None) -> object:
     """Parse JSON; ``place`` is None if the text is the whole file."""
-    where = shown_path(path) if place is None else f"{shown_path(path)}, {place}"
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return _decode(text)
     except json.JSONDecodeError as error:
         at = f"column {error.colno}" if place else f"line {error.lineno}, column {error.colno}"
         hint = "; if every line is an object, the format is jsonl" if "Extra" in error.msg else ""
-        raise ConfigError(f"{where}, {at}: malformed JSON: {error.msg}{hint}") from None
+        reason = f", {at}: malformed JSON: {error.msg}{hint}"
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: {error}") from None
+        reason = f": {error}"
+    where = shown_path(path) if place is None else f"{shown_path(path)}, {place}"
+    raise ConfigError(f"{where}{reason}")
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON; leave the field out, or write null")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def _object(value: object, path: Path, place: str) -> dict[str, object]:

@@ -145,10 +145,11 @@ class StudyConfig(StudyModel):
 
 
 def _check_unique(labels: list[str | None] | tuple[str, ...], key: str, what: str) -> None:
+    first: dict[str, int] = {}
     for i, label in enumerate(labels):
-        if label is not None and label in labels[:i]:
+        if label is not None and first.setdefault(label, i) != i:
             broken(
-                f"is the second {what} called {shown(label)}, after {key}[{labels.index(label)}]; "
+                f"is the second {what} called {shown(label)}, after {key}[{first[label]}]; "
                 "give it another label or name",
                 *(key, i),
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -119,12 +119,13 @@ def _rows(
     judge_priced = state.started is None or state.started.judge_priced
     labels = [candidate.label for candidate in state.candidates]
     problems = {**{labels[i]: why for i, why in state.barred.items()}, **live.broken}
+    tied = frozenset(verdict.tied)
     order = [verdict.best] + [i for i in pairs.ranking() if i != verdict.best]
     return tuple(
         Row(
             index=i,
             candidate=state.candidates[i],
-            status=_status(i, state, verdict, estimates, live),
+            status=_status(i, state, verdict.best, tied, estimates, live),
             n=int(estimates.n[i]),
             total=float(pairs.table.total[i]),
             pending=int(estimates.pending[i]),
@@ -153,7 +154,12 @@ def _void_bounds(table: ScoreTable, row: int) -> tuple[float, float] | None:
 
 
 def _status(
-    i: int, state: RunState, verdict: Verdict, estimates: Estimates, live: LiveState
+    i: int,
+    state: RunState,
+    best: int,
+    tied: Collection[int],
+    estimates: Estimates,
+    live: LiveState,
 ) -> Status:
     if i in state.barred:
         return Status.BARRED
@@ -161,6 +167,6 @@ def _status(
         return Status.BROKEN
     if estimates.n[i] == 0:
         return Status.OPEN
-    if i == verdict.best:
+    if i == best:
         return Status.BEST
-    return Status.OPEN if i in verdict.tied else Status.BEATEN
+    return Status.OPEN if i in tied else Status.BEATEN

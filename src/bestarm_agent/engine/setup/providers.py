@@ -43,6 +43,7 @@ class ProviderSet:
         self.places = places = places or Places("the study")
         self._base_dir = base_dir
         self._catalog = catalog
+        self._entries: dict[str, ProviderEntry] = {}
         self._by_options: dict[str, Provider] = {}
         self._by_model: dict[tuple[str, str], Provider] = {}
         self._facts: dict[tuple[int, str], Mapping[str, Json]] = {}
@@ -140,7 +141,9 @@ class ProviderSet:
         return self._entry(name).in_flight
 
     def _entry(self, name: str) -> ProviderEntry:
-        return self._catalog.get("providers", name).parse(ProviderEntry)
+        if name not in self._entries:
+            self._entries[name] = self._catalog.get("providers", name).parse(ProviderEntry)
+        return self._entries[name]
 
     def _provider(self, name: str, model: str, options: Mapping[str, Json]) -> Provider:
         """Return the provider with these options; facts about the model are known to it."""
