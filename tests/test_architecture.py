@@ -38,7 +38,7 @@ FLOORS = tuple(
     providers.vllm judges.models judges.audit
     providers.registry judges.registry
     providers.__init__ judges.__init__ store.__init__
-    certification interop.results
+    certification interop.results interop.stored_runs
     interop
     interop.recognise
     interop.logs
@@ -89,6 +89,7 @@ CONFINED = {
     "pydantic": {"config", "providers", "judges"},
     "pydantic_settings": {"config"},
     "backports": {"interop"},
+    "inspect_ai": {"interop"},
     "sklearn": {"preselection.features"},
     "matplotlib": {"simulation", "certification.tables"},
     "pyarrow": {"config.datasets", "store", "simulation"},
@@ -185,6 +186,7 @@ HEAVY = {
     "matplotlib",
     "pyarrow",
     "genai_prices",
+    "inspect_ai",
 }
 
 

@@ -39,6 +39,7 @@ class Format(StrEnum):
     PARQUET = "parquet"
     NPZ = "npz"
     EEE = "eee"
+    INSPECT = "inspect"
 
 
 class Form(StrEnum):
@@ -108,13 +109,16 @@ def export(
 ) -> None:
     """Export a run's scores; cells that were not measured stay empty.
 
-    `eee`: instances of Every Eval Ever, with prompts and answers.
+    With prompts and answers: `eee`, instances of Every Eval Ever, and `inspect`, a folder of logs.
     """
     from bestarm_agent.store.export import export_scores
 
     target = sys.stdout.buffer if out is None else out
     if fmt is Format.EEE:
         _export_instances(_archive(store), run, target)
+        return
+    if fmt is Format.INSPECT:
+        _export_inspect(_archive(store), run, out)
         return
     chosen = fmt.value if fmt else ("csv" if out is None else None)
     if texts and form is Form.LONG:
@@ -132,6 +136,17 @@ def _export_instances(archive: Archive, run: str, target: Path | IO[bytes]) -> N
         written = write_instances(state, found, target)
     if left := len(state.asks) - written:
         typer.echo(f"note: {left:,} pairs without a score are left out", err=True)
+
+
+def _export_inspect(archive: Archive, run: str, folder: Path | None) -> None:
+    from bestarm_agent.errors import ConfigError
+    from bestarm_agent.interop.inspect_export import write_inspect_logs
+
+    if folder is None:
+        raise ConfigError("--format inspect writes a log per candidate; name a folder: --out logs")
+    with _texts(archive, run) as (state, found):
+        written = write_inspect_logs(state, found, folder)
+    typer.echo(f"written: {len(written)} logs; look at them: inspect view --log-dir {folder}")
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from typing import IO
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.interop.results import Object, Result, scorer_of
+from bestarm_agent.interop.results import Object, Result
+from bestarm_agent.interop.stored_runs import model_of, scorer_of, usage_of
 from bestarm_agent.store.export import export_stream
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.score_export_rows import Record, Texts, records
@@ -100,12 +101,11 @@ def write_instances(state: RunState, texts: Iterable[Texts], target: Path | IO[b
 def _instance(state: RunState, record: Record, score: float) -> dict[str, Json]:
     started = state.started
     assert started is not None  # there is a record
-    model = record.model if "/" in record.model else f"{record.provider}/{record.model}"
     failure = {} if record.failure is None else {"failure": record.failure}
     found: dict[str, Json] = {
         "schema_version": f"{_PREFIX}{_VERSIONS[0]}",
         "evaluation_id": f"{started.name}/{record.candidate}/{started.at}",
-        "model_id": model,
+        "model_id": model_of(record),
         "evaluation_name": started.name,
         "sample_id": record.example,
         "interaction_type": "single_turn",
@@ -118,6 +118,12 @@ def _instance(state: RunState, record: Record, score: float) -> dict[str, Json]:
         "evaluation": {"score": score, "is_correct": score >= _RIGHT},
         "metadata": {"candidate": record.candidate, "state": record.state, **failure},
     }
+    if (usage := usage_of(state, record)) is not None:
+        found["token_usage"] = {
+            "input_tokens": usage.input,
+            "output_tokens": usage.output,
+            "total_tokens": usage.total,
+        }
     if record.seconds:
         found["performance"] = {"latency_ms": 1000 * record.seconds}
     return found

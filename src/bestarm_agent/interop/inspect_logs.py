@@ -117,7 +117,12 @@ def _results(log: Object, samples: Iterable[Object], where: str) -> Iterator[Res
 
 
 def _candidate(spec: Object, plan: Object) -> dict[str, str]:
-    """Return the model and its settings: arguments of task and solver, and of generating."""
+    """Return the model and its settings: arguments of task and solver, and of generating.
+
+    A log that our own export wrote names its candidate.
+    """
+    if "bestarm_agent" in (spec.get("packages") or {}):
+        return {"model": str(spec["task_args"]["candidate"])}
     generating = {**(spec.get("model_generate_config") or {}), **(plan.get("config") or {})}
     settings = {
         **(spec.get("task_args") or {}),

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from bestarm_agent.domain.digest import digest
-from bestarm_agent.domain.events import Started
 
 Object: TypeAlias = Mapping[str, Any]  # Any: parsed JSON that someone else wrote
 
@@ -64,10 +63,3 @@ def shortened(text: str) -> str:
 def plain(value: object) -> str:
     """Return a setting as text: a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def scorer_of(started: Started) -> str:
-    """Return the name of a run's scorer."""
-    config = started.config
-    scorer = config.get("scorer") if isinstance(config, Mapping) else None
-    return str(scorer.get("name") if isinstance(scorer, Mapping) else scorer)
