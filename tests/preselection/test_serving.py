@@ -12,9 +12,10 @@ import pytest
 
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.preselection.answers import Served
 from bestarm_agent.preselection.embedder import text_of
 from bestarm_agent.preselection.router import Router
-from bestarm_agent.preselection.serving import Served, Service
+from bestarm_agent.preselection.serving import Service
 from bestarm_agent.preselection.settings import RoutedCandidate, RouterSettings
 from tests.support.commands import invoke
 from tests.support.studies import recorded_scores, write_study

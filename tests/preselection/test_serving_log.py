@@ -11,7 +11,8 @@ import pytest
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.preselection.serving import Served, Service
+from bestarm_agent.preselection.answers import Served
+from bestarm_agent.preselection.serving import Service
 from bestarm_agent.preselection.settings import RouterSettings
 from bestarm_agent.runs import Archive, StoredRun
 from bestarm_agent.selectors.types import Guarantee

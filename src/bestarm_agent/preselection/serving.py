@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bestarm_agent.config.study.load import LoadedStudy
@@ -38,6 +38,7 @@ from bestarm_agent.engine.setup.open_run import (
 )
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.preselection.answers import Answer, Served
 from bestarm_agent.preselection.embedder import Embedder, embedder_of, text_of
 from bestarm_agent.preselection.feedback import Record
 from bestarm_agent.preselection.mode import open_preselection
@@ -45,34 +46,6 @@ from bestarm_agent.preselection.router import Router
 from bestarm_agent.preselection.serving_log import RoundLog
 from bestarm_agent.preselection.settings import RoutedCandidate, RouterSettings
 from bestarm_agent.store.registry import open_store
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer of one candidate to a prompt."""
-
-    candidate: str  # its label
-    # the judge's, in [0, 1]; the floor score where the candidate failed; None where it could not be
-    # measured, or was not called because the budget ended
-    score: float | None
-    answer: str | None  # what the judge read out of the reply, or None
-    usd: float | None  # dollars that it cost, judging included; None where the price is not known
-    problem: str | None = None  # why there is no reply or no score, or None
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The answers to one prompt."""
-
-    example: Example  # the prompt
-    answers: tuple[Answer, ...]  # of the candidates chosen, in the order of choice
-    learnt: bool  # whether the router learned from it
-
-    @property
-    def winner(self) -> Answer | None:
-        """The answer of the highest score; the one chosen first among equals, None without any."""
-        scored = [answer for answer in self.answers if answer.score is not None]
-        return max(scored, key=lambda answer: answer.score or 0.0, default=None)
 
 
 class RoutedCandidates:

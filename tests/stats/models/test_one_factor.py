@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bestarm_agent.stats.models.example_factors import Factors
 from bestarm_agent.stats.models.example_profiles import Profile
 from bestarm_agent.stats.models.one_factor import OneFactor
+from bestarm_agent.stats.models.posterior import posterior
 from bestarm_agent.stats.models.prefix_scores import PrefixRows
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -80,7 +81,7 @@ def test_the_posterior_is_that_of_dense_conditioning(lengths: list[int], profile
     parameters = parameters_of(model)
     near = model.rows.blocks(model._active)
     sums, variance = model._expect(near, [], all_rows=True)  # levels, easiness at these parameters
-    outlook = model._posterior_of_means(sums, variance)
+    outlook = posterior(model._fitted(sums), model._active, variance)
     means, covariance = condition(scores, lengths, profile, parameters)
     np.testing.assert_allclose(outlook.mean, means, atol=1e-12)
     off_diagonal = ~np.eye(5, dtype=bool)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import typer
 
-from bestarm_agent.preselection.serving import Served, Service
+from bestarm_agent.preselection.answers import Served
+from bestarm_agent.preselection.serving import Service
 from bestarm_agent.report.text import cost_text, safe
 
 _SAVE_EVERY = 50  # prompts: the most that a crash can lose of what was learnt; replies are durable

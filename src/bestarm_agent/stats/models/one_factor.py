@@ -35,22 +35,8 @@ p (1 - p) instead, a row with four unlucky zeros would seem free of noise and ne
 q_2 is there because leaders had luck, which looks like little noise. a_0 and T are moments of the
 levels' posterior, u_0 is the mean loading, weighted by L_i.
 
-The mean over all m examples, seen and unseen (a finite population), is
-
-    m M_i = sum_j m_j + sum_{j < L_i} c_j y_ij
-            + sum_{j >= L_i} c_j (b_j . a_i + u_i z_j + e_ij)                                  (9)
-
-With z_j from (3) it is linear in the levels, and so, with P_j = 1 where nobody has seen j,
-
-    H_ik = (1/m) ([i = k] sum_{j >= L_i} c_j b_j - u_i w_k sum_{L_i <= j < L_k} c_j b_j / P_j)  (10)
-    Cov(M)_ik = (H V H')_ik + (u_i u_k / m^2) sum_{j >= max(L_i, L_k)} c_j^2 / P_j
-                + [i = k] (s_i^2 sum_{j >= L_i} c_j^2 + d_i^2 Var u_i) / m^2                   (11)
-
-where the last term is what (6) does not know of u_i, Var u_i = s_i^2 / (sum_{j < L_i} Z_j +
-s_i^2 / v), times its effect on m M_i if the levels follow by least squares:
-
-    d_i = sum_{j >= L_i} c_j z_j
-          - (sum_{j >= L_i} c_j b_j)' (sum_{j < L_i} b_j b_j')^-1 sum_{j < L_i} b_j z_j        (12)
+``posterior`` derives the rows' means over all m examples from levels, loadings and easiness: (9) to
+(12).
 
 All sums over the examples that two rows share are differences of prefix sums, so a fit costs
 O(t + n^3) for t scores of n rows, whatever m is. This is a model's opinion: nothing here bounds an
@@ -66,14 +52,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.stats.models.example_profiles import Profile
-from bestarm_agent.stats.models.posterior import Posterior
-from bestarm_agent.stats.models.prefix_scores import Block, PrefixRows
+from bestarm_agent.stats.models.posterior import LOADING_SPREAD, Fitted, Posterior, posterior
+from bestarm_agent.stats.models.prefix_scores import Block, PrefixRows, grown
 from bestarm_agent.stats.models.prefix_sums import (
     FittedSums,
     KnownSums,
@@ -85,15 +71,11 @@ from bestarm_agent.stats.models.prefix_sums import (
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
-_Number = TypeVar("_Number", np.float64, np.int64)
 
 _N_LEADERS = 5  # rows of the highest posterior means, whose noise is q_1
 _LEADERS_NOISE_WEIGHT = 20.0  # n_1
 _COMMON_NOISE_WEIGHT = 5.0  # n_2
 _LEAST_NOISE = 0.002
-_LOADING_SPREAD = 0.02  # v
-_LEAST_VARIANCE = 1e-14
-_LEAST_GRAM = 1e-9  # keeps (12) solvable where the examples seen do not determine all levels
 
 
 class OneFactor:
@@ -138,12 +120,12 @@ class OneFactor:
     def grow(self, n_rows: int) -> None:
         """Make it ``n_rows`` rows; new ones are empty."""
         self.rows.grow(n_rows)
-        self._level = _longer(self._level, n_rows, self._centre)
-        self._level_variance = _longer(self._level_variance, n_rows, np.diag(self._spread))
-        self._loading = _longer(self._loading, n_rows, self._loading_centre)
-        self._noise = _longer(self._noise, n_rows, self._noise_centre)
-        self._misfit = _longer(self._misfit, n_rows, 0.0)
-        self._length = _longer(self._length, n_rows, 0)
+        self._level = grown(self._level, n_rows, self._centre)
+        self._level_variance = grown(self._level_variance, n_rows, np.diag(self._spread))
+        self._loading = grown(self._loading, n_rows, self._loading_centre)
+        self._noise = grown(self._noise, n_rows, self._noise_centre)
+        self._misfit = grown(self._misfit, n_rows, 0.0)
+        self._length = grown(self._length, n_rows, 0)
         self._posterior = None
 
     def put(self, row: int, place: int, score: float) -> None:
@@ -182,26 +164,16 @@ class OneFactor:
             sums, variance = self._expect(active, others, all_rows=all_rows)
             self._maximise_loadings(fitted, active + others, sums)
             self._maximise_noise(sums)
-        self._posterior = self._posterior_of_means(sums, variance)
+        self._posterior = posterior(self._fitted(sums), self._active, variance)
         return self._posterior
 
     def _choose_active(self) -> None:
-        n = len(self._level)
-        active = np.ones(n, dtype=bool)
-        if n > self._most_active:
-            guess = self._posterior or self._initial_posterior()
-            leader = int(np.argmax(guess.mean))
-            spread = np.sqrt(np.maximum(guess.sd**2 + guess.sd[leader] ** 2, _LEAST_VARIANCE))
-            behind = (guess.mean[leader] - guess.mean) / spread
-            active[np.argsort(behind, kind="stable")[self._most_active :]] = False
+        active = np.ones(len(self._level), dtype=bool)
+        if len(active) > self._most_active:
+            guess = self._posterior or Posterior.unfitted(self.rows)
+            active[guess.nearest_first()[self._most_active :]] = False
         self._active = np.flatnonzero(active)
         self._others = np.flatnonzero(~active)
-
-    def _initial_posterior(self) -> Posterior:
-        """Return smoothed means of the scores seen, for use before the first fit."""
-        n = len(self._level)
-        mean = (self.rows.totals[:, -1] + 1.0) / (self.rows.length + 2.0)
-        return Posterior(mean, np.ones(n), np.arange(0), np.zeros((0, 0)))
 
     def _expect(
         self, active: Sequence[Block], others: Sequence[Block], *, all_rows: bool
@@ -272,7 +244,7 @@ class OneFactor:
             products[rows] = values @ self._easiness[: values.shape[1]]
         length, level, r = self._length[who], self._level[who], self.profile.n_levels
         moment = products[who] - (level * sums.slope_easiness[length]).sum(axis=1)
-        ridge, square = self._noise[who] / _LOADING_SPREAD, sums.square[length]
+        ridge, square = self._noise[who] / LOADING_SPREAD, sums.square[length]
         loading = (moment + ridge * self._loading_centre) / (square + ridge)  # (6)
         self._loading[who] = loading
         gram = self._known.gram[length]
@@ -285,7 +257,7 @@ class OneFactor:
     def _maximise_noise(self, sums: FittedSums) -> None:
         """CM step 2: noise of all rows; then the centres and spreads of the priors."""
         length, profile = self._length, self.profile
-        leaders = np.argsort(-self._means(sums), kind="stable")[:_N_LEADERS]
+        leaders = np.argsort(-self._fitted(sums).means(), kind="stable")[:_N_LEADERS]
         n_seen = max(1, int(length[leaders].sum()))
         self._noise_centre = max(float(self._misfit[leaders].sum()) / n_seen, _LEAST_NOISE)
         worth = len(self._level) + profile.worth
@@ -301,53 +273,17 @@ class OneFactor:
         n_scores = length + _LEADERS_NOISE_WEIGHT + _COMMON_NOISE_WEIGHT
         self._noise = np.maximum(noise / n_scores, _LEAST_NOISE)  # (8)
 
-    def _means(self, sums: FittedSums) -> FloatArray:
-        """Return the (K,) posterior means of M_i."""
-        length, effect = self.rows.length, self._known.effect
-        levels = ((effect[-1] - effect[length]) * self._level).sum(axis=1)
-        easiness = sums.scale_easiness[sums.reach]
-        easiness = easiness - sums.scale_easiness[np.minimum(length, sums.reach)]
-        rest = self.rows.totals[:, -1] + levels + self._loading * easiness
-        means: FloatArray = (self._known.mean + rest) / self.n_examples  # (9)
-        return means
-
-    def _posterior_of_means(self, sums: FittedSums, variance: FloatArray) -> Posterior:
-        m, length, known = self.n_examples, self.rows.length, self._known
-        left = (known.effect[-1] - known.effect[length]) / m
-        own = self._noise * (known.noise[-1] - known.noise[length]) / m**2
-        levels = (left[:, None, :] @ self._level_variance @ left[:, :, None])[:, 0, 0]
-        sd = np.sqrt(levels + own)
-        covariance = self._covariance(sums, variance)
-        sd[self._active] = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
-        return Posterior(self._means(sums), sd, self._active, covariance)
-
-    def _covariance(self, sums: FittedSums, variance: FloatArray) -> FloatArray:
-        """Return the (n, n) posterior covariance of the active rows' M."""
-        m, active, known = self.n_examples, self._active, self._known
-        length, loading = self._length[active], self._loading[active]
-        noise, at = self._noise[active], np.arange(len(active))
-        shorter, longer = np.minimum.outer(length, length), np.maximum.outer(length, length)
-        left = known.effect[-1] - known.effect[length]
-        between = (sums.scale_slope_variance[length] - sums.scale_slope_variance[shorter]) / m
-        moved = -np.outer(loading, loading / noise)[:, :, None] * between
-        moved[at, at] += left / m  # (10)
-        moved = moved.reshape(len(active), -1)
-        unseen = sums.scale_variance[-1] - sums.scale_variance[longer]
-        unseen = unseen + known.noise[-1] - known.noise[sums.reach]
-        rest = np.outer(loading, loading) * unseen / m**2
-        own = noise * (known.noise[-1] - known.noise[length]) / m**2
-        rest[at, at] += own + self._loading_effect(sums, left) * noise / m**2
-        covariance: FloatArray = moved @ variance @ moved.T + rest  # (11)
-        return covariance
-
-    def _loading_effect(self, sums: FittedSums, left: FloatArray) -> FloatArray:
-        """Return the (n,) d_i^2 Var u_i / s_i^2 of the active rows."""
-        length, noise = self._length[self._active], self._noise[self._active]
-        gram = self._known.gram[length] + _LEAST_GRAM * np.eye(self.profile.n_levels)
-        absorbed = np.linalg.solve(gram, sums.slope_easiness[length][:, :, None])[:, :, 0]
-        effect = sums.scale_easiness[-1] - sums.scale_easiness[length]
-        effect = effect - (left * absorbed).sum(axis=1)  # (12)
-        return np.asarray(effect**2 / (sums.square[length] + noise / _LOADING_SPREAD))
+    def _fitted(self, sums: FittedSums) -> Fitted:
+        return Fitted(
+            level=self._level,
+            level_variance=self._level_variance,
+            loading=self._loading,
+            noise=self._noise,
+            length=self.rows.length,
+            totals=self.rows.totals[:, -1],
+            known=self._known,
+            sums=sums,
+        )
 
     def _expected(self, row: int, places: IntArray) -> FloatArray:
         """Return the expected y_ij of a row at some places; not clipped."""
@@ -355,10 +291,3 @@ class OneFactor:
         known = places < len(self._easiness)
         expected[known] += self._loading[row] * self._easiness[places[known]]
         return np.asarray(expected)
-
-
-def _longer(
-    values: NDArray[_Number], size: int, fill: NDArray[_Number] | float
-) -> NDArray[_Number]:
-    new = np.broadcast_to(np.asarray(fill, values.dtype), (size - len(values), *values.shape[1:]))
-    return np.concatenate([values, new])

@@ -1,4 +1,22 @@
-"""The posterior that a model gives the rows' means."""
+"""The posterior of the rows' means that a fit of ``one_factor`` gives; notation as there.
+
+The mean over all m examples, seen and unseen (a finite population), is
+
+    m M_i = sum_j m_j + sum_{j < L_i} c_j y_ij
+            + sum_{j >= L_i} c_j (b_j . a_i + u_i z_j + e_ij)                                  (9)
+
+With z_j from (3) it is linear in the levels, and so, with P_j = 1 where nobody has seen j,
+
+    H_ik = (1/m) ([i = k] sum_{j >= L_i} c_j b_j - u_i w_k sum_{L_i <= j < L_k} c_j b_j / P_j)  (10)
+    Cov(M)_ik = (H V H')_ik + (u_i u_k / m^2) sum_{j >= max(L_i, L_k)} c_j^2 / P_j
+                + [i = k] (s_i^2 sum_{j >= L_i} c_j^2 + d_i^2 Var u_i) / m^2                   (11)
+
+where the last term is what (6) does not know of u_i, Var u_i = s_i^2 / (sum_{j < L_i} Z_j +
+s_i^2 / v), times its effect on m M_i if the levels follow by least squares:
+
+    d_i = sum_{j >= L_i} c_j z_j
+          - (sum_{j >= L_i} c_j b_j)' (sum_{j < L_i} b_j b_j')^-1 sum_{j < L_i} b_j z_j        (12)
+"""
 
 from __future__ import annotations
 
@@ -8,10 +26,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bestarm_agent.stats.models.prefix_scores import PrefixRows
+from bestarm_agent.stats.models.prefix_sums import FittedSums, KnownSums
+
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 
+LOADING_SPREAD = 0.02  # v
 _LEAST_VARIANCE = 1e-14
+_LEAST_GRAM = 1e-9  # keeps (12) solvable where the examples seen do not determine all levels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,6 +45,12 @@ class Posterior:
     sd: FloatArray  # (K,) posterior standard deviations
     active: IntArray  # (n,) rows that are modelled jointly, ascending
     covariance: FloatArray  # (n, n) of their means; other rows count as independent
+
+    @classmethod
+    def unfitted(cls, rows: PrefixRows) -> Posterior:
+        """Return smoothed means of the scores seen, for use before the first fit."""
+        mean = (rows.totals[:, -1] + 1.0) / (rows.length + 2.0)
+        return cls(mean, np.ones(len(mean)), np.arange(0), np.zeros((0, 0)))
 
     def gap_variance(self, leader: int) -> FloatArray:
         """Return the (K,) variances of the leader's mean minus each other mean, > 0.
@@ -34,3 +63,84 @@ class Posterior:
             own = self.covariance.diagonal()
             variance[self.active] = own + own[at] - 2.0 * self.covariance[at]
         return np.asarray(np.maximum(variance, _LEAST_VARIANCE))
+
+    def nearest_first(self) -> IntArray:
+        """Return all rows, sorted by how far they are behind the leader in standard deviations."""
+        leader = int(np.argmax(self.mean))
+        spread = np.sqrt(np.maximum(self.sd**2 + self.sd[leader] ** 2, _LEAST_VARIANCE))
+        return np.argsort((self.mean[leader] - self.mean) / spread, kind="stable")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """What a fit has found of K rows."""
+
+    level: FloatArray  # (K, r) a_i
+    level_variance: FloatArray  # (K, r, r) V_ii
+    loading: FloatArray  # (K,) u_i
+    noise: FloatArray  # (K,) s_i^2
+    length: IntArray  # (K,) L_i
+    totals: FloatArray  # (K,) sums of c_j y_ij over the places seen
+    known: KnownSums
+    sums: FittedSums
+
+    @property
+    def n_examples(self) -> int:
+        """Return m."""
+        return len(self.known.noise) - 1
+
+    def left(self) -> FloatArray:
+        """Return the (K, r) sums of c_j b_j over the places not seen."""
+        return np.asarray(self.known.effect[-1] - self.known.effect[self.length])
+
+    def own_variance(self) -> FloatArray:
+        """Return the (K,) variances of M_i that the noise of unseen scores makes."""
+        unseen = self.known.noise[-1] - self.known.noise[self.length]
+        return np.asarray(self.noise * unseen / self.n_examples**2)
+
+    def means(self) -> FloatArray:
+        """Return the (K,) posterior means of M_i."""
+        levels, sums = (self.left() * self.level).sum(axis=1), self.sums
+        easiness = sums.scale_easiness[sums.reach]
+        easiness = easiness - sums.scale_easiness[np.minimum(self.length, sums.reach)]
+        rest = self.totals + levels + self.loading * easiness
+        return np.asarray((self.known.mean + rest) / self.n_examples)  # (9)
+
+
+def posterior(fitted: Fitted, active: IntArray, variance: FloatArray) -> Posterior:
+    """Return the posterior of the rows' means, given V (n r, n r) of the n ``active`` rows."""
+    left = fitted.left() / fitted.n_examples
+    levels = (left[:, None, :] @ fitted.level_variance @ left[:, :, None])[:, 0, 0]
+    sd = np.sqrt(levels + fitted.own_variance())
+    covariance = _covariance(fitted, active, variance)
+    sd[active] = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+    return Posterior(fitted.means(), sd, active, covariance)
+
+
+def _covariance(fitted: Fitted, active: IntArray, variance: FloatArray) -> FloatArray:
+    """Return the (n, n) posterior covariance of the active rows' M."""
+    m, known, sums = fitted.n_examples, fitted.known, fitted.sums
+    length, loading = fitted.length[active], fitted.loading[active]
+    noise, at = fitted.noise[active], np.arange(len(active))
+    shorter, longer = np.minimum.outer(length, length), np.maximum.outer(length, length)
+    left = fitted.left()[active]
+    between = (sums.scale_slope_variance[length] - sums.scale_slope_variance[shorter]) / m
+    moved = -np.outer(loading, loading / noise)[:, :, None] * between
+    moved[at, at] += left / m  # (10)
+    moved = moved.reshape(len(active), -1)
+    unseen = sums.scale_variance[-1] - sums.scale_variance[longer]
+    unseen = unseen + known.noise[-1] - known.noise[sums.reach]
+    rest = np.outer(loading, loading) * unseen / m**2
+    effect = _loading_effect(fitted, active, left) * noise / m**2
+    rest[at, at] += fitted.own_variance()[active] + effect
+    return np.asarray(moved @ variance @ moved.T + rest)  # (11)
+
+
+def _loading_effect(fitted: Fitted, active: IntArray, left: FloatArray) -> FloatArray:
+    """Return the (n,) d_i^2 Var u_i / s_i^2 of the active rows."""
+    sums, length, noise = fitted.sums, fitted.length[active], fitted.noise[active]
+    gram = fitted.known.gram[length] + _LEAST_GRAM * np.eye(left.shape[1])
+    absorbed = np.linalg.solve(gram, sums.slope_easiness[length][:, :, None])[:, :, 0]
+    effect = sums.scale_easiness[-1] - sums.scale_easiness[length]
+    effect = effect - (left * absorbed).sum(axis=1)  # (12)
+    return np.asarray(effect**2 / (sums.square[length] + noise / LOADING_SPREAD))

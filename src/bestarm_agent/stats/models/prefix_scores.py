@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
+_Number = TypeVar("_Number", np.float64, np.int64)
 
 _ROOM = 16
+
+
+def grown(
+    values: NDArray[_Number], n_rows: int, fill: NDArray[_Number] | float
+) -> NDArray[_Number]:
+    """Append rows of ``fill`` to an array, up to ``n_rows``."""
+    new = np.broadcast_to(np.asarray(fill, values.dtype), (n_rows - len(values), *values.shape[1:]))
+    return np.concatenate([values, new])
 
 
 class Block(NamedTuple):
@@ -49,9 +58,9 @@ class PrefixRows:
         n_new = n_rows - len(self._values)
         self._values += [np.zeros(_ROOM) for _ in range(n_new)]
         self._holes += [set() for _ in range(n_new)]
-        self.length = np.append(self.length, np.zeros(n_new, dtype=np.int64))
-        self.totals = np.concatenate([self.totals, np.zeros((n_new, self.totals.shape[1]))])
-        self.squares = np.append(self.squares, np.zeros(n_new))
+        self.length = grown(self.length, n_rows, 0)
+        self.totals = grown(self.totals, n_rows, 0.0)
+        self.squares = grown(self.squares, n_rows, 0.0)
 
     def open(self, row: int, place: int, guess: float = 0.0) -> None:
         """Extend a row to ``place``; the new places are holes that hold ``guess``."""
