@@ -163,8 +163,6 @@ def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="guesses must be in"):
         test.extend([0.0], [[np.nan]], [[0.0]])
     assert test.n == 0
-    with pytest.raises(ValueError, match="finite"):
-        RiskTest(Goal(0.1, 0.1), reliance=np.array([np.nan]))
 
 
 def test_several_autoevaluators_are_worth_more_than_one() -> None:

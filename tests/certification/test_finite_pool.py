@@ -147,8 +147,6 @@ def test_wrong_arguments_are_refused() -> None:
         PoolTest(Goal(0.2, 0.1), np.full((1, 2), np.nan))
     with pytest.raises(ValueError, match="N >= 1"):
         PoolTest(Goal(0.2, 0.1), np.zeros((1, 0)))
-    with pytest.raises(ValueError, match="uniform must be in"):
-        ResidualChances(np.zeros((1, 2)), uniform=0.0)
 
 
 def label_all(

@@ -22,11 +22,7 @@ from numpy.typing import ArrayLike
 
 from bestarm_agent.certification.bets import Bets, PlugInBets, UniversalPortfolio
 from bestarm_agent.certification.portfolio_prior import FloatArray
-from bestarm_agent.certification.reliance_factors import (
-    DEFAULT_FACTORS,
-    check_reliance,
-    reliance_factors,
-)
+from bestarm_agent.certification.reliance_factors import DEFAULT_FACTORS, reliance_factors
 from bestarm_agent.errors import nearest
 
 BETTING = ("portfolio", "plug-in")
@@ -131,8 +127,7 @@ class RiskTest(Evidence):
     """The test that the mean loss over a population is at most ``goal.risk``.
 
     Rounds are independent draws from the population: a labelled example, and for each of A >= 0
-    autoevaluators the mean guess over r other examples. ``reliance`` factors (S, A) and fresh
-    ``bets`` may replace the method's own.
+    autoevaluators the mean guess over r other examples. Fresh ``bets`` may replace the method's.
 
     Example:
         >>> test = RiskTest(Goal(risk=0.2, delta=0.1))
@@ -147,12 +142,10 @@ class RiskTest(Evidence):
         goal: Goal,
         method: Method | None = None,
         n_autoevaluators: int = 1,
-        reliance: FloatArray | None = None,
         bets: Bets | None = None,
     ) -> None:
         method = method or Method()
-        self.reliance = method.reliance(n_autoevaluators) if reliance is None else reliance
-        check_reliance(self.reliance)
+        self.reliance = method.reliance(n_autoevaluators)
         super().__init__(goal, bets or method.bets(len(self.reliance), goal.delta))
         self._spans = 1.0 + np.abs(self.reliance).sum(axis=1) - goal.risk  # M_s - alpha
 

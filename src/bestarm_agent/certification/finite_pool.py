@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from bestarm_agent.certification.evidence import Evidence, Goal, Method
 from bestarm_agent.certification.portfolio_prior import FloatArray
-from bestarm_agent.certification.reliance_factors import check_reliance
 
 _SLACK = 1e-9  # of sums of losses
 
@@ -59,8 +58,7 @@ class PoolTest(Evidence):
     """The test that the mean loss over a pool of N examples is at most ``goal.risk``.
 
     ``guesses`` (A, N) are what the autoevaluators take each loss for, in [0, 1]; A may be 0.
-    ``left`` (n,) are the indices of the examples not asked for yet, rising. ``reliance`` factors
-    (S, A) may replace the method's own.
+    ``left`` (n,) are the indices of the examples not asked for yet, rising.
 
     Example:
         >>> test = PoolTest(Goal(risk=0.2, delta=0.1), np.zeros((1, 100)))
@@ -72,20 +70,13 @@ class PoolTest(Evidence):
         14
     """
 
-    def __init__(
-        self,
-        goal: Goal,
-        guesses: FloatArray,
-        method: Method | None = None,
-        reliance: FloatArray | None = None,
-    ) -> None:
+    def __init__(self, goal: Goal, guesses: FloatArray, method: Method | None = None) -> None:
         if guesses.ndim != 2 or not guesses.shape[1]:
             raise ValueError(f"guesses must be (A, N) with N >= 1, got shape {guesses.shape}")
         if not ((guesses >= 0) & (guesses <= 1)).all():  # NaN fails this too
             raise ValueError("every guess must be in [0, 1]")
         method = method or Method()
-        self.reliance = method.reliance(len(guesses)) if reliance is None else reliance
-        check_reliance(self.reliance)
+        self.reliance = method.reliance(len(guesses))
         super().__init__(goal, method.bets(len(self.reliance), goal.delta))
         self.guesses = guesses
         self.left: NDArray[np.intp] = np.arange(guesses.shape[1])

@@ -56,11 +56,3 @@ def _spread(n_autoevaluators: int, rising: FloatArray) -> FloatArray:
         directions = np.concatenate([directions, equal])
     scales = [np.outer(rising, direction) for direction in directions]
     return np.concatenate([np.zeros((1, n_autoevaluators)), *scales])
-
-
-def check_reliance(reliance: FloatArray) -> None:
-    """Raise ValueError unless factors form a finite matrix with one row or more."""
-    if reliance.ndim != 2 or not len(reliance) or not np.isfinite(reliance).all():
-        raise ValueError(
-            f"reliance must be a finite (S, A) matrix with S >= 1, got shape {reliance.shape}"
-        )

@@ -21,6 +21,7 @@ Range: TypeAlias = tuple[float, float]  # lowest and highest
 
 _STRICTER = 1.0 - 1e-6
 _GROUPS = 5
+_UNIFORM = 0.5  # share of the chances
 _PRIOR_WEIGHT = 4.0  # labels that the guess of a calibrated autoevaluator counts for
 
 
@@ -169,18 +170,15 @@ class ResidualChances:
 
     The variance of a weighted draw is least with chances in proportion to the root mean square of
     the residual (loss minus guess). It is learned from the labels so far, in groups of examples
-    with similar mean guesses. A share ``uniform`` in (0, 1] of the chances bounds the range of the
+    with similar mean guesses. Half of the chances is uniform, which bounds the range of the
     observations.
 
     References:
         Zrnic and Candes (2024), "Active statistical inference", section 4.
     """
 
-    def __init__(self, guesses: FloatArray, uniform: float = 0.5) -> None:
-        if not 0.0 < uniform <= 1.0:
-            raise ValueError(f"uniform must be in (0, 1], got {uniform}")
+    def __init__(self, guesses: FloatArray) -> None:
         self._means = guesses.mean(axis=0) if len(guesses) else np.full(guesses.shape[1], 0.5)
-        self._uniform = uniform
         groups = np.minimum((self._means * _GROUPS).astype(int), _GROUPS - 1)
         self._groups = groups
         calibrated = self._means * (1.0 - self._means) + 0.01
@@ -198,7 +196,5 @@ class ResidualChances:
     def of(self, examples: np.ndarray[tuple[int], np.dtype[np.intp]]) -> FloatArray:
         """Return the (n,) chances of the examples of these indices; they sum to 1."""
         spreads = np.sqrt(self._squares / self._counts)[self._groups[examples]]
-        chances: FloatArray = self._uniform / len(examples) + (1.0 - self._uniform) * (
-            spreads / spreads.sum()
-        )
-        return chances
+        shares: FloatArray = spreads / spreads.sum()
+        return _UNIFORM / len(examples) + (1.0 - _UNIFORM) * shares

@@ -76,11 +76,7 @@ class PromptEncoder:
     @property
     def n_features(self) -> int:
         """Length of ``vector``'s result."""
-        if self._inner is None:
-            return 1
-        if isinstance(self._inner, FeatureFilter):
-            return 1 + len(self._inner.kept)
-        return 1 + self._inner.n_features
+        return 1 if self._inner is None else 1 + self._inner.n_features
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return what was fitted, as arrays."""

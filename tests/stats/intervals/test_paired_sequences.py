@@ -178,18 +178,6 @@ def test_the_smallest_lead_is_certain_when_all_is_seen() -> None:
     assert pairs.beaten_by(0).tolist() == [False, True]
 
 
-def test_a_margin_lets_near_ties_go() -> None:
-    rng = np.random.default_rng(4)
-    values = correlated(rng, 300, [0.0, 0.0], noise=0.02)
-    strict, lenient = (PairedSequences(2, 300, 0.05, margin) for margin in (0.0, 0.05))
-    for pairs in (strict, lenient):
-        for row in range(2):
-            feed(pairs, row, values[row, :200])
-    assert strict.beaten_by(0).tolist() == [False, False]
-    assert lenient.beaten_by(0).tolist() == [False, True]
-    assert lenient.beaten_by(1).tolist() == [True, False]  # each within the margin of the other
-
-
 def test_state_grows_with_the_leaders_not_with_the_pairs() -> None:
     pairs = PairedSequences(300, 50, 0.05)
     for row in range(300):
@@ -310,13 +298,10 @@ def test_another_order_is_refused() -> None:
         pairs.push(0, 10, 1.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("alpha", "margin", "message"),
-    [(0.0, 0.0, "alpha must be"), (math.nan, 0.0, "alpha must be"), (0.1, 1.0, "margin must be")],
-)
-def test_arguments_are_checked(alpha: float, margin: float, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PairedSequences(2, 10, alpha, margin)
+@pytest.mark.parametrize("alpha", [0.0, math.nan])
+def test_the_level_is_checked(alpha: float) -> None:
+    with pytest.raises(ValueError, match="alpha must be"):
+        PairedSequences(2, 10, alpha)
 
 
 def test_values_are_checked() -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
+from bestarm_agent.judges.base_judge import JudgeOptions
 from bestarm_agent.judges.models.base import Judgement, Query
 from bestarm_agent.judges.models.grading import GradingJudge, GradingOptions
 from bestarm_agent.judges.models.verdicts import Verdict
 
 
-class Criterion(BaseModel):
+class Criterion(JudgeOptions):
     """One criterion: ``about`` says it in words, ``weight`` > 0 is its share of the score."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     about: str = Field(min_length=1)
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from bestarm_agent.config.study.value_types import Options, Params
+from bestarm_agent.judges.base_judge import JudgeOptions
 
 SYSTEM = """\
 You are a careful, impartial judge of answers that other systems gave.
@@ -29,19 +30,19 @@ def _check_model(model: str) -> str:
 ModelName: TypeAlias = Annotated[str, AfterValidator(_check_model)]
 
 
-class ModelJudgeOptions(BaseModel):
+class ModelJudgeOptions(JudgeOptions):
     """Options that all judges with a model share."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     model: ModelName  # ``provider/model``
-    model_options: Options = {}  # provider options that differ from the study's
+    # provider options that differ from the study's
+    model_options: Options = Field(default_factory=dict)
     # sampling temperature; None is not sent, for models that do not support it
     temperature: float | None = Field(0, ge=0, allow_inf_nan=False, validate_default=True)
     # of the first vote, + 1 for each further vote; None is not sent
     seed: int | None = Field(None, ge=0)
     max_tokens: int = Field(1024, ge=1)  # limit of the judge's reply
-    params: Params = {}  # further sampling parameters, such as ``reasoning_effort``
+    # further sampling parameters, such as ``reasoning_effort``
+    params: Params = Field(default_factory=dict)
     votes: int = Field(1, ge=1, le=100)  # how often each reply is judged; the score is the mean
     # most replies until a verdict can be read; then the pair is void
     attempts: int = Field(3, ge=1, le=20)

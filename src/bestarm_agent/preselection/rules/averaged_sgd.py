@@ -6,12 +6,12 @@ are baselines of El Mesaoudi-Paul et al. 2020, section 6.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bestarm_agent.preselection.rules.base import Arrays, Preselector
+from bestarm_agent.preselection.rules.base import Preselector
 from bestarm_agent.preselection.rules.plackett_luce import gradient
 from bestarm_agent.preselection.rules.types import Feedback, FloatArray, PreselectionProblem
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -31,6 +31,7 @@ class MaxTheta(Preselector):
     """
 
     name: ClassVar[str] = "max-theta"
+    saved = MappingProxyType({"theta": "theta", "latest": "_latest"})
 
     def __init__(
         self,
@@ -60,12 +61,6 @@ class MaxTheta(Preselector):
         step = gradient(self._latest, feedback.ordered, feedback.n_ranked)
         self._latest = self._latest + self.gamma * t**-self.alpha * step  # (line 8)
         self.theta = self.theta + (self._latest - self.theta) / t  # (eq. 10)
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {"theta": self.theta, "latest": self._latest}
-
-    def _restore(self, arrays: Arrays) -> None:
-        self.theta, self._latest = arrays["theta"], arrays["latest"]
 
 
 class EpsilonGreedy(MaxTheta):

@@ -31,6 +31,7 @@ class Preselector(ABC):
     """
 
     name: ClassVar[str]
+    saved: ClassVar[Mapping[str, str]] = {}  # attributes with what was learned, by key of ``state``
 
     def __init__(self, problem: PreselectionProblem) -> None:
         self.problem = problem
@@ -132,13 +133,14 @@ class Preselector(ABC):
     def _learn(self, feedback: Feedback) -> None:
         """Learn from one feedback; ``n_learnt`` counts it already."""
 
-    @abstractmethod
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that ``state`` saves besides the counts."""
+        return {key: getattr(self, name) for key, name in self.saved.items()}
 
-    @abstractmethod
     def _restore(self, arrays: Arrays) -> None:
         """Replace the arrays of ``_arrays``."""
+        for key, name in self.saved.items():
+            setattr(self, name, arrays[key])
 
     def _check_complete(self, state: Arrays) -> None:
         missing = {"counts", *self._arrays()} - set(state)

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from bestarm_agent.preselection.rules.types import FloatArray
 
+_LEAST_VARIANCE = 0.01
+_MOST_CORRELATION = 0.95
+
 
 def joint_features(context: FloatArray, arms: FloatArray) -> FloatArray:
     """Return (n, p q) Kronecker products of a context's (p,) features with each arm's (n, q).
@@ -26,19 +29,14 @@ def joint_features(context: FloatArray, arms: FloatArray) -> FloatArray:
 class FeatureFilter:
     """The preparation of El Mesaoudi-Paul et al. 2020, section 6.2, fitted once and reused.
 
-    Scales features to [0, 1], drops those of lower variance than ``min_variance``, then repeatedly
-    drops one of the two most correlated features while their absolute correlation exceeds
-    ``max_correlation``: the one more correlated with the rest (the paper leaves it open).
+    Scales features to [0, 1], drops those of a variance below 0.01, then repeatedly drops one of
+    the two most correlated features while their absolute correlation exceeds 0.95: the one more
+    correlated with the rest (the paper leaves it open).
     Missing values (NaN) become the feature's mean; values outside the fitted range are clipped.
     ``kept`` are the (p',) indices of the features kept, ascending.
     """
 
-    def __init__(self, *, min_variance: float = 0.01, max_correlation: float = 0.95) -> None:
-        if min_variance < 0:
-            raise ValueError(f"min_variance must be >= 0, got {min_variance}")
-        if not 0 < max_correlation <= 1:
-            raise ValueError(f"max_correlation must be in (0, 1], got {max_correlation}")
-        self.min_variance, self.max_correlation = min_variance, max_correlation
+    def __init__(self) -> None:
         self.kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._low: FloatArray = np.zeros(0)
         self._range: FloatArray = np.zeros(0)
@@ -56,11 +54,16 @@ class FeatureFilter:
         self._range = np.where(width > 0, width, 1.0)
         self._fill = np.nanmean(known, axis=0)
         scaled = self._scale(raw)
-        varied = np.flatnonzero(scaled.var(axis=0) >= max(self.min_variance, 1e-12))
+        varied = np.flatnonzero(scaled.var(axis=0) >= _LEAST_VARIANCE)
         if not len(varied):
-            raise ValueError(f"no feature has a variance of {self.min_variance} after scaling")
-        self.kept = varied[_uncorrelated(scaled[:, varied], self.max_correlation)]
+            raise ValueError(f"no feature has a variance of {_LEAST_VARIANCE} after scaling")
+        self.kept = varied[_uncorrelated(scaled[:, varied])]
         return self
+
+    @property
+    def n_features(self) -> int:
+        """Return p', the features kept; 0 before fitting."""
+        return len(self.kept)
 
     def transform(self, raw: FloatArray) -> FloatArray:
         """Return (N, p') features in [0, 1] of (N, p) raw ones."""
@@ -133,12 +136,12 @@ def _scaled(numbers: FloatArray, n_first: int) -> FloatArray:
     return np.array(columns).T if columns else np.zeros((len(numbers), 0))
 
 
-def _uncorrelated(scaled: FloatArray, limit: float) -> NDArray[np.intp]:
-    """Return the indices left after greedily dropping one of each pair above ``limit``."""
+def _uncorrelated(scaled: FloatArray) -> NDArray[np.intp]:
+    """Return the indices left after greedily dropping one of each pair above the limit."""
     correlation = np.atleast_2d(np.abs(np.corrcoef(scaled, rowvar=False)))
     np.fill_diagonal(correlation, 0.0)
     left = np.ones(len(correlation), dtype=np.bool_)
-    while correlation.max() > limit:
+    while correlation.max() > _MOST_CORRELATION:
         pair = np.array(np.unravel_index(correlation.argmax(), correlation.shape))
         drop = pair[correlation[pair].sum(axis=1).argmax()]
         left[drop] = False

@@ -8,10 +8,10 @@ prompts are, which is noise to a choice between arms.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from bestarm_agent.preselection.rules.base import Arrays, Preselector
@@ -20,6 +20,8 @@ from bestarm_agent.preselection.rules.types import Feedback, FloatArray, Presele
 
 class _LinearScores(Preselector):
     """Ridge regression of scores on context vectors; one parameter for all arms."""
+
+    saved = MappingProxyType({"gram": "_gram", "moment": "_moment"})
 
     def __init__(self, problem: PreselectionProblem, *, ridge: float, ties: float) -> None:
         if not ridge > 0:
@@ -47,11 +49,8 @@ class _LinearScores(Preselector):
         self._moment += scores @ feedback.ordered
         self._solve()
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {"gram": self._gram, "moment": self._moment}
-
     def _restore(self, arrays: Arrays) -> None:
-        self._gram, self._moment = arrays["gram"], arrays["moment"]
+        super()._restore(arrays)
         self._solve()
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bestarm_agent.preselection.rules.base import Arrays, Preselector
+from bestarm_agent.preselection.rules.base import Preselector
 from bestarm_agent.preselection.rules.types import Feedback, FloatArray
 
 
@@ -20,10 +19,4 @@ class RandomArms(Preselector):
         return np.zeros(len(contexts))  # all equal: ties are broken at random
 
     def _learn(self, feedback: Feedback) -> None:
-        return None
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {}
-
-    def _restore(self, arrays: Arrays) -> None:
         return None

@@ -28,27 +28,18 @@ def freedman(
     alpha: ArrayLike,
     *,
     bound: float = 1.0,
-    floor: float | None = None,
 ) -> Bounds:
     """Return two-sided intervals around means of n estimates with a common conditional mean.
 
-    With ``bound=2`` this is theorem 1 of PULSE, where ``variance`` is v / n_examples^2. That
-    theorem needs v to be fixed in advance. If v is computed from the run, give a ``floor`` > 0, the
-    smallest total variance n * variance to distinguish: the interval then holds at all times and
-    for any variance, by a union over the intervals [floor 2^(k-1), floor 2^k], the k-th at level
-    alpha / ((k + 1) (k + 2)).
+    With ``bound=2`` this is theorem 1 of PULSE, where ``variance`` is v / n_examples^2. The theorem
+    needs v to be fixed in advance.
 
     ``variance`` >= 0 bounds the mean conditional variance of the n >= 0 steps, ``bound`` > 0 their
     distance from the conditional mean. ``alpha`` is the error probability of each interval, which
     is [0, 1] at n = 0.
     """
-    if floor is not None and not floor > 0.0:
-        raise ValueError(f"floor must be > 0, got {floor}")
     steps, level = _steps(n), _level(alpha)
     total = np.asarray(variance, dtype=float) * steps
-    if floor is not None:
-        k = np.ceil(np.log2(np.maximum(total, floor) / floor))
-        total, level = floor * 2.0**k, level / ((k + 1.0) * (k + 2.0))
     radius = freedman_radius(total, bound, np.log(2.0 / level)) / steps
     radius = np.where(steps < 1.0, np.inf, radius)
     center = np.asarray(mean, dtype=float)

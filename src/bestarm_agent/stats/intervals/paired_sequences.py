@@ -8,12 +8,11 @@ common prefix
 
 is a draw without replacement from N values in [0, 1] of mean 1/2 + (mu_a - mu_b) / 2. So the wealth
 W_ab against "the mean of z is at most 1/2" (``betting_bounds``) is an e-process against
-"mu_a <= mu_b", however the lengths came about. With a margin d the hypothesis is mu_a <= mu_b - d,
-that is, a mean of at most (1 - d) / 2.
+"mu_a <= mu_b", however the lengths came about.
 
     a beats b once W_ab >= (K - 1) / alpha                                                 (2)
 
-For d = 0 the best row is beaten only if one of the K - 1 pairs (a, best) errs, each with
+The best row is beaten only if one of the K - 1 pairs (a, best) errs, each with
 probability at most alpha / (K - 1): so it survives all pairs and times with probability at least
 1 - alpha. The same union bounds by how much another row may be better: the least d for which
 "mu_leader <= mu_other - d" is rejected at that level (``shortfall``).
@@ -50,7 +49,6 @@ class PairedSequences:
     Args:
         n_examples: N >= 1, size of the population; all of one shared order.
         alpha: probability with which the best row may ever be beaten, in (0, 1).
-        margin: d in [0, 1); with d > 0, rows that are better by less may be beaten.
 
     Example:
         >>> pairs = PairedSequences(2, 40, alpha=0.05)
@@ -61,14 +59,11 @@ class PairedSequences:
         array([False,  True])
     """
 
-    def __init__(self, n_rows: int, n_examples: int, alpha: float, margin: float = 0.0) -> None:
+    def __init__(self, n_rows: int, n_examples: int, alpha: float) -> None:
         if not 0.0 < alpha < 1.0:
             raise ValueError(f"alpha must be in (0, 1), got {alpha}")
-        if not 0.0 <= margin < 1.0:
-            raise ValueError(f"margin must be in [0, 1), got {margin}")
         self._size = n_examples
         self._enough = max(1, n_rows - 1) / alpha  # (2)
-        self._null = (1.0 - margin) / 2.0  # largest mean of (1) under the hypothesis
         self._bets = bet_grid(n_examples, 1.0 / self._enough)
         self._order = array("q")  # the shared order, as far as the longest row has come
         self._odds = array("d")  # ratio and most of every place in it
@@ -145,7 +140,7 @@ class PairedSequences:
     def _catch_up(self, better: int, worse: int) -> Wager:
         """Feed a pair's wager the new examples; keep its highest wealth, valid by Ville."""
         row = self._wagers_of(better)
-        wager = row.by_opponent.get(worse) or Wager(self._null, self._bets, self._size)
+        wager = row.by_opponent.get(worse) or Wager(0.5, self._bets, self._size)
         row.by_opponent[worse] = wager
         stop = int(min(self._length[better], self._length[worse]))
         fresh, odds = self._differences(better, worse, wager.n, stop), self._odds_of(wager.n, stop)
