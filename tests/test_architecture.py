@@ -55,7 +55,7 @@ FLOORS = tuple(
     certification.live certification.tables preselection.rules preselection.features
     preselection
     runs
-    testing
+    testing view
     study judge_checks
     __init__
     cli
@@ -70,6 +70,7 @@ CONFINED = {
     "torch": {"providers.hf"},
     "transformers": {"providers.hf"},
     "safetensors": {"providers.hf"},
+    "aiohttp": {"view"},
     "openai": {"providers.api"},
     "anthropic": {"providers.api"},
     "vllm": {"providers.vllm"},

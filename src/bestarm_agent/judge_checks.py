@@ -17,20 +17,37 @@ from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeClient, Judg
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import BudgetEndedError
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
-from bestarm_agent.engine.results.judge_agreement import Compared, Comparison, compare_run
+from bestarm_agent.engine.results.judge_agreement import (
+    Compared,
+    Comparison,
+    compare_run,
+    run_labels,
+)
 from bestarm_agent.engine.setup.candidates import prepare
 from bestarm_agent.engine.setup.open_run import Options, catalog_of, store_of
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import Blame, ConfigError, JudgeError, nearest
-from bestarm_agent.runs import Archive
 from bestarm_agent.store.registry import open_store
+from bestarm_agent.store.run_state import fold
 
 
-async def compare_stored(where: str | Path, run: str, labels: Sequence[Label]) -> Comparison:
-    """Put the scores of a stored run with gold scores."""
-    state = await Archive(where).state(run)
+async def compare_stored(
+    where: str | Path, run: str, labels: Sequence[Label] | None = None
+) -> Comparison:
+    """Put the scores of a stored run with gold scores; None: those that the run has.
+
+    Raises:
+        ConfigError: the run has none.
+    """
     async with open_store(where, create=False) as store:
-        return await compare_run(store, state, labels)
+        run_id = (await store.find(run)).id
+        state = fold(await store.events_of(run_id))
+        gold = run_labels(state, where, run_id) if labels is None else labels
+        if not gold:
+            raise ConfigError(
+                f"run {run_id} has no labels; give some in `bestarm-agent view`, or name a file"
+            )
+        return await compare_run(store, state, gold)
 
 
 async def compare_answers(

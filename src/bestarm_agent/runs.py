@@ -17,8 +17,8 @@ from bestarm_agent.domain.events import Event
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.build_standing import LiveState, build_standing
-from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run, stored_labels
-from bestarm_agent.engine.results.objectives import track_objective
+from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run, run_labels
+from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
 from bestarm_agent.engine.results.pair_outcomes import (
     Outcomes,
     PairFilter,
@@ -91,8 +91,9 @@ class Archive:
             state = fold(events)
             mode = recorded_mode(state, events, run_id, folder_of(self._where))
             pairs = recorded_pairs(mode, state, events, recorded_history(state, self._where))
-            standing = _standing(state, pairs, events, run_id)
-            labels = stored_labels(state, self._where)
+            objective = recorded_objective(state, pairs, events)
+            standing = recorded_standing(state, pairs, run_id, objective)
+            labels = run_labels(state, self._where, run_id)
             check = await check_run(store, state, labels, standing.confidence) if labels else None
         return StoredRun(state, standing, check, mode.result(pairs, standing))
 
@@ -153,8 +154,18 @@ def recorded_pairs(
     return pairs
 
 
-def _standing(state: RunState, pairs: PairSource, events: Sequence[Event], run_id: str) -> Standing:
+def recorded_objective(
+    state: RunState, pairs: PairSource, events: Sequence[Event]
+) -> ObjectiveTracker | None:
+    """Rebuild the objective of a stored run where its log ends; None if prices do not matter."""
     config = state.started.config if state.started is not None else {}
+    return track_objective(_objective_spec(config), _selector_spec(config), pairs, events)
+
+
+def recorded_standing(
+    state: RunState, pairs: PairSource, run_id: str, objective: ObjectiveTracker | None
+) -> Standing:
+    """Work out where a stored run stands."""
     return build_standing(
         state,
         pairs,
@@ -162,7 +173,7 @@ def _standing(state: RunState, pairs: PairSource, events: Sequence[Event], run_i
         budget=state.budget,
         spent=state.spend + state.pending_spend,
         live=LiveState(in_flight=0, waits=(), seconds=state.seconds + state.elapsed, broken={}),
-        objective=track_objective(_objective_spec(config), _selector_spec(config), pairs, events),
+        objective=objective,
     )
 
 

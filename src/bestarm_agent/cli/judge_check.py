@@ -40,10 +40,14 @@ def check(
             help="A stored run (no call is made), or a study file, whose judge is asked."
         ),
     ],
-    labels: Annotated[
-        Path, typer.Argument(help="Gold scores: example, score, and candidate or answer.")
-    ],
     place: StudyPlace,
+    labels: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Gold scores: example, score, and candidate or answer. Left out: those given to "
+            "the run in `bestarm-agent view`."
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of each interval, between 0 and 1.")] = 0.95,
     as_json: JsonOption = False,
 ) -> None:
@@ -63,7 +67,7 @@ def check(
     typer.echo(f"Each interval holds by itself at {confidence:.0%}.")
 
 
-def _compared(source: str, labels: Path, place: StudyPlace) -> Comparison:
+def _compared(source: str, labels: Path | None, place: StudyPlace) -> Comparison:
     """Compare the scores of a stored run, or let the judge of a study file score the answers."""
     import asyncio
 
@@ -73,11 +77,14 @@ def _compared(source: str, labels: Path, place: StudyPlace) -> Comparison:
     from bestarm_agent.cli.stores import default_store
     from bestarm_agent.config.datasets.gold_labels import load_labels
     from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.errors import ConfigError
     from bestarm_agent.judge_checks import compare_answers, compare_stored
 
-    gold = load_labels(labels)
+    gold = None if labels is None else load_labels(labels)
     if Path(source).suffix not in _STUDIES:
         return asyncio.run(compare_stored(default_store(place.store), source, gold))
+    if gold is None:
+        raise ConfigError(f"name a file of labelled answers for the judge of {source}")
     with busy(Console(stderr=True), f"judging {len(gold)} answers"):
         return asyncio.run(compare_answers(resolve(Path(source)), place.options(), gold))
 

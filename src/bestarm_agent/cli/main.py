@@ -18,6 +18,7 @@ from bestarm_agent.cli import (
     list_show_export,
     providers,
     select_resume,
+    view,
 )
 from bestarm_agent.cli.certify import command as certify
 from bestarm_agent.cli.preselect import command as preselect
@@ -61,6 +62,7 @@ for _module in (
     list_show_export,
     answers,
     compare,
+    view,
     import_logs,
     simulate,
     preselect,

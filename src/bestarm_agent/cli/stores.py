@@ -29,6 +29,11 @@ def default_store(store: str | None) -> str | Path:
     raise ConfigError(_several(found) if found else _NO_STORE)
 
 
+def default_stores(given: Sequence[str] | None) -> Sequence[str | Path]:
+    """Return the flags, the variable or all stores below this folder, or raise ConfigError."""
+    return given or ([] if Settings().store else _store_files()) or [default_store(None)]
+
+
 def default_or_new_store(store: str | None) -> str | Path:
     """Return the default store, or a new one in this folder if there is none yet."""
     if store is None and Settings().store is None and not _store_files():

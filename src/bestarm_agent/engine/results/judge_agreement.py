@@ -10,6 +10,7 @@ import numpy as np
 from bestarm_agent.config.datasets.gold_labels import Label, answer_digest, by_answer, load_labels
 from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.spend import Spend, usd
+from bestarm_agent.engine.results.human_labels import human_labels
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import Blame, ConfigError
 from bestarm_agent.judges.models.pairwise import position_of
@@ -217,6 +218,11 @@ async def check_run(
     """Measure a run's judge on gold scores; None if none of them is about a scored answer."""
     comparison = await compare_run(store, state, labels)
     return check_judge(comparison, confidence) if comparison.pairs else None
+
+
+def run_labels(state: RunState, where: StorePlace, run_id: str) -> tuple[Label, ...]:
+    """Read a stored run's gold scores: its study's, and those given in ``view``."""
+    return (*stored_labels(state, where), *human_labels(where, run_id))
 
 
 def stored_labels(state: RunState, where: StorePlace) -> tuple[Label, ...]:

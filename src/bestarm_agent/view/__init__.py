@@ -1,0 +1,1 @@
+"""A local page over stores: runs as they go on, their answers, labels by hand."""

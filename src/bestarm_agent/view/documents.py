@@ -1,0 +1,127 @@
+"""JSON for the page: a run's standing, its pairs, a comparison. Texts go as they are."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TypeAlias
+
+from bestarm_agent.config.datasets.gold_labels import Label, answer_digest
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+from bestarm_agent.engine.results.paired_comparison import PairedComparison
+from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.report.caveats import caveat_lines
+from bestarm_agent.report.progress_text import (
+    budget_line,
+    ending,
+    failures_line,
+    hidden_line,
+    most_used,
+    time_left,
+    used_line,
+)
+from bestarm_agent.report.text import (
+    cost_text,
+    duration,
+    estimate,
+    how_sure,
+    interval,
+    seen,
+    seen_title,
+    state,
+)
+from bestarm_agent.store.base import RunInfo
+
+Object: TypeAlias = dict[str, Json]
+Labels: TypeAlias = Mapping[tuple[str, str], Label]
+
+
+def run_line(info: RunInfo, store: int, place: str) -> Object:
+    """Describe a run in the list of runs; ``store`` is the number of its store."""
+    return {**asdict(info), "store": store, "place": place}
+
+
+def standing_page(
+    standing: Standing, lines: Sequence[str], names: Sequence[str], most_rows: int
+) -> Object:
+    """Describe where a run stands.
+
+    Args:
+        standing: where it stands.
+        lines: the answer of a mode that has one of its own.
+        names: (K,) labels of the candidates, made unique.
+        most_rows: candidates shown at most, the best.
+    """
+    winner, shown = standing.winner, standing.rows[:most_rows]
+    return {
+        "run": standing.run_id,
+        "name": standing.name,
+        "running": standing.end is None,
+        "ending": ending(standing.end),
+        "winner": None if winner is None else names[winner.index],
+        "how_sure": how_sure(standing) if winner is not None else "",
+        "established": standing.established,
+        "lines": [*lines, *(f"{title}: {text}" for title, text in caveat_lines(standing))],
+        "pairs": f"{standing.asked:,} of {standing.grid:,}",
+        "share": f"{standing.share:.1%}",
+        "dollars": cost_text(standing.spent.usd_nanos, priced=standing.priced),
+        "time": duration(standing.seconds),
+        "left": time_left(standing),
+        "used": most_used(standing)[0],
+        "used_line": used_line(standing),
+        "spent": budget_line(standing),
+        "failures": failures_line(standing),
+        "seen_title": seen_title(graded=standing.graded),
+        "rows": [_row(row, names[row.index], graded=standing.graded) for row in shown],
+        "hidden": hidden_line(standing.rows[most_rows:]),
+    }
+
+
+def _row(row: Row, name: str, *, graded: bool) -> Object:
+    return {
+        "index": row.index,
+        "label": name,
+        "seen": seen(row, graded=graded),
+        "estimate": estimate(row),
+        "interval": interval(row),
+        "value": row.estimate,
+        "lower": row.lower,
+        "upper": row.upper,
+        "status": row.status.name.lower(),
+        "state": state(row),
+        "cost": cost_text(row.spend.usd_nanos, priced=row.priced),
+        "problem": row.problem,
+    }
+
+
+def pair_document(outcome: PairOutcome, labels: Labels) -> Object:
+    """Describe a pair with all its texts and the score that a person gave, or None."""
+    return {**asdict(outcome), "label": label_of(outcome, labels)}
+
+
+def label_of(outcome: PairOutcome, labels: Labels) -> float | None:
+    """Return the score that a person gave to the answer."""
+    if outcome.reply is None:
+        return None
+    found = labels.get((outcome.example, answer_digest(outcome.reply)))
+    return None if found is None else found.score
+
+
+def neighbours(seqs: Sequence[int], seq: int) -> Object:
+    """Return where a pair lies among the chosen ones, which are in the order of asking."""
+    place = bisect_left(seqs, seq)
+    after = place + 1 if place < len(seqs) and seqs[place] == seq else place
+    return {
+        "place": place + 1,
+        "count": len(seqs),
+        "previous": seqs[place - 1] if place else None,
+        "next": seqs[after] if after < len(seqs) else None,
+    }
+
+
+def comparison_page(found: PairedComparison, n_examples: int) -> Object:
+    """Describe a comparison, without the examples on which the two differ."""
+    numbers = {key: value for key, value in asdict(found).items() if key != "flips"}
+    return {**numbers, "n": found.n, "n_examples": n_examples, "n_flips": len(found.flips)}

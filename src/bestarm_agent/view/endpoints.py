@@ -1,0 +1,211 @@
+"""The answers to the page's requests: JSON, and a stream of events for a run that goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp import web
+
+from bestarm_agent.config.datasets.gold_labels import by_answer
+from bestarm_agent.engine.results.human_labels import human_labels, labels_path, put_label
+from bestarm_agent.engine.results.pair_outcomes import PAGE, PairFilter, PairOutcome, RunTexts
+from bestarm_agent.engine.results.paired_comparison import compare_candidates
+from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
+from bestarm_agent.store.base import RunStore
+from bestarm_agent.store.registry import StorePlace
+from bestarm_agent.store.score_export_rows import labels as names
+from bestarm_agent.view.documents import (
+    Labels,
+    Object,
+    comparison_page,
+    neighbours,
+    pair_document,
+    run_line,
+    standing_page,
+)
+from bestarm_agent.view.followed_run import FollowedRun
+
+_POLL_SECONDS: Final = 0.5
+_REST: Final = 4  # the next look comes after this many times as long as the last one took
+_OPEN_RUNS: Final = 4  # runs kept in memory
+_FLIPS: Final = 50  # examples shown on which two candidates differ
+
+
+class Endpoints:
+    """Answers requests about the runs of some stores, which are numbered in this order."""
+
+    def __init__(self, stores: Sequence[RunStore], places: Sequence[StorePlace]) -> None:
+        self._stores = stores
+        self._places = places
+        self._open: dict[tuple[int, str], FollowedRun] = {}
+        self._closing = asyncio.Event()
+
+    async def close(self, _app: web.Application) -> None:
+        """End all streams."""
+        self._closing.set()
+
+    async def runs(self, _request: web.Request) -> web.StreamResponse:
+        """List all runs, those that began last first."""
+        lines = [
+            run_line(info, number, _shown(place))
+            for number, (store, place) in enumerate(zip(self._stores, self._places, strict=True))
+            for info in await store.runs()
+        ]
+        return web.json_response(sorted(lines, key=lambda line: str(line["at"]), reverse=True))
+
+    async def live(self, request: web.Request) -> web.StreamResponse:
+        """Send where a run stands, now and whenever something is new, as server-sent events."""
+        run, most = await self._run(request), _number(request, "rows", 60)
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await stream.prepare(request)
+        clock, known = asyncio.get_running_loop(), -1
+        while not self._closing.is_set() and not _is_gone(request):
+            began = clock.time()
+            known, text = await _news(run, known, most)
+            if text:
+                await stream.write(text.encode())
+            await self._rest(max(_POLL_SECONDS, _REST * (clock.time() - began)))
+        return stream
+
+    async def candidates(self, request: web.Request) -> web.StreamResponse:
+        """List the labels of a run's candidates."""
+        run = await self._run(request)
+        async with run.refreshed() as state:
+            return web.json_response(names(state))
+
+    async def pairs(self, request: web.Request) -> web.StreamResponse:
+        """List the pairs that meet conditions, a page of them."""
+        run, start = await self._run(request), _number(request, "start", 0)
+        async with run.refreshed():
+            texts = await run.texts()
+            seqs = texts.chosen(_filter(request))
+            labels = _labels(run)
+            found = await _outcomes(texts, seqs[start : start + PAGE])
+        lines = [pair_document(outcome, labels) for outcome in found]
+        return web.json_response(
+            {"count": len(seqs), "page": PAGE, "pairs": lines, "note": texts.note}
+        )
+
+    async def pair(self, request: web.Request) -> web.StreamResponse:
+        """Send one pair in full, and its neighbours among those that meet the conditions."""
+        run, seq = await self._run(request), int(request.match_info["seq"])
+        async with run.refreshed():
+            texts = await run.texts()
+            outcome = await _outcome(texts, seq)
+            document = pair_document(outcome, _labels(run))
+            around = neighbours(texts.chosen(_filter(request)), seq)
+        path = labels_path(run.place, run.run_id)
+        return web.json_response({**document, **around, "note": texts.note, "labels": path.name})
+
+    async def label(self, request: web.Request) -> web.StreamResponse:
+        """Store the score that a person gives to a pair's answer; null takes it back."""
+        run, seq = await self._run(request), int(request.match_info["seq"])
+        score = _score(await request.text())
+        async with run.refreshed():
+            outcome = await _outcome(await run.texts(), seq)
+            if outcome.reply is None:
+                raise ConfigError(f"pair {seq} has no answer to label; label another one")
+            put_label(run.place, run.run_id, outcome.example, outcome.reply, score)
+        return web.json_response({"score": score})
+
+    async def compare(self, request: web.Request) -> web.StreamResponse:
+        """Compare two candidates on the same examples."""
+        run, a, b = await self._run(request), request.query.get("a", ""), request.query.get("b", "")
+        async with run.refreshed() as state:
+            found = compare_candidates(state, a, b)
+            texts = await run.texts()
+            flips: list[list[Object]] = []
+            async for pair in texts.differing(a, b):
+                flips.append([pair_document(one, {}) for one in pair])
+                if len(flips) == _FLIPS:
+                    break
+        page = comparison_page(found, len(state.example_ids))
+        return web.json_response({**page, "flips": flips, "note": texts.note})
+
+    async def _run(self, request: web.Request) -> FollowedRun:
+        number, name = int(request.match_info["store"]), request.match_info["run"]
+        if number >= len(self._stores):
+            raise RunNotFoundError(f"there is no store {number}; go back to the list of runs")
+        run_id = (await self._stores[number].find(name)).id
+        key = number, run_id
+        run = self._open.pop(key, None)
+        if run is None:
+            run = FollowedRun(self._stores[number], self._places[number], run_id)
+        self._open[key] = run  # the last one is the latest used
+        for old in list(self._open)[:-_OPEN_RUNS]:
+            del self._open[old]
+        return run
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        except TimeoutError:
+            return
+
+
+async def _news(run: FollowedRun, known: int, most_rows: int) -> tuple[int, str]:
+    """Return the number of events seen, and what to send if it is not the known one."""
+    try:
+        async with run.refreshed() as state:
+            if state.n_events == known:
+                return known, ""
+            page = standing_page(*await run.standing(), names(state), most_rows)
+            return state.n_events, f"data: {json.dumps(page)}\n\n"
+    except BestarmError as error:
+        text = json.dumps({"error": str(error)})
+        return known, f"data: {text}\n\n"
+
+
+async def _outcomes(texts: RunTexts, seqs: Sequence[int]) -> list[PairOutcome]:
+    return [outcome async for page in texts.pages(seqs) for outcome in page]
+
+
+async def _outcome(texts: RunTexts, seq: int) -> PairOutcome:
+    if seq >= len(texts.state.asks):
+        raise ConfigError(f"the run has no pair {seq}; it has asked {len(texts.state.asks)} so far")
+    [outcome] = await _outcomes(texts, [seq])
+    return outcome
+
+
+def _labels(run: FollowedRun) -> Labels:
+    return by_answer(human_labels(run.place, run.run_id))
+
+
+def _filter(request: web.Request) -> PairFilter:
+    query = request.query
+    return PairFilter(
+        candidate=query.get("candidate") or None,
+        example=query.get("example") or None,
+        wrong="wrong" in query,
+        failed="failed" in query,
+    )
+
+
+def _number(request: web.Request, name: str, default: int) -> int:
+    text = request.query.get(name, "")
+    return int(text) if text.isdecimal() else default
+
+
+def _score(text: str) -> float | None:
+    try:
+        score = json.loads(text)
+    except ValueError:
+        score = text
+    if score is None or (type(score) in (int, float) and 0 <= score <= 1):
+        return None if score is None else float(score)
+    raise ConfigError(f"a label is a score between 0 and 1, or null, got {score!r}")
+
+
+def _is_gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
+
+
+def _shown(place: StorePlace) -> str:
+    """Name a store without a password."""
+    text = str(place)
+    scheme, separator, rest = text.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if separator else text

@@ -1,0 +1,483 @@
+"use strict";
+// The page behind `bestarm-agent view`. Whatever models wrote enters the document as text, never as HTML.
+
+const RIGHT = 0.5;
+const LIST_EVERY_MS = 2000;
+const GRADES = { r: 1, w: 0, 1: 0, 2: 0.25, 3: 0.5, 4: 0.75, 5: 1 };
+const main = document.getElementById("main");
+let leave = () => {}; // ends what the shown page has going on
+let keys = {}; // actions of the shown page, by key
+let latest = 0; // how many pages were shown
+let blind = false; // whether scores and verdicts are hidden until an answer is labelled
+
+// --- building blocks -----------------------------------------------------------------------------
+
+function h(tag, props, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props || {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+function setText(element, text) {
+  const before = element.textContent;
+  if (before === text) return;
+  element.textContent = text;
+  if (!before) return;
+  element.classList.remove("fresh");
+  void element.offsetWidth; // begins the animation anew
+  element.classList.add("fresh");
+}
+
+function show(...children) {
+  main.replaceChildren(...children.flat().filter(Boolean));
+}
+
+function problem(text) {
+  const line = document.getElementById("problem");
+  line.hidden = !text;
+  line.textContent = text || "";
+}
+
+function say(text) {
+  document.getElementById("said").textContent = text;
+}
+
+function trail(...steps) {
+  const links = steps.map(([name, href]) => (href ? h("a", { href }, name) : h("span", {}, name)));
+  document.getElementById("trail").replaceChildren(...links);
+  document.title = steps.map(([name]) => name).reverse().join(" - ");
+}
+
+function table(columns, rows) {
+  const head = columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name));
+  return h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
+}
+
+function count(number) {
+  return number.toLocaleString("en");
+}
+
+function shorten(text, most) {
+  const line = (text || "").trim().replace(/\s+/g, " ");
+  return line.length > most ? line.slice(0, most - 1) + "…" : line;
+}
+
+function scoreText(score) {
+  return score === null || score === undefined ? "-" : String(Number(score.toPrecision(3)));
+}
+
+function mark(score) {
+  return score === null || score === undefined ? null : score >= RIGHT ? "right" : "wrong";
+}
+
+class Left extends Error {} // the page was left while it waited for an answer
+
+async function ask(address, options) {
+  const turn = latest;
+  const answer = await fetch(address, options);
+  const isJson = (answer.headers.get("Content-Type") || "").includes("json");
+  const body = isJson ? await answer.json() : { error: await answer.text() };
+  if (turn !== latest) throw new Left();
+  if (!answer.ok) throw new Error(body.error);
+  return body;
+}
+
+function complain(error) {
+  if (error instanceof Left) return;
+  const gone = !error || error instanceof TypeError; // fetch failed
+  problem(gone ? "No connection to bestarm-agent view; is it still running?" : error.message);
+}
+
+// --- addresses: #/run/STORE/ID[/pairs|/pair/SEQ|/compare][?conditions] ----------------------------
+
+function read(hash) {
+  const [path, query] = hash.replace(/^#\/?/, "").split("?");
+  const [, store, run, what, seq] = path.split("/").map(decodeURIComponent);
+  return { store, run, what, seq, query: new URLSearchParams(query) };
+}
+
+function runHash(at, rest = "", query = null) {
+  const asked = query && String(query) ? "?" + query : "";
+  return `#/run/${encodeURIComponent(at.store)}/${encodeURIComponent(at.run)}${rest}${asked}`;
+}
+
+function runApi(at, rest, query) {
+  return `runs/${encodeURIComponent(at.store)}/${encodeURIComponent(at.run)}/${rest}?${query || ""}`;
+}
+
+function pairsHash(at, conditions) {
+  return runHash(at, "/pairs", new URLSearchParams(conditions));
+}
+
+// --- all runs ------------------------------------------------------------------------------------
+
+async function runsPage() {
+  trail(["Runs"]);
+  let before = "";
+  const refresh = async () => {
+    const runs = await ask("runs");
+    const now = JSON.stringify(runs);
+    if (now !== before && !main.querySelector("a:focus")) show(h("h1", {}, "Runs"), runsTable(runs));
+    before = now;
+  };
+  await refresh();
+  const timer = setInterval(() => refresh().catch(complain), LIST_EVERY_MS);
+  leave = () => clearInterval(timer);
+}
+
+function runsTable(runs) {
+  if (!runs.length) return h("p", {}, "No run yet. ", h("code", {}, "bestarm-agent select"), " begins one.");
+  const several = new Set(runs.map((run) => run.store)).size > 1;
+  const columns = [["study"], ["state"], ["answers", "n"], ["began", "extra"], ["run", "extra"]];
+  if (several) columns.push(["store", "extra"]);
+  return table(columns, runs.map((run) => runRow(run, several)));
+}
+
+function runRow(run, several) {
+  const state = run.stopped === null ? "running, or cut off" : "ended: " + run.stopped;
+  return h("tr", {},
+    h("td", {}, h("a", { href: runHash({ store: run.store, run: run.id }) }, run.name)),
+    h("td", { class: run.stopped === null ? "open" : "beaten" }, state),
+    h("td", { class: "n" }, count(run.n_told)),
+    h("td", { class: "extra" }, run.at.slice(0, 16).replace("T", " ") + " UTC"),
+    h("td", { class: "extra" }, run.id),
+    several ? h("td", { class: "extra" }, run.place) : null);
+}
+
+// --- one run, live -------------------------------------------------------------------------------
+
+function runPage(at) {
+  let rows = 60;
+  let parts = null;
+  let stream = null;
+  trail(["Runs", "#/"], [at.run]);
+  const listen = () => {
+    if (stream) stream.close();
+    stream = new EventSource(runApi(at, "live", "rows=" + rows));
+    stream.onmessage = (message) => {
+      const page = JSON.parse(message.data);
+      if (page.error) return problem(page.error);
+      problem("");
+      parts = parts || runParts(at, page, () => { rows = 100000; listen(); });
+      fill(at, parts, page);
+    };
+    stream.onerror = () => complain();
+  };
+  show(h("p", { class: "soft" }, "Reading the log..."));
+  listen();
+  leave = () => stream.close();
+}
+
+function runParts(at, page, more) {
+  trail(["Runs", "#/"], [page.name]);
+  const parts = { rows: new Map() };
+  const text = (name, tag = "p", cls = null) => (parts[name] = h(tag, { class: cls }));
+  const figure = (title, name, note) => h("div", {}, h("dt", {}, title), h("dd", {}, text(name, "span"), text(note, "small")));
+  parts.more = h("button", { type: "button", onclick: more }, "Show all candidates");
+  parts.compare = h("a", {}, "Compare the first two");
+  parts.bar = h("progress", { max: 1, "aria-label": "budget used" });
+  parts.lines = h("div", { class: "soft" });
+  parts.seenTitle = h("th", { scope: "col", class: "n" });
+  const head = h("tr", {}, h("th", { scope: "col" }, "candidate"), parts.seenTitle,
+    h("th", { scope: "col", class: "n" }, "estimate"), h("th", { scope: "col", class: "n" }, "interval"),
+    h("th", { scope: "col", class: "extra" }, "0 to 1"), h("th", { scope: "col", class: "extra" }, "state"),
+    h("th", { scope: "col", class: "n extra" }, "cost"));
+  parts.body = h("tbody");
+  show(
+    text("verdict", "h1"), text("sure"), parts.lines,
+    h("dl", { class: "figures" }, figure("pairs", "pairs", "share"), figure("spent", "dollars", "failures"), figure("time", "time", "left")),
+    parts.bar, text("ending", "p", "soft"), text("problems", "p", "broken"),
+    h("p", {}, "Look at ", h("a", { href: pairsHash(at, {}) }, "all answers"), ", ",
+      h("a", { href: pairsHash(at, { wrong: "" }) }, "the wrong ones"), ", ",
+      h("a", { href: pairsHash(at, { failed: "" }) }, "the failures"), ". ", parts.compare),
+    h("h2", {}, "Candidates"),
+    h("p", { class: "soft" }, "The bar is the interval in which the mean over all examples lies, the tick its estimate. A name leads to its answers."),
+    h("div", { class: "wide" }, h("table", {}, h("thead", {}, head), parts.body)),
+    text("hidden", "p", "soft"), parts.more);
+  return parts;
+}
+
+function fill(at, parts, page) {
+  const verdict = page.winner === null ? page.name : page.winner;
+  setText(parts.verdict, page.winner === null ? `${verdict}: no score yet` : `${verdict} ${page.established ? "is the best" : "leads"}`);
+  setText(parts.sure, page.how_sure ? page.how_sure[0].toUpperCase() + page.how_sure.slice(1) + "." : "");
+  parts.lines.replaceChildren(...page.lines.map((line) => h("p", {}, line)));
+  for (const name of ["pairs", "dollars", "time", "failures", "hidden"]) setText(parts[name], page[name]);
+  setText(parts.share, page.share + " of the full grid");
+  setText(parts.left, page.left);
+  setText(parts.ending, page.running ? `Running, or cut off; ${page.used_line} used.` : capital(page.ending) + ".");
+  parts.bar.value = page.used;
+  parts.bar.hidden = !page.running;
+  setText(parts.seenTitle, page.seen_title);
+  const broken = page.rows.filter((row) => row.problem).map((row) => `${row.label}: ${row.problem}`);
+  setText(parts.problems, broken.join("\n"));
+  parts.more.hidden = !page.hidden;
+  parts.compare.hidden = page.rows.length < 2;
+  if (page.rows.length > 1) parts.compare.href = compareHash(at, page.rows[0].label, page.rows[1].label);
+  fillRows(at, parts, page.rows);
+}
+
+function fillRows(at, parts, rows) {
+  const elements = rows.map((row) => {
+    if (!parts.rows.has(row.index)) parts.rows.set(row.index, candidateRow(at, row));
+    const cells = parts.rows.get(row.index);
+    for (const name of ["seen", "estimate", "interval", "state", "cost"]) setText(cells[name], row[name]);
+    cells.state.className = "state extra " + row.status;
+    setText(cells.short, row.state);
+    cells.short.className = "state narrow " + row.status;
+    place(cells, row);
+    return cells.row;
+  });
+  // rows keep their places while someone reads or tabs through them
+  const same = elements.length === parts.body.children.length && elements.every((row) => row.parentNode === parts.body);
+  if (!same || !parts.body.matches(":hover, :focus-within")) {
+    if (elements.some((row, i) => parts.body.children[i] !== row) || !same) parts.body.replaceChildren(...elements);
+  }
+}
+
+function candidateRow(at, row) {
+  const cell = (kind) => h("td", { class: kind });
+  const cells = { seen: cell("n"), estimate: cell("n"), interval: cell("n"), state: cell("state"), cost: cell("n extra") };
+  cells.short = h("div");
+  cells.band = h("i");
+  cells.tick = h("b");
+  cells.row = h("tr", {},
+    h("td", {}, h("a", { href: pairsHash(at, { candidate: row.label }) }, row.label), cells.short),
+    cells.seen, cells.estimate, cells.interval,
+    h("td", { class: "extra", "aria-hidden": "true" }, h("div", { class: "range" }, cells.band, cells.tick)),
+    cells.state, cells.cost);
+  return cells;
+}
+
+function place(cells, row) {
+  cells.band.style.left = 100 * row.lower + "%";
+  cells.band.style.width = 100 * (row.upper - row.lower) + "%";
+  cells.tick.hidden = row.value === null;
+  cells.tick.style.left = 100 * (row.value || 0) + "%";
+}
+
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+// --- answers -------------------------------------------------------------------------------------
+
+async function pairsPage(at, query) {
+  const names = await ask(runApi(at, "candidates"));
+  const found = await ask(runApi(at, "pairs", query));
+  const start = Number(query.get("start") || 0);
+  const whose = query.get("candidate") || query.get("example") || "all candidates";
+  trail(["Runs", "#/"], [at.run, runHash(at)], ["Answers"]);
+  const pages = [];
+  const turn = (name, to) => {
+    const other = new URLSearchParams(query);
+    other.set("start", to);
+    pages.push(h("a", { href: runHash(at, "/pairs", other) }, name), " ");
+  };
+  if (start > 0) turn("Earlier", Math.max(0, start - found.page));
+  if (start + found.page < found.count) turn("Later", start + found.page);
+  const last = Math.min(start + found.page, found.count);
+  const shown = found.count > found.page ? `, ${count(start + 1)} to ${count(last)} shown` : "";
+  const columns = [["example"], ["candidate", "extra"], ["score", "n"], ["target", "extra"], ["answer"], ["label", "n"]];
+  const rows = found.pairs.map((pair) => pairRow(at, query, pair));
+  show(h("h1", {}, `Answers of ${whose}`), note(found.note), filters(at, query, names),
+    h("p", { class: "soft" }, `${count(found.count)} ${found.count === 1 ? "answer" : "answers"}${shown}, in the order of asking. `, pages),
+    found.pairs.length ? table(columns, rows) : h("p", {}, "No answer is like this."),
+    found.pairs.length ? h("p", {}, pages) : null);
+}
+
+function note(text) {
+  return text ? h("p", { class: "soft" }, "Note: " + text + ".") : null;
+}
+
+function chooser(title, names, value, blank) {
+  const options = names.map((name) => h("option", { value: name, selected: name === value }, name));
+  return h("label", {}, title, h("select", { name: title.toLowerCase() }, blank ? h("option", { value: "" }, blank) : null, options));
+}
+
+function filters(at, query, names) {
+  const box = (name, text) => h("label", { class: "tick" }, h("input", { type: "checkbox", name, checked: query.has(name) }), text);
+  const submit = (event) => {
+    event.preventDefault();
+    const chosen = [...new FormData(event.target)].filter(([, value]) => value).map(([name, value]) => [name, value === "on" ? "" : value]);
+    location.hash = pairsHash(at, chosen);
+  };
+  return h("form", { onsubmit: submit }, chooser("Candidate", names, query.get("candidate"), "all"),
+    h("label", {}, "Example", h("input", { type: "text", name: "example", value: query.get("example") || "" })), box("wrong", "wrong"), box("failed", "failed"), h("button", {}, "Show"));
+}
+
+function pairHash(at, seq, query) {
+  const conditions = new URLSearchParams(query);
+  conditions.delete("start");
+  return runHash(at, "/pair/" + seq, conditions);
+}
+
+function pairRow(at, query, pair) {
+  const said = pair.failure ? `${pair.failure}: ${pair.message}` : pair.state === "pending" ? "pending" : pair.answer || pair.reply;
+  return h("tr", {},
+    h("td", {}, h("a", { href: pairHash(at, pair.seq, query) }, shorten(pair.example, 40))),
+    h("td", { class: "extra" }, pair.candidate),
+    h("td", { class: "n " + (mark(pair.score) || "") }, scoreText(pair.score)),
+    h("td", { class: "extra" }, shorten(pair.target, 60)),
+    h("td", {}, shorten(said, 140)),
+    h("td", { class: "n" }, pair.label === null ? "" : scoreText(pair.label)));
+}
+
+// --- one answer, and its label -------------------------------------------------------------------
+
+async function pairPage(at, seq, query) {
+  const pair = await ask(runApi(at, "pairs/" + seq, query));
+  const back = runHash(at, "/pairs", query);
+  trail(["Runs", "#/"], [at.run, runHash(at)], ["Answers", back], [pair.example]);
+  const go = (to) => { if (to !== null) location.hash = pairHash(at, to, query); };
+  const grade = (score) => label(at, pair, score, () => (score === null || pair.next === null ? route() : go(pair.next)));
+  keys = {
+    j: () => go(pair.next), ArrowRight: () => go(pair.next), k: () => go(pair.previous), ArrowLeft: () => go(pair.previous),
+    u: () => grade(null), b: () => { blind = !blind; route(); }, Escape: () => { location.hash = back; },
+    ...Object.fromEntries(Object.entries(GRADES).map(([key, score]) => [key, () => grade(score)])),
+  };
+  const hidden = blind && pair.label === null;
+  const where = `${count(pair.place)} of ${count(pair.count)}`;
+  show(h("h1", {}, hidden ? pair.example : `${pair.candidate} on ${pair.example}`),
+    h("p", { class: "soft" }, where, " ", step(at, query, "previous", pair.previous), " ", step(at, query, "next", pair.next)),
+    note(pair.note), labelBar(pair, grade),
+    text("Prompt", pair.prompt), text("Reply", pair.reply),
+    text("Target", pair.target),
+    hidden ? h("p", { class: "soft" }, "Candidate, score and verdicts are hidden until the answer is labelled.") : judged(pair, at));
+}
+
+function step(at, query, name, seq) {
+  return seq === null ? null : h("a", { href: pairHash(at, seq, query) }, name);
+}
+
+function text(title, content) {
+  if (content === null || content === undefined || content === "") return null;
+  return [h("h2", {}, title), h("pre", { tabindex: "0" }, content)];
+}
+
+function judged(pair, at) {
+  const facts = [["state", pair.state], ["attempts", pair.attempts], ["tokens", pair.tokens === null ? null : count(pair.tokens)],
+    ["dollars", pair.usd], ["of that judging", pair.judge_usd], ["seconds", pair.seconds === null ? null : pair.seconds.toFixed(2)],
+    ["from the cache", pair.cached === null ? null : pair.cached ? "yes" : "no"], ["model stopped", pair.finish]];
+  const votes = pair.votes.map((vote) => h("tr", {}, h("td", {}, vote.by), h("td", { class: "n" }, scoreText(vote.value)), h("td", {}, vote.said), h("td", {}, vote.why)));
+  const score = pair.score === null ? `No score: ${pair.state}` : `Score ${scoreText(pair.score)}`;
+  return [
+    h("h2", { class: mark(pair.score) }, score),
+    text("Answer read from the reply", pair.answer), text("Failure", pair.failure && `${pair.failure}: ${pair.message}`),
+    votes.length ? [h("h2", {}, "The judge's verdicts"), table([["by"], ["value", "n"], ["said"], ["because"]], votes)] : null,
+    h("h2", {}, "What it took"),
+    h("p", { class: "soft" }, facts.filter(([, value]) => value !== null).map(([name, value]) => `${name} ${value}`).join(", ")),
+    h("p", {}, h("a", { href: pairsHash(at, { example: pair.example }) }, "All answers to this example"), " · ",
+      h("a", { href: pairsHash(at, { candidate: pair.candidate }) }, "All answers of this candidate")),
+  ].flat(2).filter(Boolean);
+}
+
+function labelBar(pair, grade) {
+  const now = pair.label;
+  if (pair.reply === null) return h("p", { class: "soft" }, "There is no reply to label.");
+  const button = (key, name, score) => h("button", { type: "button", "aria-pressed": String(now === score), onclick: () => grade(score) }, h("kbd", {}, key), " " + name);
+  const given = now === null ? "Your label" : `Your label: ${scoreText(now)}`;
+  return [
+    h("div", { class: "keys", role: "group", "aria-label": "Label this answer" }, h("span", {}, given), button("r", "right", 1), button("w", "wrong", 0),
+      button("2", "weak", 0.25), button("3", "fair", 0.5), button("4", "good", 0.75),
+      h("button", { type: "button", onclick: () => grade(null), disabled: now === null }, h("kbd", {}, "u"), " take back")),
+    h("p", { class: "soft" }, "One key labels: ", h("kbd", {}, "r"), " ", h("kbd", {}, "w"), " or ", h("kbd", {}, "1"), " to ", h("kbd", {}, "5"),
+      " (0, .25, .5, .75, 1); then comes the next. ", h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " next, previous. ",
+      h("kbd", {}, "b"), blind ? " shows scores again. " : " hides scores until you have labelled. ", h("kbd", {}, "Esc"), " back to the list. Stored in ", pair.labels, "."),
+  ];
+}
+
+async function label(at, pair, score, then) {
+  if (pair.reply === null) return say("There is no reply to label.");
+  await ask(runApi(at, `pairs/${pair.seq}/label`), { method: "PUT", body: JSON.stringify(score) });
+  say(score === null ? "Took the label back." : `Labelled ${scoreText(score)}: ${shorten(pair.example, 40)}.`);
+  then();
+}
+
+// --- two candidates ------------------------------------------------------------------------------
+
+function compareHash(at, a, b) {
+  return runHash(at, "/compare", new URLSearchParams({ a, b }));
+}
+
+async function comparePage(at, query) {
+  trail(["Runs", "#/"], [at.run, runHash(at)], ["Compare"]);
+  const [a, b] = [query.get("a"), query.get("b")];
+  const names = await ask(runApi(at, "candidates"));
+  show(h("h1", {}, "Compare two candidates"), choose(at, names, a, b));
+  const found = await ask(runApi(at, "compare", query));
+  const [gap, lower, upper] = found.difference;
+  const signed = (x) => (x >= 0 ? "+" : "−") + Math.abs(x).toFixed(3);
+  const test = found.graded ? "sign test" : "McNemar's exact test";
+  const cell = (number) => h("td", { class: "n" }, count(number));
+  const square = table([[""], ["B right", "n"], ["B wrong", "n"]], [
+    h("tr", {}, h("th", { scope: "row" }, "A right"), cell(found.both), cell(found.only_a)),
+    h("tr", {}, h("th", { scope: "row" }, "A wrong"), cell(found.only_b), cell(found.neither))]);
+  main.append(
+    h("p", {}, `A = ${found.a}, B = ${found.b}. ${count(found.n)} of ${count(found.n_examples)} examples were scored for both; only they count here `
+      + `(${count(found.scored_a - found.n)} more of A and ${count(found.scored_b - found.n)} more of B are left out).`),
+    h("div", { class: "square" }, square),
+    h("p", {}, `Mean of A ${found.mean_a.toFixed(3)}, of B ${found.mean_b.toFixed(3)}. `,
+      h("strong", {}, `A − B: ${signed(gap)} [${signed(lower)}, ${signed(upper)}]`), ` at ${Math.round(100 * found.confidence)} % over all examples. `,
+      `${capital(test)}: p = ${Number(found.p_value.toPrecision(3))}, for a number of examples fixed in advance.`),
+    h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} examples` : "They score alike on all of these"),
+    ...found.flips.map((pair) => flip(at, pair)));
+  if (found.n_flips > found.flips.length) main.append(h("p", { class: "soft" }, `The first ${found.flips.length} are shown; bestarm-agent answers --diff prints all.`));
+}
+
+function choose(at, names, a, b) {
+  const submit = (event) => {
+    event.preventDefault();
+    const chosen = new FormData(event.target);
+    location.hash = compareHash(at, chosen.get("a"), chosen.get("b"));
+  };
+  return h("form", { onsubmit: submit }, chooser("A", names, a), chooser("B", names, b), h("button", {}, "Compare"));
+}
+
+function flip(at, [a, b]) {
+  const side = (pair) => h("div", {},
+    h("h3", {}, h("a", { href: pairHash(at, pair.seq, "") }, pair.candidate), " ", h("span", { class: mark(pair.score) }, `${mark(pair.score)} (${scoreText(pair.score)})`)),
+    h("pre", { tabindex: "0" }, pair.failure ? `${pair.failure}: ${pair.message}` : pair.reply || ""));
+  return h("section", {}, h("h3", {}, a.example), a.target ? h("p", { class: "soft" }, "Target: " + shorten(a.target, 200)) : null,
+    h("div", { class: "sides" }, side(a), side(b)));
+}
+
+// --- routing and keys ----------------------------------------------------------------------------
+
+async function route() {
+  latest += 1;
+  const at = read(location.hash);
+  leave();
+  leave = () => {};
+  keys = {};
+  problem("");
+  if (at.what !== "pair") say("");
+  try {
+    if (!at.run) await runsPage();
+    else if (at.what === "pairs") await pairsPage(at, at.query);
+    else if (at.what === "pair") await pairPage(at, at.seq, at.query);
+    else if (at.what === "compare") await comparePage(at, at.query);
+    else runPage(at);
+  } catch (error) {
+    complain(error);
+  }
+}
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.matches("input, select, textarea");
+  const action = keys[event.key];
+  if (!action || typing || event.ctrlKey || event.altKey || event.metaKey) return;
+  event.preventDefault();
+  Promise.resolve(action()).catch(complain);
+});
+
+window.addEventListener("hashchange", () => {
+  window.scrollTo(0, 0);
+  main.focus({ preventScroll: true });
+  route();
+});
+route();

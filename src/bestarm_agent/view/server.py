@@ -1,0 +1,83 @@
+"""The server of the page, on 127.0.0.1."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
+from bestarm_agent.store.registry import StorePlace, open_store
+from bestarm_agent.view.endpoints import Endpoints
+from bestarm_agent.view.guard import add_headers, guard, new_token
+
+_ADDRESS: Final = "127.0.0.1"
+_PAGE: Final = Path(__file__).with_name("page")
+_FILES: Final = {"": "index.html", "view.js": "view.js", "view.css": "view.css"}
+
+
+@asynccontextmanager
+async def serve(places: Sequence[StorePlace], port: int = 0) -> AsyncIterator[str]:
+    """Serve the page over some stores; return its address, which holds a secret.
+
+    Args:
+        places: paths or URLs of the stores.
+        port: on 127.0.0.1; 0 takes a free one.
+
+    Raises:
+        StoreError: there is no such store.
+        ConfigError: the port is taken.
+    """
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(open_store(p, create=False)) for p in places]
+        token = new_token()
+        app = _app(token, Endpoints(stores, places))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        try:
+            await web.TCPSite(runner, _ADDRESS, port).start()
+        except OSError as error:
+            raise ConfigError(
+                f"port {port} of {_ADDRESS} cannot be used ({error.strerror}); give another --port"
+            ) from error
+        yield f"http://{_ADDRESS}:{runner.addresses[0][1]}/{token}/"
+
+
+def _app(token: str, endpoints: Endpoints) -> web.Application:
+    app = web.Application(middlewares=[guard(token), _explain])
+    app.on_response_prepare.append(add_headers)
+    app.on_shutdown.append(endpoints.close)
+    at = f"/{token}"
+    for name, file in _FILES.items():
+        app.router.add_get(f"{at}/{name}", _file_sender(_PAGE / file))
+    run = f"{at}/runs/{{store:[0-9]+}}/{{run}}"
+    app.router.add_get(f"{at}/runs", endpoints.runs)
+    app.router.add_get(f"{run}/live", endpoints.live)
+    app.router.add_get(f"{run}/candidates", endpoints.candidates)
+    app.router.add_get(f"{run}/pairs", endpoints.pairs)
+    app.router.add_get(f"{run}/pairs/{{seq:[0-9]+}}", endpoints.pair)
+    app.router.add_put(f"{run}/pairs/{{seq:[0-9]+}}/label", endpoints.label)
+    app.router.add_get(f"{run}/compare", endpoints.compare)
+    return app
+
+
+def _file_sender(path: Path) -> Handler:
+    async def send(_request: web.Request) -> web.StreamResponse:
+        return web.FileResponse(path)
+
+    return send
+
+
+@web.middleware
+async def _explain(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer errors raised on purpose with their message."""
+    try:
+        return await handler(request)
+    except BestarmError as error:
+        status = 404 if isinstance(error, RunNotFoundError) else 400
+        return web.json_response({"error": str(error)}, status=status)
