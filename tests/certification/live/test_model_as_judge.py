@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from bestarm_agent.engine.results.human_labels import put_label
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.support.commands import invoke
 
@@ -119,6 +120,18 @@ def test_people_have_the_last_word(
     assert (first["verdict"], first["mean_loss"] == 1.0) == (
         ("refuted", True) if people else ("certified", False)
     )
+
+
+def test_labels_given_in_the_view_are_scores_of_people(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, people=True)
+    for j in range(N_LABELS):
+        put_label(tmp_path / "runs.sqlite", "run", f"e{j}", "yes", 0.0)
+    study = json.loads((tmp_path / "study.json").read_text())
+    (tmp_path / "study.json").write_text(json.dumps({**study, "labels": "run.labels.jsonl"}))
+    done = invoke(capsys, "certify", "-c", "study.json", "-q", "--json", folder=tmp_path)
+    assert json.loads(done.out)["candidates"][0]["mean_loss"] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,13 @@ def put_label(
         if (label.example, label.answer_digest) != (example, digest)
     ]
     fresh = [] if score is None else [Label(example, score, answer=answer, answer_digest=digest)]
-    path = labels_path(where, run_id)
+    path, lines = labels_path(where, run_id), list(_lines([*others, *fresh]))
     try:
-        with whole_file(path) as stream:
-            stream.writelines(_lines([*others, *fresh]))
+        if lines:
+            with whole_file(path) as stream:
+                stream.writelines(lines)
+        else:
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(
             f"the labels {path} cannot be written ({error.strerror}); make the folder writable"

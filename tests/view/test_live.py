@@ -1,0 +1,126 @@
+"""A run that another process goes on with, as the page's stream of events shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.domain.events import Event
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.runs import Archive
+from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.study import Study
+from bestarm_agent.view.followed_run import FollowedRun
+from tests.support.studies import run_all, store_of, write_study
+from tests.view.test_server import Json, next_news, opened
+
+COMMAND = "from bestarm_agent.cli.main import main; main()"
+
+
+async def resume(store: Path | str) -> None:
+    """Go on with the latest run in another process, by 60 pairs."""
+    arguments = ["resume", "latest", "--store", str(store), "--budget-pulls", "60", "-q"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", COMMAND, *arguments, stdout=asyncio.subprocess.DEVNULL
+    )
+    assert await process.wait() == 0
+
+
+async def watch(store: Path | str) -> list[Json]:
+    """Watch the latest run while another process goes on with it; return all that was shown."""
+    async with opened(store) as session, session.get("runs/0/latest/live") as stream:
+        shown = [await next_news(stream)]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(resume(store))
+            while shown[-1]["running"] or len(shown) == 1:
+                shown.append(await next_news(stream))
+        return shown
+
+
+def check(shown: list[Json]) -> None:
+    first, last = shown[0], shown[-1]
+    assert first["pairs"] == "30 of 240"
+    assert first["ending"].startswith("ended: budget")
+    assert last["pairs"] == "90 of 240"
+    counts = [int(page["pairs"].split()[0]) for page in shown]
+    assert counts == sorted(counts)
+    assert any(page["running"] for page in shown)
+    assert {row["label"] for row in last["rows"]} == {f"c{i}" for i in range(6)}
+
+
+@pytest.mark.slow
+def test_results_of_another_process_arrive(tmp_path: Path) -> None:
+    path = write_study(tmp_path, latency_seconds=0.05, changes={"budget": {"pulls": 30}})
+    run_all(path)
+    check(asyncio.run(watch(store_of(path))))
+
+
+@pytest.mark.slow
+def test_results_of_another_process_arrive_by_postgresql(
+    tmp_path: Path, new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where such a store has its studies
+    url = new_database()
+    path = write_study(tmp_path, latency_seconds=0.05, changes={"budget": {"pulls": 30}})
+
+    async def begin() -> None:
+        async with Study.open(path, store=url) as study:
+            await study.run()
+
+    asyncio.run(begin())
+    check(asyncio.run(watch(url)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"selector": {"name": "auto"}},
+        {"objective": {"name": "pareto"}},
+        {"objective": {"name": "best-under-usd", "usd_per_1k_calls": 1}},
+    ],
+    ids=["ucb-e", "auto", "pareto", "best-under-usd"],
+)
+def test_a_standing_that_grew_event_by_event_is_that_of_the_whole_log(
+    tmp_path: Path, changes: dict[str, Json]
+) -> None:
+    path = write_study(tmp_path, n_candidates=4, n_examples=20, changes=changes)
+    run_all(path, Budget(pulls=60))
+    place = store_of(path)
+
+    async def scene() -> None:
+        whole = await Archive(place).record("latest")
+        async with await SqlStore.connect(place) as store:
+            events = await store.events_of("latest")
+            run = FollowedRun(store, place, whole.standing.run_id)
+            for start in range(0, len(events), 7):
+                run._take(events[start : start + 7])
+                await run.standing()
+            assert (await run.standing())[0] == whole.standing
+
+    asyncio.run(scene())
+
+
+def test_only_what_is_new_is_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    read = SqlStore.events_of
+
+    def noting(self: SqlStore, run: str, *, since: int = 0) -> Awaitable[Sequence[Event]]:
+        asked.append(since)
+        return read(self, run, since=since)
+
+    monkeypatch.setattr(SqlStore, "events_of", noting)
+
+    async def scene() -> None:
+        async with await SqlStore.connect(store) as reader:
+            run = FollowedRun(reader, store, (await reader.runs())[-1].id)
+            async with run.refreshed() as state:
+                n_events = state.n_events
+            async with run.refreshed():
+                assert asked == [0, n_events]
+
+    asyncio.run(scene())
