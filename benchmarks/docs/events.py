@@ -14,8 +14,8 @@ from bestarm_agent.domain import events
 _HEAD = """# Events
 
 A run is its event log; tables, reports and `resume` are computed from it
-([architecture](../architecture.md)). These are the events. Fields that later versions added are
-absent from older logs. To read scores and answers, use [`export` and `answers`](../answers.md).
+([architecture](../architecture.md)). These are the events. A field that holds its default is left
+out. To read scores and answers, use [`export` and `answers`](../answers.md).
 """
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -8,9 +9,11 @@ from types import ModuleType
 import pytest
 
 from bestarm_agent.store import memory_store, sql_store
+from bestarm_agent.store.codec import dump_event
 from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_runs import begin
+from bestarm_agent.testing.store_runs import asked, begin, grid, started, told
 from bestarm_agent.testing.store_suite import StoreSuite
 
 
@@ -46,3 +49,40 @@ def test_run_ids_tell_the_time_of_the_injected_clock(tmp_path: Path) -> None:
             assert (await begin(store)).run_id.startswith("20261121-093015-")
 
     asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_log_is_read_page_by_page(tmp_path: Path) -> None:
+    """Texts of events are held for one page, not for the whole log."""
+    n = 3000
+
+    async def scene() -> tuple[int, int]:
+        async with await SqlStore.connect(tmp_path / "runs.sqlite") as store:
+            log = await begin(store)
+            for event in grid(1, n):
+                log.append(event)
+            for seq in range(n):
+                log.append(asked(seq, 0, seq))
+                log.append(told(seq))
+            await log.flush()
+            text = sum(len(dump_event(told(seq))) for seq in range(n))
+            tracemalloc.start()
+            try:
+                events = await log.events()
+                left, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert len(events) > 2 * n
+            await log.close()
+            return peak - left, text
+
+    above, text = asyncio.run(scene())
+    assert above < text / 2
+
+
+def test_a_run_is_shown_in_few_words() -> None:
+    """asyncio.run shows the result of its task to itself."""
+    events = [started(), *grid(50, 1000)]
+    for seq in range(2000):
+        events += [asked(seq, seq % 50, seq // 50), told(seq)]
+    assert repr(fold(events)) == "RunState('study', 50 x 1000, 4003 events)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from sqlalchemy import Executable, select
@@ -20,6 +20,7 @@ from bestarm_agent.store.run_listing import Progress
 _Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 _PAGE = 500  # replies read at a time
+_EVENTS_PAGE = 1000
 
 _runs = tables.runs.c
 _events = tables.events.c
@@ -50,10 +51,15 @@ class Reader:
             select(_events.n, _events.payload)
             .where(_events.run_id == run_id, _events.n >= since)
             .order_by(_events.n)
+            .execution_options(yield_per=_EVENTS_PAGE)
         )
-        return await asyncio.to_thread(
-            lambda: _decoded(self._fetch(query), since, f"run {run_id} in {self._database.where}")
-        )
+
+        def read() -> Sequence[Event]:
+            where = self._database.where
+            with explaining(where), self._database.engine.connect() as connection:
+                return _decoded(connection.execute(query), since, f"run {run_id} in {where}")
+
+        return await asyncio.to_thread(read)
 
     async def replies(self) -> AsyncIterator[tuple[str, Reply]]:
         """Iterate over all replies, by key."""
@@ -72,7 +78,7 @@ class Reader:
             return connection.execute(query).all()
 
 
-def _decoded(rows: _Rows, since: int, where: str) -> list[Event]:
+def _decoded(rows: Iterable[Sequence[Any]], since: int, where: str) -> list[Event]:
     events: list[Event] = []
     for expected, (n, payload) in enumerate(rows, start=since):
         if n != expected:

@@ -62,7 +62,7 @@ def state_of(told: Told | None) -> State:
     return State.FAILED if isinstance(told.outcome, Failed) else State.DONE
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RunState:
     """A run as of its latest event; read only, apart from ``apply``.
 
@@ -106,6 +106,10 @@ class RunState:
         else:
             self._rare(event)
         self.n_events += 1
+
+    def __repr__(self) -> str:  # asyncio.run shows its result to itself, which must not take long
+        size = f"{len(self.candidates)} x {len(self.example_ids)}"
+        return f"RunState({self.name!r}, {size}, {self.n_events} events)"
 
     @property
     def budget(self) -> Budget:
