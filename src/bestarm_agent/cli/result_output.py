@@ -15,6 +15,7 @@ from bestarm_agent.cli.progress import CandidateTable, print_line
 from bestarm_agent.config.study.objective import Objective
 from bestarm_agent.domain.spend import Books, Spend, usd
 from bestarm_agent.engine.results.standing import ObjectiveResult, Row, Standing, Status
+from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.html_page import FailureLine
 from bestarm_agent.report.progress_text import budget_line, ending, hidden_line, what_next
@@ -104,7 +105,9 @@ def _verdict_lines(standing: Standing) -> list[str]:
         lines = _objective_lines(standing.objective, caveat(standing), graded=graded)
     else:
         winner = "" if best is None else placed(best, graded=graded) + caveat(standing)
-        lines = [f"Winner:    {winner}"] if best is not None else []
+        stopped = standing.end == End.FAILURES and not standing.established
+        title = "Best yet: " if stopped else "Winner:   "
+        lines = [f"{title} {winner}"] if best is not None else []
     lines.append(f"How sure:  {how_sure(standing)}")
     if second is not None and standing.objective is None:
         lines.append(f"Runner-up: {placed(second, graded=graded)}")

@@ -25,6 +25,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--key", help="the key that clients must send; else all are let in")
     parser.add_argument("--latency-ms", type=float, default=0.0)
     parser.add_argument("--jitter-ms", type=float, default=0.0, help="added, keyed by the body")
+    parser.add_argument("--quick", type=int, default=0, help="first requests, without latency")
     parser.add_argument("--storm", type=float, default=0.0, help="share of attempts that fail")
     parser.add_argument("--faults", nargs="+", type=Fault, default=list(PASSING))
     parser.add_argument("--seed", type=int, default=0)
@@ -46,10 +47,12 @@ def server(args: argparse.Namespace) -> FakeApi:
     model = FakeModel(context=args.context, rates=rates)
 
     def latency(call: Call) -> float:
+        if len(api.received) <= args.quick:
+            return 0.0
         jitter = args.jitter_ms * chance(args.seed, "latency", call.digest) if args.jitter_ms else 0
         return float(args.latency_ms + jitter) / 1000
 
-    return FakeApi(
+    api = FakeApi(
         answer=quality(shares, seed=args.seed) if shares else echo,
         script=storm(args.storm, args.faults, seed=args.seed) if args.storm else calm,
         models=dict.fromkeys(shares, model) if shares else None,
@@ -57,6 +60,7 @@ def server(args: argparse.Namespace) -> FakeApi:
         latency=latency,
         port=args.port,
     )
+    return api
 
 
 async def main() -> None:

@@ -59,6 +59,13 @@ class JudgeClient:
         providers = [client.client.provider for client in self._clients.values()]
         return list({id(provider): provider for provider in providers}.values())
 
+    @property
+    def rate_limited(self) -> bool:
+        """True if one of its models is called over the network."""
+        models = self.judge.models
+        clients = [(self._clients[model.key].client.provider, model.name) for model in models]
+        return any(provider.capabilities(model).rate_limited for provider, model in clients)
+
     def wait(self) -> Wait | None:
         """Return how many replies wait to be judged, and why; None if none do."""
         name = f"judge {self.judge.name}"

@@ -162,7 +162,7 @@ class CandidatePool:
         if isinstance(error, ProviderError):
             self._withdraw(candidate, error)
         else:  # no reply can be judged
-            self._break(self.candidates, f"the judge cannot be called: {error}")
+            self._break(self.candidates, f"no reply can be judged: {error}")
 
     def broken(self) -> dict[str, str]:
         """Return the labels of the candidates that can no longer be asked, with the reason."""

@@ -15,6 +15,7 @@ from bestarm_agent.engine.calls.retrying import Call, Origin
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.engine.run.candidate_pool import CandidatePool
 from bestarm_agent.engine.run.event_log import EventLog, PairLog
+from bestarm_agent.engine.run.first_pairs import FirstPairs
 
 
 class InFlight:
@@ -32,6 +33,7 @@ class InFlight:
         self.active = 0  # pairs that were sent and not handed over yet
         self.news = asyncio.Event()  # set when there may be an outcome, or a free place
         self.put_off: dict[int, Call] = {}  # calls of pairs that stay pending, by number of the ask
+        self.first = FirstPairs(pool, evaluator.judge_client, event_log.state)
         self._pool = pool
         self._evaluator = evaluator
         self._event_log = event_log
@@ -51,6 +53,7 @@ class InFlight:
         """Forget what was in flight, which stays pending; inherit what other processes sent."""
         self.active = 0
         self._finished.clear()
+        self.first.begin()
         for asked in self._event_log.state.pending.values():
             if asked.seq not in self.put_off:
                 self.put_off[asked.seq] = self._inherited(asked)
@@ -91,6 +94,7 @@ class InFlight:
         call.slot = self._pool.slot(candidate, self.news.set)
         call.permit = candidate.limiter.take(call.request, call.bound())
         self._unsent[asked.seq] = call
+        self.first.sent(asked.candidate, call)
         return True
 
     def send(self, tasks: asyncio.TaskGroup, asked: Asked) -> None:
@@ -143,7 +147,8 @@ class InFlight:
             self.active -= 1
             if isinstance(result, Exception):
                 raise result
-            if result is not None:
+            self.first.ended(asked.candidate, call, result)
+            if result is not None and call.obstacle is None:
                 yield asked.seq, result
                 continue
             self.put_off[asked.seq] = call

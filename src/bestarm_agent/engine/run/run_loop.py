@@ -210,8 +210,8 @@ class RunLoop:
     def _fill(self) -> list[Asked]:
         """Ask for pairs that the budget can pay until no place is free; return those to send."""
         ready: list[Asked] = []
-        pool, ledger = self.pool, self.ledger
-        while (room := pool.room()) > 0:
+        pool, ledger, first = self.pool, self.ledger, self._pairs.first
+        while (room := int(min(pool.room(), first.left()))) > 0:
             available, affordable = self._available(), pool.affordable(ledger)
             n = min(pool.payable(ledger, room, affordable), pool.memory.left())
             asks = self.selector.ask(max(1, int(n)), available=available, affordable=affordable)
@@ -227,7 +227,7 @@ class RunLoop:
     def _available(self) -> BoolArray | None:
         """Return (K,) whether a candidate can be called, and matters; None if all."""
         worth = None if self._rules.objective is None else self._rules.objective.worth
-        return both(self.pool.available(), worth)
+        return both(both(self.pool.available(), self._pairs.first.mask()), worth)
 
     def _asked(self, ask: Ask, shut_out: tuple[int, ...]) -> Asked:
         asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, shut_out)
@@ -273,6 +273,8 @@ class RunLoop:
         """Return why nothing more may be asked even if the selector wants to."""
         if self._stop_asked:
             return End.INTERRUPTED
+        if self._pairs.first.failed:
+            return End.FAILURES
         n_told = len(self.state.told)
         return self._rules.end(self.seconds, self.ledger.budget, n_told, self._void)
 

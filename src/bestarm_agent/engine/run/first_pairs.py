@@ -1,0 +1,124 @@
+"""Holds pairs back until the first one of each model over the network was answered and judged."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+
+from bestarm_agent.domain.outcome import Failed, Outcome, Scored
+from bestarm_agent.engine.calls.judge_calls import JudgeClient
+from bestarm_agent.engine.calls.retrying import Call, Origin
+from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
+from bestarm_agent.errors import Blame, JudgeError, ProviderError
+from bestarm_agent.selectors.types import BoolArray
+from bestarm_agent.store.run_state import RunState
+
+_MOST_WITHOUT_VERDICT = 5  # first replies that the judge's model was not asked about
+
+_Model: TypeAlias = tuple[int, str]
+
+
+class FirstPairs:
+    """Lets one pair of each model go first; where the judge asks a model, one pair of all.
+
+    While the first call to a model has to be repeated, no other pair begins.
+
+    A first pair that fails, and not by the candidate's own doing, ends the run before others are
+    paid for, and stays pending. Sent again by ``resume``, it counts as any other does.
+    """
+
+    def __init__(self, pool: CandidatePool, judge_client: JudgeClient, state: RunState) -> None:
+        self.failed = False
+        self._pool = pool
+        self._models: list[_Model | None] = []  # (K,) the candidates' models; None: not held back
+        self._untried: set[_Model] = set()  # models that never answered
+        self._in_flight: dict[Call, _Model | None] = {}
+        self._judge_over_network = judge_client.rate_limited
+        self._has_score = False
+        self._n_without_verdict = 0
+        self._join()
+        for seq, told in state.told.items():
+            self._note(self._models[state.asks[seq].candidate], told.outcome)
+
+    def begin(self) -> None:
+        """Forget what was in flight."""
+        self.failed = False
+        self._in_flight.clear()
+
+    def mask(self) -> BoolArray | None:
+        """Return (K,) whether a candidate may be asked; None if all may."""
+        self._join()
+        held = self._untried and self._untried.intersection(self._in_flight.values())
+        if not held:
+            return None
+        return np.array([model not in held for model in self._models], dtype=np.bool_)
+
+    def left(self) -> float:
+        """Return how many pairs, >= 0, may be asked now, before ``mask`` changes."""
+        self._join()
+        if self._waits_for_judge:
+            return 0 if self._in_flight else 1
+        if not self._untried:
+            return math.inf
+        fails = any(
+            one.n_failures for one, model in self._in_flight.items() if model in self._untried
+        )
+        return 0 if fails else 1
+
+    def sent(self, candidate: int, call: Call) -> None:
+        """Note that a pair is on its way."""
+        self._join()
+        self._in_flight[call] = self._models[candidate]
+
+    def ended(self, candidate: int, call: Call, outcome: Outcome | None) -> None:
+        """Note how a pair ended; one that ends the run gets an obstacle and stays pending."""
+        model = self._models[candidate]
+        self._in_flight.pop(call, None)
+        if outcome is None:
+            self.failed |= call.obstacle is not None and model in self._untried
+        elif call.origin is Origin.FRESH and (obstacle := self._obstacle(model, outcome)):
+            self.failed, call.obstacle = True, obstacle
+        else:
+            self._note(model, outcome)
+
+    @property
+    def _waits_for_judge(self) -> bool:
+        few = self._n_without_verdict < _MOST_WITHOUT_VERDICT
+        return self._judge_over_network and not self._has_score and few
+
+    def _join(self) -> None:
+        for one in self._pool.candidates[len(self._models) :]:
+            model = _model_of(one)
+            self._models.append(model)
+            if model is not None:
+                self._untried.add(model)
+
+    def _obstacle(self, model: _Model | None, outcome: Outcome) -> Exception | None:
+        if not isinstance(outcome, Failed) or outcome.blame is Blame.CANDIDATE:
+            return None
+        said = f"{outcome.message}; it was the first pair, so the run stopped before it paid more"
+        if outcome.blame is Blame.JUDGE:
+            watched = self._judge_over_network or model is not None
+            error = JudgeError(said, kind=outcome.kind, blame=outcome.blame)
+            return error if watched and not self._has_score else None
+        if model not in self._untried:
+            return None
+        return ProviderError(said, kind=outcome.kind, blame=outcome.blame, fatal=True)
+
+    def _note(self, model: _Model | None, outcome: Outcome) -> None:
+        if isinstance(outcome, Scored):
+            self._has_score = True
+        elif outcome.blame is Blame.CANDIDATE:
+            self._n_without_verdict += 1
+        elif outcome.blame is not Blame.JUDGE:
+            return
+        self._untried.discard(model)
+
+
+def _model_of(one: ReadyCandidate) -> _Model | None:
+    """Return a key of the model, if it is called over the network."""
+    model = one.candidate.model
+    over_network = one.client.provider.capabilities(model).rate_limited
+    return (id(one.client), model) if over_network else None
