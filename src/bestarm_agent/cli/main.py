@@ -18,6 +18,7 @@ from bestarm_agent.cli import (
     list_show_export,
     providers,
     select_resume,
+    try_models,
     view,
 )
 from bestarm_agent.cli.certify import command as certify
@@ -58,6 +59,7 @@ def _top(
 for _module in (
     demo,
     init_validate_plan,
+    try_models,
     select_resume,
     list_show_export,
     answers,

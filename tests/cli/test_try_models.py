@@ -1,0 +1,105 @@
+"""``try``: one call to each model and the judge, against a server on real sockets."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import invoke
+from tests.support.fake_api import Call, FakeApi, Fault
+from tests.support.fake_api.threads import in_thread
+
+Capsys = pytest.CaptureFixture[str]
+RUBRIC = {"name": "rubric", "model": "openai/judge", "rubric": "Is it good?"}
+
+
+def answered(call: Call) -> str:
+    if call.model == "judge":
+        return json.dumps({"explanation": "so it is", "verdict": 7})
+    return f"It is \x1b[31m{call.question}"
+
+
+def faulty(call: Call) -> Fault | None:
+    return Fault.BAD_REQUEST if call.model == "bad" else None
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
+    monkeypatch.setenv("OPENAI_API_KEY", "fake-key-3f9a")
+    with in_thread(FakeApi(answer=answered, script=faulty)) as api:
+        yield api
+
+
+def write_study(folder: Path, api: FakeApi, models: str, **changes: Any) -> None:  # noqa: ANN401
+    rows = [{"id": f"e{i}", "q": f"What is {i} + 1?", "answer": i + 1} for i in range(3)]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    study = {
+        "models": [f"openai/{name}" for name in models.split()],
+        "prompts": [{"p": "{{ q }}"}, {"other": "Now: {{ q }}"}],
+        "dataset": {"path": "rows.jsonl", "target": "answer"},
+        "scorer": RUBRIC,
+        "providers": {
+            "openai": {
+                "base_url": api.openai_url,
+                "key": "OPENAI_API_KEY",
+                "price": {"input": 1, "output": 2},
+            }
+        },
+        "selector": {"name": "uniform", "stop_when_separated": False},
+        **changes,
+    }
+    (folder / "study.yaml").write_text(json.dumps(study))
+
+
+def asked(api: FakeApi) -> Counter[str]:
+    return Counter(str(received.body["model"]) for received in api.received)
+
+
+def test_prompt_reply_verdict_and_score_are_shown(
+    tmp_path: Path, capsys: Capsys, api: FakeApi
+) -> None:
+    write_study(tmp_path, api, "a b")
+    done = invoke(capsys, "try", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert asked(api) == {"a": 1, "b": 1, "judge": 1}, "one judgement of equal replies"
+    assert "openai/a (a/p) on example e0: score 0.67" in done.out
+    assert "prompt  What is 0 + 1?" in done.out
+    assert "reply   It is \N{REPLACEMENT CHARACTER}[31mWhat is 0 + 1?" in done.out
+    assert "openai/judge: 7 (0.666667): so it is" in done.out
+    assert "2 of 2 models answered and scored: 3 calls" in done.out
+
+
+def test_select_takes_what_was_tried_from_the_reply_cache(
+    tmp_path: Path, capsys: Capsys, api: FakeApi
+) -> None:
+    write_study(tmp_path, api, "a")
+    for _ in range(2):
+        assert invoke(capsys, "try", folder=tmp_path).code == 0
+    assert invoke(capsys, "select", "--quiet", folder=tmp_path).code == 0
+    assert asked(api) == {"a": 6, "judge": 6}, "two prompts x three examples, each once"
+
+
+def test_a_model_that_fails_is_shown_with_the_reason_and_exit_code_4(
+    tmp_path: Path, capsys: Capsys, api: FakeApi
+) -> None:
+    write_study(tmp_path, api, "a bad", scorer="numeric")
+    done = invoke(capsys, "try", "--json", folder=tmp_path)
+    good, bad = json.loads(done.out)
+    assert done.code == 4
+    assert (good["parsed"], good["score"], good["calls"]) == ("1", 1.0, 1)
+    assert (bad["reply"], bad["score"]) == (None, None)
+    assert "400" in bad["problem"]
+    assert "problem" in invoke(capsys, "try", folder=tmp_path).out
+
+
+def test_the_budget_binds_trials_too(tmp_path: Path, capsys: Capsys, api: FakeApi) -> None:
+    write_study(tmp_path, api, "a", budget={"calls": 1})
+    done = invoke(capsys, "try", folder=tmp_path)
+    assert done.code == 4
+    assert "budget does not pay the call and its judging" in done.out
+    assert asked(api) == {"a": 1}
