@@ -79,6 +79,11 @@ def test_the_grid_is_models_by_prompts_by_params_in_the_order_of_the_file() -> N
         ({"models": ["openai/a", "azure/a"]}, ("plain",), ["openai/a", "azure/a"]),
         ({"models": [{"model": "hf/a", "label": "x"}, "hf/b"]}, ("plain",), ["x", "b"]),
         (
+            {"models": ["python/c"], "params": {"planner": ["openai/o9", "azure/eu/s/"]}},
+            ("plain",),
+            ["planner=o9", "planner=s"],
+        ),
+        (
             {"models": ["hf/a"], "params": {"effort": [None, "low"], "stop": [["\n"], ["#"]]}},
             ("plain",),
             [r'stop=["\n"]', 'stop=["#"]', r'effort=low/stop=["\n"]', 'effort=low/stop=["#"]'],

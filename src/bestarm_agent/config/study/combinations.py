@@ -197,8 +197,9 @@ def _label(combination: Combination, varying: set[str]) -> str:
 
 
 def _short(value: JsonValue) -> str:
-    text = value if isinstance(value, str) else canonical(value)
-    if len(text) <= _LONGEST_VALUE and text.isprintable() and "/" not in text:
+    """Return a value as a part of a label: the last part of a path, a digest of what is long."""
+    text = value.rstrip("/").rpartition("/")[2] if isinstance(value, str) else canonical(value)
+    if text and len(text) <= _LONGEST_VALUE and text.isprintable() and "/" not in text:
         return text
     return digest(value, length=6)
 
