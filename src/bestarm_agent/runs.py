@@ -26,15 +26,15 @@ from bestarm_agent.engine.results.pair_outcomes import (
     read_dataset,
 )
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.event_log import initial_size, replay
+from bestarm_agent.engine.run.event_log import initial_size
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.selection import Selection, find_rule
 from bestarm_agent.errors import StoreError
 from bestarm_agent.preselection.mode import Preselection, is_routed
 from bestarm_agent.report.gather import failures_of, report_of
+from bestarm_agent.report.history import MOMENTS, History, watch
 from bestarm_agent.report.html_page import FailureLine
-from bestarm_agent.stats.models.history_validation import HistoryModel
-from bestarm_agent.store.base import RunInfo
+from bestarm_agent.store.base import RunInfo, RunStore
 from bestarm_agent.store.registry import StorePlace, folder_of, open_store
 from bestarm_agent.store.run_state import RunState, fold
 from bestarm_agent.store.whole_files import whole_file
@@ -53,18 +53,6 @@ class StoredRun:
     def failures(self) -> list[FailureLine]:
         """The failures by candidate and kind, most frequent first."""
         return failures_of(self.state)
-
-    def write_report(self, path: Path) -> None:
-        """Write the HTML report, for the user alone (mode 0600), as the store is."""
-        page = report_of(self.state, self.standing, self.check, self.result)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(path) as stream:
-                stream.write(page.encode())
-        except OSError as error:
-            raise StoreError(
-                f"the report {path} cannot be written ({error.strerror}); give another file"
-            ) from error
 
 
 class Archive:
@@ -88,14 +76,39 @@ class Archive:
         async with open_store(self._where, create=False) as store:
             run_id = (await store.find(run)).id
             events = await store.events_of(run_id)
-            state = fold(events)
-            mode = recorded_mode(state, events, run_id, folder_of(self._where))
-            pairs = recorded_pairs(mode, state, events, recorded_history(state, self._where))
-            objective = recorded_objective(state, pairs, events)
-            standing = recorded_standing(state, pairs, run_id, objective)
-            labels = run_labels(state, self._where, run_id)
-            check = await check_run(store, state, labels, standing.confidence) if labels else None
-        return StoredRun(state, standing, check, mode.result(pairs, standing))
+            return (await self._read(store, run_id, events, moments=0))[0]
+
+    async def write_report(self, run: str = "latest", path: Path | None = None) -> Path:
+        """Write a run's report as HTML, by default next to the store, and return its path.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            StoreError: the file cannot be written.
+        """
+        async with open_store(self._where, create=False) as store:
+            run_id = (await store.find(run)).id
+            events = await store.events_of(run_id)
+            found, course = await self._read(store, run_id, events)
+            examples = await asyncio.to_thread(read_dataset, found.state, folder_of(self._where))
+            texts = RunTexts(store, found.state, *examples)
+            page = await report_of(texts, events, course, found.standing, found.check, found.result)
+        target = path or report_path(self._where, run_id)
+        write_page(page, target)
+        return target
+
+    async def _read(
+        self, store: RunStore, run_id: str, events: Sequence[Event], moments: int = MOMENTS
+    ) -> tuple[StoredRun, History]:
+        state = fold(events)
+        mode = recorded_mode(state, events, run_id, folder_of(self._where))
+        learned = recorded_history(state, self._where)
+        pairs = mode.pairs(initial_size(events), state.candidates, learned)
+        course = await asyncio.to_thread(watch, events, pairs, moments)
+        objective = recorded_objective(state, pairs, events)
+        standing = recorded_standing(state, pairs, run_id, objective)
+        labels = run_labels(state, self._where, run_id)
+        check = await check_run(store, state, labels, standing.confidence) if labels else None
+        return StoredRun(state, standing, check, mode.result(pairs, standing)), course
 
     def outcomes(self, run: str = "latest", *, only: PairFilter | None = None) -> Outcomes:
         """Return the pairs of a run with their texts; nothing is read before they are iterated.
@@ -117,10 +130,6 @@ class Archive:
             state = fold(await store.events_of(run))
             examples = await asyncio.to_thread(read_dataset, state, folder_of(self._where))
             yield RunTexts(store, state, *examples)
-
-    def report_path(self, run_id: str) -> Path:
-        """Return the default path of a run's report."""
-        return report_path(self._where, run_id)
 
 
 def recorded_mode(
@@ -189,6 +198,18 @@ def _section(config: Json, key: str) -> Json:
     if not isinstance(config, Mapping):
         raise StoreError("the run's configuration is not a mapping; the log is damaged")
     return config.get(key, {})
+
+
+def write_page(page: str, path: Path) -> None:
+    """Write a report for the user alone (mode 0600), as the store is; raise StoreError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as stream:
+            stream.write(page.encode())
+    except OSError as error:
+        raise StoreError(
+            f"the report {path} cannot be written ({error.strerror}); give another file"
+        ) from error
 
 
 def report_path(store: StorePlace, run_id: str) -> Path:

@@ -40,9 +40,10 @@ from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.preselection.mode import check_resumable
 from bestarm_agent.providers.base import Provider
-from bestarm_agent.report.gather import failures_of
+from bestarm_agent.report.gather import failures_of, report_of
+from bestarm_agent.report.history import watch
 from bestarm_agent.report.html_page import FailureLine
-from bestarm_agent.runs import StoredRun, report_path
+from bestarm_agent.runs import report_path, write_page
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.registry import StorePlace, closing, open_store
@@ -254,16 +255,21 @@ class Study:
         """Return the certificate of a certification, so far; None in other runs."""
         return self.parts.mode.result(self._live.pairs, self.standing())
 
-    def write_report(self, path: Path | None = None) -> Path:
+    async def write_report(self, path: Path | None = None) -> Path:
         """Write the HTML report, by default next to the store, and return its path.
 
         Raises:
             StoreError: the file cannot be written.
         """
         target = path or report_path(self._where, self.run_id)
-        standing = self.standing()
-        result = self.parts.mode.result(self._live.pairs, standing)
-        StoredRun(self._live.event_log.state, standing, self._check, result).write_report(target)
+        live, standing = self._live, self.standing()
+        await live.event_log.flush()
+        events = await self._store.events_of(self.run_id)
+        course = await asyncio.to_thread(watch, events, live.fresh_pairs(events))
+        async with self._texts() as texts:
+            result = self.parts.mode.result(live.pairs, standing)
+            page = await report_of(texts, events, course, standing, self._check, result)
+        write_page(page, target)
         return target
 
     def outcomes(self, *, only: PairFilter | None = None) -> Outcomes:

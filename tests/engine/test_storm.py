@@ -50,7 +50,7 @@ async def run_study(path: Path) -> tuple[Standing, Balance, Sequence[Event]]:
     async with Study.open(path, options=Options(clock=FastClock(SPEED))) as study:
         standing = await study.run()
         balance = study.balance()
-        study.write_report()
+        await study.write_report()
     async with await SqlStore.connect(path.parent / "runs" / STORE_FILE, create=False) as store:
         return standing, balance, await store.events_of("latest")
 

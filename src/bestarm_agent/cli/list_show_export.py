@@ -90,11 +90,7 @@ def report(
     store: StoreOption = None,
 ) -> None:
     """Write a run as one HTML file that opens offline."""
-    archive = _archive(store)
-    record = _wait_for(archive.record(run))
-    path = out or archive.report_path(record.standing.run_id)
-    record.write_report(path)
-    typer.echo(path)
+    typer.echo(_wait_for(_archive(store).write_report(run, out)))
 
 
 def export(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from math import isinf
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from rich.table import Table
 from bestarm_agent.cli.progress import CandidateTable, print_line
 from bestarm_agent.config.study.objective import Objective
 from bestarm_agent.domain.spend import Books, Spend, usd
+from bestarm_agent.engine.results.axis_effects import axis_effects
+from bestarm_agent.engine.results.forecast import forecast
 from bestarm_agent.engine.results.standing import ObjectiveResult, Row, Standing, Status
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.html_page import FailureLine
+from bestarm_agent.report.outlook import effects_line, outlook
 from bestarm_agent.report.progress_text import budget_line, ending, hidden_line, what_next
 from bestarm_agent.report.text import (
     duration,
@@ -109,8 +113,10 @@ def _verdict_lines(standing: Standing) -> list[str]:
         title = "Best yet: " if stopped else "Winner:   "
         lines = [f"{title} {winner}"] if best is not None else []
     lines.append(f"How sure:  {how_sure(standing)}")
+    lines += [f"Forecast:  {text}"] if (text := outlook(standing)) else []
     if second is not None and standing.objective is None:
         lines.append(f"Runner-up: {placed(second, graded=graded)}")
+    lines += [f"Effects:   {text}"] if (text := effects_line(standing)) else []
     return lines + [f"{title + ':':<11}{text}" for title, text in caveat_lines(standing)]
 
 
@@ -186,6 +192,8 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
             "worker_seconds": spent.gpu_seconds,
             "seconds": standing.seconds,
         },
+        "effects": [asdict(axis) for axis in axis_effects(standing)],
+        "forecast": None if (found := forecast(standing)) is None else asdict(found),
         "accounts": [
             {"what": line.what, **_spend_json(line.spend, priced=line.priced)}
             for line in standing.costs

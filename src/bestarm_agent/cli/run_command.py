@@ -66,7 +66,7 @@ async def _run_and_report(
         print_notices(console, study.notices)
         standing = await run_shown(study, budget, progress_on(console, display))
         print_notices(console, study.remarks())
-        report = study.write_report()
+        report = await study.write_report()
         if isinstance(finding := study.result(), CertificateSummary):
             show_finding(finding, as_json=showing.as_json, plot=plot)
             return certified_code(finding, standing)

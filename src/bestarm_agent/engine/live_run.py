@@ -98,6 +98,11 @@ class LiveRun:
             rules=Rules(limits.failed_score, limits.max_failed_share, self._objective),
         )
 
+    def fresh_pairs(self, events: Sequence[Event]) -> PairSource:
+        """Make the source of pairs anew, before it was fed any of the log."""
+        candidates = self.event_log.state.candidates
+        return self._parts.mode.pairs(initial_size(events), candidates, self._history)
+
     def standing(self) -> Standing:
         """Return where the run stands now."""
         loop = self.loop

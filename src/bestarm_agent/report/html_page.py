@@ -1,22 +1,31 @@
-"""One run as one HTML file: opens offline, runs no script, escapes everything."""
+"""One run as one HTML file: opens offline, loads nothing, evaluates no text, escapes everything."""
 
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
+from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.outcome import Vote
+from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.engine.mode import ModeResult
+from bestarm_agent.engine.results.axis_effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.judge_agreement import CorrectedRow, JudgeCheck
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
-from bestarm_agent.report.pareto_chart import plot_of
+from bestarm_agent.report.differences import departure, differences
+from bestarm_agent.report.outlook import headline, is_clear, outlook
+from bestarm_agent.report.page_data import Details, page_data, price_per_1k
 from bestarm_agent.report.progress_text import budget_line, ending
+from bestarm_agent.report.rates import latencies
 from bestarm_agent.report.text import (
     cost_text,
     duration,
@@ -24,15 +33,20 @@ from bestarm_agent.report.text import (
     how_sure,
     interval,
     measure,
+    money,
     objective_text,
     price_text,
     safe,
     seen,
     seen_title,
+    share,
     state,
 )
+from bestarm_agent.report.verdicts import latest_verdicts
 
-_SHOWN_ROWS = 200
+_SHOWN_ROWS = 500
+_SHOWN_LEVELS = 12
+_PER = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +70,6 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictLine:
-    """One judgement."""
-
-    label: str  # the candidate's label
-    example: str  # the example's id
-    vote: Vote  # what the judge said
-
-
-@dataclass(frozen=True, slots=True)
 class JudgeSection:
     """The accuracy of the judge, and the means corrected for its errors."""
 
@@ -79,9 +84,9 @@ def render_report(
     failures: Sequence[FailureLine],
     sessions: Sequence[Session],
     judge: JudgeSection | None = None,
-    verdicts: Sequence[VerdictLine] = (),
     certified: ModeResult | None = None,
     remarks: Sequence[str] = (),
+    details: Details | None = None,
 ) -> str:
     """Render the report of a run: an HTML document that uses nothing outside it.
 
@@ -91,29 +96,79 @@ def render_report(
         failures: what went wrong, most frequent first.
         sessions: when the run was worked on.
         judge: how the judge fares on gold scores, if there are any.
-        verdicts: the latest judgements of a model, if one judges.
         certified: what a certification has found.
         remarks: what the replies showed that users should know, such as what servers ignored.
+        details: the course of the run and its pairs; None leaves charts and answers out.
     """
-    template = _environment().from_string(
-        files("bestarm_agent.report").joinpath("page.html.j2").read_text(encoding="utf-8")
-    )
-    return template.render(
-        s=standing,
-        rows=standing.rows[:_SHOWN_ROWS],
-        hidden=max(0, len(standing.rows) - _SHOWN_ROWS),
-        config=json.dumps(config, indent=2, ensure_ascii=False),
-        failures=failures,
-        sessions=sessions,
-        judge=judge,
-        plot=None if standing.objective is None else plot_of(standing.rows, standing.objective),
-        verdicts=verdicts,
-        remarks=remarks,
-        certified=None if certified is None else certified.lines(),
-        screened=[] if certified is None else certified.rows(),
+    style = _asset("uplot/uPlot.min.css") + _asset("report.css")
+    charts = f"/*\n{_asset('uplot/LICENSE')}*/\n{_asset('uplot/uPlot.iife.min.js')}"
+    script = _asset("report.js")
+    return (
+        _environment()
+        .from_string(_asset("page.html.j2"))
+        .render(
+            s=standing,
+            style=Markup(style),
+            scripts=[] if details is None else [Markup(charts), Markup(script)],
+            policy=_policy(style, [] if details is None else [charts, script]),
+            data=None if details is None else Markup(page_data(standing, details)),
+            rows=standing.rows[:_SHOWN_ROWS],
+            hidden=max(0, len(standing.rows) - _SHOWN_ROWS),
+            effects=axis_effects(standing),
+            config=json.dumps(config, indent=2, ensure_ascii=False),
+            seed=_seed(config),
+            failures=failures,
+            sessions=sessions,
+            judge=judge,
+            verdicts=[] if details is None else latest_verdicts(details.state),
+            remarks=remarks,
+            certified=None if certified is None else certified.lines(),
+            screened=[] if certified is None else certified.rows(),
+            details=details,
+            differing=[] if details is None else list(differences(details)),
+            latencies=[] if details is None else latencies(details.state),
+            prompts=_prompts(standing),
+            departures=_departures(standing, details),
+        )
     )
 
 
+@cache
+def _asset(name: str) -> str:
+    return files("bestarm_agent.report").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, scripts: Sequence[str]) -> str:
+    """Allow what is written here to run, by its digest, and nothing else."""
+    allowed = " ".join(_digest(script) for script in scripts) or "'none'"
+    return (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {allowed}; "
+        f"base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _seed(config: Json) -> Json:
+    selector = config.get("selector") if isinstance(config, dict) else None
+    return selector.get("seed") if isinstance(selector, dict) else None
+
+
+def _prompts(standing: Standing) -> list[PromptTemplate]:
+    """Return the prompts in the order of their best candidates."""
+    return list(dict.fromkeys(row.candidate.prompt for row in standing.rows))
+
+
+def _departures(standing: Standing, details: Details | None) -> dict[int, tuple[int | None, str]]:
+    if details is None:
+        return {}
+    labels = {row.index: row.candidate.label for row in standing.rows}
+    return {row.index: departure(row, details, labels) for row in standing.rows}
+
+
+@cache
 def _environment() -> Environment:
     environment = Environment(
         autoescape=select_autoescape(default_for_string=True),
@@ -129,26 +184,49 @@ def _environment() -> Environment:
         estimate=estimate,
         interval=interval,
         percent=_percent,
+        points=_points,
         price=price_text,
+        seconds=_seconds,
+        sentence=_sentence,
     )
     environment.globals.update(
         how_sure=how_sure,
+        headline=headline,
+        outlook=outlook,
         caveat=caveat,
         caveat_lines=caveat_lines,
         passed_caps=passed_caps,
         budget_line=budget_line,
         bar=_bar,
+        effect_bar=_effect_bar,
+        effect_title=_effect_title,
+        full_grid=_full_grid,
         objective_text=objective_text,
         measure=measure,
+        per_1k=_per_1k,
         seen=seen,
         seen_title=seen_title,
         state=state,
+        shown_levels=_SHOWN_LEVELS,
     )
     return environment
 
 
-def _percent(share: float) -> str:
-    return f"{share:.1%}"
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}" if value in (0, 1) or value >= 0.1 else f"{value:.1%}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2g} s" if value < 10 else duration(value)
+
+
+def _points(value: float, width: float = 1.0) -> str:
+    """Write a difference of shares with its sign."""
+    return f"{'+' if value >= 0 else '−'}{share(abs(value), width)}"
 
 
 def _bar(row: Row) -> dict[str, str]:
@@ -159,3 +237,32 @@ def _bar(row: Row) -> dict[str, str]:
         "width": f"{max(0.4, 100 * (row.upper - row.lower)):.2f}",
         "mean": f"{100 * mean:.2f}",
     }
+
+
+def _effect_bar(value: float, effects: Sequence[AxisEffects]) -> str:
+    """Place an effect on a 0..100 axis that all axes share; 50 stands for no effect."""
+    most = max(max(-one.lower, one.upper) for axis in effects for one in axis.levels)
+    return f"{50 + 49 * value / max(most, 1e-9):.2f}"
+
+
+def _effect_title(axis: AxisEffects) -> str:
+    """Say what an axis is seen to do, as a heading."""
+    name = axis.axis.replace("_", " ").capitalize()
+    if not is_clear(axis):
+        return f"{name}: no clear difference"
+    return f"{name}: {share(axis.spread)} between best and worst"
+
+
+def _per_1k(row: Row) -> str:
+    price = price_per_1k(row)
+    return "unknown" if price is None else money(round(price * NANOS_PER_USD))
+
+
+def _full_grid(standing: Standing) -> str:
+    """Say what all pairs would have cost, by what each candidate's pairs have cost so far."""
+    prices = [price_per_1k(row) for row in standing.rows if row.spend.pulls]
+    known = [price for price in prices if price is not None]
+    if not known or not standing.priced:
+        return "unknown"
+    mean = sum(known) / len(known)  # also for candidates that were never called
+    return money(round(mean * len(standing.rows) * standing.n_examples / _PER * NANOS_PER_USD))

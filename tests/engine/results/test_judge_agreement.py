@@ -78,7 +78,7 @@ def run(path: Path) -> None:
     async def scene() -> None:
         async with Study.open(path) as study:
             await study.run()
-            study.write_report(path.with_name("live.html"))
+            await study.write_report(path.with_name("live.html"))
 
     asyncio.run(scene())
 
@@ -135,7 +135,8 @@ def test_markup_from_a_judge_is_inert_in_the_report(tmp_path: Path) -> None:
     (tmp_path / "calls.jsonl").write_text(calls.replace('\\"bad\\"', said))
     run(path)
     page = (tmp_path / "live.html").read_text()
-    assert "<script" not in page
+    assert "<script>alert" not in page
+    assert "alert(1)</script>" not in page
     assert "\x1b" not in page
     assert "&lt;script&gt;alert(1)" in page, "it is shown as the text that it is"
     assert "judge-failed" in page

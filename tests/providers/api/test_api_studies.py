@@ -120,8 +120,8 @@ def test_what_a_server_ignores_is_told_at_the_end(tmp_path: Path) -> None:
     assert told == (
         "openai/talker was cut off at default_max_tokens; raise it, or set max_tokens (4 replies)",
     )
-    record = asyncio.run(Archive(tmp_path / "runs" / STORE_FILE).record("latest"))
-    record.write_report(tmp_path / "later.html")
+    archive = Archive(tmp_path / "runs" / STORE_FILE)
+    asyncio.run(archive.write_report("latest", tmp_path / "later.html"))
     assert told[0] in (tmp_path / "later.html").read_text(), "the report says it, later too"
 
 

@@ -1,28 +1,25 @@
-"""The drawing of scores against prices, and the objective in the report."""
+"""Prices, the objective and the costs in the report."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from xml.etree import ElementTree
 
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.domain.spend import Books, Spend
 from bestarm_agent.engine.results.cost_breakdown import CostLine
 from bestarm_agent.engine.results.standing import ObjectiveResult, RowPrice, Standing
 from bestarm_agent.report.html_page import render_report
-from bestarm_agent.report.pareto_chart import plot_of
 from tests.support.standings import standing_with
 
-HOSTILE = '<script>alert(1)</script>"&'
 SCORES = [[0.2] * 10, [0.6] * 10, [0.5] * 10, [0.9] * 10]
 PRICES = (0.01, 0.1, 5.0, 20.0)
 
 
 def priced(prices: Sequence[float | None] = PRICES, chosen: Sequence[int] = (0, 1, 3)) -> Standing:
     """Four candidates with prices; the third is dearer and worse than the second."""
-    standing = standing_with([HOSTILE, "b", "c", "d"], SCORES)
+    standing = standing_with(["a", "b", "c", "d"], SCORES)
     rows = []
     for row in standing.rows:
         mean = prices[row.index]
@@ -44,66 +41,13 @@ def page_of(standing: Standing) -> str:
     return render_report(standing, config=None, failures=[], sessions=[])
 
 
-def test_prices_go_right_and_scores_go_up() -> None:
-    standing = priced()
-    assert standing.objective is not None
-    plot = plot_of(standing.rows, standing.objective)
-    assert plot is not None
-    by_price = sorted(plot.points, key=lambda point: point.price)
-    xs = [float(point.x) for point in by_price]
-    assert xs == sorted(xs)
-    assert plot.left <= xs[0] < xs[-1] <= plot.right
-    heights = {point.price: float(point.y) for point in plot.points}
-    assert heights[20.0] < heights[0.1] < heights[5.0] < heights[0.01]  # y grows downwards
-    assert all(float(p.high) <= float(p.y) <= float(p.low) for p in plot.points)
-    assert [point.chosen for point in plot.points] == [False, True, True, True]
-
-
-def test_the_staircase_leads_through_those_chosen() -> None:
-    standing = priced()
-    assert standing.objective is not None
-    plot = plot_of(standing.rows, standing.objective)
-    assert plot is not None
-    chosen = sorted((p for p in plot.points if p.chosen), key=lambda point: point.price)
-    corners = "".join(f"H{point.x}V{point.y}" for point in chosen[1:])
-    assert plot.steps == f"M{chosen[0].x} {chosen[0].y}{corners}H{plot.right}"
-
-
-def test_free_and_unpriced_candidates_do_not_break_the_scale() -> None:
-    standing = priced((0.0, None, 5.0, 20.0), chosen=(0, 3))
-    assert standing.objective is not None
-    plot = plot_of(standing.rows, standing.objective)
-    assert plot is not None
-    assert len(plot.points) == 3
-    assert all(plot.left <= float(point.x) <= plot.right for point in plot.points)
-    alone = priced((None, None, None, None), chosen=())
-    assert alone.objective is not None
-    assert plot_of(alone.rows, alone.objective) is None
-
-
-def test_the_drawing_is_well_formed_and_escaped() -> None:
-    page = page_of(priced())
-    drawing = re.search(r'<svg class="plot".*?</svg>', page, re.DOTALL)
-    assert drawing is not None
-    root = ElementTree.fromstring(drawing[0])
-    assert len(root.findall("g")) == 4
-    assert [g.findtext("title") for g in root.findall("g")].count(HOSTILE) == 1
-    assert "<script>" not in page
-
-
 def test_the_report_says_what_was_asked_for_and_what_was_found() -> None:
     page = page_of(priced())
     text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
     assert "Asked for: those that none beats without being more expensive" in text
     assert "is not established at 95%" in text
     assert "$20.00 [$18.00, $30.00] per 1,000 calls" in text
-    assert "price from: study" in text
-
-
-def test_without_an_objective_by_price_nothing_is_drawn() -> None:
-    page = page_of(standing_with(["a", "b"], [[1.0], [0.0]]))
-    assert "Score and price" not in page
-    assert "Per 1,000 calls" not in page
+    assert "Price from" in text
 
 
 def test_the_report_shows_where_the_money_went() -> None:

@@ -1,0 +1,445 @@
+"use strict";
+// The page's own script. Texts of models reach it as data and the page as text nodes, never as markup.
+// Tables sort and filter; charts are drawn by uPlot; a pair opens in the dialog.
+
+// --- elements -----------------------------------------------------------------------------------
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+const colour = (name) =>
+  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const share = (value) => (value === null ? "-" : value.toFixed(2).replace(/^0/, ""));
+const dollars = (value) => (value === null ? "unknown" : `$${Number(value.toPrecision(2))}`);
+const count = (value) => value.toLocaleString("en");
+
+function shortened(text, most) {
+  if (text.length <= most) return text;
+  const half = Math.floor((most - 1) / 2);
+  return `${text.slice(0, half)}…${text.slice(-half)}`;
+}
+
+// --- tables -------------------------------------------------------------------------------------
+
+function valueOf(cell) {
+  const text = cell.dataset.value ?? cell.textContent.trim();
+  const number = Number(text.replace(/[$,%]/g, ""));
+  return text !== "" && Number.isFinite(number) ? number : text.toLowerCase();
+}
+
+function compareValues(a, b) {
+  if (typeof a === typeof b) return a < b ? -1 : a > b ? 1 : 0;
+  return typeof a === "number" ? -1 : 1;
+}
+
+function sortBy(table, column, heading) {
+  const descending = heading.getAttribute("aria-sort") === "ascending";
+  for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+  heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
+  const body = table.tBodies[0];
+  const rows = [...body.rows].map((row) => [valueOf(row.cells[column]), row]);
+  rows.sort((a, b) => (descending ? -1 : 1) * compareValues(a[0], b[0]));
+  body.append(...rows.map(([, row]) => row));
+}
+
+function enhance(table) {
+  const rows = () => [...table.tBodies[0].rows];
+  const limit = Number(table.dataset.limit ?? Infinity);
+  const tools = element("div", { class: "tools" });
+  let all = rows().length <= limit;
+  let wanted = "";
+  const more = element("button", {
+    type: "button",
+    onclick: () => { all = !all; show(); },
+  });
+  function show() {
+    let shown = 0;
+    for (const row of rows()) {
+      const fits = row.textContent.toLowerCase().includes(wanted);
+      row.hidden = !fits || (!all && !wanted && shown >= limit);
+      shown += row.hidden ? 0 : 1;
+    }
+    more.textContent = all ? "show fewer" : `show all ${count(rows().length)}`;
+    more.hidden = rows().length <= limit || wanted !== "";
+  }
+  if (table.dataset.filter && rows().length > 8) {
+    const label = `filter ${table.dataset.filter}`;
+    tools.append(element("input", {
+      type: "search", placeholder: label, "aria-label": label,
+      oninput: (event) => { wanted = event.target.value.toLowerCase(); show(); },
+    }));
+  }
+  if (rows().length > 1)
+    [...table.tHead.rows[0].cells].forEach((heading, column) => {
+      if (heading.tagName !== "TH" || heading.classList.contains("plain")) return;
+      const button = element("button", {
+        type: "button", onclick: () => { sortBy(table, column, heading); show(); },
+      }, ...heading.childNodes);
+      heading.replaceChildren(button);
+    });
+  if (limit < Infinity) tools.append(more);
+  if (tools.children.length) table.parentElement.before(tools);
+  show();
+}
+
+// --- one pair -----------------------------------------------------------------------------------
+
+function facts(pair) {
+  const parts = [
+    pair.state,
+    pair.score === null ? null : `score ${share(pair.score)}`,
+    pair.finish ? `finished: ${pair.finish}` : null,
+    pair.attempts === null ? null : `${pair.attempts} attempt${pair.attempts === 1 ? "" : "s"}`,
+    pair.tokens === null ? null : `${count(pair.tokens)} tokens`,
+    pair.usd === null ? null : dollars(pair.usd),
+    pair.seconds ? `${Number(pair.seconds.toPrecision(2))} s` : null,
+    pair.cached ? "from the cache" : null,
+    pair.failure,
+  ];
+  return parts.filter((part) => part !== null).join(" · ");
+}
+
+// Open a pair: `texts` are numbered, `list` are the pairs that previous and next go through.
+function openPair(dialog, pair, { label, texts, list }) {
+  const block = (title, number) =>
+    number === null ? [] : [element("h3", {}, title), element("pre", {}, texts[number])];
+  const at = list.indexOf(pair);
+  const go = (step) => {
+    const other = list[at + step];
+    if (other) openPair(dialog, other, { label, texts, list });
+  };
+  const move = (text, step) => element("button", {
+    type: "button", disabled: !list[at + step], onclick: () => go(step),
+  }, text);
+  const votes = pair.votes.map(([by, said, value, why]) =>
+    element("p", {}, element("strong", {}, `${by}: ${said}`), ` (${share(value)}) ${why}`));
+  dialog.replaceChildren(
+    element("div", { class: "tools" }, move("← previous", -1), move("next →", 1),
+      element("button", { type: "button", onclick: () => dialog.close() }, "close")),
+    element("h2", {}, label(pair)),
+    element("p", { class: "dim" }, `example ${pair.example} · ${facts(pair)}`),
+    ...block("Prompt", pair.prompt), ...block("Reply", pair.reply),
+    ...block("Answer read", pair.answer), ...block("Target", pair.target),
+    ...block("Message", pair.message),
+    ...(votes.length ? [element("h3", {}, "Judge"), ...votes] : []));
+  dialog.onkeydown = (event) => {
+    if (event.key === "ArrowLeft") go(-1);
+    if (event.key === "ArrowRight") go(1);
+  };
+  if (!dialog.open) dialog.showModal();
+}
+
+// --- charts -------------------------------------------------------------------------------------
+
+function axis(label, values, more = {}) {
+  return {
+    label, values, stroke: colour("dim"), grid: { stroke: colour("line"), width: 1 },
+    ticks: { stroke: colour("line"), width: 1 }, labelSize: 18, labelGap: 0, font: "12px system-ui", labelFont: "12px system-ui",
+    ...more,
+  };
+}
+
+// Draw a chart with a legend and a line that tells what is under the pointer.
+function chart(place, { data, series, x, y, legend = [], tell = null, ...more }) {
+  const status = element("p", { class: "status", "aria-live": "polite" });
+  const box = element("div", { role: "img", "aria-label": place.dataset.title });
+  const entries = legend.map(([name, text]) => {
+    const mark = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    mark.setAttribute("viewBox", "0 0 1 1");
+    rect.setAttribute("width", "1");
+    rect.setAttribute("height", "1");
+    rect.setAttribute("fill", `var(--${name})`);
+    mark.append(rect);
+    return element("li", {}, mark, text);
+  });
+  place.replaceChildren(element("ul", { class: "legend" }, ...entries), box, status);
+  return new uPlot({
+    width: place.clientWidth, height: 300, legend: { show: false }, padding: [8, 28, 0, 0],
+    cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
+    series: [{}, ...series], axes: [x, y],
+    ...more,
+    hooks: {
+      ...more.hooks,
+      setCursor: [(u) => { status.textContent = (tell && tell(u)) ?? ""; }],
+    },
+  }, data, box);
+}
+
+const STATES = { best: "best", open: "open: not ruled out", beaten: "beaten",
+  broken: "cannot be called", barred: "too expensive" };
+const LINES = ["line-1", "line-2", "line-3", "line-4", "line-5"];
+
+function drawBudget(place, { budget }) {
+  const names = Object.keys(budget.counts);
+  const parts = budget.asked.map((_, k) => names.reduce((sum, n) => sum + budget.counts[n][k], 0));
+  let below = parts.map(() => 0);
+  const stacked = names.map((name) => {
+    below = below.map((sum, k) => sum + budget.counts[name][k] / parts[k]);
+    return below;
+  });
+  const name = (state) => (state === "barred" ? "beaten" : state === "broken" ? "bad" : state);
+  chart(place, {
+    data: [[0, ...budget.asked], ...stacked.reverse().map((line) => [line[0], ...line])],
+    series: names.map((_, k) => {
+      const state = names[names.length - 1 - k];
+      return { stroke: colour("paper"), width: 1, fill: colour(name(state)), points: { show: false },
+        paths: uPlot.paths.stepped({ align: -1 }) };
+    }),
+    scales: { x: { time: false }, y: { range: [0, 1] } },
+    x: axis("pairs asked", (u, at) => at.map(count)),
+    y: axis("", (u, at) => at.map((v) => `${Math.round(100 * v)} %`)),
+    legend: names.map((state) => [name(state), STATES[state]]),
+    tell: (u) => {
+      const at = (u.cursor.idx ?? 0) - 1;
+      return at < 0 ? null : `up to pair ${count(budget.asked[at])}: ` +
+        names.map((n) => `${budget.counts[n][at]} ${STATES[n]}`).join(", ");
+    },
+  });
+}
+
+function drawRace(place, { race }, candidates) {
+  const labels = race.rows.map((row) => candidates.get(row).label);
+  const data = [race.asked, ...race.mean, ...race.upper, ...race.lower];
+  const n = race.rows.length, means = race.mean.flat().filter((value) => value !== null);
+  const lowest = Math.min(...means), highest = Math.max(...means);
+  const faint = (name) => `color-mix(in srgb, ${colour(name)} 10%, transparent)`;
+  chart(place, {
+    data,
+    series: [
+      ...race.rows.map((_, k) => ({ stroke: colour(LINES[k]), width: k ? 1.5 : 3, points: { show: false } })),
+      ...race.rows.map(() => ({ width: 0, points: { show: false } })),
+      ...race.rows.map(() => ({ width: 0, points: { show: false } })),
+    ],
+    bands: race.rows.map((_, k) => ({ series: [1 + n + k, 1 + 2 * n + k], fill: faint(LINES[k]) })),
+    scales: { x: { time: false }, y: { range: [Math.max(0, lowest - 0.1), Math.min(1, highest + 0.1)] } },
+    x: axis("pairs asked", (u, at) => at.map(count)),
+    y: axis("", (u, at) => at.map(share)),
+    legend: labels.map((label, k) => [LINES[k], label]),
+    hooks: { draw: [(u) => {
+      u.ctx.fillStyle = colour("ink");
+      const bottom = u.bbox.top + u.bbox.height, tick = 8 * devicePixelRatio;
+      for (const at of race.left)
+        u.ctx.fillRect(u.valToPos(at, "x", true), bottom - tick, devicePixelRatio, tick);
+    }] },
+    tell: (u) => {
+      const at = u.cursor.idx;
+      if (at === null || at === undefined) return null;
+      const gone = race.left.filter((left) => left <= race.asked[at]).length;
+      const now = labels.map((label, k) => `${label} ${share(race.mean[k][at])}`);
+      return `after ${count(race.asked[at])} pairs: ${now.join(", ")}; ${gone} ruled out`;
+    },
+  });
+}
+
+function drawPareto(place, { candidates }) {
+  const priced = candidates.some((one) => one.price > 0);
+  const key = priced ? "price" : "tokens";
+  const shown = candidates.filter((one) => one.estimate !== null && one[key] > 0);
+  if (shown.length < 2) { place.closest("section").remove(); return; }
+  shown.sort((a, b) => a[key] - b[key] || b.estimate - a.estimate);
+  let highest = -Infinity;
+  const front = shown.filter((one) => one.estimate > highest && (highest = one.estimate, true));
+  const amount = (value) => (priced ? dollars(value) : count(Number(value.toPrecision(3))));
+  const draw = (u) => {
+    const ctx = u.ctx, ratio = devicePixelRatio;
+    const x = (one) => u.valToPos(one[key], "x", true), y = (value) => u.valToPos(value, "y", true);
+    ctx.save();
+    ctx.lineWidth = 1.5 * ratio;
+    ctx.strokeStyle = colour("dim");
+    ctx.setLineDash([4 * ratio, 3 * ratio]);
+    ctx.beginPath();
+    front.forEach((one, k) => {
+      if (k) ctx.lineTo(x(one), y(front[k - 1].estimate));
+      ctx.lineTo(x(one), y(one.estimate));
+    });
+    ctx.stroke();
+    ctx.setLineDash([]);
+    for (const one of [...shown].reverse()) {
+      ctx.strokeStyle = ctx.fillStyle = colour(
+        { broken: "bad", barred: "beaten" }[one.state] ?? one.state);
+      ctx.globalAlpha = 0.35;
+      ctx.beginPath();
+      ctx.moveTo(x(one), y(one.lower));
+      ctx.lineTo(x(one), y(one.upper));
+      ctx.stroke();
+      ctx.globalAlpha = 1;
+      ctx.beginPath();
+      ctx.arc(x(one), y(one.estimate), 4.5 * ratio, 0, 2 * Math.PI);
+      if (one.state === "best" || one.state === "beaten") ctx.fill(); else ctx.stroke();
+    }
+    ctx.restore();
+  };
+  const nearest = (u) => {
+    let found = null, least = 30 ** 2;
+    for (const one of shown) {
+      const dx = u.valToPos(one[key], "x") - u.cursor.left, dy = u.valToPos(one.estimate, "y") - u.cursor.top;
+      if (dx * dx + dy * dy < least) { least = dx * dx + dy * dy; found = one; }
+    }
+    return found;
+  };
+  const ends = [shown[0][key] / 1.5, shown[shown.length - 1][key] * 1.5];
+  chart(place, {
+    data: [shown.map((one) => one[key]), shown.map((one) => one.estimate)],
+    series: [{ paths: () => null, points: { show: false } }],
+    scales: { x: { time: false, distr: ends[1] > 20 * ends[0] ? 3 : 1, range: ends }, y: { range: [0, 1] } },
+    x: axis(priced ? "dollars for 1,000 pairs" : "tokens of a pair",
+      (u, at) => at.map((v) => v === null ? "" : amount(v))),
+    y: axis("", (u, at) => at.map(share)),
+    legend: Object.keys(STATES).filter((state) => shown.some((one) => one.state === state))
+      .map((state) => [{ broken: "bad", barred: "beaten" }[state] ?? state, STATES[state]]),
+    hooks: { draw: [draw] },
+    tell: (u) => {
+      const one = u.cursor.left < 0 ? null : nearest(u);
+      return one && `${one.label}: ${amount(one[key])}, ${share(one.estimate)} ` +
+        `[${share(one.lower)}, ${share(one.upper)}]`;
+    },
+  });
+}
+
+function drawRates(place, { rates }) {
+  if (rates.seconds.length < 2) return;
+  chart(place, {
+    data: [rates.seconds, rates.rates], height: 200,
+    series: [{ stroke: colour("open"), width: 1.5, points: { show: false },
+      paths: uPlot.paths.stepped({ align: 1 }) }],
+    scales: { x: { time: false }, y: { range: (u, low, high) => [0, high * 1.05 || 1] } },
+    x: axis("seconds", (u, at) => at.map((v) => Number(v.toPrecision(4)))),
+    y: axis("pairs per second", (u, at) => at.map(count), { size: 64 }),
+  });
+}
+
+// --- the matrix ---------------------------------------------------------------------------------
+
+const CELLS = { ".": ["soft", "not asked"], p: ["pending", "pending"], v: ["void", "could not be measured"],
+  f: ["failed", "failed by the candidate"] };
+
+function cellColour(code) {
+  if (code in CELLS) return colour(CELLS[code][0]);
+  return code === "9" ? colour("right") : code === "0" ? colour("wrong")
+    : `color-mix(in srgb, ${colour("right")} ${Math.round(code / 0.09)}%, ${colour("wrong")})`;
+}
+
+function drawMatrix(place, { matrix, graded }, candidates, open) {
+  const n = matrix.rows.length, m = matrix.examples.length;
+  const named = n <= 40 && place.clientWidth > 600;
+  const height = n <= 40 ? 18 : Math.max(3, Math.floor(600 / n)), left = named ? 220 : 0;
+  const width = (place.clientWidth - left) / m, ratio = devicePixelRatio || 1;
+  const canvas = element("canvas", { class: "matrix", tabindex: "0", role: "application",
+    "aria-label": "Candidates by examples; arrow keys move, Enter opens a pair",
+    width: Math.round(place.clientWidth * ratio), height: Math.round(n * height * ratio) });
+  canvas.style.width = `${place.clientWidth}px`;
+  const status = element("p", { class: "status", "aria-live": "polite" });
+  const used = new Set(matrix.cells.join(""));
+  const kinds = [["right", graded ? "score 1" : "right"], ["wrong", graded ? "score 0" : "wrong"],
+    ...["f", "v", "p"].filter((code) => used.has(code)).map((code) => CELLS[code]), CELLS["."]];
+  const legend = element("ul", { class: "legend" }, ...kinds.map(([name, text]) => {
+    const mark = element("canvas", { width: 12, height: 12 });
+    const ctx = mark.getContext("2d");
+    ctx.fillStyle = colour(name);
+    ctx.fillRect(0, 0, 12, 12);
+    return element("li", {}, mark, ` ${text}`);
+  }));
+  const ctx = canvas.getContext("2d");
+  const known = {};
+  let at = null;
+  function paint() {
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ctx.clearRect(0, 0, place.clientWidth, n * height);
+    matrix.cells.forEach((line, i) => {
+      for (let j = 0; j < m; j++) {
+        ctx.fillStyle = known[line[j]] ??= cellColour(line[j]);
+        ctx.fillRect(left + j * width, i * height, width > 4 ? width - 1 : width, height > 6 ? height - 1 : height);
+      }
+      if (!named) return;
+      ctx.fillStyle = colour("ink");
+      ctx.font = "12px system-ui";
+      ctx.fillText(shortened(candidates.get(matrix.rows[i]).label, 32), 0, i * height + 13, left - 8);
+    });
+    if (at === null) return;
+    ctx.strokeStyle = colour("ink");
+    ctx.lineWidth = 2;
+    ctx.strokeRect(left + at[1] * width, at[0] * height, Math.max(width, 3), height);
+  }
+  function look(i, j) {
+    at = [Math.min(n - 1, Math.max(0, i)), Math.min(m - 1, Math.max(0, j))];
+    const code = matrix.cells[at[0]][at[1]];
+    const said = code in CELLS ? CELLS[code][1] : graded ? `score ${share(code / 9)}`
+      : code === "9" ? "right" : "wrong";
+    status.textContent = `${candidates.get(matrix.rows[at[0]]).label} · ${matrix.examples[at[1]]} · ${said}`;
+    paint();
+  }
+  const point = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [Math.floor((event.clientY - box.top) / height), Math.floor((event.clientX - box.left - left) / width)];
+  };
+  function choose() {
+    if (at === null) return;
+    const found = open(matrix.rows[at[0]], matrix.examples[at[1]]);
+    if (!found) status.textContent += matrix.cells[at[0]][at[1]] === "." ? ""
+      : " · its texts are not in this file: bestarm-agent answers shows them";
+  }
+  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  canvas.addEventListener("mousemove", (event) => look(...point(event)));
+  canvas.addEventListener("click", (event) => { look(...point(event)); choose(); });
+  canvas.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") choose();
+    if (!(event.key in steps)) return;
+    event.preventDefault();
+    const [di, dj] = steps[event.key];
+    look((at ? at[0] : 0) + di, (at ? at[1] : 0) + dj);
+  });
+  place.replaceChildren(legend, canvas, status);
+  paint();
+}
+
+// --- the page -----------------------------------------------------------------------------------
+
+function start() {
+  document.querySelectorAll("table").forEach((table) => { if (table.dataset.filter || table.dataset.limit) enhance(table); });
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const candidates = new Map(data.candidates.map((one) => [one.row, one]));
+  const dialog = document.getElementById("pair");
+  const bySeq = new Map(data.pairs.map((pair) => [pair.seq, pair]));
+  const byCell = new Map(data.pairs.map((pair) => [`${pair.row} ${pair.example}`, pair]));
+  const label = (pair) => candidates.get(pair.row).label;
+  const show = (pair, list) => openPair(dialog, pair, { label, texts: data.texts, list });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button.pair");
+    if (!button) return;
+    const list = [...document.querySelectorAll("#differing button.pair")]
+      .map((one) => bySeq.get(Number(one.dataset.seq)));
+    const pair = bySeq.get(Number(button.dataset.seq));
+    show(pair, list.includes(pair) ? list : data.pairs);
+  });
+  function openCell(row, example) {
+    const pair = byCell.get(`${row} ${example}`);
+    if (pair) show(pair, data.pairs.filter((one) => one.row === row));
+    return pair !== undefined;
+  }
+  function draw() {
+    const charts = { budget: drawBudget, race: drawRace, matrix: drawMatrix, pareto: drawPareto, rates: drawRates };
+    for (const [id, drawn] of Object.entries(charts)) {
+      const place = document.getElementById(id);
+      if (!place) continue;
+      place.dataset.title = place.closest("section").querySelector("h2").textContent;
+      drawn(place, data, candidates, openCell);
+    }
+  }
+  const print = (on) => () => { document.documentElement.toggleAttribute("data-print", on); draw(); };
+  let width = innerWidth;
+  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
+  addEventListener("beforeprint", print(true));
+  addEventListener("afterprint", print(false));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  draw();
+}
+
+if (document.getElementById("data")) start();

@@ -1,0 +1,62 @@
+"""The forecast of the pairs that would settle a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bestarm_agent.engine.results.forecast import forecast
+from bestarm_agent.report.outlook import headline, outlook
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Guarantee, Problem, State, Tell
+from tests.support.standings import standing_of, standing_with
+
+
+def halves(right: int, n: int = 40) -> list[float]:
+    """Scores in an order of their own, so that two candidates are right on different examples."""
+    scores = [1.0] * right + [0.0] * (n - right)
+    return np.random.default_rng(right).permutation(scores).tolist()
+
+
+def test_a_smaller_gap_needs_more_pairs() -> None:
+    far = forecast(standing_with(["a", "b"], [halves(30), halves(22)], n_examples=2000))
+    near = forecast(standing_with(["a", "b"], [halves(30), halves(27)], n_examples=2000))
+    assert far is not None
+    assert near is not None
+    assert 0 < far.pairs < near.pairs <= 4000 - 80
+
+
+def test_leaders_that_are_level_are_said_to_be() -> None:
+    standing = standing_with(["a", "b"], [halves(30), halves(30)[::-1]], n_examples=2000)
+    found = forecast(standing)
+    assert found is not None
+    assert found.level
+    assert found.pairs == 4000 - 80, "only all pairs would tell"
+    assert "differ by less than 0.005; take the cheaper" in outlook(standing)
+
+
+def test_nothing_is_forecast_where_nothing_can_be_said() -> None:
+    open_one = standing_with(["a", "b"], [halves(30), halves(22)], n_examples=2000)
+    assert outlook(open_one).startswith("At least about ")
+    assert forecast(replace(open_one, guarantee=Guarantee.HEURISTIC)) is None
+    assert forecast(standing_with(["a", "b"], [[1.0, 0.0], []])) is None
+    settled = standing_with(["a", "b"], [[1.0] * 90, [0.0] * 90], n_examples=100)
+    assert outlook(settled) == ""
+    assert headline(settled) == ("a", "is the best (95% sure).")
+    assert headline(open_one) == ("a", "leads; 1 other is still possible.")
+
+
+def test_a_forecast_early_in_a_run_is_of_the_right_size() -> None:
+    rng = np.random.default_rng(4)
+    scores = (rng.random((8, 400)) < np.linspace(0.3, 0.9, 8)[:, None]).astype(float)
+    selector = make_selector("auto", Problem(8, 400, seed=1, stop_when_separated=True))
+    found, asked = 0, 0
+    while asks := selector.ask(1):
+        asked += 1
+        selector.tell([Tell(ask.seq, State.DONE, float(scores[ask.pair])) for ask in asks])
+        if asked == 200:
+            early = forecast(standing_of([f"c{i}" for i in range(8)], selector, 400))
+            assert early is not None
+            found = early.pairs
+    assert (asked - 200) / 4 < found < (asked - 200) * 4
