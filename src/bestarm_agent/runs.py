@@ -154,15 +154,6 @@ def recorded_mode(
     return Selection(chosen, _objective_spec(config), rule=rule)
 
 
-def recorded_pairs(
-    mode: Mode, state: RunState, events: Sequence[Event], history: HistoryModel | None = None
-) -> PairSource:
-    """Rebuild what asked for the pairs of a stored run, and feed it the log."""
-    pairs = mode.pairs(initial_size(events), state.candidates, history)
-    replay(events, pairs)
-    return pairs
-
-
 def recorded_objective(
     state: RunState, pairs: PairSource, events: Sequence[Event]
 ) -> ObjectiveTracker | None:

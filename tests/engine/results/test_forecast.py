@@ -16,7 +16,7 @@ from tests.support.standings import standing_of, standing_with
 def halves(right: int, n: int = 40) -> list[float]:
     """Scores in an order of their own, so that two candidates are right on different examples."""
     scores = [1.0] * right + [0.0] * (n - right)
-    return np.random.default_rng(right).permutation(scores).tolist()
+    return [float(x) for x in np.random.default_rng(right).permutation(scores)]
 
 
 def test_a_smaller_gap_needs_more_pairs() -> None:
