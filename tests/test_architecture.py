@@ -42,6 +42,7 @@ FLOORS = tuple(
     interop
     interop.recognise
     interop.logs
+    interop.replay_study
     engine.ledger engine.clock engine.pair_source engine.__init__
     engine.limits
     engine.memory

@@ -41,7 +41,7 @@ def test_inspect_averages_epochs_and_leaves_errors_void() -> None:
 def test_inspect_tells_candidates_of_one_model_apart_by_their_settings() -> None:
     logs = read_logs([INSPECT[1], str(GOLDEN / "inspect_weak.json")], metric="includes")
 
-    assert list(scores(logs)) == ["mockllm/weak, terse=false", "mockllm/weak, terse=true"]
+    assert list(scores(logs)) == ["mockllm/weak,terse=false", "mockllm/weak,terse=true"]
 
 
 def test_the_same_log_twice_counts_once() -> None:
@@ -103,9 +103,9 @@ def test_promptfoo_joins_repeats_and_leaves_provider_errors_void() -> None:
     logs = read_logs(PROMPTFOO)
 
     assert scores(logs) == {
-        "weak, prompt={{a}}+{{b}}=": [0.5, 1],
-        "good, prompt={{a}}+{{b}}=": [1, None],
-        "good, prompt=What is {{a}}+{{b}}?": [1, None],
+        "weak,prompt=a_+_b_=": [0.5, 1],
+        "good,prompt=a_+_b_=": [1, None],
+        "good,prompt=What_is_a_+_b": [1, None],
     }
     assert {len(found) for found in logs.pairs.values()} == {2}
     assert logs.matrix().costs == pytest.approx([0.001] * 3)
@@ -113,4 +113,4 @@ def test_promptfoo_joins_repeats_and_leaves_provider_errors_void() -> None:
 
 def test_promptfoo_has_named_scores_and_passes() -> None:
     for metric in ("right", "success"):
-        assert scores(read_logs(PROMPTFOO, metric=metric))["weak, prompt={{a}}+{{b}}="] == [0, 1]
+        assert scores(read_logs(PROMPTFOO, metric=metric))["weak,prompt=a_+_b_="] == [0, 1]

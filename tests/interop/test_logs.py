@@ -20,13 +20,17 @@ def test_labels_hold_only_what_differs_in_a_task() -> None:
         Result({"model": "n"}, "e", task="b"),
         Result({**one, "prompt": "p" * 60}, "e", task="c"),
         Result({**one, "prompt": "p" * 61}, "e", task="c"),
+        Result({"model": "a model"}, "e", task="d"),
+        Result({"model": "a_model"}, "e", task="d"),
     ]
-    labels = list(label_candidates(results).values())
+    labels = label_candidates(results)
 
-    assert labels[:3] == ["m, t=0", "m, t=1", "n"]
+    assert labels[:3] == ["m,t=0", "m,t=1", "n"]
     assert labels[3] != labels[4]
-    assert labels[3].startswith("m, prompt=pppp")
+    assert labels[3].startswith("m,prompt=pppp")
     assert len(labels[3]) < 80
+    assert labels[5] != labels[6]
+    assert not set("".join(labels)) & set(" {}$")  # a study may name them
 
 
 def test_a_recording_says_what_its_log_said(tmp_path: Path) -> None:

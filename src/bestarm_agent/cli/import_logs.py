@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,21 +29,27 @@ def import_(
     out: Annotated[
         Path | None, typer.Option(help="Write the answers and scores: FILE.jsonl.")
     ] = None,
+    study: Annotated[
+        Path | None, typer.Option(help="Write a study that replays the logs into this folder.")
+    ] = None,
 ) -> None:
     """Read logs of Inspect, lm-eval, promptfoo, Every Eval Ever or AlpacaEval, or plain tables.
 
-    The file written is read by `simulate`, `--history` and the `replay` provider.
+    The file is read by `simulate`, `--history` and `replay`; `select STUDY/study.json` replays it.
     """
     from bestarm_agent.errors import ConfigError
     from bestarm_agent.interop.logs import read_logs
+    from bestarm_agent.interop.replay_study import write_answers, write_replay_study
 
     if out is not None and out.suffix != ".jsonl":
         raise ConfigError(f"--out is a file of JSON lines, FILE.jsonl, got {str(out)!r}")
-    logs = read_logs(paths, metric=metric, texts=out is not None)
+    logs = read_logs(paths, metric=metric, texts=bool(out or study))
     _show(logs)
     if out is not None:
-        _write(logs, out)
+        write_answers(logs, out)
         typer.echo(f"written: {out}")
+    if study is not None:
+        typer.echo(f"written: {write_replay_study(logs, study)}")
 
 
 def _show(logs: Logs) -> None:
@@ -64,17 +69,3 @@ def _show(logs: Logs) -> None:
     for name, row, mean in zip(matrix.names, matrix.scores, matrix.means, strict=True):
         table.add_row(Line(safe(name)), f"{sum(map(isfinite, row)):,}", f"{mean:.3f}")
     console.print(table)
-
-
-def _write(logs: Logs, out: Path) -> None:
-    from bestarm_agent.errors import ConfigError
-    from bestarm_agent.store.whole_files import whole_file
-
-    try:
-        with whole_file(out) as stream:
-            for record in logs.records():
-                stream.write(json.dumps(record, ensure_ascii=True).encode() + b"\n")
-    except OSError as error:
-        raise ConfigError(f"{out} cannot be written ({error.strerror}); give another file") from (
-            error
-        )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bestarm_agent.domain.digest import digest
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.interop.results import Object, Result, shortened
+from bestarm_agent.interop.results import Object, Result, example_id
 
 _KEYS = {"instruction", "generator_1", "generator_2", "preference"}
 
@@ -30,10 +29,11 @@ def read_annotations(rows: Iterable[Object], where: str) -> Iterator[Result]:
                 "baseline": str(row["generator_1"]),
                 "annotator": str(row.get("annotator") or ""),
             },
-            example=f"{shortened(instruction)} {digest(instruction, length=8)}",
+            example=example_id(instruction),
             task=str(row.get("dataset") or ""),
             scores=_score(row["preference"], where),
             repeat=where,
+            question=instruction,
             text=row.get("output_2"),
         )
 

@@ -60,6 +60,7 @@ def _result(row: Object, repeat: str) -> Result:
         task=str(row["evaluation_name"]),
         scores={} if error and not text else {"score": float(row["evaluation"]["score"])},
         repeat=repeat,
+        question=row["input"]["raw"],
         text=text,
         error=str(error) if error and not text else None,
         seconds=((row.get("performance") or {}).get("latency_ms") or 0) / 1000,

@@ -39,6 +39,7 @@ def read_samples(rows: Iterable[Object], path: Path) -> Iterator[Result]:
             task=task,
             scores={f"{name},{filtered}": _score(row, name, path) for name in row["metrics"]},
             repeat=date,
+            question=json.dumps(row["doc"], ensure_ascii=False),
             text=_text(row),
         )
 

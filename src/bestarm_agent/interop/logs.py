@@ -26,6 +26,16 @@ class Logs:
     unscored: Sequence[str]  # candidates without any score, which are left out
     source: str
 
+    @property
+    def candidates(self) -> list[str]:
+        """Return the labels of the candidates, as they first come."""
+        return list(dict.fromkeys(candidate for candidate, _ in self.pairs))
+
+    @property
+    def examples(self) -> dict[str, str | None]:
+        """Return the examples' ids, as they first come, with their questions."""
+        return {example: found[0][0].question for (_, example), found in self.pairs.items()}
+
     def matrix(self) -> ScoreMatrix:
         """Return the mean scores of the pairs; void ones are NaN. Raises ConfigError."""
         return matrix_from_cells(self.cells(), self.source)
@@ -38,17 +48,18 @@ class Logs:
             yield Cell(candidate, example, _mean(scores), _mean(costs))
 
     def records(self) -> Iterator[dict[str, Json]]:
-        """Yield the rows of a recording for the `replay` provider, repeats as attempts.
+        """Yield the rows of a recording for the `replay` provider.
 
-        A pair without score and answer is a failed call, which says nothing about quality.
+        Repeats are attempts, those with a score first. A pair without score and answer is a failed
+        call, which says nothing about quality.
         """
         for (candidate, example), found in self.pairs.items():
-            for attempt, (result, score) in enumerate(found, start=1):
+            scored_first = sorted(found, key=lambda one: one[1] is None)
+            for attempt, (result, score) in enumerate(scored_first, start=1):
                 yield _record(candidate, example, attempt, result, score)
 
     def _size(self) -> int:
-        candidates, examples = map(set, zip(*self.pairs, strict=True))
-        return len(candidates) * len(examples)
+        return len(self.candidates) * len(self.examples)
 
     def notes(self) -> list[str]:
         """Return what a reader should know: the metric, repeats, void pairs, who is left out."""

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bestarm_agent.domain.digest import digest
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.interop.results import Object, Result, plain, shortened
+from bestarm_agent.interop.results import Object, Result, example_id, plain
 
 _VERSIONS = (2, 3)
 _FAILED = 2  # `failureReason` of a provider's error; 1 is a failed assertion
@@ -46,6 +45,7 @@ def read_output(document: Object, where: str) -> Iterator[Result]:
             example=example,
             scores=_scores(row) if error is None else {},
             repeat=f"{document.get('evalId')} {seen[column, example]}",
+            question=_variables(row),
             text=plain(response["output"]) if response.get("output") is not None else None,
             error=error if error is None else plain(error),
             seconds=(row.get("latencyMs") or 0) / 1000,
@@ -77,9 +77,12 @@ def _traits(row: Object) -> dict[str, str]:
 
 def _example(row: Object) -> str:
     """Name a test by its variables: its index counts repeats too."""
-    test = row.get("testCase") or {}
-    shown = json.dumps(row.get("vars") or {}, sort_keys=True, ensure_ascii=False)
-    return f"{shortened(shown)} {digest([shown, test.get('assert')], length=8)}"
+    asserted = json.dumps((row.get("testCase") or {}).get("assert"), sort_keys=True)
+    return example_id(_variables(row), asserted)
+
+
+def _variables(row: Object) -> str:
+    return json.dumps(row.get("vars") or {}, sort_keys=True, ensure_ascii=False)
 
 
 def _provider_failed(row: Object) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -12,7 +13,9 @@ from bestarm_agent.domain.digest import digest
 
 Object: TypeAlias = Mapping[str, Any]  # Any: parsed JSON that someone else wrote
 
-_LONGEST = 48  # characters of a prompt or an input that a name may hold
+_LONGEST = 48  # characters of a setting or an input that a name may hold
+_LONGEST_MODEL = 400
+_ODD = re.compile(r"[^\w.:@+()=,/-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Result:
     task: str = ""
     scores: Mapping[str, float] = field(default_factory=dict)  # by metric; empty: no verdict
     repeat: str = ""  # results of one pair that differ in it are repeats; else the later counts
+    question: str | None = None  # the example's input, for people
     text: str | None = None  # the answer; None where the log has none, or nothing asked for it
     error: str | None = None
     seconds: float = 0.0
@@ -33,31 +37,44 @@ class Result:
     usd: float | None = None
 
 
-def label_candidates(results: Iterable[Result]) -> dict[int, str]:
-    """Return the label of each result's candidate, by position.
+def label_candidates(results: Sequence[Result]) -> list[str]:
+    """Return the label of each result's candidate.
 
-    A label is the model, followed by what differs between the candidates of the result's task.
+    A label is the model, followed by what differs between the candidates of the result's task, in
+    characters that names of models may hold.
     """
-    kept = list(results)
+    traits = {"model", *(key for result in results for key in result.candidate)}
     values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    traits = {key for result in kept for key in result.candidate}
-    for result in kept:
+    for result in results:
         for key in traits:
             values[result.task, key].add(result.candidate.get(key, ""))
-    return {
-        position: ", ".join(
-            value if key == "model" else f"{key}={shortened(value)}"
+    models = _names({result.candidate["model"] for result in results}, _LONGEST_MODEL)
+    names = {place: _names(found, _LONGEST) for place, found in values.items()}
+    return [
+        ",".join(
+            models[value] if key == "model" else f"{key}={names[result.task, key][value]}"
             for key, value in result.candidate.items()
             if key == "model" or len(values[result.task, key]) > 1
         )
-        for position, result in enumerate(kept)
+        for result in results
+    ]
+
+
+def _names(values: Iterable[str], longest: int) -> dict[str, str]:
+    """Return a name for each value; long ones, and those of equal names, get a digest."""
+    names = {value: _ODD.sub("_", value).strip("_") for value in values}
+    count = Counter(names.values())
+    return {
+        value: name
+        if len(name) <= longest and count[name] == 1
+        else f"{name[:longest]}-{digest(value, length=8)}"
+        for value, name in names.items()
     }
 
 
-def shortened(text: str) -> str:
-    """Return a text on one line, cut and made unique by a digest if it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}… {digest(text, length=8)}"
+def example_id(*content: str) -> str:
+    """Return the id of an example that a log names by its content: its start, and a digest."""
+    return f"{' '.join(content[0].split())[:_LONGEST]} {digest(content, length=8)}"
 
 
 def plain(value: object) -> str:

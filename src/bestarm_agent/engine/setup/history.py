@@ -230,7 +230,7 @@ def _scores_and_ids(location: str) -> tuple[ScoreMatrix, list[str] | None]:
     """Return a file's scores and the ids of its examples, by column; None if it has none."""
     if is_log(location):
         logs = read_logs([location])
-        return logs.matrix(), list(dict.fromkeys(example for _, example in logs.pairs))
+        return logs.matrix(), list(logs.examples)
     return load_matrix(location), _example_ids(location)
 
 
