@@ -18,9 +18,8 @@ def check(session: nox.Session) -> None:
 
 @nox.session
 def fast(session: nox.Session) -> None:
-    """Run the tests that are not slow, with coverage."""
-    options = ("-n", "auto", "-m", "not slow", "--cov")
-    session.run("python", "-m", "pytest", "-q", *options, *session.posargs)
+    """Run the tests that are not slow; ``-- --cov`` measures their coverage."""
+    session.run("python", "-m", "pytest", "-q", "-n", "auto", "-m", "not slow", *session.posargs)
 
 
 @nox.session

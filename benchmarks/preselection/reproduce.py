@@ -29,7 +29,7 @@ from benchmarks.preselection.worlds import (
     synthetic_rounds,
 )
 
-from bestarm_agent.preselection.table_simulation import Table
+from bestarm_agent.preselection.table_replay import Table
 
 SETTINGS = [(n, d, k) for n in (10, 20, 50) for d, k in ((5, 2), (5, 5), (10, 3))]
 LENGTH = 500

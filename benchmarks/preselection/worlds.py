@@ -19,7 +19,7 @@ from bestarm_agent.preselection.rules.joint_features import (
 )
 from bestarm_agent.preselection.rules.registry import make_preselector
 from bestarm_agent.preselection.rules.types import PreselectionProblem
-from bestarm_agent.preselection.table_simulation import Table, replay_table
+from bestarm_agent.preselection.table_replay import Table, replay_table
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.preselection.table_replay import Interval, Line, verdict
+from bestarm_agent.preselection.policy_comparison import Interval, PolicyResult, verdict
 from tests.support.commands import Done, invoke
 
 pytest.importorskip("sklearn", reason="needs the extra preselect")
@@ -146,7 +146,7 @@ def test_simulate_fills_in_missing_features(
 
 
 def test_simulate_says_whether_routing_is_worth_it() -> None:
-    oracle = Line("oracle", 0.9, 0.9, 0.9, 1.0, Interval(0.4, 0.4, 0.4), kind="oracle")
+    oracle = PolicyResult("oracle", 0.9, 0.9, 0.9, 1.0, Interval(0.4, 0.4, 0.4), kind="oracle")
     ends = {
         "is worth it": (0.01, 0.03),
         "is not worth it": (-0.03, -0.01),
@@ -154,7 +154,7 @@ def test_simulate_says_whether_routing_is_worth_it() -> None:
     }
     for expected, (low, high) in ends.items():
         gain = Interval((low + high) / 2, low, high)
-        rule, random = (Line(name, 0.5, 0.5, 0.5, 1.0, gain) for name in ("mm", "random"))
+        rule, random = (PolicyResult(name, 0.5, 0.5, 0.5, 1.0, gain) for name in ("mm", "random"))
         said = verdict([rule, random, oracle], 2, 400)
         assert said.startswith("mm ")
         assert expected in said
@@ -162,9 +162,12 @@ def test_simulate_says_whether_routing_is_worth_it() -> None:
 
 
 def test_simulate_warns_of_rules_below_random_arms() -> None:
-    oracle = Line("oracle", 0.9, 0.9, 0.9, 1.0, Interval(0.4, 0.4, 0.4), kind="oracle")
+    oracle = PolicyResult("oracle", 0.9, 0.9, 0.9, 1.0, Interval(0.4, 0.4, 0.4), kind="oracle")
     good, bad = Interval(0.0, -0.1, 0.1), Interval(-0.05, -0.1, 0.1)
-    lines = [Line("random", 0.5, 0.5, 0.5, 1.0, good), Line("cppl", 0.5, 0.5, 0.5, 1.0, bad)]
+    lines = [
+        PolicyResult("random", 0.5, 0.5, 0.5, 1.0, good),
+        PolicyResult("cppl", 0.5, 0.5, 0.5, 1.0, bad),
+    ]
     assert "Random arms gain more than cppl" in verdict([*lines, oracle], 2, 400)
 
 

@@ -1,86 +1,91 @@
-"""Gains of routing over fixed choices: paired, clustered, corrected, and of the promised level."""
-
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.preselection.bandit_model import replay_model
 
-from bestarm_agent.preselection.settings import RouterSettings
+from bestarm_agent.preselection.rules.registry import make_preselector
+from bestarm_agent.preselection.rules.types import PreselectionProblem
 from bestarm_agent.preselection.table_replay import (
-    Line,
-    _clustered,
-    simulate,
-    verdict,
+    Table,
+    best_fixed_subset,
+    replay_table,
 )
-from bestarm_agent.preselection.table_simulation import Table
-from tests.stats.conftest import RateCheck
 
-NAMES = ("a", "b", "c", "d")
-RULES = {name: RouterSettings(rule=name) for name in ("random", "mm", "linucb")}
-
-
-def world(seed: int, means: list[float], n: int) -> Table:
-    """Binary scores of given means that no feature says anything about."""
-    rng = np.random.default_rng([seed, 5])
-    scores = (rng.random((4, n)) < np.array(means)[:, None]).astype(float)
-    prompts = np.column_stack([np.ones(n), rng.normal(size=n)])
-    return Table(scores, np.zeros(4), prompts, np.eye(4))
-
-
-def outcome(table: Table, k: int, seed: int) -> list[Line]:
-    rules = {
-        name: RouterSettings(rule=name, seed=seed, params=one.params) for name, one in RULES.items()
-    }
-    return simulate(table, NAMES, rules, k, 2)
-
-
-def test_clustered_errors_by_hand() -> None:
-    # Mean 1/2; residuals of prompt 0: -.5 and +.5, of prompt 1: -.5 and +.5, of prompt 2: twice 0.
-    gains = np.array([[0.0, 0.0, 0.5], [1.0, 1.0, 0.5]])
-    prompts = np.array([[0, 1, 2], [0, 1, 2]])
-    found = _clustered(gains, prompts, 2.0)
-    assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)  # sums of residuals cancel
-    found = _clustered(np.array([[0.0, 1.0]]), np.array([[0, 1]]), 1.0)
-    assert found.high - found.value == pytest.approx(np.sqrt(2 / 1 * 0.5) / 2)
-    twice = _clustered(np.array([[0.0, 1.0]] * 2), np.array([[0, 1]] * 2), 1.0)
-    assert twice == found  # the same prompts again are no further evidence
-
-
-@pytest.mark.slow
-@pytest.mark.coverage
-@pytest.mark.parametrize(
-    ("means", "k"), [([0.5] * 4, 2), ([0.4, 0.5, 0.5, 0.6], 1)], ids=["equal", "unequal"]
+SCORES = np.array(
+    [
+        [1.0, 1.0, 0.0, 0.0],
+        [0.9, 0.9, 0.2, 0.2],
+        [0.0, 0.0, 1.0, 1.0],
+    ]
 )
-def test_routing_that_cannot_gain_is_rarely_called_worth_it(
-    means: list[float], k: int, check_rate: RateCheck
-) -> None:
-    # 120 tables of 100 prompts; one-sided binomial test at level 1e-6 against 0.05.
-    claims = 0
-    for seed in range(120):
-        lines = outcome(world(seed, means, 100), k, seed)
-        claims += "is worth it" in verdict(lines, k, 100)
-    check_rate(claims, 120, 0.05)
+COSTS = np.array([1.0, 0.1, 0.1])
+KINDS = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+TABLE = Table(SCORES, COSTS, KINDS, np.eye(3))
 
 
-def test_routing_that_gains_is_called_worth_it() -> None:
-    rng = np.random.default_rng(6)
-    kind = rng.integers(2, size=400)
-    likely = np.where(np.arange(4)[:, None] % 2 == kind, 0.9, 0.2)
-    scores = (rng.random((4, 400)) < likely).astype(float)
-    prompts = np.column_stack([np.ones(400), 2.0 * kind - 1.0])
-    table = Table(scores, np.zeros(4), prompts, np.eye(4))
-    assert verdict(outcome(table, 1, 0), 1, 400).startswith("linucb is worth it")
+def test_the_best_fixed_subset_by_hand() -> None:
+    assert best_fixed_subset(TABLE, 1).tolist() == [1]  # 0.55 against 0.5
+    assert best_fixed_subset(TABLE, 2).tolist() == [0, 2]  # right everywhere
+    assert best_fixed_subset(TABLE, 2, cost_weight=0.1).tolist() == [1, 2]  # 0.93 against 0.89
+    with pytest.raises(ValueError, match="too many to try"):
+        best_fixed_subset(Table(np.ones((40, 1)), np.ones(40), np.ones((1, 1)), np.eye(40)), 10)
 
 
-def test_gains_subtract_costs_on_both_sides() -> None:
-    table = world(3, [0.5, 0.5, 0.5, 0.5], 60)
-    priced = Table(table.scores, np.full(4, 0.1), table.prompts, table.arms)
-    plain = simulate(table, NAMES, {"mm": RouterSettings(rule="mm")}, 2, 1)
-    costly = simulate(priced, NAMES, {"mm": RouterSettings(rule="mm", cost_weight=1.0)}, 2, 1)
-    assert plain[0].gain is not None
-    assert costly[0].gain is not None
-    assert costly[0].gain.value == pytest.approx(plain[0].gain.value)
-    oracles = [lines[-1].gain for lines in (plain, costly)]
-    assert oracles[0] is not None
-    assert oracles[1] is not None
-    assert oracles[1].value == pytest.approx(oracles[0].value + 0.1)  # one answer instead of two
+def test_quality_is_that_of_the_best_answer() -> None:
+    chosen = np.array([[0, 1], [1, 2]])
+    assert TABLE.best_of(chosen, np.array([0, 3])).tolist() == [1.0, 1.0]
+    assert TABLE.best_of(chosen, np.array([2, 0])).tolist() == [0.2, 0.9]
+    assert TABLE.utility(0.5)[:, 0] == pytest.approx([0.5, 0.85, -0.05])
+
+
+def test_a_replayed_rule_learns_who_suits_which_prompts() -> None:
+    rule = make_preselector("linucb", PreselectionProblem(3, TABLE.n_features, seed=1))
+    order = np.arange(400) % 4
+    chosen = replay_table(rule, TABLE, order, 2)
+    late = slice(300, None)
+    assert chosen.shape == (400, 2)
+    assert TABLE.best_of(chosen, order)[late].mean() > 0.97
+    assert TABLE.best_of(chosen[:, :1], order)[late].mean() > 0.9
+
+
+def test_costs_move_the_choice_to_the_cheap() -> None:
+    rule = make_preselector("linucb", PreselectionProblem(3, TABLE.n_features, seed=1))
+    order = np.arange(400) % 4
+    dear = replay_table(rule, TABLE, order, 2, cost_weight=1.0)[300:]
+    assert (dear[order[300:] < 2, 0] == 1).all()
+
+
+def test_running_all_arms_has_no_regret_and_one_arm_cannot_be_compared() -> None:
+    rounds = [(np.ones((3, 1)), np.log([4.0, 2.0, 1.0]))] * 20
+    rule = make_preselector("random", PreselectionProblem(3, 1))
+    assert replay_model(rule, rounds, 3, n_ranked=2, seed=0).tolist() == [0.0] * 20
+    with pytest.raises(ValueError, match="at least 2 arms"):
+        replay_model(rule, rounds, 1, n_ranked=1, seed=0)
+
+
+def test_pairs_of_random_arms_have_the_expected_regret() -> None:
+    """Two of three: 0 if the best is in (2/3), else 1/2."""
+    rounds = [(np.ones((3, 1)), np.log([4.0, 2.0, 1.0]))] * 3000
+    rule = make_preselector("random", PreselectionProblem(3, 1))
+    regret = replay_model(rule, rounds, 2, n_ranked=1, seed=0)
+    assert (np.diff(regret) >= 0).all()
+    assert regret[-1] / 3000 == pytest.approx(1 / 6, abs=0.02)  # 4.6 standard errors
+
+
+def test_tables_and_replays_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="4 prompts and 3 arms"):
+        Table(SCORES, COSTS, KINDS[:2], np.eye(3))
+    with pytest.raises(ValueError, match="scores must be finite"):
+        Table(np.full((3, 4), np.nan), COSTS, KINDS, np.eye(3))
+    with pytest.raises(ValueError, match=r"scores must be in \[0, 1\]"):
+        Table(2 * SCORES, COSTS, KINDS, np.eye(3))
+
+
+def test_one_candidate_per_prompt_learns_from_pairs_in_the_first_half() -> None:
+    rule = make_preselector("linucb", PreselectionProblem(3, TABLE.n_features, seed=1))
+    order = np.arange(400) % 4
+    chosen = replay_table(rule, TABLE, order, 1)
+    assert chosen.shape == (400, 1)
+    assert 0 < rule.n_learnt <= 200
+    assert TABLE.best_of(chosen, order)[200:].mean() > 0.9

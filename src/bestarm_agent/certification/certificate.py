@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bestarm_agent.certification.evidence import Goal
 from bestarm_agent.certification.multiple_testing import CORRECTIONS, e_bh
 from bestarm_agent.certification.portfolio_prior import FloatArray
-from bestarm_agent.certification.screening import Screen, Verdict
+from bestarm_agent.certification.screening import DrawScreen, PoolScreen, Verdict
 from bestarm_agent.errors import nearest
 
 
@@ -30,7 +30,11 @@ class Screened:
 
     @classmethod
     def of(
-        cls, candidate: int, screen: Screen, examples: Sequence[int], losses: Sequence[float]
+        cls,
+        candidate: int,
+        screen: DrawScreen | PoolScreen,
+        examples: Sequence[int],
+        losses: Sequence[float],
     ) -> Screened:
         """Summarise a screen."""
         return cls(

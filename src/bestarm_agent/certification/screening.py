@@ -8,7 +8,7 @@ more labels are useless. Stopping for that reason (or any other) never costs val
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,7 @@ from bestarm_agent.certification.finite_pool import LabelAsk, PoolTest
 from bestarm_agent.certification.portfolio_prior import FloatArray
 
 Range: TypeAlias = tuple[float, float]  # lowest and highest
+EvidenceT = TypeVar("EvidenceT", bound=Evidence)
 
 _STRICTER = 1.0 - 1e-6
 _GROUPS = 5
@@ -38,45 +39,41 @@ def _above(goal: Goal) -> Goal:
     return Goal((1.0 - goal.risk) * _STRICTER, goal.delta)
 
 
-class Screen:
+class Screen(Generic[EvidenceT]):
     """Common parts of screens on draws and on pools."""
 
-    def __init__(self, forward: Evidence, backward: Evidence) -> None:
-        self._evidence = forward
-        self._against = backward
+    def __init__(self, forward: EvidenceT, backward: EvidenceT) -> None:
+        self._forward = forward
+        self._backward = backward
         self.log_wealths: list[float] = []  # of the forward test, after each label
         self.weights: list[FloatArray] = []  # (S,) of the factors before each label
 
     @property
     def n(self) -> int:
         """Return the number of settled labels."""
-        return self._evidence.n
+        return self._forward.n
 
     @property
     def log_e_value(self) -> float:
         """Return the logarithm of the highest forward wealth so far."""
-        return self._evidence.log_peak
+        return self._forward.log_peak
 
     @property
     def verdict(self) -> Verdict:
         """Return the verdict so far; once decided it never changes."""
-        if self._evidence.certified:
+        if self._forward.certified:
             return Verdict.CERTIFIED
-        return Verdict.REFUTED if self._against.certified else Verdict.UNDECIDED
+        return Verdict.REFUTED if self._backward.certified else Verdict.UNDECIDED
 
 
-class DrawScreen(Screen):
+class DrawScreen(Screen[RiskTest]):
     """Screens a candidate on independent draws; see ``RiskTest``."""
 
     def __init__(self, goal: Goal, method: Method | None = None, n_autoevaluators: int = 1) -> None:
-        self._forward = RiskTest(goal, method, n_autoevaluators)
-        self._backward = RiskTest(_above(goal), method, n_autoevaluators)
-        super().__init__(self._forward, self._backward)
-
-    @property
-    def reliance(self) -> FloatArray:
-        """Return the (S, A) reliance factors."""
-        return self._forward.reliance
+        super().__init__(
+            RiskTest(goal, method, n_autoevaluators),
+            RiskTest(_above(goal), method, n_autoevaluators),
+        )
 
     def push(self, loss: float | None, guesses: ArrayLike = (), others: ArrayLike = ()) -> None:
         """Take the next labelled example; see ``RiskTest.push``.
@@ -106,7 +103,7 @@ class DrawScreen(Screen):
         self.log_wealths.append(self._forward.log_wealth)
 
 
-class PoolScreen(Screen):
+class PoolScreen(Screen[PoolTest]):
     """Screens a candidate on a finite pool; see ``PoolTest``.
 
     ``choose`` prefers examples whose guess is likely to be wrong.
@@ -120,16 +117,11 @@ class PoolScreen(Screen):
         *,
         choose: bool = False,
     ) -> None:
-        self._forward = PoolTest(goal, guesses, method)
-        self._backward = PoolTest(_above(goal), 1.0 - guesses, method)
-        super().__init__(self._forward, self._backward)
+        super().__init__(
+            PoolTest(goal, guesses, method), PoolTest(_above(goal), 1.0 - guesses, method)
+        )
         self._chances = ResidualChances(guesses) if choose else None
         self._examples: list[int] = []
-
-    @property
-    def reliance(self) -> FloatArray:
-        """Return the (S, A) reliance factors."""
-        return self._forward.reliance
 
     @property
     def n_left(self) -> int:

@@ -52,7 +52,7 @@ class SelectorSuite(ResumeSuite):
         assert selector.table.cells[ask.pair] == State.DONE
         assert selector.estimates().pending.sum() == 0
 
-    @pytest.mark.parametrize("in_flight", [1, 5, 32])
+    @pytest.mark.parametrize("in_flight", [1, 32])
     def test_every_pair_is_asked_once_until_none_is_left(self, in_flight: int) -> None:
         run = Run(self.open(), World.with_failures((K, N), 1), in_flight).finish()
         assert len(run.pairs) == len(set(run.pairs)) == K * N
@@ -186,11 +186,10 @@ class SelectorSuite(ResumeSuite):
         np.testing.assert_allclose(selector.table.mean(), (0.75 / 2 + 0.75 / 3) / 2)
 
     @pytest.mark.parametrize("state", [State.FAILED, State.VOID])
-    @pytest.mark.parametrize("in_flight", [1, 8])
-    def test_a_candidate_that_never_works_stops_none(self, state: State, in_flight: int) -> None:
+    def test_a_candidate_that_never_works_stops_none(self, state: State) -> None:
         world = World.bernoulli([0.2, 0.3, 0.9, 0.4, 0.5, 0.1], N, seed=6)
         world.states[4], world.scores[4] = state, 0.0
-        run = Run(self.open(), world, in_flight).finish()
+        run = Run(self.open(), world, 8).finish()
         assert len(run.pairs) == K * N
         assert run.selector.best().best == 2
         assert run.selector.ranking()[-1] == 4 or state is State.FAILED

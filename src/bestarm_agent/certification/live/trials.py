@@ -11,7 +11,7 @@ import numpy as np
 from bestarm_agent.certification.certificate import Screened
 from bestarm_agent.certification.evidence import Goal, Method
 from bestarm_agent.certification.label_plan import PoolPlan, Rounds
-from bestarm_agent.certification.screening import DrawScreen, PoolScreen, Range, Screen, Verdict
+from bestarm_agent.certification.screening import DrawScreen, PoolScreen, Range, Verdict
 from bestarm_agent.selectors.types import FloatArray
 
 Plan = Rounds | PoolPlan
@@ -32,19 +32,17 @@ class Trial(ABC):
 
     Attributes:
         n_asked: pairs of the plan that were asked.
+        screen: the test; None before it can begin.
     """
 
-    def __init__(self, goal: Goal, method: Method, n_autoevaluators: int) -> None:
+    def __init__(self, plan: Plan, goal: Goal, method: Method, n_autoevaluators: int) -> None:
         self._goal = goal
         self._method = method
         self._n_autoevaluators = n_autoevaluators
+        self._labelled = [int(example) for example in plan.labelled]  # in the order of use
         self._cells: dict[int, Cell] = {}
         self.n_asked = 0
-
-    @property
-    @abstractmethod
-    def screen(self) -> Screen | None:
-        """The test; None before it can begin."""
+        self.screen: DrawScreen | PoolScreen | None = None
 
     @property
     @abstractmethod
@@ -77,56 +75,47 @@ class Trial(ABC):
         if screen is None:
             return Screened(candidate, Verdict.UNDECIDED, (), 0.0, (), (), float("nan"))
         losses = [1.0 if loss is None else loss for loss in self._losses()[: screen.n]]
-        return Screened.of(candidate, screen, self._labelled(), losses)
+        return Screened.of(candidate, screen, self._labelled, losses)
 
     @abstractmethod
     def _settle(self) -> None:
         """Feed the test what has become complete."""
 
     @abstractmethod
-    def _replayed(self, method: Method) -> Screen | None:
+    def _replayed(self, method: Method) -> DrawScreen | PoolScreen | None:
         """Run another method on the same data."""
 
     @abstractmethod
     def _losses(self) -> list[float | None]:
         """True losses in the order of use."""
 
-    @abstractmethod
-    def _labelled(self) -> list[int]:
-        """Labelled examples in the order of use."""
-
 
 class DrawTrial(Trial):
     """On independent draws: rounds are settled in their order, each once all of it is told."""
 
     def __init__(self, plan: Rounds, goal: Goal, method: Method, n_autoevaluators: int) -> None:
-        super().__init__(goal, method, n_autoevaluators)
-        self._plan = plan
+        super().__init__(plan, goal, method, n_autoevaluators)
+        self._width = plan.width
         self._rounds: list[tuple[Cell, list[Cell]]] = []
-        self._screen = self._new_screen(method)
-
-    @property
-    def screen(self) -> Screen | None:
-        """The test; None before the first round is complete."""
-        return self._screen if self._rounds else None
+        self._draws = self._new_screen(method)
 
     @property
     def is_exhausted(self) -> bool:
         """Return whether every round is complete."""
-        return len(self._rounds) == len(self._plan.labelled)
+        return len(self._rounds) == len(self._labelled)
 
     def _settle(self) -> None:
-        width = self._plan.width
         while not self.is_exhausted:
-            start = len(self._rounds) * width
-            places = range(start, start + width)
+            start = len(self._rounds) * self._width
+            places = range(start, start + self._width)
             if not all(place in self._cells for place in places):
                 return
             labelled, *others = (self._cells[place] for place in places)
             self._rounds.append((labelled, others))
-            _push(self._screen, labelled, others)
+            _push(self._draws, labelled, others)
+            self.screen = self._draws
 
-    def _replayed(self, method: Method) -> Screen:
+    def _replayed(self, method: Method) -> DrawScreen:
         screen = self._new_screen(method)
         for labelled, others in self._rounds:
             _push(screen, labelled, others)
@@ -138,9 +127,6 @@ class DrawTrial(Trial):
     def _losses(self) -> list[float | None]:
         return [labelled.loss for labelled, _ in self._rounds]
 
-    def _labelled(self) -> list[int]:
-        return [int(example) for example in self._plan.labelled]
-
 
 class PoolTrial(Trial):
     """On a finite pool: labels count once every example is guessed.
@@ -150,15 +136,8 @@ class PoolTrial(Trial):
     """
 
     def __init__(self, plan: PoolPlan, goal: Goal, method: Method, n_autoevaluators: int) -> None:
-        super().__init__(goal, method, n_autoevaluators)
-        self._plan = plan
+        super().__init__(plan, goal, method, n_autoevaluators)
         self._sequence = plan.sequence
-        self._screen: PoolScreen | None = None
-
-    @property
-    def screen(self) -> Screen | None:
-        """The test; None before every example is guessed."""
-        return self._screen
 
     @property
     def is_exhausted(self) -> bool:
@@ -166,7 +145,7 @@ class PoolTrial(Trial):
         return len(self._cells) == len(self._sequence)
 
     def _settle(self) -> None:
-        self._screen = self._replayed(self._method)
+        self.screen = self._replayed(self._method)
 
     def _replayed(self, method: Method) -> PoolScreen | None:
         if not self.is_exhausted:
@@ -175,17 +154,14 @@ class PoolTrial(Trial):
         for place, cell in self._cells.items():
             guesses[:, self._sequence[place]] = (cell.lowest + cell.highest) / 2
         screen = PoolScreen(self._goal, guesses, method)
-        for example, loss in zip(self._labelled(), self._losses(), strict=True):
+        for example, loss in zip(self._labelled, self._losses(), strict=True):
             if screen.verdict is not Verdict.UNDECIDED:
                 break
             screen.tell(screen.take(example).seq, loss)
         return screen
 
     def _losses(self) -> list[float | None]:
-        return [self._cells[place].loss for place in range(len(self._plan.labelled))]
-
-    def _labelled(self) -> list[int]:
-        return [int(example) for example in self._plan.labelled]
+        return [self._cells[place].loss for place in range(len(self._labelled))]
 
 
 def new_trial(plan: Plan, goal: Goal, method: Method, n_autoevaluators: int) -> Trial:

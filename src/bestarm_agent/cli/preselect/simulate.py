@@ -12,8 +12,8 @@ from rich.table import Table
 
 from bestarm_agent.cli.result_output import plain_table, stdout_console
 from bestarm_agent.preselection.feedback_files import read_history
+from bestarm_agent.preselection.policy_comparison import PolicyResult, simulate, table_of, verdict
 from bestarm_agent.preselection.settings import parse_settings
-from bestarm_agent.preselection.table_replay import Line, simulate, table_of, verdict
 from bestarm_agent.report.text import safe
 from bestarm_agent.simulation.rule_specs import Contender, parse_contenders
 
@@ -28,32 +28,32 @@ def simulate_routers(
         for one in parse_contenders(rules)
     }
     table, names = table_of(list(read_history(path)), shared)
-    lines = simulate(table, names, by_rule, k, repetitions)
+    results = simulate(table, names, by_rule, k, repetitions)
     if as_json:
-        typer.echo(json.dumps([asdict(line) for line in lines], indent=1))
+        typer.echo(json.dumps([asdict(result) for result in results], indent=1))
         return
     console = stdout_console()
-    console.print(_table(lines, k))
-    console.print(safe(verdict(lines, k, table.scores.shape[1])), markup=False)
+    console.print(_table(results, k))
+    console.print(safe(verdict(results, k, table.scores.shape[1])), markup=False)
 
 
 def _options(rule: Contender) -> list[str]:
     return [f"{key}={value}" for key, value in rule.options]
 
 
-def _table(lines: Sequence[Line], k: int) -> Table:
+def _table(results: Sequence[PolicyResult], k: int) -> Table:
     columns = (f"best of {k}", "2nd half", "gain", "95 % interval", "first named", "cost")
     table = plain_table("policy", right=columns)
-    for line in lines:
-        gain = line.gain
-        rule = gain if line.kind == "rule" else None
+    for result in results:
+        gain = result.gain
+        rule = gain if result.kind == "rule" else None
         table.add_row(
-            safe(line.policy),
-            f"{line.quality:.4f}",
-            f"{line.late:.4f}",
+            safe(result.policy),
+            f"{result.quality:.4f}",
+            f"{result.late:.4f}",
             f"{gain.value:+.4f}" if gain else "",
             f"{rule.low:+.4f} to {rule.high:+.4f}" if rule else "",
-            f"{line.first:.4f}",
-            f"{line.usd:.4g}",
+            f"{result.first:.4f}",
+            f"{result.usd:.4g}",
         )
     return table
