@@ -19,7 +19,6 @@ HEAVY = {
     "regex",
     "scipy.stats",
     "sqlalchemy",
-    "tenacity",
     "torch",
     "typer",
     "yaml",

@@ -26,6 +26,7 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.redaction import is_secret_name
 from bestarm_agent.domain.request_reply import Position, Reply, Token
+from bestarm_agent.domain.rows import Rows
 from bestarm_agent.domain.spend import Books, Budget, Spend, Usage
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_event, load_reply
@@ -53,6 +54,7 @@ st.register_type_strategy(
 )
 objects = st.dictionaries(names, json_values, max_size=3)
 st.register_type_strategy(Candidate, st.builds(Candidate, params=objects))
+st.register_type_strategy(Rows, st.sets(st.integers(0, 20)).map(lambda rows: Rows.of(sorted(rows))))
 REPLIES = st.builds(Reply, sent=objects)
 st.register_type_strategy(Started, st.builds(Started, config=json_values, base=st.just("..")))
 NONE = '{"pulls":0,"calls":0,"tokens":0,"usd_nanos":0,"gpu_seconds":0.0}'
@@ -196,6 +198,15 @@ def test_a_usual_pair_takes_few_bytes() -> None:
     assert sum(sizes) < 450, sizes
 
 
+def test_rows_that_cannot_be_asked_take_few_bytes() -> None:
+    rows = [*range(200), 300, *range(400, 4000)]
+    ask = Asked(7, 200, 0, 0.5, "ucb", Rows.of(rows))
+    text = dump_event(ask)
+    assert text.endswith('"excluded":[[0,199],300,[400,3999]]}')
+    assert load_event(text) == ask
+    assert [*Rows.of(rows)] == rows
+
+
 def test_a_field_with_a_default_may_be_absent() -> None:
     record = json.loads(dump_event(asked(0)))
     del record["excluded"]
@@ -302,5 +313,5 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
             "BudgetSet",
         ),
         *("Stopped", "Resumed", "Scored", "Vote", "Failed", "Usage", "Spend", "Budget", "Books"),
-        *("Candidate", "PromptTemplate", "Message", "Reply", "Position", "Token"),
+        *("Candidate", "PromptTemplate", "Message", "Reply", "Position", "Token", "Rows"),
     }

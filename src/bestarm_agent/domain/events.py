@@ -14,6 +14,7 @@ from typing import TypeAlias
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.outcome import Outcome
+from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Books, Budget, Spend
 
 
@@ -67,7 +68,7 @@ class Asked:
     propensity: float | None  # probability of having drawn this example, in (0, 1]
     reason: str  # the rule's word for why
     # rows that could not be asked then: at a rate limit, or too expensive for the budget left
-    excluded: tuple[int, ...] = ()
+    excluded: Rows = NO_ROWS
 
 
 @dataclass(frozen=True, slots=True)

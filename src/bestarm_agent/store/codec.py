@@ -14,13 +14,14 @@ from enum import Enum
 from functools import cache
 from pathlib import PurePosixPath, PureWindowsPath
 from types import UnionType
-from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
 from bestarm_agent.domain import events
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.redaction import redacted
 from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.rows import Rows
 from bestarm_agent.errors import StoreError, StoreVersionError
 
 _Value: TypeAlias = Any  # a dataclass or scalar on one side, what JSON has for it on the other
@@ -119,6 +120,8 @@ def _coder(hint: _Hint) -> _Coder:
         return (lambda value: redacted(value) if value else value), None
     if get_origin(hint) is tuple:
         return _tuple_coder(*get_args(hint)[:1])
+    if hint is Rows:
+        return _dump_rows, _load_rows
     if all(member in _TAG_OF for member in members):
         return _tagged_coder(members)
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -149,6 +152,17 @@ def _tuple_coder(item: _Hint) -> _Coder:
         (lambda values: [encode(value) for value in values]) if encode else None,
         (lambda values: tuple(map(decode, values))) if decode else tuple,
     )
+
+
+def _dump_rows(rows: Rows) -> list[int | list[int]]:
+    return [first if first == last else [first, last] for first, last in rows.ranges]
+
+
+def _load_rows(items: list[int | list[int]]) -> Rows:
+    """Read rows and [first, last] ranges of them; older logs hold rows only."""
+    if any(isinstance(item, list) for item in items):
+        return Rows(tuple((i[0], i[1]) if isinstance(i, list) else (i, i) for i in items))
+    return Rows.of(cast("list[int]", items))
 
 
 def _tagged_coder(members: tuple[type, ...]) -> _Coder:

@@ -16,6 +16,7 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.domain.rows import Rows
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.store.base import RunLog, RunStore
@@ -30,7 +31,7 @@ def started(name: str = "study") -> Started:
 
 def asked(seq: int, candidate: int = 0, example: int | None = None) -> Asked:
     """Return an ask, of example ``seq`` if no other is given."""
-    return Asked(seq, candidate, seq if example is None else example, 0.25, "ucb", excluded=(1,))
+    return Asked(seq, candidate, seq if example is None else example, 0.25, "ucb", Rows.of([1]))
 
 
 def told(seq: int, score: float = 1.0) -> Told:

@@ -13,6 +13,7 @@ from bestarm_agent.config.prompts.templates import CompiledPrompt
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
@@ -195,10 +196,10 @@ def _room(model: tuple[ProviderClient, ModelLimiter]) -> float:
     return min(client.gate.free, limiter.room) if client.broken is None else 0
 
 
-def excluded(available: BoolArray | None, affordable: BoolArray | None) -> tuple[int, ...]:
-    """List the rows that cannot be asked."""
+def excluded(available: BoolArray | None, affordable: BoolArray | None) -> Rows:
+    """Return the rows that cannot be asked."""
     left = both(available, affordable)
-    return () if left is None else tuple(int(i) for i in np.flatnonzero(~left))
+    return NO_ROWS if left is None else Rows.of(np.flatnonzero(~left).tolist())
 
 
 def _highest(one: Spend, other: Spend) -> Spend:

@@ -17,6 +17,7 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Outcome
+from bestarm_agent.domain.rows import Rows
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.clock import Clock, sleep_unless
@@ -229,7 +230,7 @@ class RunLoop:
         worth = None if self._rules.objective is None else self._rules.objective.worth
         return both(both(self.pool.available(), self._pairs.first.mask()), worth)
 
-    def _asked(self, ask: Ask, shut_out: tuple[int, ...]) -> Asked:
+    def _asked(self, ask: Ask, shut_out: Rows) -> Asked:
         asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, shut_out)
         self._event_log.record(asked)
         self.pool.memory.note(asked.candidate)
