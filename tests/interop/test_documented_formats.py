@@ -7,6 +7,7 @@ AlpacaEval's annotations (its README).
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,33 @@ def test_promptfoo_2_tells_a_failed_provider_from_a_wrong_answer(tmp_path: Path)
 
     assert logs.matrix().names == ("openai:x",)
     np.testing.assert_array_equal(logs.matrix().scores, [[1, np.nan, 0]])
+
+
+def test_inspect_scores_are_letters_words_numbers_and_several_at_once(tmp_path: Path) -> None:
+    values = ["C", "I", "P", "N", "yes", "False", True, 0.25, "0.75", None, float("nan"), "text"]
+    samples = [
+        {"id": i, "scores": {"s": {"value": value}, "parts": {"value": {"a": 1, "b": [0]}}}}
+        for i, value in enumerate(values)
+    ]
+    log = {"version": 2, "eval": {"task": "t", "model": "m"}, "samples": samples}
+    path = saved(tmp_path / "a.json", log)
+    wanted = [1, 0, 0.5, 0, 1, 0, 1, 0.25, 0.75, np.nan, np.nan, np.nan]
+
+    np.testing.assert_array_equal(read_logs([path], metric="s").matrix().scores[0], wanted)
+    assert read_logs([path], metric="parts/a").matrix().means == [1]
+    with pytest.raises(ConfigError, match="choose one with --metric: s; parts/a"):
+        read_logs([path])
+
+
+def test_an_inspect_log_that_was_cut_off_has_its_finished_samples(tmp_path: Path) -> None:
+    start = {"version": 2, "eval": {"task": "t", "model": "m"}, "plan": {}}
+    sample = {"id": "a", "epoch": 1, "scores": {"s": {"value": "C"}}}
+    with zipfile.ZipFile(tmp_path / "a.eval", "w") as archive:
+        archive.writestr("_journal/start.json", json.dumps(start))
+        archive.writestr("samples/a_epoch_1.json", json.dumps(sample))
+        archive.writestr("_journal/summaries/1.json", json.dumps([sample]))
+
+    assert read_logs([str(tmp_path / "a.eval")]).matrix().means == [1]
 
 
 def instance(sample: str, score: float, **changes: object) -> dict[str, Any]:
@@ -127,7 +155,11 @@ def test_alpaca_eval_annotations(tmp_path: Path) -> None:
         ("a.jsonl", {"candidate": "a", "example": "b", "skore": 1}, "skore"),
         ("a.jsonl", {"doc_hash": "x", "filtered_resps": []}, "lacks what its format promises"),
         ("a.jsonl", instance("a", 7.0), "must be in [0, 1], higher is better, but 'score' is 7"),
-        ("a.jsonl", instance("a", 0.0, error="down", output=None), "no result has a score"),
+        (
+            "a.jsonl",
+            instance("a", 0.0, error="down", output=None),
+            "no result has a score that",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named(

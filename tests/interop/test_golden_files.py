@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from math import isnan
 from pathlib import Path
 
@@ -62,6 +63,8 @@ def test_inspect_has_answers_tokens_and_errors_for_a_recording() -> None:
 
 
 def test_zstd_is_named_where_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    if hasattr(zipfile, "ZIP_ZSTANDARD"):
+        pytest.skip("this Python's own zipfile reads zstd")
     monkeypatch.setitem(sys.modules, "backports.zstd", None)  # as if it were not installed
     with pytest.raises(ConfigError, match=r"zstd.*pip install 'bestarm-agent\[interop\]'"):
         read_logs(INSPECT, metric="match")

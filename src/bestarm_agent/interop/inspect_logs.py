@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from bestarm_agent.interop.results import Object, Result, plain
 
 _VERSION = 2
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+_DECIMAL = re.compile(r"[+-]?\d+(\.\d+)?")
 _JOURNAL = "_journal"
 # settings of sending calls, which leave the answers as they are
 _SENDING = {
@@ -107,7 +109,7 @@ def _results(log: Object, samples: Iterable[Object], where: str) -> Iterator[Res
             candidate=candidate,
             example=str(sample["id"]),
             task=str(spec["task"]),
-            scores={} if error else _scores(sample.get("scores") or {}, where),
+            scores={} if error else _scores(sample.get("scores") or {}),
             repeat=f"{spec.get('task_id')} {sample.get('epoch', 1)}",
             question=plain(sample.get("input")),
             text=(sample.get("output") or {}).get("completion"),
@@ -136,17 +138,12 @@ def _candidate(spec: Object, plan: Object) -> dict[str, str]:
     return {"model": str(spec["model"]), **named}
 
 
-def _scores(scores: Object, where: str) -> dict[str, float]:
+def _scores(scores: Object) -> dict[str, float]:
     """Return the numbers by scorer; a scorer with several values gives one for each."""
     found: dict[str, float] = {}
     for name, score in scores.items():
         for label, value in _parts(name, score["value"]):
             number = _number(value)
-            if number is None:
-                raise ConfigError(
-                    f"{where}: the score {label!r} is {value!r}; a score is a number or one of "
-                    f"{', '.join(_VALUES)}"
-                )
             if isfinite(number):  # NaN: the scorer gave no verdict
                 found[label] = number
     return found
@@ -160,15 +157,15 @@ def _parts(name: str, value: object) -> Iterable[tuple[str, object]]:
     return [(name, value)]
 
 
-def _number(value: object) -> float | None:
-    if value is None:
-        return float("nan")
-    if isinstance(value, str) and value in _VALUES:
-        return _VALUES[value]
-    try:
-        return float(value.lower() if isinstance(value, str) else value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return _VALUES.get(str(value).lower())
+def _number(value: object) -> float:
+    """Return a score as a number; NaN if it is none, such as a text."""
+    if isinstance(value, bool | int | float):
+        return float(value)
+    if isinstance(value, str):
+        if _DECIMAL.fullmatch(value):
+            return float(value)
+        return _VALUES.get(value, _VALUES.get(value.lower(), nan))
+    return nan
 
 
 def _usage(usages: Iterable[Object]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bestarm_agent.errors import ConfigError
 from bestarm_agent.interop.results import Object, Result, plain
 
 _SETTINGS = ("gen_kwargs", "system_instruction", "chat_template", "fewshot_as_multiturn")
@@ -25,7 +24,7 @@ def is_sample(row: Object) -> bool:
 
 
 def read_samples(rows: Iterable[Object], path: Path) -> Iterator[Result]:
-    """Yield the results of a `samples_TASK_DATE.jsonl`; raises ConfigError."""
+    """Yield the results of a `samples_TASK_DATE.jsonl`."""
     task, date = _task_and_date(path)
     candidate = _candidate(path, task, date)
     seen: Counter[tuple[str, str]] = Counter()
@@ -37,7 +36,7 @@ def read_samples(rows: Iterable[Object], path: Path) -> Iterator[Result]:
             candidate=candidate,
             example=key if number == 1 else f"{key} #{number}",
             task=task,
-            scores={f"{name},{filtered}": _score(row, name, path) for name in row["metrics"]},
+            scores=_scores(row, filtered),
             repeat=date,
             question=json.dumps(row["doc"], ensure_ascii=False),
             text=_text(row),
@@ -60,14 +59,14 @@ def _candidate(path: Path, task: str, date: str) -> dict[str, str]:
     return {"model": str(found.get("model_name") or path.parent.name), **traits}
 
 
-def _score(row: Object, name: str, path: Path) -> float:
-    value: Any = row.get(name)
-    if isinstance(value, bool | int | float):
-        return float(value)
-    raise ConfigError(
-        f"{path}: the metric {name!r} of document {row.get('doc_id')} is {value!r}, and not one "
-        "number per document; leave it out of the task's metric_list"
-    )
+def _scores(row: Object, filtered: str) -> dict[str, float]:
+    """Return the metrics that are one number per document; others are made of several."""
+    values = {name: row.get(name) for name in row["metrics"]}
+    return {
+        f"{name},{filtered}": float(value)
+        for name, value in values.items()
+        if isinstance(value, bool | int | float)
+    }
 
 
 def _text(row: Object) -> str | None:

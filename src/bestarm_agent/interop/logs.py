@@ -94,17 +94,16 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None, texts: bool = 
     results = [result for path in paths for result in read_results(Path(path), texts=texts)]
     shown = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     wanted = _metrics(results, metric, shown)
-    labels = label_candidates(results)
     several = len({result.task for result in results}) > 1
     pairs: dict[tuple[str, str], dict[str, tuple[Result, float | None]]] = defaultdict(dict)
-    for position, result in enumerate(results):
-        name = wanted.get(result.task)
-        if result.scores and name not in result.scores:
-            continue  # a line about another metric
+    for candidate, result in zip(label_candidates(results), results, strict=True):
         example = f"{result.task}: {result.example}" if several and result.task else result.example
-        score = result.scores[name] if name is not None and result.scores else None
+        name = wanted.get(result.task, "")
+        score = result.scores.get(name)
         _check(score, name, shown)
-        pairs[labels[position], example][result.repeat] = result, score
+        known = pairs[candidate, example]
+        if score is not None or result.repeat not in known:  # lm-eval: a line for each metric
+            known[result.repeat] = result, score
     return _kept(pairs, sorted(set(wanted.values())), shown)
 
 
@@ -115,7 +114,7 @@ def _metrics(results: Iterable[Result], metric: str | None, shown: str) -> dict[
         found[result.task].update(dict.fromkeys(result.scores))
     names = dict.fromkeys(name for scores in found.values() for name in scores)
     if not names:
-        raise ConfigError(f"{shown}: no result has a score")
+        raise ConfigError(f"{shown}: no result has a score that is a number")
     if metric is not None and metric not in names:
         raise ConfigError(f"{shown}: no score is called {metric!r}; {nearest(metric, names)}")
     chosen = {
@@ -134,7 +133,7 @@ def _only(names: Sequence[str], task: str, shown: str) -> str:
     )
 
 
-def _check(score: float | None, metric: str | None, shown: str) -> None:
+def _check(score: float | None, metric: str, shown: str) -> None:
     if score is not None and not 0 <= score <= 1:
         raise ConfigError(
             f"{shown}: a score must be in [0, 1], higher is better, but {metric!r} is {score:g}; "
