@@ -21,7 +21,7 @@ from bestarm_agent.config.study.schema import StudyConfig
 from bestarm_agent.domain.digest import Json
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "SKILL.md"]
 BLOCK = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MINIMAL: dict[str, Json] = {
     "models": ["openai/m"],
