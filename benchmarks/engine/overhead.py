@@ -23,6 +23,7 @@ from rich.console import Console
 from bestarm_agent import Budget, Study
 from bestarm_agent.cli.progress import LiveTable
 from bestarm_agent.cli.run_command import run_shown
+from bestarm_agent.config.study.run_options import BudgetSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.providers.registry import create_provider
@@ -114,7 +115,7 @@ async def study(path: Path, calls: int, in_flight: int) -> Cost:
     async with Study.open(path, overrides=overrides) as opened:
         await opened.run(Budget(pulls=1))
         with Meter() as meter:
-            standing = await run_shown(opened, Budget(pulls=calls), LiveTable(console))
+            standing = await run_shown(opened, BudgetSpec(pulls=calls), LiveTable(console))
         assert standing.told == calls + 1, standing.end
     return meter.cost(calls)
 

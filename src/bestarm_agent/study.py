@@ -24,6 +24,7 @@ from bestarm_agent.engine.results.pair_outcomes import Outcomes, PairFilter, Run
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import initial_size
 from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices, prepare
+from bestarm_agent.engine.setup.edited_study import joined_notice, joining
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.open_run import (
     Options,
@@ -147,6 +148,8 @@ class Study:
     ) -> AsyncIterator[Study]:
         """Go on with a run: what was paid for is kept, what was in flight is sent again.
 
+        Candidates that the study's file was given since the run began join it.
+
         Args:
             run: id, unique prefix of an id, name, or "latest".
             options: says where the store is.
@@ -154,7 +157,8 @@ class Study:
 
         Raises:
             RunNotFoundError: there is no such run.
-            ConfigError: the dataset is no longer what it was, or a model is gone.
+            ConfigError: the dataset, a candidate or an option of the study's file is no longer
+                what it was, or a model is gone.
             StoreError: the store cannot be used, or another process is writing the run.
         """
         where = options.store
@@ -173,8 +177,12 @@ class Study:
             history = recorded_history(state, where)
             pairs = parts.mode.pairs(initial_size(events), state.candidates, history)
             live = LiveRun(parts, prepared, pairs, store, log, events, options, history)
+            new = joining(parts, events) if parts.study.path is not None else []
+            study = cls(parts, store, live, options, *joined_notice(new))
+            if new:
+                study.add_candidates(new)
             async with live.held_open():
-                yield cls(parts, store, live, options)
+                yield study
 
     async def run(self, budget: Budget | None = None) -> Standing:
         """Evaluate pairs until the budget ends or nothing is left to ask.

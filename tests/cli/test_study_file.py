@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from bestarm_agent.stats.mcnemar import examples_needed
 from tests.support.commands import invoke
 from tests.support.studies import write_study
 
@@ -33,3 +35,14 @@ def test_two_files_and_no_file_are_refused(tmp_path: Path, capsys: Capsys) -> No
     done = invoke(capsys, "plan", folder=tmp_path)
     assert done.code == 2
     assert "bestarm-agent init" in done.err
+
+
+def test_plan_says_how_many_examples_a_difference_needs(tmp_path: Path, capsys: Capsys) -> None:
+    write_study(tmp_path).rename(tmp_path / "study.yaml")
+    done = invoke(capsys, "plan", "--detect", "0.03", folder=tmp_path)
+    assert "A difference of 0.03 between two candidates" in done.out
+    needed = json.loads(invoke(capsys, "plan", "--detect", "0.3", "--json", folder=tmp_path).out)
+    assert list(needed["detect"]) == ["0.4", "0.8", "1"]
+    assert needed["detect"]["0.4"] == examples_needed(0.3, 0.4)
+    done = invoke(capsys, "plan", "--detect", "3", folder=tmp_path)
+    assert (done.code, "--detect must be between 0 and 1, got 3" in done.err) == (2, True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.stats.mcnemar import mcnemar
+from bestarm_agent.stats.mcnemar import examples_needed, mcnemar
 
 
 def test_by_hand() -> None:
@@ -41,3 +41,24 @@ def test_exact_test_keeps_its_level_at_every_number_of_examples(alpha: float) ->
 def test_counts_are_checked(bad: object) -> None:
     with pytest.raises(ValueError, match="only_b must be integers >= 0"):
         mcnemar(3, bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("difference", "disagree", "power"), [(0.03, 0.1, 0.8), (0.05, 0.3, 0.9), (0.04, 0.2, 0.8)]
+)
+def test_so_many_examples_find_a_difference_with_the_power_asked_for(
+    difference: float, disagree: float, power: float
+) -> None:
+    """By simulation, with McNemar's test without correction, which the formula is for."""
+    n, runs = examples_needed(difference, disagree, power=power), 20_000
+    shares = [(disagree + difference) / 2, (disagree - difference) / 2, 1 - disagree]
+    only_a, only_b, _ = np.random.default_rng(7).multinomial(n, shares, size=runs).T
+    found = (only_a - only_b) ** 2 > 1.959964**2 * (only_a + only_b)
+    # four standard errors (level 6e-5), and .01 for the normal approximation
+    assert abs(found.mean() - power) < 4 * np.sqrt(power * (1 - power) / runs) + 0.01
+
+
+@pytest.mark.parametrize(("difference", "disagree"), [(0, 0.1), (0.2, 0.1), (0.2, 1.1)])
+def test_differences_that_cannot_be_are_refused(difference: float, disagree: float) -> None:
+    with pytest.raises(ValueError, match="0 < difference <= disagree <= 1"):
+        examples_needed(difference, disagree)

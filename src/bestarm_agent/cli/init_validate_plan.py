@@ -63,12 +63,19 @@ def plan(
     file: StudyFile,
     store: StoreOption = None,
     catalog: CatalogOption = None,
+    detect: Annotated[
+        float | None,
+        typer.Option(help="Say how many examples a difference of accuracy needs, such as 0.03."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a study would cost, expected and worst case; no call is made."""
     from bestarm_agent.cli.plan_output import show_plan
+    from bestarm_agent.errors import ConfigError
 
-    show_plan(_parts(file.path, catalog), store, as_json=as_json)
+    if detect is not None and not 0 < detect < 1:
+        raise ConfigError(f"--detect must be between 0 and 1, got {detect}")
+    show_plan(_parts(file.path, catalog), store, detect=detect, as_json=as_json)
 
 
 def _parts(path: Path, catalogs: list[Path] | None) -> StudyParts:

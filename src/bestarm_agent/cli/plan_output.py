@@ -18,19 +18,56 @@ from bestarm_agent.engine.setup.open_run import store_of
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import counted
 from bestarm_agent.report.text import cost_text, duration, money, safe
+from bestarm_agent.stats.mcnemar import examples_needed
 from bestarm_agent.store.registry import StorePlace, open_store
 from bestarm_agent.store.run_state import RunState, fold
 
+_SHARES = (0.05, 0.1, 0.2, 0.4, 0.8)  # of examples on which one of two candidates is right
+_POWER = 0.8
 
-def show_plan(parts: StudyParts, store: str | None, *, as_json: bool) -> None:
-    """Print what a study would cost, learning from its latest run in the store."""
+
+def show_plan(
+    parts: StudyParts, store: str | None, *, detect: float | None = None, as_json: bool
+) -> None:
+    """Print what a study would cost, learning from its latest run in the store.
+
+    ``detect``: print also how many examples a difference of accuracy of that size needs.
+    """
     where = store_of(parts.study, StudyPlace(store).options())
     earlier = asyncio.run(_latest_run(parts, where)) if _exists(where) else []
     plan = make_plan(parts, earlier)
+    level = 1 - parts.config.selector.level
+    needed = {} if detect is None else _examples_needed(detect, level)
     if as_json:
-        typer.echo(json.dumps(asdict(plan), indent=2))
-    else:
-        _print_plan(plan)
+        shown = asdict(plan) | ({"detect": needed} if needed else {})
+        typer.echo(json.dumps(shown, indent=2))
+        return
+    _print_plan(plan)
+    if detect is not None:
+        _print_needed(plan, detect, level, needed)
+
+
+def _examples_needed(detect: float, level: float) -> dict[str, int]:
+    """Return the examples needed by the share on which exactly one of two candidates is right."""
+    shares = [share for share in (*_SHARES, 1.0) if share >= detect]
+    return {
+        f"{share:g}": examples_needed(detect, share, level=level, power=_POWER)
+        for share in shares[: len(_SHARES)]
+    }
+
+
+def _print_needed(plan: Plan, detect: float, level: float, needed: dict[str, int]) -> None:
+    console = stdout_console()
+    console.print(
+        f"A difference of {detect:g} between two candidates, found with probability {_POWER:g} by "
+        f"McNemar's test at {1 - level:.0%} on common examples, scored 0 or 1; there are "
+        f"{counted(plan.n_examples, 'example')}:"
+    )
+    table = plain_table(right=("one of the two is right on", "examples needed"))
+    for share, count in needed.items():
+        table.add_row(f"{float(share):.0%}", f"{count:,}")
+    console.print(table)
+    console.print("A run's intervals hold at all times and for all candidates, and need more.")
 
 
 def _exists(where: StorePlace) -> bool:

@@ -20,7 +20,7 @@ from bestarm_agent.cli.certificate_output import show_finding
 from bestarm_agent.cli.options import Display, Showing
 from bestarm_agent.cli.progress import LiveTable, PlainLines, Silence, busy, print_line
 from bestarm_agent.cli.result_output import print_result
-from bestarm_agent.domain.spend import Budget
+from bestarm_agent.config.study.run_options import BudgetSpec
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.certificate import CertificateSummary
@@ -36,16 +36,16 @@ EXIT_INTERRUPTED = 130
 
 def run_study(
     opening: AbstractAsyncContextManager[Study],
-    budget: Budget | None,
+    more: BudgetSpec | None,
     showing: Showing,
     plot: Path | None = None,
 ) -> None:
     """Run a study with progress, show its result, and exit with its code.
 
-    ``budget`` is the most to spend from now on; None: what is left of the configured budget.
+    ``more`` is the most to spend from now on; None: what is left of the configured budget.
     """
     try:
-        code = asyncio.run(_run_and_report(opening, budget, showing, plot))
+        code = asyncio.run(_run_and_report(opening, more, showing, plot))
     except (KeyboardInterrupt, asyncio.CancelledError):
         typer.echo("aborted; `bestarm-agent resume` goes on", err=True)
         code = EXIT_INTERRUPTED
@@ -54,7 +54,7 @@ def run_study(
 
 async def _run_and_report(
     opening: AbstractAsyncContextManager[Study],
-    budget: Budget | None,
+    more: BudgetSpec | None,
     showing: Showing,
     plot: Path | None,
 ) -> int:
@@ -64,7 +64,7 @@ async def _run_and_report(
         with busy(console, "reading the study and starting its providers", wanted=wanted):
             study = await stack.enter_async_context(opening)
         print_notices(console, study.notices)
-        standing = await run_shown(study, budget, progress_on(console, display))
+        standing = await run_shown(study, more, progress_on(console, display))
         print_notices(console, study.remarks())
         report = await study.write_report()
         if isinstance(finding := study.result(), CertificateSummary):
@@ -91,13 +91,13 @@ def progress_on(console: Console, display: Display) -> LiveTable | PlainLines | 
 
 
 async def run_shown(
-    study: Study, budget: Budget | None, progress: LiveTable | PlainLines | Silence
+    study: Study, more: BudgetSpec | None, progress: LiveTable | PlainLines | Silence
 ) -> Standing:
     """Run a study and show its standing; the first Ctrl-C drains and saves, the second aborts."""
     with progress:
         async with _frames(study, progress), _interruptible(study):
-            if budget is not None:
-                study.raise_budget(budget)
+            if more is not None:
+                study.raise_budget(more.caps(study.standing().grid))
             standing = await study.run()
         progress.show(standing)
     return standing

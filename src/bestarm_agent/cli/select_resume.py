@@ -19,6 +19,8 @@ from bestarm_agent.cli.options import (
     Text,
 )
 
+ShareOption = Annotated[Text, Keyed("budget.share", 'Share of the grid, such as 0.1 or "10%".')]
+
 
 @dataclass(frozen=True, slots=True)
 class RuleOptions:
@@ -54,9 +56,7 @@ class RuleOptions:
     confidence: Annotated[
         Number, Keyed("selector.confidence", "Stop once the best is this certain.")
     ] = None
-    budget_share: Annotated[
-        Text, Keyed("budget.share", 'Share of the grid, such as 0.1 or "10%".')
-    ] = None
+    budget_share: ShareOption = None
 
 
 def register(app: typer.Typer) -> None:
@@ -83,19 +83,23 @@ def select(
 
 
 def resume(
-    budget: BudgetOptions, place: StudyPlace, showing: Showing, run: RunArgument = "latest"
+    budget: BudgetOptions,
+    place: StudyPlace,
+    showing: Showing,
+    budget_share: ShareOption = None,
+    run: RunArgument = "latest",
 ) -> None:
-    """Go on with a run after an interruption or a crash, or with more budget.
+    """Go on with a run after an interruption or a crash, with more budget, or with an edited study.
 
-    A --budget-... given here is what may be spent beyond what the run has spent already.
+    A --budget-... given here is what may be spent beyond what the run has spent already. What the
+    study file was given since then in models, prompts and parameters joins the run.
     """
     from bestarm_agent.cli.run_command import run_study
     from bestarm_agent.cli.stores import default_store
     from bestarm_agent.config.environment_settings import more_budget
-    from bestarm_agent.domain.spend import Budget
     from bestarm_agent.study import Study
 
     caps = {name.removeprefix("budget_"): cap for name, cap in asdict(budget).items()}
-    more = more_budget(**caps)
+    more = more_budget(**caps, share=budget_share)
     options = place.options(default_store(place.store))
-    run_study(Study.resume(run, options=options), None if more == Budget() else more, showing)
+    run_study(Study.resume(run, options=options), more, showing)

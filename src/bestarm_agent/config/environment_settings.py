@@ -15,7 +15,6 @@ from bestarm_agent.config.study.run_options import BudgetSpec
 from bestarm_agent.config.study.value_types import read_dollars, read_share
 from bestarm_agent.config.yaml.validation_messages import rule_of
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.spend import Budget
 from bestarm_agent.errors import ConfigError
 
 _PREFIX = "BESTARM_"
@@ -159,11 +158,14 @@ def flag_of(key: str) -> str:
     return f"--{'-'.join(words).replace('_', '-')}"
 
 
-def more_budget(**caps: str | float | None) -> Budget:
-    """Return the additional budget that flags allow; a cap that is None does not change."""
+def more_budget(**caps: str | float | None) -> BudgetSpec | None:
+    """Return the additional budget that flags allow, or None without any.
+
+    A cap that is None does not change.
+    """
     given = {name: amount for name, amount in caps.items() if amount is not None}
     try:
-        return BudgetSpec.model_validate(given).caps(cells=0)
+        return BudgetSpec.model_validate(given) if given else None
     except ValidationError as error:
         rules = (f"--budget-{found['loc'][0]} {rule_of(found)}" for found in error.errors())
         raise ConfigError("; ".join(rules)) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -25,6 +27,40 @@ def mcnemar(only_a: ArrayLike, only_b: ArrayLike) -> NDArray[np.float64]:
 
     a, b = np.broadcast_arrays(_counts("only_a", only_a), _counts("only_b", only_b))
     return np.asarray(np.minimum(1.0, 2.0 * bdtr(np.minimum(a, b), a + b, 0.5)))
+
+
+def examples_needed(
+    difference: float, disagree: float, *, level: float = 0.05, power: float = 0.8
+) -> int:
+    """Return the number of examples on which McNemar's test finds a difference of accuracy.
+
+    Args:
+        difference: of the two accuracies, in (0, ``disagree``].
+        disagree: share of the examples on which exactly one of the two is right, in (0, 1].
+        level: of the two-sided test, in (0, 1).
+        power: probability of finding the difference, in (``level``, 1).
+
+    Raises:
+        ValueError: ``difference`` or ``disagree`` is out of its range.
+
+    References:
+        Connor (1987), "Sample size for testing differences in proportions for the paired-sample
+        design", Biometrics 43(1), equation 4.
+
+    Example:
+        >>> examples_needed(0.03, 0.1), examples_needed(0.03, 0.4)
+        (870, 3487)
+    """
+    from scipy.special import ndtri
+
+    if not 0 < difference <= disagree <= 1:
+        raise ValueError(
+            f"difference and disagree must be 0 < difference <= disagree <= 1, got {difference} "
+            f"and {disagree}"
+        )
+    under_equality = -ndtri(level / 2) * math.sqrt(disagree)
+    under_difference = ndtri(power) * math.sqrt(disagree - difference**2)
+    return math.ceil(((under_equality + under_difference) / difference) ** 2)
 
 
 def _counts(name: str, values: ArrayLike) -> NDArray[np.int64]:

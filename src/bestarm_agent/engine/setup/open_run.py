@@ -23,6 +23,7 @@ from bestarm_agent.engine.clock import Clock, SystemClock
 from bestarm_agent.engine.mode import OpenMode
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.engine.run.event_log import candidates_added, examples_added
+from bestarm_agent.engine.setup.edited_study import file_name, with_edits
 from bestarm_agent.engine.setup.history import history_folder, is_score_file, keep, load_history
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError, StoreError
@@ -86,14 +87,14 @@ def recorded_parts(
     *,
     examples: Sequence[Example] | None = None,
 ) -> StudyParts:
-    """Rebuild the parts of a stored run.
+    """Rebuild the parts of a stored run; candidates that its study file was given since are added.
 
     Raises:
         ConfigError: the dataset, the judge, a prompt, a provider or a variable is not what it was.
     """
     if state.started is None:
         raise StoreError("the run's log is empty; begin a new run")
-    loaded = _recorded(state.started, options)
+    loaded = with_edits(_recorded(state.started, options), state.started.file)
     parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
     _check_examples(parts.examples, state)
     _check_judge(parts.judge, state.started)
@@ -117,6 +118,7 @@ def first_events(
         lesson=lesson,
         judge=parts.judge.digest,
         judge_priced=parts.judge_priced,
+        file=file_name(parts.study),
     )
     return [
         started,

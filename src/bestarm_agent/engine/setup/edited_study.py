@@ -1,0 +1,112 @@
+"""A study file that was edited since its run began: what joins, and what must not change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from bestarm_agent.config.study.load import LoadedStudy, load_study, study_from
+from bestarm_agent.config.yaml.documents import shown_path
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import CandidatesAdded, Event
+from bestarm_agent.engine.setup.study_parts import StudyParts
+from bestarm_agent.errors import ConfigError, counted
+
+_GRID = ("models", "prompts", "params", "candidates", "exclude", "providers")
+_FIXED = ("dataset", "scorer")
+_FREE = ("endpoints", "key")  # options of providers: which server answers, and for which account
+_WAY_OUT = (
+    "restore it, and give what you changed a name of its own, so that it joins; or begin a new run "
+    "(equal requests are taken from the reply cache)"
+)
+
+
+def file_name(study: LoadedStudy) -> str | None:
+    """Return the name of a study's file, if its candidates are all from there."""
+    overridden = {key[0] for key in study.places.origins}
+    if study.path is None or overridden.intersection((*_GRID, *_FIXED)):
+        return None
+    return study.path.name
+
+
+def with_edits(recorded: LoadedStudy, file: str | None) -> LoadedStudy:
+    """Return a recorded study with the candidates of its file as it is now.
+
+    It has a ``path`` if the file was edited. A file that is gone changes nothing. Everything but
+    candidates stays as recorded.
+
+    Raises:
+        ConfigError: the file breaks a rule, or something changed that scores depend on.
+    """
+    path = recorded.base_dir / file if file is not None else None
+    if path is None or not path.is_file():
+        return recorded
+    before, now = _content(recorded), _content(load_study(path))
+    if all(before[key] == now[key] for key in (*_GRID, *_FIXED)):
+        return recorded
+    for name in (*_changed_keys(before, now), *_changed_models(before, now)):
+        raise ConfigError(
+            f"{shown_path(path)} was edited: `{name}` is no longer what it was when the run began, "
+            f"and scores of both must not mix; {_WAY_OUT}"
+        )
+    content = {**before, **{key: now[key] for key in _GRID}}
+    return replace(study_from(content, recorded.base_dir), path=path)
+
+
+def joining(parts: StudyParts, events: Sequence[Event]) -> list[Candidate]:
+    """Return the candidates that an edited study file adds to a run, in the order of the file.
+
+    Raises:
+        ConfigError: one that the run began with has gone or changed.
+    """
+    added = [event.candidates for event in events if isinstance(event, CandidatesAdded)]
+    now = {candidate.id for candidate in parts.candidates}
+    gone = [candidate.label for candidate in added[0] if candidate.id not in now]
+    if gone:
+        more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+        raise ConfigError(
+            f"the study file was edited: candidate {gone[0]!r}{more} of the run is no longer in it "
+            f"as it was (model, prompt text and parameters); {_WAY_OUT}"
+        )
+    there = {candidate.id for some in added for candidate in some}
+    return [candidate for candidate in parts.candidates if candidate.id not in there]
+
+
+def joined_notice(candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Say which candidates joined; nothing if none did."""
+    if not candidates:
+        return ()
+    labels = ", ".join(candidate.label for candidate in candidates)
+    return (f"the study file was edited: {counted(len(candidates), 'candidate')} joined: {labels}",)
+
+
+def _content(study: LoadedStudy) -> Mapping[str, Json]:
+    return _mapping(study.record())
+
+
+def _changed_keys(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
+    changed = [key for key in _FIXED if before[key] != now[key]]
+    old, new = _mapping(before["providers"]), _mapping(now["providers"])
+    moved = [name for name in old if _decisive(new.get(name)) != _decisive(old[name])]
+    return changed + [f"providers.{name}" for name in moved]
+
+
+def _changed_models(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
+    """List the models whose options changed: these are no part of a candidate."""
+    old, new = (_options_by_model(content["models"]) for content in (before, now))
+    return [f"options of {name}" for name in old if name in new and new[name] != old[name]]
+
+
+def _options_by_model(models: Json) -> dict[str, Mapping[str, Json]]:
+    entries = [_mapping(entry) for entry in models] if isinstance(models, list | tuple) else []
+    return {str(entry["model"]): _decisive(entry["options"]) for entry in entries}
+
+
+def _decisive(options: Json) -> Mapping[str, Json]:
+    """Return the options of a provider without those that change no reply."""
+    return {key: value for key, value in _mapping(options).items() if key not in _FREE}
+
+
+def _mapping(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,114 @@
+"""A study file that is edited between a run and its resumption."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bestarm_agent.config.study.load import study_from
+from bestarm_agent.engine.setup.edited_study import with_edits
+from tests.support.commands import Done, invoke
+from tests.support.studies import write_study
+
+Capsys = pytest.CaptureFixture[str]
+
+
+def begun(folder: Path, capsys: Capsys, *flags: str) -> Path:
+    """Begin a run of three of the four recorded candidates."""
+    path = write_study(folder, n_candidates=4, n_examples=10)
+    edit(path, models=[f"replay/c{i}" for i in range(3)])
+    done = invoke(capsys, "select", path, "--quiet", "--budget-pulls", "12", *flags, folder=folder)
+    assert done.code == 0, done.err
+    return path
+
+
+def edit(path: Path, **changes: Any) -> None:  # noqa: ANN401
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def resume(folder: Path, capsys: Capsys, *flags: str) -> Done:
+    return invoke(capsys, "resume", "--quiet", "--json", *flags, folder=folder)
+
+
+def labels(done: Done) -> set[str]:
+    return {row["label"] for row in json.loads(done.out)["candidates"]}
+
+
+def test_new_models_and_prompts_join_once(tmp_path: Path, capsys: Capsys) -> None:
+    path = begun(tmp_path, capsys)
+    edit(
+        path,
+        models=[f"replay/c{i}" for i in range(4)],
+        prompts=[{"q": "{{ question }}"}, {"r": "Now: {{ question }}"}],
+    )
+    done = resume(tmp_path, capsys, "--budget-pulls", "20")
+    assert labels(done) == {"c0", "c1", "c2", "c0/r", "c1/r", "c2/r", "c3/q", "c3/r"}
+    assert "5 candidates joined: c0/r, " in done.err
+    assert json.loads(done.out)["asked"] == 32
+    again = resume(tmp_path, capsys, "--budget-pulls", "10")
+    assert (len(labels(again)), "joined" in again.err) == (8, False)
+    assert json.loads(again.out)["asked"] == 42
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"prompts": [{"q": "Please: {{ question }}"}]}, "candidate 'c0' and 2 more of the run"),
+        ({"models": ["replay/c0", "replay/c1"]}, "candidate 'c2' of the run"),
+        (
+            {"scorer": "exact", "dataset": {"path": "questions.jsonl", "target": "question"}},
+            "dataset",
+        ),
+        (
+            {"providers": {"replay": {"path": "scores.jsonl", "latency_seconds": 1}}},
+            "providers.replay",
+        ),
+        (
+            {
+                "models": [
+                    {"model": "replay/c0", "options": {"latency_seconds": 1}},
+                    "replay/c1",
+                    "replay/c2",
+                ]
+            },
+            "options of replay/c0",
+        ),
+    ],
+)
+def test_what_scores_depend_on_must_not_change(
+    tmp_path: Path, capsys: Capsys, changes: dict[str, Any], named: str
+) -> None:
+    edit(begun(tmp_path, capsys), **changes)
+    done = resume(tmp_path, capsys, "--budget-pulls", "5")
+    assert done.code == 2
+    assert named in done.err
+    assert "begin a new run" in done.err
+
+
+def test_other_servers_and_keys_are_taken_over(tmp_path: Path) -> None:
+    path = write_study(tmp_path)
+    openai = {"base_url": "http://127.0.0.1:1/v1", "key": "ONE"}
+    edit(path, providers={**json.loads(path.read_text())["providers"], "openai": openai})
+    recorded = study_from(json.loads(path.read_text()), tmp_path)
+    edit(path, providers={**recorded.config.providers, "openai": {**openai, "key": "OTHER"}})
+    assert with_edits(recorded, path.name).config.providers["openai"]["key"] == "OTHER"
+
+
+def test_flags_and_settings_are_no_edits(tmp_path: Path, capsys: Capsys) -> None:
+    path = begun(tmp_path, capsys, "--selector", "uniform", "--seed", "4")
+    edit(path, limits={"in_flight": 2}, budget={"pulls": 3})
+    done = resume(tmp_path, capsys, "--budget-share", "30%")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["asked"] == 12 + 9
+    path.unlink()
+    assert resume(tmp_path, capsys, "--budget-pulls", "1").code == 0, "a file that is gone is fine"
+
+
+def test_a_share_is_checked(tmp_path: Path, capsys: Capsys) -> None:
+    begun(tmp_path, capsys)
+    done = resume(tmp_path, capsys, "--budget-share", "200%")
+    assert done.code == 2
+    assert "--budget-share" in done.err
