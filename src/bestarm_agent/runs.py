@@ -49,6 +49,13 @@ class StoredRun:
     check: JudgeCheck | None = None  # how its judge fares on the study's gold scores, or None
     result: ModeResult | None = None  # of a certification, its certificate
 
+    def _repr_html_(self) -> str:
+        """Show the ranking in a notebook."""
+        return self.standing._repr_html_()
+
+    def __repr__(self) -> str:
+        return f"<StoredRun: {self.standing!r}>"
+
     @property
     def failures(self) -> list[FailureLine]:
         """The failures by candidate and kind, most frequent first."""

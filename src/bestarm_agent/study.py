@@ -93,6 +93,13 @@ class Study:
         self._live = live
         self._check: JudgeCheck | None = None
 
+    def __repr__(self) -> str:
+        return f"<Study: {self.standing()!r}>"
+
+    def _repr_html_(self) -> str:
+        """Show the ranking so far in a notebook."""
+        return self.standing()._repr_html_()
+
     @classmethod
     @asynccontextmanager
     async def open(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from bestarm_agent.engine.results.pair_outcomes import PairOutcome, RunTexts
+    from bestarm_agent.engine.results.standing import Standing
     from bestarm_agent.runs import Archive
     from bestarm_agent.store.base import RunInfo
     from bestarm_agent.store.run_state import RunState
@@ -40,6 +41,14 @@ class Format(StrEnum):
     NPZ = "npz"
     EEE = "eee"
     INSPECT = "inspect"
+
+
+class ReportFormat(StrEnum):
+    """File formats of ``report``."""
+
+    HTML = "html"
+    MD = "md"
+    JSON = "json"
 
 
 class Form(StrEnum):
@@ -87,10 +96,32 @@ def show(
 def report(
     run: RunArgument = "latest",
     out: Annotated[Path | None, typer.Option(help="File to write; else next to the store.")] = None,
+    fmt: Annotated[
+        ReportFormat, typer.Option("--format", help="Format; json is that of `show --json`.")
+    ] = ReportFormat.HTML,
     store: StoreOption = None,
 ) -> None:
-    """Write a run as one HTML file that opens offline."""
-    typer.echo(_wait_for(_archive(store).write_report(run, out)))
+    """Write a run as one HTML file that opens offline, or a summary as Markdown or JSON."""
+    from bestarm_agent.cli.stores import default_store
+    from bestarm_agent.runs import report_path, write_page
+
+    archive = _archive(store)
+    if fmt is ReportFormat.HTML:
+        typer.echo(_wait_for(archive.write_report(run, out)))
+        return
+    standing = _wait_for(archive.record(run)).standing
+    path = out or report_path(default_store(store), standing.run_id).with_suffix(f".{fmt.value}")
+    write_page(_summary(standing, fmt), path)
+    typer.echo(path)
+
+
+def _summary(standing: Standing, fmt: ReportFormat) -> str:
+    from bestarm_agent.cli.result_output import standing_json
+    from bestarm_agent.report.markdown import markdown
+
+    if fmt is ReportFormat.MD:
+        return markdown(standing)
+    return json.dumps(standing_json(standing), indent=2, ensure_ascii=False) + "\n"
 
 
 def export(

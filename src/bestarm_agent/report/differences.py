@@ -34,10 +34,10 @@ def differences(details: Details) -> Iterator[Difference]:
 
 
 def _question(pair: PairOutcome) -> str:
-    texts = [value for value in pair.inputs.values() if isinstance(value, str)]
+    """Return the field named question, or the end of the prompt, where the question stands."""
     if isinstance(asked := pair.inputs.get("question"), str):
         return asked
-    return texts[0] if texts else pair.prompt or ""
+    return (pair.prompt or "")[-_SHORT:]
 
 
 def _reply(pair: PairOutcome) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,6 @@ from bestarm_agent.domain.events import Event, ExamplesAdded
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.engine.results import pair_outcomes
 from bestarm_agent.engine.results.pair_outcomes import PAGE, PairFilter, PairOutcome, RunTexts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.runs import Archive
@@ -240,15 +240,12 @@ def test_a_data_frame_is_made_by_pandas(tmp_path: Path, monkeypatch: pytest.Monk
     outcomes = Archive(tmp_path / "runs" / "runs.sqlite").outcomes()
     pandas = ModuleType("pandas")
     pandas.DataFrame = list  # type: ignore[attr-defined]
-    monkeypatch.setattr(pair_outcomes, "import_module", lambda _name: pandas)
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
     rows = asyncio.run(outcomes.to_frame())
     assert [row["inputs"] for row in rows if row["example"] == "fr"] == [
         '{"id": "fr", "country": "France"}'
     ] * 2
 
-    def absent(name: str) -> ModuleType:
-        raise ImportError(name)
-
-    monkeypatch.setattr(pair_outcomes, "import_module", absent)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ConfigError, match="pip install pandas"):
         asyncio.run(outcomes.to_frame())

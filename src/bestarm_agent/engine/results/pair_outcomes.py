@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
+from bestarm_agent.engine.results.notebook import data_frame
 from bestarm_agent.errors import BestarmError, ConfigError, nearest
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.run_state import RunState, state_of
@@ -262,13 +262,7 @@ class Outcomes:
         Raises:
             ConfigError: pandas is not installed.
         """
-        try:
-            pandas = import_module("pandas")
-        except ImportError as error:
-            raise ConfigError(
-                "a data frame needs pandas: pip install pandas; `async for` needs nothing more"
-            ) from error
-        return pandas.DataFrame([outcome.flat() async for outcome in self])
+        return data_frame([outcome.flat() async for outcome in self])
 
 
 def read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.spend import Books, Budget, Spend
+from bestarm_agent.domain.spend import Books, Budget, Spend, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.cost_breakdown import CostLine
+from bestarm_agent.engine.results.notebook import data_frame, html_table
 from bestarm_agent.selectors.types import Guarantee
 
 
@@ -55,6 +57,26 @@ class Row:
     priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
     # mean of its pairs if every void one had scored 0, and 1; None without pairs
     void_bounds: tuple[float, float] | None = None
+
+    def flat(self) -> dict[str, Any]:
+        """Return the fields that fit into a table."""
+        candidate = self.candidate
+        return {
+            "candidate": candidate.label,
+            "model": f"{candidate.provider}/{candidate.model}",
+            "prompt": candidate.prompt.name,
+            "params": dict(candidate.params),
+            "state": self.status.value,
+            "n": self.n,
+            "right": self.total,
+            "estimate": self.estimate,
+            "lower": self.lower,
+            "upper": self.upper,
+            "void": self.void,
+            "failed": self.failed,
+            "usd": usd(self.spend.usd_nanos) if self.priced else None,
+            "tokens": self.spend.tokens,
+        }
 
     def could_overtake(self, leader: Row) -> bool:
         """Return whether other outcomes of void pairs could put this candidate's mean ahead."""
@@ -108,6 +130,37 @@ class Standing:
     objective: ObjectiveResult | None = None  # None if that is simply the best
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
     books: Books = field(default_factory=Books)  # reserved money, over sessions that ended well
+
+    def __repr__(self) -> str:
+        return f"<Standing of {self._summary}>"
+
+    def _repr_html_(self) -> str:
+        """Show the ranking in a notebook."""
+        return html_table(self._summary, ("candidate", "scores", "estimate", "interval", "state"), (
+            (
+                row.candidate.label,
+                f"{row.total:.4g} of {row.n:,}",
+                "" if row.estimate is None else f"{row.estimate:.3f}",
+                f"[{row.lower:.3f}, {row.upper:.3f}]",
+                row.status.value,
+            )
+            for row in self.rows
+        ))  # fmt: skip
+
+    def to_frame(self) -> Any:  # noqa: ANN401  pandas is no dependency, its types neither
+        """Return the ranking as a pandas ``DataFrame``, a row for each candidate, best first.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return data_frame([row.flat() for row in self.rows])
+
+    @property
+    def _summary(self) -> str:
+        leader = "no score yet" if self.best is None else f"best {self.best.candidate.label!r}"
+        shown = "established" if self.established else "not established"
+        counts = f"{self.asked:,} of {self.grid:,} pairs"
+        return f"run {self.run_id}: {leader}, {shown}; {counts}"
 
     @property
     def established(self) -> bool:
