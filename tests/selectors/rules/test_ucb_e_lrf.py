@@ -129,7 +129,7 @@ def test_a_fit_ends_the_batch_under_way() -> None:
         run.tell()
     assert selector._n_fits == n_fits
     run.tell()
-    assert (selector._n_fits, selector._left) == (n_fits + 1, 0)
+    assert (selector._n_fits, selector.batch.left) == (n_fits + 1, 0)
 
 
 def test_the_spread_of_an_asked_pair_counts_as_nothing_until_it_is_fitted() -> None:

@@ -154,7 +154,7 @@ def _first_batch_too_large(rule: Selector) -> tuple[str, ...]:
     n, pulls = rule.problem.n_candidates, rule.problem.budget
     if pulls is None or not isinstance(rule, UcbE):
         return ()
-    batch = min(rule.batch, rule.problem.n_examples)
+    batch = min(rule.batch.size, rule.problem.n_examples)
     if batch == 1 or n * batch <= pulls:
         return ()
     return (

@@ -59,7 +59,7 @@ class NaivePooling(UcbE):
 
     def _asked(self, ask: Ask) -> None:
         candidate = ask.pair.candidate
-        begins = not (self._left > 0 and candidate == self._current)
+        begins = not self.batch.goes_on(candidate)
         super()._asked(ask)
         if begins and self.table.n_unseen_of(candidate) + 1 < self.table.n_examples:
             if self._n_steps % self._tau == 0 and not self._plain:

@@ -114,13 +114,13 @@ class Pulse(UcbE):
 
     def _rest_of(self, candidate: int) -> Rest:
         """Return the candidate's examples left, as its batch goes on or before one begins."""
-        if self._rest is not None and self._left > 0 and candidate == self._current:
+        if self._rest is not None and self.batch.goes_on(candidate):
             return self._rest
         left = self.table.cells[candidate] == _UNSEEN
         return Rest(self._predictions.row(candidate), left, focused=True)
 
     def _asked(self, ask: Ask) -> None:
-        begins = not (self._left > 0 and ask.pair.candidate == self._current)
+        begins = not self.batch.goes_on(ask.pair.candidate)
         super()._asked(ask)
         if not self._plain:
             self._note(ask, begins)

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rules.batch import Batch, highest
 from bestarm_agent.selectors.types import Ask, BoolArray, Choice, FloatArray, Pair, Problem, Tell
 
 
@@ -34,21 +35,15 @@ class UcbE(Selector):
     def __init__(self, problem: Problem, *, eta: float = 1.0, batch: int = 1) -> None:
         if not eta > 0:
             raise ValueError(f"eta must be > 0, got {eta}")
-        if batch < 1:
-            raise ValueError(f"batch must be at least 1, got {batch}")
         super().__init__(problem)
         self.eta = eta
-        self.batch = batch
+        self.batch = Batch(batch)
         self._estimate = np.ones(problem.n_candidates)
-        self._current, self._left = 0, 0  # the candidate of this batch, pulls left in it
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        if self._left and allowed[self._current]:
-            candidate = self._current
-        else:
-            index = np.where(allowed, self._index(), -np.inf)
-            ties = np.flatnonzero(index == index.max())  # line 3: argmax B_i, ties uniformly
-            candidate = int(ties[rng.integers(len(ties))] if len(ties) > 1 else ties[0])
+        candidate = self.batch.candidate
+        if not (self.batch.left and allowed[candidate]):  # line 3: argmax B_i, ties uniformly
+            candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
         example, propensity = self.draw_unseen(candidate, rng)  # line 3: j uniform in [m] \ S_i
         return Choice(Pair(candidate, example), propensity, "ucb")
 
@@ -61,10 +56,8 @@ class UcbE(Selector):
         return index
 
     def _asked(self, ask: Ask) -> None:
-        candidate = ask.pair.candidate
-        same = self._left > 0 and candidate == self._current
-        self._current, self._left = candidate, (self._left if same else self.batch) - 1
-        self._update(candidate)
+        self.batch.count(ask.pair.candidate)
+        self._update(ask.pair.candidate)
 
     def _told(self, tell: Tell) -> None:
         self._update(int(self.table.candidate[tell.seq]))

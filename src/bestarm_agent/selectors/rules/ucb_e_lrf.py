@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from bestarm_agent.selectors.evidence import Belief, Bounds
+from bestarm_agent.selectors.rules.batch import Batch, highest
 from bestarm_agent.selectors.rules.lrf import LowRankSelector
 from bestarm_agent.selectors.rules.row_mean import random_pair
 from bestarm_agent.selectors.types import (
@@ -66,24 +67,19 @@ class UcbELrfScoreOnly(LowRankSelector):
             raise ValueError(f"eta must be > 0, got {eta}")
         if not 0 <= warm_up < 1:
             raise ValueError(f"warm_up must be in [0, 1), got {warm_up}")
-        if batch < 1:
-            raise ValueError(f"batch must be at least 1, got {batch}")
         super().__init__(problem, **model)
-        self.eta, self.warm_up, self.batch = eta, warm_up, batch
+        self.eta, self.warm_up = eta, warm_up
+        self.batch = Batch(batch)
         self._n_fits = 0
         self._n_told = 0
         self._since_fit: list[int] = []  # asks told since the last fit
-        self._current, self._left = 0, 0  # the candidate of this batch, pulls left in it
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         if self._ensemble is None:
             return random_pair(self, allowed, rng)
-        if self._left and allowed[self._current]:
-            candidate = self._current
-        else:
-            index = np.where(allowed, self._index(), -np.inf)
-            ties = np.flatnonzero(index == index.max())
-            candidate = int(ties[rng.integers(len(ties))])
+        candidate = self.batch.candidate
+        if not (self.batch.left and allowed[candidate]):
+            candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
         return self._pull(candidate, rng)
 
     def _pull(self, candidate: int, rng: np.random.Generator) -> Choice:
@@ -104,11 +100,9 @@ class UcbELrfScoreOnly(LowRankSelector):
 
     def _asked(self, ask: Ask) -> None:
         if self._ensemble is not None:
-            candidate = ask.pair.candidate
-            same = self._left > 0 and candidate == self._current
-            self._current, self._left = candidate, (self._left if same else self.batch) - 1
-            if not self.table.n_unseen_of(candidate):
-                self._left = 0
+            self.batch.count(ask.pair.candidate)
+            if not self.table.n_unseen_of(ask.pair.candidate):
+                self.batch.left = 0
 
     def _told(self, tell: Tell) -> None:
         super()._told(tell)
@@ -122,9 +116,9 @@ class UcbELrfScoreOnly(LowRankSelector):
         if self._ensemble is None:
             wanted = self.warm_up * table.n_candidates * table.n_examples
             return self._n_told >= wanted - 1e-9
-        if len(self._since_fit) >= self.batch:
+        if len(self._since_fit) >= self.batch.size:
             return True
-        return self._left == 0 and self._n_told == table.n_asked
+        return self.batch.left == 0 and self._n_told == table.n_asked
 
     def _refit(self) -> None:
         if self._ensemble is not None:
@@ -133,7 +127,7 @@ class UcbELrfScoreOnly(LowRankSelector):
             self._ensemble = self._fitted_anew(self._n_fits)
         self._n_fits += 1
         self._since_fit.clear()
-        self._left = 0
+        self.batch.left = 0
 
 
 class UcbELrf(UcbELrfScoreOnly):
@@ -162,9 +156,8 @@ class UcbELrf(UcbELrfScoreOnly):
     def _pull(self, candidate: int, rng: np.random.Generator) -> Choice:
         """Take the unseen example of the largest R_ij (Algorithm 2, line 4), ties at random."""
         spreads = self._spreads_of(candidate)
-        spreads = np.where(self.table.cells[candidate] == _UNSEEN, spreads, -1.0)
-        ties = np.flatnonzero(spreads == spreads.max())
-        example = int(ties[rng.integers(len(ties))])
+        unseen = self.table.cells[candidate] == _UNSEEN
+        example = highest(np.where(unseen, spreads, -1.0), rng)
         return Choice(Pair(candidate, example), None, "spread")
 
     def _spreads_of(self, candidate: int) -> FloatArray:
