@@ -9,6 +9,7 @@ import typer
 
 from bestarm_agent._version import __version__
 from bestarm_agent.cli import (
+    add_candidate,
     answers,
     compare,
     demo,
@@ -61,6 +62,7 @@ for _module in (
     init_validate_plan,
     try_models,
     select_resume,
+    add_candidate,
     list_show_export,
     answers,
     compare,
