@@ -61,6 +61,11 @@ def test_selectors_load_nothing_above_their_floor(code: str, most: int) -> None:
     assert not modules & HEAVY
 
 
+def test_reading_runs_loads_none_of_the_large_libraries() -> None:
+    large = {"anthropic", "openai", "pandas", "scipy.stats", "torch"}
+    assert not loaded_by("from bestarm_agent import runs, study") & large
+
+
 def test_every_public_name_is_there_and_listed() -> None:
     for name in bestarm_agent.__all__:
         assert getattr(bestarm_agent, name) is not None

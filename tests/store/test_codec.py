@@ -157,7 +157,7 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '{"type":"told","seq":7,"outcome":{"type":"scored","value":1.0,"answer":"46","usa'
         'ge":{"input":9,"cached":4,"output":3,"reasoning":1},"spend":{"pulls":1,"calls":1'
         ',"tokens":12,"usd_nanos":1500,"gpu_seconds":0.125},"seconds":0.5,"reply_key":"ke'
-        'y-7","cached":false,"judge_spend":{"calls":1,"tokens":5,"usd_nanos":700},"votes"'
+        'y-7","judge_spend":{"calls":1,"tokens":5,"usd_nanos":700},"votes"'
         ':[{"by":"openai/m","value":1.0,"said":"7","why":"right"}],"lost_spend":{"calls":'
         '1,"usd_nanos":200},"usd_nanos":600,"gold":0.5,"guesses":[0.25,null]},"score":1.0'
         "}",
@@ -195,7 +195,7 @@ def test_a_usual_pair_takes_few_bytes() -> None:
     )
     ask = Asked(12_345, 123, 4_567, 0.0002, "lead against challenger")
     sizes = [len(dump_event(event)) for event in (ask, Told(12_345, outcome, 1.0, 1234.5))]
-    assert sum(sizes) < 450, sizes
+    assert sum(sizes) <= 400, sizes
 
 
 def test_rows_that_cannot_be_asked_take_few_bytes() -> None:

@@ -40,7 +40,7 @@ class Scored:
     spend: Spend  # everything spent on the pair, retries and judge included
     seconds: float  # wall-clock, of the successful call
     reply_key: str  # in the reply cache
-    cached: bool  # the reply came from the cache
+    cached: bool = False  # the reply came from the cache
     judge_spend: Spend = field(default_factory=Spend)  # part of ``spend``: judging
     votes: tuple[Vote, ...] = ()
     lost_spend: Spend = field(default_factory=Spend)  # part of ``spend``: calls without an answer

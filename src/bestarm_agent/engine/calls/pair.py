@@ -97,7 +97,7 @@ class PairEvaluator:
             answer=score.answer,
             usage=reply.usage,
             spend=call.pair_spend,
-            seconds=reply.seconds,
+            seconds=round(reply.seconds, 6),
             reply_key=call.key,
             cached=call.found and call.origin is not Origin.INHERITED,
             judge_spend=judging.spent,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.engine.results.standing import Row, Standing
@@ -65,7 +65,7 @@ def axis_effects(standing: Standing) -> tuple[AxisEffects, ...]:
     means = np.array([row.total / row.n for row in rows])
     variances = np.array([_variance(row, standing.n_examples) for row in rows])
     n_levels = sum(len(levels) for levels, _ in coded)
-    z = float(norm.isf((1 - standing.confidence) / (2 * n_levels)))
+    z = -float(ndtri((1 - standing.confidence) / (2 * n_levels)))
     found, start = [], 1
     for (axis, values), (levels, columns) in zip(axes, coded, strict=True):
         contrasts = _contrasts(len(levels), start, design.shape[1])

@@ -287,5 +287,5 @@ class RunLoop:
     def _told(self, seq: int, outcome: Outcome) -> Tell:
         state, score = judged(outcome, self._rules.failed_score)
         self._void += state is State.VOID
-        self._event_log.record(Told(seq, outcome, score, self._elapsed()))
+        self._event_log.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
         return Tell(seq, state, score or 0.0, cost_of(outcome.spend), *audited(outcome))
