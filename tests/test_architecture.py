@@ -54,10 +54,11 @@ FLOORS = tuple(
     engine.live_run
     report
     certification.live certification.tables preselection.rules preselection.features
-    preselection
+    preselection gate
     runs
-    testing view
+    testing view gate.baseline
     study judge_checks
+    gate.pytest_plugin
     __init__
     cli
     cli.simulate cli.certify cli.preselect
@@ -95,7 +96,7 @@ CONFINED = {
     "matplotlib": {"simulation", "certification.tables"},
     "pyarrow": {"config.datasets", "store", "simulation"},
     "datasets": {"config.datasets"},
-    "pytest": {"testing"},
+    "pytest": {"testing", "gate.pytest_plugin"},
     "httpx": set[str](),
     "httpx2": set[str](),
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bestarm_agent.certification.live.mode import Certification
 from bestarm_agent.config.study.certify import CertifySpec
+from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.digest import Json
@@ -30,6 +31,7 @@ from bestarm_agent.engine.run.event_log import initial_size
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.selection import Selection, find_rule
 from bestarm_agent.errors import StoreError
+from bestarm_agent.gate.mode import Gate
 from bestarm_agent.preselection.mode import Preselection, is_routed
 from bestarm_agent.report.gather import failures_of, report_of
 from bestarm_agent.report.history import MOMENTS, History, watch
@@ -152,6 +154,8 @@ def recorded_mode(
     config = state.started.config
     if is_routed(config):
         return Preselection()
+    if section := _section(config, "gate"):
+        return Gate(GateSpec.model_validate(section), _selector_spec(config).seed)
     if section := _section(config, "certify"):
         size = initial_size(events)
         spec = CertifySpec.model_validate(section)

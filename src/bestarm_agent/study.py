@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from bestarm_agent.certification.live.mode import open_mode
+from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.explicit_candidates import explicit_candidate
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
@@ -18,7 +19,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.ledger import Balance, Ledger
 from bestarm_agent.engine.live_run import LiveRun
-from bestarm_agent.engine.mode import ModeResult
+from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run
 from bestarm_agent.engine.results.pair_outcomes import Outcomes, PairFilter, RunTexts
 from bestarm_agent.engine.results.standing import Standing
@@ -38,6 +39,8 @@ from bestarm_agent.engine.setup.open_run import (
     store_of,
 )
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
+from bestarm_agent.gate.baseline import gate_parts
+from bestarm_agent.gate.mode import open_gate
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.preselection.mode import check_resumable
 from bestarm_agent.providers.base import Provider
@@ -128,7 +131,41 @@ class Study:
         """
         options = replace(options or Options(), **objects)
         loaded = loaded_study(source, {**(overrides or {}), **options.overrides()})
+        if loaded.config.gate is not None:
+            loaded = loaded_study(loaded, {"gate": None})
         parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
+        async with cls._begun(parts, options) as study:
+            yield study
+
+    @classmethod
+    @asynccontextmanager
+    async def gate(
+        cls,
+        source: str | Path | Mapping[str, Json] | LoadedStudy,
+        *,
+        overrides: Mapping[str, Json] | None = None,
+        examples: Sequence[Example] | None = None,
+        options: Options | None = None,
+        **objects: Unpack[Objects],
+    ) -> AsyncIterator[Study]:
+        """Begin a new run that compares candidates with a baseline.
+
+        Arguments and errors are those of ``open``; the study or ``overrides`` say
+        ``gate.baseline``, and may say ``gate.margin``, ``gate.confidence``, ``gate.improve`` and
+        ``gate.challengers``. After ``run``, ``result`` returns the verdicts.
+        """
+        options = replace(options or Options(), **objects)
+        loaded = loaded_study(source, {**(overrides or {}), **options.overrides()})
+        parts = assemble(loaded, catalog_of(loaded, options), open_gate, examples=examples)
+        parts = await gate_parts(parts, store_of(loaded, options))
+        async with cls._begun(parts, options) as study:
+            yield study
+
+    @classmethod
+    @asynccontextmanager
+    async def _begun(cls, parts: StudyParts, options: Options) -> AsyncIterator[Study]:
+        """Begin a new run of some parts."""
+        loaded = parts.study
         prepared = await _prepared(parts, parts.candidates, Ledger(parts.budget), options)
         where = store_of(loaded, options)
         learned = await learn_from_history(parts, where)
@@ -178,7 +215,7 @@ class Study:
             events = await log.events()
             state = fold(events)
             check_resumable(state)
-            parts = recorded_parts(state, options, open_mode, examples=examples)
+            parts = recorded_parts(state, options, _open_recorded, examples=examples)
             ledger = Ledger(state.budget, state.spend + state.pending_spend)
             prepared = await _prepared(parts, state.candidates, ledger, options)
             history = recorded_history(state, where)
@@ -267,7 +304,7 @@ class Study:
         return self.parts.config.selector.confidence is not None
 
     def result(self) -> ModeResult | None:
-        """Return the certificate of a certification, so far; None in other runs."""
+        """Return the certificate or the verdicts of a gate, so far; None in other runs."""
         return self.parts.mode.result(self._live.pairs, self.standing())
 
     async def write_report(self, path: Path | None = None) -> Path:
@@ -315,6 +352,14 @@ class Study:
         if isinstance(spec, Candidate):
             return spec
         return explicit_candidate(self.parts.config, spec, self.parts.prompts)
+
+
+def _open_recorded(
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+) -> tuple[Mode, Judge]:
+    """Open the mode in which a run began: only that of a gate keeps the section ``gate``."""
+    opener = open_mode if study.config.gate is None else open_gate
+    return opener(study, examples, catalog)
 
 
 async def _prepared(

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from bestarm_agent.config.environment_settings import Settings
 from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec, HuggingFaceSpec, ScorerSpec
+from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.load import load_study
 from bestarm_agent.config.study.models_and_prompts import (
     CandidateSpec,
@@ -42,6 +43,7 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Objective", ObjectiveSpec),
     ("Selector", SelectorSpec),
     ("Certify", CertifySpec),
+    ("Gate", GateSpec),
     ("Limits", LimitsSpec),
     ("Limits", ProviderLimits),
     ("Limits", RateSpec),

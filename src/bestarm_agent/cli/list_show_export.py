@@ -83,12 +83,16 @@ def show(
 ) -> None:
     """Show where a run stands."""
     from bestarm_agent.cli.certificate_output import show_finding
+    from bestarm_agent.cli.gate_output import show_gate
     from bestarm_agent.cli.result_output import print_result
+    from bestarm_agent.gate.summary import GateSummary
     from bestarm_agent.report.certificate import CertificateSummary
 
     record = _wait_for(_archive(store).record(run))
     if isinstance(record.result, CertificateSummary):
         show_finding(record.result, as_json=as_json, plot=None)
+    elif isinstance(record.result, GateSummary):
+        show_gate(record.result, as_json=as_json)
     else:
         print_result(record.standing, as_json=as_json, failures=record.failures)
 

@@ -13,6 +13,7 @@ from bestarm_agent.cli import (
     answers,
     compare,
     demo,
+    gate,
     import_logs,
     init_validate_plan,
     judge_check,
@@ -71,6 +72,7 @@ for _module in (
     simulate,
     preselect,
     certify,
+    gate,
     judge_check,
     providers,
 ):

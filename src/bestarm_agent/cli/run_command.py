@@ -17,12 +17,15 @@ import typer
 from rich.console import Console
 
 from bestarm_agent.cli.certificate_output import show_finding
+from bestarm_agent.cli.gate_output import EXIT_WORSE, GateFiles, show_gate
 from bestarm_agent.cli.options import Display, Showing
 from bestarm_agent.cli.progress import LiveTable, PlainLines, Silence, busy, print_line
 from bestarm_agent.cli.result_output import print_result
 from bestarm_agent.config.study.run_options import BudgetSpec
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.gate.evidence import Verdict
+from bestarm_agent.gate.summary import GateSummary
 from bestarm_agent.report.certificate import CertificateSummary
 from bestarm_agent.report.text import safe
 from bestarm_agent.study import Study
@@ -39,13 +42,14 @@ def run_study(
     more: BudgetSpec | None,
     showing: Showing,
     plot: Path | None = None,
+    gate_files: GateFiles | None = None,
 ) -> None:
     """Run a study with progress, show its result, and exit with its code.
 
     ``more`` is the most to spend from now on; None: what is left of the configured budget.
     """
     try:
-        code = asyncio.run(_run_and_report(opening, more, showing, plot))
+        code = asyncio.run(_run_and_report(opening, more, showing, plot, gate_files or GateFiles()))
     except (KeyboardInterrupt, asyncio.CancelledError):
         typer.echo("aborted; `bestarm-agent resume` goes on", err=True)
         code = EXIT_INTERRUPTED
@@ -57,6 +61,7 @@ async def _run_and_report(
     more: BudgetSpec | None,
     showing: Showing,
     plot: Path | None,
+    gate_files: GateFiles,
 ) -> int:
     console, display = Console(stderr=True), showing.progress
     async with AsyncExitStack() as stack:
@@ -70,6 +75,10 @@ async def _run_and_report(
         if isinstance(finding := study.result(), CertificateSummary):
             show_finding(finding, as_json=showing.as_json, plot=plot)
             return certified_code(finding, standing)
+        if isinstance(finding, GateSummary):
+            show_gate(finding, as_json=showing.as_json, report=report)
+            gate_files.write(finding)
+            return gate_code(finding, standing)
         failures = study.failures()
     print_result(standing, as_json=showing.as_json, report=report, failures=failures)
     return exit_code(standing, confidence_asked=study.confidence_asked)
@@ -121,6 +130,17 @@ def certified_code(finding: CertificateSummary, standing: Standing) -> int:
     if standing.end == End.FAILURES:
         return EXIT_FAILURES
     return EXIT_OK if finding.certificate.chosen is not None else EXIT_NO_GUARANTEE
+
+
+def gate_code(finding: GateSummary, standing: Standing) -> int:
+    """Return the exit code of a gate."""
+    if standing.end == End.INTERRUPTED:
+        return EXIT_INTERRUPTED
+    if finding.verdict is Verdict.FAILED:
+        return EXIT_WORSE
+    if finding.verdict is Verdict.PASSED:
+        return EXIT_OK
+    return EXIT_FAILURES if standing.end == End.FAILURES else EXIT_NO_GUARANTEE
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import LoadedStudy
@@ -18,6 +18,10 @@ from bestarm_agent.stats.models.history_validation import HistoryModel
 
 class ModeResult(Protocol):
     """The answer of a mode that does not look for the best candidate."""
+
+    title: ClassVar[str]  # of the table
+    note: ClassVar[str]  # on the table, a sentence or two
+    columns: ClassVar[tuple[str, ...]]  # heads of the table: two texts, then numbers
 
     @property
     def is_answered(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from bestarm_agent.certification.certificate import Certificate, Screened
 from bestarm_agent.certification.evidence import Goal, Method
@@ -27,6 +28,19 @@ class CertificateSummary:
     goes_on: bool = False
     remarks: tuple[str, ...] = ()  # lines to add, such as what was spent
     facts: Mapping[str, object] = field(default_factory=dict)  # entries to add to the JSON object
+
+    title: ClassVar[str] = "Certificate"
+    note: ClassVar[str] = (
+        "In the order of testing. The ranking above shows the scores of the autoevaluator."
+    )
+    columns: ClassVar[tuple[str, ...]] = (
+        "Candidate",
+        "Verdict",
+        "Labels",
+        "e-value",
+        "Needed",
+        "Mean loss",
+    )
 
     @property
     def is_answered(self) -> bool:

@@ -124,6 +124,7 @@ def render_report(
             remarks=remarks,
             certified=None if certified is None else certified.lines(),
             screened=[] if certified is None else certified.rows(),
+            mode=certified,
             details=details,
             differing=[] if details is None else list(differences(details)),
             latencies=[] if details is None else latencies(details.state),

@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue, model_validator
 from bestarm_agent.config.fields import StudyModel, broken, shown
 from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec, ScorerSpec
+from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.models_and_prompts import (
     CandidateSpec,
     ModelSpec,
@@ -63,6 +64,11 @@ class StudyConfig(StudyModel):
         None,
         description="Ask for the cheapest candidate that is good enough instead of the best one; "
         "only the seed of `selector` is then used.",
+    )
+    gate: GateSpec | None = Field(
+        None,
+        description="Settings of `bestarm-agent gate`, which compares candidates with a baseline; "
+        "other commands do not heed them.",
     )
     limits: LimitsSpec = Field(
         default_factory=LimitsSpec, description="Concurrency, timeouts and retries."

@@ -153,24 +153,61 @@ class Wager:
         self, values: NDArray[np.float64], odds: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:
         """Count draws; return the (bets, draws) logarithms of the factors in (2)."""
-        if self._size is None:
-            fair, growth = np.full(len(values), self._mean), np.ones(len(values))
-        else:
-            left = np.arange(self._size - self.n, self._size - self.n - len(values), -1.0)
-            before = self.total + np.cumsum(values) - values
-            fair = np.maximum((self._size * self._mean - before) / left, _TINY)  # (1)
-            growth = self._size / left
+        ratio, most = (1.0, 1.0) if odds is None else odds.T
+        logs = _log_factors(
+            values, self._mean, self._bets, self._size, (self.n, self.total), (ratio, most)
+        )
         self.n += len(values)
         self.total += float(values.sum())
-        ratio, most = (1.0, 1.0) if odds is None else odds.T
-        stakes = np.multiply.outer(self._bets, np.sqrt(fair) * growth)
-        stakes = np.minimum(stakes, _MAX_STAKE / most)  # (3), (5)
-        return np.asarray(np.log1p(stakes * (ratio * (values / fair - 1.0))))
+        return logs
 
     def _settle(self) -> None:
         self.wealth = sum(self._wealths) / len(self._bets)
         if self._size is not None and self.total > self._size * self._mean + _TINY:
             self.wealth = math.inf
+
+
+def wealth_paths(
+    values: NDArray[np.float64], mean: float, bets: tuple[float, ...], size: int
+) -> NDArray[np.float64]:
+    """Return the wealth of a ``Wager`` after every draw, of many populations at once.
+
+    Args:
+        values: (..., T) draws in [0, 1], the last axis in their order; T <= ``size``.
+        mean: the hypothesis.
+        bets: from ``bet_grid``.
+        size: population drawn from without replacement.
+    """
+    logs = np.cumsum(_log_factors(values, mean, bets, size), axis=-1)
+    wealth = np.exp(np.minimum(logs, 600.0)).mean(axis=0)
+    refuted = np.cumsum(values, axis=-1) > size * mean + _TINY
+    return np.asarray(np.where(refuted, math.inf, wealth))
+
+
+def _log_factors(
+    values: NDArray[np.float64],
+    mean: float,
+    bets: tuple[float, ...],
+    size: int | None,
+    before: tuple[int, float] = (0, 0.0),
+    odds: tuple[float | NDArray[np.float64], float | NDArray[np.float64]] = EVEN,
+) -> NDArray[np.float64]:
+    """Return the (bets, ..., draws) logarithms of the factors in (2).
+
+    ``before`` is the number and the sum of earlier draws, ``odds`` the ratio and most of each.
+    """
+    n = values.shape[-1]
+    if size is None:
+        fair, growth = np.full(n, mean), np.ones(n)
+    else:
+        left = np.arange(size - before[0], size - before[0] - n, -1.0)
+        drawn = before[1] + np.cumsum(values, axis=-1) - values
+        fair = np.maximum((size * mean - drawn) / left, _TINY)  # (1)
+        growth = size / left
+    ratio, most = odds
+    stakes = np.multiply.outer(bets, np.sqrt(fair) * growth)
+    stakes = np.minimum(stakes, _MAX_STAKE / most)  # (3), (5)
+    return np.asarray(np.log1p(stakes * (ratio * (values / fair - 1.0))))
 
 
 class LowerBound:

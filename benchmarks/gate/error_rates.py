@@ -1,0 +1,145 @@
+"""Error rates and sizes of gates, beside gates of a fixed size on the same worlds.
+
+    python -m benchmarks.gate.error_rates --worlds 10000 --out docs/reproduction
+
+Every gate is looked at after every example. Writes the tables into ``gate.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from benchmarks.gate.worlds import World, fixed_gate, question_of, simulate, wrong
+from scipy.stats import binom
+
+LEVEL = 0.05
+MARGIN = 0.05
+N = 500
+TIES = (-MARGIN, 0.0)
+SIZES = (100, 200, 400)  # of fixed gates
+HEAD = """# Gates: error rates and examples needed
+
+Written by `python -m benchmarks.gate.error_rates`; {worlds:,} worlds per setting, margin
+{margin:g}, confidence {confidence:.0%}, looked at after every example. A world is a pool of
+examples, of which the baseline gets 80 % right; each challenger differs from it on a share of them.
+"""
+
+
+def settings() -> Iterator[tuple[World, bool]]:
+    """Yield worlds at the edges of what is true, and whether an improvement is asked for."""
+    for challengers in (1, 3, 10):
+        for difference in (*TIES, -0.06, -0.02):
+            yield World(N, difference, 0.15, challengers), False
+        yield World(N, MARGIN, 0.15, challengers), True
+    for difference in TIES:
+        yield World(N, difference, 0.06), False
+        yield World(N, difference, 0.30), False
+        yield World(N, difference, 0.15, void=0.02), False
+
+
+def error_table(worlds: int, seed: int) -> str:
+    """Return how often any statement about any challenger was ever wrong."""
+    rows = [
+        "| asked | true difference | disagree | challengers | void | any mistake | p-value |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for index, (world, improve) in enumerate(settings()):
+        question = question_of(world, MARGIN, LEVEL, improve=improve)
+        found = simulate(world, question, worlds, np.random.default_rng([seed, index]))
+        mistakes = int(wrong(found, world, question).sum())
+        p_value = float(binom.sf(mistakes - 1, worlds, LEVEL))
+        rows.append(
+            f"| {'better' if improve else 'not worse'} | {world.difference:+.2f} "
+            f"| {world.disagreement:.0%} | {world.n_challengers} | {world.void:.0%} "
+            f"| {mistakes / worlds:.2%} | {p_value:.2g} |"
+        )
+    return "\n".join(rows)
+
+
+def power_table(worlds: int, seed: int) -> str:
+    """Return after how many of 2,000 examples there is an answer."""
+    rows = [
+        "| true difference | disagree | passes | examples | fails | examples | shown worse after |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for index, (difference, disagreement) in enumerate(_powers()):
+        world = World(2_000, difference, disagreement)
+        rng = np.random.default_rng([seed, 100 + index])
+        found = simulate(world, question_of(world, MARGIN, LEVEL), worlds, rng)
+        passed, failed, worse = (part[:, 0] for part in found)
+        cells = [_share(passed), _median(passed), _share(failed), _median(failed), _median(worse)]
+        rows.append(f"| {difference:+.2f} | {disagreement:.0%} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def fixed_table(worlds: int, seed: int) -> str:
+    """Return how often gates of a fixed size, which compare two means, pass."""
+    rows = [
+        f"| true difference | {' | '.join(f'{size} examples' for size in SIZES)} |",
+        f"| ---: |{' ---: |' * len(SIZES)}",
+    ]
+    for difference in (0.03, 0.0, -0.05, -0.1):
+        world = World(2_000, difference, 0.15)
+        rng = np.random.default_rng([seed, 200])
+        shares = [fixed_gate(world, MARGIN, size, worlds, rng) for size in SIZES]
+        rows.append(f"| {difference:+.2f} | {' | '.join(f'{share:.1%}' for share in shares)} |")
+    return "\n".join(rows)
+
+
+def _powers() -> Iterator[tuple[float, float]]:
+    for disagreement in (0.06, 0.10, 0.15):
+        for difference in (0.03, 0.0, -0.1):
+            yield difference, max(disagreement, abs(difference))
+
+
+def _share(after: np.ndarray) -> str:
+    return f"{np.isfinite(after).mean():.1%}"
+
+
+def _median(after: np.ndarray) -> str:
+    """Write the median of those that have an answer."""
+    some = after[np.isfinite(after)]
+    return f"{np.median(some):.0f}" if len(some) > len(after) / 2 else "-"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Simulate, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worlds", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder of gate.md; else stdout")
+    given = parser.parse_args(arguments)
+    head = HEAD.format(worlds=given.worlds, margin=MARGIN, confidence=1 - LEVEL)
+    page = f"""{head}
+## Mistakes
+
+Any wrong statement about any challenger, at any time; at most {LEVEL:.0%} are allowed. The p-value
+is that of a binomial test of that rate.
+
+{error_table(given.worlds, given.seed)}
+
+## Examples until there is an answer, of 2,000
+
+Medians of the gates that gave this answer. "Shown worse" is the statement that the challenger is
+worse by any amount; a gate fails a challenger that is worse by more than the margin.
+
+{power_table(max(1, given.worlds // 10), given.seed)}
+
+## Gates of a fixed size
+
+How often a gate passes that compares the mean score with an earlier mean on other examples, and
+allows the margin: what is equal is blocked, and what is worse passes, by the luck of the draw.
+
+{fixed_table(given.worlds, given.seed)}
+"""
+    if given.out is None:
+        print(page)
+    else:
+        (given.out / "gate.md").write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

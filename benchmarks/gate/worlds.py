@@ -1,0 +1,108 @@
+"""Simulated gates: a pool of examples, a baseline, challengers whose true difference is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bestarm_agent.gate.evidence import Question, Shown, shown
+
+FloatArray = NDArray[np.float64]
+_CHUNK = 250  # worlds in memory at once
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The setting of a simulated gate; every challenger is alike and drawn on its own."""
+
+    n_examples: int
+    difference: float  # mean score of a challenger minus the baseline's, over all the examples
+    disagreement: float  # share of the examples on which the two differ; at least |difference|
+    n_challengers: int = 1
+    void: float = 0.0  # share of pairs that are void; those answered wrongly, twice as often
+    base: float = 0.8  # share of the examples that the baseline gets right
+
+    def differences(self, runs: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Return (runs, challengers, N) least gains and losses, in a random order of examples.
+
+        The share of right answers and of flips is exact over the N examples; the baseline's answers
+        are common to the challengers of a world.
+        """
+        n = self.n_examples
+        worse = round(n * (self.disagreement - self.difference) / 2)
+        better = worse + round(n * self.difference)
+        right = round(n * self.base)
+        baseline = np.zeros((runs, 1, n))
+        baseline[..., :right] = 1.0
+        challengers = np.broadcast_to(baseline, (runs, self.n_challengers, n)).copy()
+        self._flip(challengers[..., :right], worse, 0.0, rng)
+        self._flip(challengers[..., right:], better, 1.0, rng)
+        order = rng.permuted(np.broadcast_to(np.arange(n), (runs, 1, n)), axis=-1)
+        baseline = np.take_along_axis(baseline, order, axis=-1)
+        challengers = np.take_along_axis(challengers, order, axis=-1)
+        low_b, high_b = self._ranges(baseline, rng)
+        low_c, high_c = self._ranges(challengers, rng)
+        return low_c - high_b, low_b - high_c
+
+    def _flip(self, scores: FloatArray, count: int, value: float, rng: np.random.Generator) -> None:
+        """Set ``count`` random scores of every row."""
+        ranks = rng.random(scores.shape).argsort(axis=-1).argsort(axis=-1)
+        scores[ranks < count] = value
+
+    def _ranges(
+        self, scores: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Hide some scores, wrong ones more often: slow answers run into the time-out."""
+        chance = np.where(scores < 0.5, 2.0 * self.void, self.void)
+        hidden = rng.random(scores.shape) < chance
+        return np.where(hidden, 0.0, scores), np.where(hidden, 1.0, scores)
+
+
+def simulate(world: World, question: Question, runs: int, rng: np.random.Generator) -> Shown:
+    """Return (runs, challengers) when each statement is shown, looking after every example."""
+    parts = []
+    for start in range(0, runs, _CHUNK):
+        gains, losses = world.differences(min(_CHUNK, runs - start), rng)
+        parts.append(shown(gains, losses, question))
+    return Shown(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def question_of(
+    world: World, margin: float, alpha: float = 0.05, *, improve: bool = False
+) -> Question:
+    """Return the question to the challengers of a world."""
+    return Question(margin, improve, alpha, world.n_challengers, world.n_examples)
+
+
+def wrong(found: Shown, world: World, question: Question) -> NDArray[np.bool_]:
+    """Return (runs,) whether any statement about any challenger was ever wrong.
+
+    A difference that equals the bar is a tie: passing is then right where no improvement is asked
+    for, failing where one is.
+    """
+    true, bar = world.difference, question.bar
+    passes = true > bar if question.improve else true >= bar
+    mistakes = np.isfinite(found.failed if passes else found.passed)
+    if not question.improve and true >= 0.0:
+        mistakes |= np.isfinite(found.worse)
+    return np.asarray(mistakes.any(axis=-1))
+
+
+def fixed_gate(
+    world: World, margin: float, n_examples: int, runs: int, rng: np.random.Generator
+) -> float:
+    """Return how often a gate passes that compares the means on so many examples, unpaired.
+
+    Challenger and baseline answer random examples of their own, as where an earlier score is kept
+    as the threshold; the gate passes if the mean is lower by at most the margin.
+    """
+    rates = world.base, world.base + world.difference
+    means = [rng.hypergeometric(*_urn(rate, world), n_examples, runs) for rate in rates]
+    return float((means[1] - means[0] >= -margin * n_examples - 1e-9).mean())
+
+
+def _urn(rate: float, world: World) -> tuple[int, int]:
+    right = round(rate * world.n_examples)
+    return right, world.n_examples - right

@@ -1,0 +1,76 @@
+"""``gate``: whether candidates are not worse than a baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bestarm_agent.cli.option_groups import Keyed, expanded, overrides
+from bestarm_agent.cli.options import (
+    BudgetOptions,
+    Number,
+    RunOptions,
+    Showing,
+    StudyFile,
+    StudyPlace,
+    Text,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """Values of the section ``gate``: what is compared, and what is asked."""
+
+    baseline: Annotated[
+        Text,
+        Keyed("gate.baseline", "What to compare with: a candidate's label, or a run's winner."),
+    ] = None
+    challenger: Annotated[
+        list[str] | None,
+        Keyed("gate.challengers", "Label of a candidate to compare; repeatable; all others."),
+    ] = None
+    margin: Annotated[
+        Number, Keyed("gate.margin", "By how much the mean score may be lower; 0.02.")
+    ] = None
+    confidence: Annotated[
+        Number, Keyed("gate.confidence", "Probability that all verdicts are right; 0.95.")
+    ] = None
+    improve: Annotated[
+        bool, typer.Option("--improve", help="Ask for better ones, by more than the margin; 0.")
+    ] = False
+    markdown: Annotated[Path | None, typer.Option(help="Write a summary in Markdown.")] = None
+    junit: Annotated[Path | None, typer.Option(help="Write a summary as JUnit XML.")] = None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command()(expanded(gate))
+
+
+def gate(
+    file: StudyFile,
+    options: GateOptions,
+    budget: BudgetOptions,
+    run: RunOptions,
+    place: StudyPlace,
+    showing: Showing,
+) -> None:
+    """Tell whether candidates are not worse than a baseline, from as few examples as it takes.
+
+    Exit code 0: none is worse; 5: one is; 3: the budget left it open; 4: too many calls failed.
+    """
+    from bestarm_agent.cli.gate_output import GateFiles
+    from bestarm_agent.cli.run_command import run_study
+    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.study import Study
+
+    files = GateFiles(options.markdown, options.junit)
+    files.check()
+    changes = overrides(options, budget, run)
+    if options.improve:
+        changes["gate.improve"] = True
+    study = resolve(file.path, changes)
+    run_study(Study.gate(study, options=place.options()), None, showing, gate_files=files)

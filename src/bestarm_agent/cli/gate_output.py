@@ -1,0 +1,57 @@
+"""Show the answer of ``gate``: a table and a few lines, one JSON object, files for CI."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from bestarm_agent.cli.progress import print_line
+from bestarm_agent.cli.result_output import plain_table, stdout_console
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.gate.files import junit, markdown
+from bestarm_agent.gate.summary import GateSummary
+from bestarm_agent.report.text import safe
+
+EXIT_WORSE = 5
+_INDENT = len("Baseline:  ")
+
+
+@dataclass(frozen=True, slots=True)
+class GateFiles:
+    """Files to write besides."""
+
+    markdown: Path | None = None
+    junit: Path | None = None
+
+    def check(self) -> None:
+        """Refuse files that cannot be written, before anything is paid for; with a ConfigError."""
+        for path in (self.markdown, self.junit):
+            if path is not None and not path.parent.is_dir():
+                raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
+
+    def write(self, found: GateSummary) -> None:
+        """Write those that are named."""
+        for path, text in ((self.markdown, markdown), (self.junit, junit)):
+            if path is not None:
+                path.write_text(text(found), encoding="utf-8")
+
+
+def show_gate(found: GateSummary, *, as_json: bool, report: Path | None = None) -> None:
+    """Print the verdicts."""
+    if as_json:
+        typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+        return
+    console = stdout_console()
+    if len(found.compared) > 1:
+        table = plain_table(*found.columns[:2], right=found.columns[2:])
+        for cells in found.rows():
+            table.add_row(*cells)
+        console.print(table)
+        console.print()
+    for line in found.lines():
+        print_line(console, safe(line), indent=_INDENT)
+    if report is not None:
+        print_line(console, f"Report:    {report}", indent=_INDENT)

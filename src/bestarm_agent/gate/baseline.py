@@ -1,0 +1,98 @@
+"""The parts of a gate: the study's, with the baseline found and the challengers chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bestarm_agent.config.study.gate import GateSpec
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.engine.setup.open_run import loaded_study
+from bestarm_agent.engine.setup.study_parts import StudyParts
+from bestarm_agent.errors import ConfigError, StoreError, nearest
+from bestarm_agent.gate.mode import Gate
+from bestarm_agent.gate.summary import GateSummary
+from bestarm_agent.runs import Archive, StoredRun
+from bestarm_agent.store.registry import StorePlace
+
+
+async def gate_parts(parts: StudyParts, where: StorePlace) -> StudyParts:
+    """Return the parts of a study with a ``gate`` section, with its candidates as the gate's.
+
+    Args:
+        parts: the study's, with all its candidates.
+        where: the store, in which the baseline may name a run.
+
+    Raises:
+        ConfigError: there is no such baseline or challenger.
+    """
+    config = parts.config
+    if config.gate is None:
+        raise ValueError("the study has no `gate` section")
+    baseline = await _baseline(config.gate.baseline, parts.candidates, where)
+    candidates = _chosen(parts.candidates, config.gate, baseline)
+    study = loaded_study(parts.study, {"gate.baseline": baseline.label})
+    return replace(
+        parts,
+        study=study,
+        candidates=candidates,
+        budget=config.budget.caps(len(candidates) * len(parts.examples)),
+        mode=Gate.of(study),
+    )
+
+
+async def _baseline(name: str, candidates: Sequence[Candidate], where: StorePlace) -> Candidate:
+    """Find the candidate with this label or id, or the one that a stored run arrived at."""
+    for candidate in candidates:
+        if name in (candidate.label, candidate.id):
+            return candidate
+    try:
+        record = await Archive(where).record(name)
+    except StoreError as error:
+        labels = [candidate.label for candidate in candidates]
+        raise ConfigError(
+            f"gate: the baseline {name!r} is neither a candidate of the study nor a stored run "
+            f"({error}); {nearest(name, labels)}"
+        ) from error
+    return _renamed(_answer_of(record, name), candidates, record.standing.run_id)
+
+
+def _answer_of(record: StoredRun, name: str) -> Candidate:
+    """Return the winner of a run; of a gate its baseline, which is what was in use."""
+    if isinstance(record.result, GateSummary):
+        label = record.result.baseline
+        return next(one for one in record.state.candidates if one.label == label)
+    winner = record.standing.winner
+    if winner is None:
+        raise ConfigError(
+            f"gate: run {name!r} has no winner to be the baseline; name a candidate of the study"
+        )
+    return winner.candidate
+
+
+def _renamed(found: Candidate, candidates: Sequence[Candidate], run_id: str) -> Candidate:
+    """Return the study's own candidate if it is the same one; else keep the labels apart."""
+    for candidate in candidates:
+        if candidate.id == found.id:
+            return candidate
+    if any(candidate.label == found.label for candidate in candidates):
+        return replace(found, label=f"{found.label} of run {run_id}")
+    return found
+
+
+def _chosen(
+    candidates: Sequence[Candidate], spec: GateSpec, baseline: Candidate
+) -> tuple[Candidate, ...]:
+    """Return the baseline, then the challengers."""
+    others = [one for one in candidates if one.id != baseline.id]
+    labels = [one.label for one in others]
+    for label in spec.challengers:
+        if label not in labels:
+            raise ConfigError(f"gate: there is no challenger {label!r}; {nearest(label, labels)}")
+    chosen = [one for one in others if not spec.challengers or one.label in spec.challengers]
+    if not chosen:
+        raise ConfigError(
+            f"gate: no candidate differs from the baseline {baseline.label!r}; add a model, a "
+            f"prompt or other parameters to be compared with it"
+        )
+    return baseline, *chosen

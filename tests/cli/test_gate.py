@@ -1,0 +1,197 @@
+"""``gate`` over recorded scores: verdicts, exit codes, baselines, files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.commands import Done, invoke
+from tests.support.studies import run_all, write_study
+
+
+def gate(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str | Path) -> Done:
+    return invoke(capsys, "gate", "study.json", "-q", *arguments, folder=folder)
+
+
+def study(
+    folder: Path,
+    scores: Sequence[Sequence[float | str]],
+    changes: Mapping[str, Any] | None = None,
+) -> Path:
+    """A study of candidates c0, c1, ... with these scores, or kinds of failure in their place."""
+    path = write_study(folder, n_candidates=len(scores), n_examples=len(scores[0]), changes=changes)
+    records = [
+        {"candidate": f"c{i}", "example": f"e{j}"}
+        | ({"error": score} if isinstance(score, str) else {"score": score})
+        for i, row in enumerate(scores)
+        for j, score in enumerate(row)
+    ]
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    (folder / "scores.jsonl").write_text(text, encoding="utf-8")
+    return path
+
+
+N = 120
+RIGHT = [1.0] * N
+MOSTLY = [float(j % 10 > 0) for j in range(N)]
+HALF = [float(j % 2) for j in range(N)]
+
+
+def test_not_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path, [MOSTLY, MOSTLY])
+    done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05")
+    assert done.code == 0, done.err
+    assert "PASS:      c1 is not worse by more than 0.05: difference +0.000 [-0.05" in done.out
+    assert "95% sure that the verdict is right" in done.out
+    shown = invoke(capsys, "show", folder=tmp_path)
+    assert shown.out.splitlines()[:3] == done.out.splitlines()[:3]
+
+
+@pytest.mark.slow
+def test_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path, [RIGHT, RIGHT, HALF])
+    done = gate(capsys, tmp_path, "--baseline", "c0", "--json", "--margin", "0.05")
+    assert done.code == 5
+    found = json.loads(done.out)
+    assert found["verdict"] == "failed"
+    verdicts = {one["label"]: one["verdict"] for one in found["challengers"]}
+    assert verdicts == {"c1": "passed", "c2": "failed"}
+    assert found["challengers"][1]["interval"][1] <= -0.05
+    page = (tmp_path / "runs" / f"{found['run']}.html").read_text(encoding="utf-8")
+    assert "<h2>Gate</h2>" in page
+    assert "worse by more than 0.05" in page
+
+
+def test_only_the_challenger_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path, [RIGHT, RIGHT, HALF])
+    asked = ("--baseline", "c0", "--challenger", "c1", "--margin", "0.05")
+    assert gate(capsys, tmp_path, *asked).code == 0
+
+
+def test_better(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path, [HALF, RIGHT])
+    done = gate(capsys, tmp_path, "--baseline", "c0", "--improve")
+    assert done.code == 0
+    assert "c1 is better: difference" in done.out
+    assert gate(capsys, tmp_path, "--baseline", "c1", "--improve").code == 5
+
+
+def test_undecided_within_the_budget_then_decided_with_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path, [MOSTLY, MOSTLY])
+    done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05", "--budget-pulls", "40")
+    assert done.code == 3
+    assert "the budget pays 20 examples" in done.err
+    assert "forecast: about" in done.out
+    more = invoke(capsys, "resume", "--budget-pulls", "400", "-q", folder=tmp_path)
+    assert more.code == 0
+    assert "PASS:" in more.out
+
+
+def test_too_many_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path, [RIGHT, ["authentication"] * N])
+    done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05")
+    assert done.code == 4, done.out + done.err
+    assert "undecided" in done.out
+
+
+def test_a_candidate_that_failed_to_answer_counts_as_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = [1.0 if j % 2 else "refused" for j in range(N)]
+    study(tmp_path, [RIGHT, half])
+    assert gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05").code == 5
+
+
+def test_what_could_not_be_measured_is_not_held_against_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = [1.0 if j % 2 else "malformed-reply" for j in range(N)]
+    study(tmp_path, [RIGHT, half], {"limits": {"max_attempts": 1, "in_flight": 4}})
+    done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05", "--json")
+    found = json.loads(done.out)
+    assert found["verdict"] == "undecided", done.err
+    assert found["challengers"][0]["void"] > 0
+    assert found["challengers"][0]["interval"][1] >= 0
+
+
+@pytest.mark.slow
+def test_the_baseline_is_not_paid_for_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = study(tmp_path, [MOSTLY, MOSTLY], {"budget": {"pulls": 2 * N}})
+    run_all(path)
+    found = json.loads(gate(capsys, tmp_path, "--baseline", "c0", "--json").out)
+    assert found["spent"]["pulls"] > 0
+    assert found["spent"]["calls"] == 0
+
+
+@pytest.mark.slow
+def test_a_runs_winner_as_the_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = study(tmp_path, [RIGHT, HALF])
+    name = run_all(path).run_id
+    written = json.loads(path.read_text())
+    written["prompts"] = [{"q": "Please: {{ question }}"}]  # the same labels, other contents
+    path.write_text(json.dumps(written), encoding="utf-8")
+    found = json.loads(gate(capsys, tmp_path, "--baseline", name, "--json").out)
+    assert found["baseline"] == f"c0 of run {name}"
+    verdicts = {one["label"]: one["verdict"] for one in found["challengers"]}
+    assert verdicts == {"c0": "passed", "c1": "failed"}
+    again = json.loads(gate(capsys, tmp_path, "--baseline", "latest", "--json").out)
+    assert again["baseline"] == found["baseline"]  # of a gate, its baseline
+    assert again["spent"]["calls"] == 0
+
+
+@pytest.mark.slow
+def test_files_for_ci(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path, [RIGHT, RIGHT, HALF])
+    asked = ("--baseline", "c0", "--margin", "0.05", "--markdown", "s.md", "--junit", "j.xml")
+    assert gate(capsys, tmp_path, *asked).code == 5
+    text = (tmp_path / "s.md").read_text(encoding="utf-8")
+    assert text.startswith("### ❌ Gate recorded: worse by more than 0.05\n")
+    assert "| c1 | ✅ not worse by more than 0.05 |" in text
+    suite = ElementTree.parse(tmp_path / "j.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "no baseline is named; say --baseline LABEL"),
+        (("--baseline", "c9"), "'c9' is neither a candidate of the study nor a stored run"),
+        (("--baseline", "c0", "--challenger", "c7"), "there is no challenger 'c7'"),
+        (("--baseline", "c0", "--challenger", "c0"), "there is no challenger 'c0'"),
+        (("--baseline", "c0", "--margin", "1"), "--margin"),
+        (("--baseline", "c0", "--confidence", "0"), "--confidence"),
+        (("--baseline", "c0", "--junit", "no/j.xml"), "there is no folder no"),
+        (("--margin", "0.05"), "baseline"),
+    ],
+)
+def test_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    study(tmp_path, [RIGHT[:20], RIGHT[:20]])
+    done = gate(capsys, tmp_path, *arguments)
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_section_of_the_study_is_heeded_by_gate_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path, [RIGHT, HALF], {"gate": {"baseline": "c0", "margin": 0.1}})
+    assert gate(capsys, tmp_path, "--margin", "0.05").code == 5
+    done = invoke(capsys, "select", "study.json", "-q", "--json", folder=tmp_path)
+    assert json.loads(done.out)["best"]["label"] == "c0"
+    shown = invoke(capsys, "show", "--json", folder=tmp_path)
+    assert json.loads(shown.out)["best"]["label"] == "c0"

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks.gate.worlds import World, fixed_gate, question_of, simulate, wrong
+
+from bestarm_agent.gate.evidence import Comparison, Question, Verdict, shown
+from tests.stats.conftest import RateCheck
+
+WORLDS = 2_000
+MARGIN = 0.05
+# ties at the margin, at no difference; within the margin; worse; better; missing scores; many
+SETTINGS = [
+    (World(200, -0.05, 0.15), False),
+    (World(200, -0.05, 0.05), False),
+    (World(100, -0.05, 0.15, 10), False),
+    (World(200, -0.06, 0.15, 3), False),
+    (World(100, 0.0, 0.15, 10), False),
+    (World(200, 0.0, 0.3), False),
+    (World(200, -0.05, 0.15, void=0.02), False),
+    (World(200, 0.05, 0.15), True),
+    (World(200, 0.06, 0.15, 3), True),
+    (World(200, 0.05, 0.15, void=0.02), True),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.coverage
+@pytest.mark.parametrize(("world", "improve"), SETTINGS)
+def test_any_statement_is_ever_wrong_at_most_as_often_as_allowed(
+    world: World, improve: bool, check_rate: RateCheck
+) -> None:
+    # Binomial test at 1e-6 of the joint error rate .05, looking after every example.
+    question = question_of(world, MARGIN, improve=improve)
+    found = simulate(world, question, WORLDS, np.random.default_rng(11))
+    check_rate(int(wrong(found, world, question).sum()), WORLDS, 0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.coverage
+@pytest.mark.parametrize("statement", ["passed", "failed"])
+def test_at_a_tie_each_error_alone_keeps_its_rate_before_the_last_example(
+    statement: str, check_rate: RateCheck
+) -> None:
+    # Binomial test at 1e-6 of the rate .05 of either answer, where neither is shown by the data.
+    world = World(200, -MARGIN, 0.15)
+    found = simulate(world, question_of(world, MARGIN), WORLDS, np.random.default_rng(12))
+    early = getattr(found, statement) < world.n_examples
+    check_rate(int(early.sum()), WORLDS, 0.05)
+
+
+@pytest.mark.coverage
+def test_the_rate_check_sees_unpaired_peeking(check_rate: RateCheck) -> None:
+    # A z-test at 5 %, repeated after every example, must not get past the check.
+    world = World(200, -MARGIN, 0.15)
+    gains, _ = world.differences(500, np.random.default_rng(13))
+    n = np.arange(1, 201)
+    mean = np.cumsum(gains[:, 0], axis=1) / n
+    spread = np.sqrt(np.maximum(np.cumsum(gains[:, 0] ** 2, axis=1) / n - mean**2, 1e-3) / n)
+    fooled = ((mean + MARGIN)[:, 10:] / spread[:, 10:] > 1.645).any(axis=1)
+    with pytest.raises(AssertionError, match="misses in 500 runs"):
+        check_rate(int(fooled.sum()), 500, 0.05)
+
+
+@pytest.mark.slow
+def test_an_equal_challenger_passes_soon_and_a_worse_one_is_caught() -> None:
+    rng = np.random.default_rng(14)
+    equal, worse = World(2_000, 0.0, 0.06), World(2_000, -0.1, 0.15)
+    question = question_of(equal, MARGIN)
+    passed = simulate(equal, question, 200, rng)
+    caught = simulate(worse, question, 200, rng)
+    assert np.median(passed.passed) <= 250
+    assert np.median(caught.worse) <= 130
+    assert np.median(caught.failed) <= 320
+    assert not np.isfinite(passed.failed).any()
+    assert not np.isfinite(caught.passed).any()
+    assert 0.1 < 1 - fixed_gate(equal, MARGIN, 100, 5_000, rng) < 0.3  # one that flakes
+
+
+@pytest.mark.parametrize("improve", [False, True])
+@pytest.mark.parametrize("void", [0.0, 0.05])
+def test_one_example_at_a_time_and_many_worlds_at_once_agree(improve: bool, void: float) -> None:
+    world = World(120, -0.05, 0.2, void=void)
+    question = question_of(world, MARGIN, improve=improve)
+    gains, losses = world.differences(30, np.random.default_rng(15))
+    found = shown(gains, losses, question)
+    for run in range(30):
+        comparison = Comparison(question)
+        for gain, loss in zip(gains[run, 0], losses[run, 0], strict=True):
+            comparison.push((gain, -loss), (0.0, 0.0))
+        one = (comparison.passed_after, comparison.failed_after, comparison.worse_after)
+        assert one == tuple(float(part[run, 0]) for part in found)
+
+
+def fed(question: Question, differences: list[float]) -> Comparison:
+    comparison = Comparison(question)
+    for difference in differences:
+        comparison.push((max(difference, 0.0),) * 2, (max(-difference, 0.0),) * 2)
+    return comparison
+
+
+@pytest.mark.parametrize(
+    ("differences", "improve", "verdict"),
+    [
+        ([-1.0] + [0.0] * 19, False, Verdict.PASSED),  # lower by the margin, not by more
+        ([-1.0] * 2 + [0.0] * 18, False, Verdict.FAILED),
+        ([1.0] + [0.0] * 19, True, Verdict.FAILED),  # higher by the margin, not by more
+        ([1.0] * 2 + [0.0] * 18, True, Verdict.PASSED),
+    ],
+)
+def test_all_examples_decide(differences: list[float], improve: bool, verdict: Verdict) -> None:
+    assert fed(Question(MARGIN, improve, 0.05, 1, 20), differences).verdict is verdict
+
+
+def test_missing_scores_leave_it_open_to_the_end() -> None:
+    comparison = fed(Question(MARGIN, False, 0.05, 1, 20), [0.0] * 17)
+    comparison.push((0.0, 1.0), (1.0, 1.0))
+    comparison.push((0.0, 1.0), (1.0, 1.0))
+    comparison.push((1.0, 1.0), (0.0, 1.0))
+    assert comparison.verdict is Verdict.UNDECIDED
+    assert comparison.interval() == pytest.approx((-0.1, 0.05))
+
+
+@pytest.mark.coverage
+def test_each_end_of_the_interval_holds_at_all_times(check_rate: RateCheck) -> None:
+    # Binomial test at 1e-6 of the rate .1 per end, at every twentieth example.
+    world, runs = World(100, -0.04, 0.2), 100
+    question = question_of(world, MARGIN, alpha=0.1)
+    gains, losses = world.differences(runs, np.random.default_rng(16))
+    missed = np.zeros(2, dtype=int)
+    for run in range(runs):
+        comparison, ends = Comparison(question), []
+        for t, (gain, loss) in enumerate(zip(gains[run, 0], losses[run, 0], strict=True), 1):
+            comparison.push((gain, -loss), (0.0, 0.0))
+            if t % 20 == 0:
+                ends.append(comparison.interval())
+        lower, upper = np.array(ends).T
+        missed += [(lower > -0.04 + 1e-9).any(), (upper < -0.04 - 1e-9).any()]
+    for count in missed.tolist():
+        check_rate(count, runs, 0.1)
