@@ -248,7 +248,7 @@ class Study:
         live.loop.allow(budget)
         live.fit_to_size()
         await live.start_providers()
-        await live.loop.run()
+        await live.run()
         standing = self.standing()
         if self.parts.labels:
             state, labels = live.event_log.state, self.parts.labels

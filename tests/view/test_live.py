@@ -16,18 +16,18 @@ from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.study import Study
 from bestarm_agent.view.followed_run import FollowedRun
 from tests.support.studies import run_all, store_of, write_study
-from tests.view.test_server import Json, next_news, opened
+from tests.view.test_server import Json, next_news, opened, post
 
 COMMAND = "from bestarm_agent.cli.main import main; main()"
 
 
-async def resume(store: Path | str) -> None:
-    """Go on with the latest run in another process, by 60 pairs."""
+async def resume(store: Path | str, *, code: int = 0) -> None:
+    """Go on with the latest run in another process, by 60 pairs; check its exit code."""
     arguments = ["resume", "latest", "--store", str(store), "--budget-pulls", "60", "-q"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", COMMAND, *arguments, stdout=asyncio.subprocess.DEVNULL
     )
-    assert await process.wait() == 0
+    assert await process.wait() == code
 
 
 async def watch(store: Path | str) -> list[Json]:
@@ -50,6 +50,39 @@ def check(shown: list[Json]) -> None:
     assert counts == sorted(counts)
     assert any(page["running"] for page in shown)
     assert {row["label"] for row in last["rows"]} == {f"c{i}" for i in range(6)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("wish", "code", "ending", "pairs"),
+    [
+        ({"stop": True}, 130, "ended: interrupted", range(30, 90)),
+        ({"pulls": 210}, 0, "ended: exhausted", [240]),
+    ],
+    ids=["stop", "more pairs"],
+)
+def test_a_run_of_another_process_obeys(
+    tmp_path: Path, wish: Json, code: int, ending: str, pairs: Sequence[int]
+) -> None:
+    path = write_study(tmp_path, latency_seconds=0.1, changes={"budget": {"pulls": 30}})
+    run_all(path)
+
+    async def scene() -> Json:
+        async with opened(store_of(path)) as session, asyncio.TaskGroup() as group:
+            stream = await session.get("runs/0/latest/live")
+            shown = await next_news(stream)
+            group.create_task(resume(store_of(path), code=code))
+            while not shown["running"]:
+                shown = await next_news(stream)
+            assert await post(session, "runs/0/latest/instructions", wish) == 200
+            while shown["running"]:
+                shown = await next_news(stream)
+            stream.close()
+            return shown
+
+    last = asyncio.run(scene())
+    assert last["ending"].startswith(ending)
+    assert int(last["pairs"].split()[0]) in pairs
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
 from bestarm_agent.engine.run.event_log import EventLog, Size, initial_size, replay
+from bestarm_agent.engine.run.instructions import obeying
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.engine.run.stopping import Rules
 from bestarm_agent.engine.setup.candidates import PreparedCandidates
@@ -102,6 +103,11 @@ class LiveRun:
         """Make the source of pairs anew, before it was fed any of the log."""
         candidates = self.event_log.state.candidates
         return self._parts.mode.pairs(initial_size(events), candidates, self._history)
+
+    async def run(self) -> None:
+        """Run the loop, which obeys instructions left in the store meanwhile."""
+        async with obeying(self._store, self.id, self.loop):
+            await self.loop.run()
 
     def standing(self) -> Standing:
         """Return where the run stands now."""

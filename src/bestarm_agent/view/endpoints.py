@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from aiohttp import web
@@ -13,6 +14,7 @@ from bestarm_agent.config.datasets.gold_labels import by_answer
 from bestarm_agent.engine.results.human_labels import human_labels, labels_path, put_label
 from bestarm_agent.engine.results.pair_outcomes import PAGE, PairFilter, PairOutcome, RunTexts
 from bestarm_agent.engine.results.paired_comparison import compare_candidates
+from bestarm_agent.engine.run.instructions import Instruction, leave_instruction
 from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.registry import StorePlace
@@ -111,6 +113,13 @@ class Endpoints:
             put_label(run.place, run.run_id, outcome.example, outcome.reply, score)
         return web.json_response({"score": score})
 
+    async def instruct(self, request: web.Request) -> web.StreamResponse:
+        """Leave an instruction for a run that goes on: to stop, or to spend more."""
+        run = await self._run(request)
+        store = self._stores[int(request.match_info["store"])]
+        await leave_instruction(store, run.run_id, _instruction(await request.text()))
+        return web.json_response({})
+
     async def compare(self, request: web.Request) -> web.StreamResponse:
         """Compare two candidates on the same examples."""
         run, a, b = await self._run(request), request.query.get("a", ""), request.query.get("b", "")
@@ -198,6 +207,21 @@ def _score(text: str) -> float | None:
     if score is None or (type(score) in (int, float) and 0 <= score <= 1):
         return None if score is None else float(score)
     raise ConfigError(f"a label is a score between 0 and 1, or null, got {score!r}")
+
+
+def _instruction(text: str) -> Instruction:
+    try:
+        wish = json.loads(text)
+    except ValueError:
+        wish = text
+    match wish:
+        case {"stop": True}:
+            return Instruction(stop=True)
+        case {"pulls": int(pulls)} if pulls > 0:
+            return Instruction(pulls=pulls)
+        case {"usd": int(usd) | float(usd)} if 0 < usd < inf:
+            return Instruction(usd=float(usd))
+    raise ConfigError('an instruction is {"stop": true}, {"pulls": 100} or {"usd": 2.5}')
 
 
 def _is_gone(request: web.Request) -> bool:

@@ -181,6 +181,7 @@ function runParts(at, page, more) {
   parts.compare = h("a", {}, "Compare the first two");
   parts.bar = h("progress", { max: 1, "aria-label": "budget used" });
   parts.lines = h("div", { class: "soft" });
+  parts.controls = controls(at);
   parts.seenTitle = h("th", { scope: "col", class: "n" });
   const head = h("tr", {}, h("th", { scope: "col" }, "candidate"), parts.seenTitle,
     h("th", { scope: "col", class: "n" }, "estimate"), h("th", { scope: "col", class: "n" }, "interval"),
@@ -190,7 +191,7 @@ function runParts(at, page, more) {
   show(
     text("verdict", "h1"), text("sure"), parts.lines,
     h("dl", { class: "figures" }, figure("pairs", "pairs", "share"), figure("spent", "dollars", "failures"), figure("time", "time", "left")),
-    parts.bar, text("ending", "p", "soft"), text("problems", "p", "broken"),
+    parts.bar, text("ending", "p", "soft"), parts.controls, text("problems", "p", "broken"),
     h("p", {}, "Look at ", h("a", { href: pairsHash(at, {}) }, "all answers"), ", ",
       h("a", { href: pairsHash(at, { wrong: "" }) }, "the wrong ones"), ", ",
       h("a", { href: pairsHash(at, { failed: "" }) }, "the failures"), ". ", parts.compare),
@@ -199,6 +200,21 @@ function runParts(at, page, more) {
     h("div", { class: "wide" }, h("table", {}, h("thead", {}, head), parts.body)),
     text("hidden", "p", "soft"), parts.more);
   return parts;
+}
+
+function controls(at) {
+  const instruct = (wish, said) => ask(runApi(at, "instructions"), { method: "POST", body: JSON.stringify(wish) }).then(() => say(said), complain);
+  const stop = () => instruct({ stop: true }, "Asked the run to stop; it ends once what is in flight has come back.");
+  const allow = (event) => {
+    event.preventDefault();
+    const chosen = new FormData(event.target);
+    instruct({ [chosen.get("unit")]: Number(chosen.get("amount")) }, "Allowed the run to spend more.");
+  };
+  return h("form", { onsubmit: allow },
+    h("button", { type: "button", onclick: stop }, "Stop, to be resumed"),
+    h("label", {}, "From now on at most", h("input", { type: "number", name: "amount", min: 0, step: "any", required: true })),
+    h("label", {}, "more", h("select", { name: "unit" }, h("option", { value: "pulls" }, "pairs"), h("option", { value: "usd" }, "dollars"))),
+    h("button", {}, "Allow"));
 }
 
 function fill(at, parts, page) {
@@ -211,7 +227,7 @@ function fill(at, parts, page) {
   setText(parts.left, page.left);
   setText(parts.ending, page.running ? `Running, or cut off; ${page.used_line} used.` : capital(page.ending) + ".");
   parts.bar.value = page.used;
-  parts.bar.hidden = !page.running;
+  parts.bar.hidden = parts.controls.hidden = !page.running;
   setText(parts.seenTitle, page.seen_title);
   const broken = page.rows.filter((row) => row.problem).map((row) => `${row.label}: ${row.problem}`);
   setText(parts.problems, broken.join("\n"));
