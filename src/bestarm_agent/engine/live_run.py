@@ -15,7 +15,7 @@ from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
 from bestarm_agent.engine.run.event_log import EventLog, Size, initial_size, replay
-from bestarm_agent.engine.run.instructions import obeying
+from bestarm_agent.engine.run.instructions import InstructionReader
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.engine.run.stopping import Rules
 from bestarm_agent.engine.setup.candidates import PreparedCandidates
@@ -106,7 +106,8 @@ class LiveRun:
 
     async def run(self) -> None:
         """Run the loop, which obeys instructions left in the store meanwhile."""
-        async with obeying(self._store, self.id, self.loop):
+        reader = InstructionReader(self._store, self.id, self._clock)
+        async with reader.obeyed_by(self.loop):
             await self.loop.run()
 
     def standing(self) -> Standing:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget
+from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store.base import RunStore
@@ -37,7 +38,7 @@ class Instruction:
 
 
 async def leave_instruction(store: RunStore, run_id: str, instruction: Instruction) -> None:
-    """Leave an instruction; a run that goes on obeys within about a second, another one never.
+    """Leave an instruction; a run that goes on obeys soon, any other never.
 
     Raises:
         StoreError: it cannot be stored, or another one was left at the same moment.
@@ -47,40 +48,45 @@ async def leave_instruction(store: RunStore, run_id: str, instruction: Instructi
     await store.put_state(_name(run_id), data, after=version)
 
 
-@asynccontextmanager
-async def obeying(store: RunStore, run_id: str, loop: RunLoop) -> AsyncIterator[None]:
-    """Obey, within this context, what is left for the run from now on."""
-    _, before = await _left(store, run_id)
-    over = asyncio.Event()
-    watching = asyncio.create_task(_watch(store, run_id, loop, len(before), over))
-    try:
-        yield
-    finally:
-        over.set()
-        await watching
+class InstructionReader:
+    """Looks for new instructions whenever answers came back, at most once a second."""
 
+    def __init__(self, store: RunStore, run_id: str, clock: Clock) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._clock = clock
+        self._done = 0  # instructions that were obeyed, or left before the run went on
+        self._looked = clock.now()
+        self._looking: asyncio.Task[None] | None = None
 
-async def _watch(
-    store: RunStore, run_id: str, loop: RunLoop, done: int, over: asyncio.Event
-) -> None:
-    while not over.is_set():
+    @asynccontextmanager
+    async def obeyed_by(self, loop: RunLoop) -> AsyncIterator[None]:
+        """Let a loop obey, within this context, what is left from now on."""
+        _, before = await _left(self._store, self._run_id)
+        self._done = len(before)
+        loop.each_turn = lambda: self._look(loop)
         try:
-            async with asyncio.timeout(_LOOK_SECONDS):
-                await over.wait()
-        except TimeoutError:
-            done = await _obey(store, run_id, loop, done)
+            yield
+        finally:
+            if self._looking is not None:
+                await self._looking
 
+    def _look(self, loop: RunLoop) -> None:
+        is_looking = self._looking is not None and not self._looking.done()
+        if not is_looking and self._clock.now() >= self._looked + _LOOK_SECONDS:
+            self._looked = self._clock.now()
+            self._looking = asyncio.create_task(self._obey(loop))
 
-async def _obey(store: RunStore, run_id: str, loop: RunLoop, done: int) -> int:
-    try:
-        _, left = await _left(store, run_id)
-    except StoreError as error:  # the run itself finds out whether the store is gone for good
-        _logger.warning("run %s: instructions could not be read: %s", run_id, error)
-        return done
-    for instruction in left[done:]:
-        _logger.info("run %s obeys %s", run_id, instruction)
-        instruction.apply(loop)
-    return len(left)
+    async def _obey(self, loop: RunLoop) -> None:
+        try:
+            _, left = await _left(self._store, self._run_id)
+        except StoreError as error:  # the run itself finds out whether the store is gone for good
+            _logger.warning("run %s: instructions could not be read: %s", self._run_id, error)
+            return
+        for instruction in left[self._done :]:
+            _logger.info("run %s obeys %s", self._run_id, instruction)
+            instruction.apply(loop)
+        self._done = len(left)
 
 
 async def _left(store: RunStore, run_id: str) -> tuple[int, Sequence[Instruction]]:

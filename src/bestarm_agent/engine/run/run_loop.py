@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bestarm_agent._version import __version__
 from bestarm_agent.domain.events import (
@@ -61,6 +61,7 @@ class RunLoop:
         clock: Clock,
         rules: Rules,
     ) -> None:
+        self.each_turn: Callable[[], None] = lambda: None  # called after answers were recorded
         self.selector = selector
         self.state = event_log.state
         self.pool = pool
@@ -188,6 +189,7 @@ class RunLoop:
         pairs = self._pairs
         while True:
             self._record_finished()
+            self.each_turn()
             self._review()
             end = self._reason_to_end()
             if end is not None and not self._seconds_left():
