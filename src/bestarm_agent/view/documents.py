@@ -13,6 +13,7 @@ from bestarm_agent.engine.results.pair_outcomes import PairOutcome
 from bestarm_agent.engine.results.paired_comparison import PairedComparison
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.caveats import caveat_lines
+from bestarm_agent.report.outlook import headline, outlook
 from bestarm_agent.report.progress_text import (
     budget_line,
     ending,
@@ -54,15 +55,15 @@ def standing_page(
         names: (K,) labels of the candidates, made unique.
         most_rows: candidates shown at most, the best.
     """
-    winner, shown = standing.winner, standing.rows[:most_rows]
+    shown = standing.rows[:most_rows]
     return {
         "run": standing.run_id,
         "name": standing.name,
         "running": standing.end is None,
         "ending": ending(standing.end),
-        "winner": None if winner is None else names[winner.index],
-        "how_sure": how_sure(standing) if winner is not None else "",
-        "established": standing.established,
+        "verdict": " ".join(headline(standing)).strip(),
+        "how_sure": how_sure(standing) if standing.winner is not None else "",
+        "outlook": outlook(standing),
         "lines": [*lines, *(f"{title}: {text}" for title, text in caveat_lines(standing))],
         "pairs": f"{standing.asked:,} of {standing.grid:,}",
         "share": f"{standing.share:.1%}",

@@ -189,7 +189,7 @@ function runParts(at, page, more) {
     h("th", { scope: "col", class: "n extra" }, "cost"));
   parts.body = h("tbody");
   show(
-    text("verdict", "h1"), text("sure"), parts.lines,
+    text("verdict", "h1"), text("outlook"), text("sure", "p", "soft"), parts.lines,
     h("dl", { class: "figures" }, figure("pairs", "pairs", "share"), figure("spent", "dollars", "failures"), figure("time", "time", "left")),
     parts.bar, text("ending", "p", "soft"), parts.controls, text("problems", "p", "broken"),
     h("p", {}, "Look at ", h("a", { href: pairsHash(at, {}) }, "all answers"), ", ",
@@ -218,9 +218,9 @@ function controls(at) {
 }
 
 function fill(at, parts, page) {
-  const verdict = page.winner === null ? page.name : page.winner;
-  setText(parts.verdict, page.winner === null ? `${verdict}: no score yet` : `${verdict} ${page.established ? "is the best" : "leads"}`);
-  setText(parts.sure, page.how_sure ? page.how_sure[0].toUpperCase() + page.how_sure.slice(1) + "." : "");
+  setText(parts.verdict, page.verdict);
+  setText(parts.outlook, page.outlook ? page.outlook + "." : "");
+  setText(parts.sure, page.how_sure ? capital(page.how_sure) + "." : "");
   parts.lines.replaceChildren(...page.lines.map((line) => h("p", {}, line)));
   for (const name of ["pairs", "dollars", "time", "failures", "hidden"]) setText(parts[name], page[name]);
   setText(parts.share, page.share + " of the full grid");
