@@ -35,7 +35,7 @@ def import_(
 ) -> None:
     """Read logs of Inspect, lm-eval, promptfoo, Every Eval Ever or AlpacaEval, or plain tables.
 
-    The file is read by `simulate`, `--history` and `replay`; `select STUDY/study.json` replays it.
+    `simulate`, `--history` and `replay` read what --out writes; `select` runs the study.
     """
     from bestarm_agent.errors import ConfigError
     from bestarm_agent.interop.logs import read_logs

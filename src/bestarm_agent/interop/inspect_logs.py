@@ -111,7 +111,7 @@ def _results(log: Object, samples: Iterable[Object], where: str) -> Iterator[Res
             task=str(spec["task"]),
             scores={} if error else _scores(sample.get("scores") or {}),
             repeat=f"{spec.get('task_id')} {sample.get('epoch', 1)}",
-            question=plain(sample.get("input")),
+            question=plain(sample["input"]) if "input" in sample else None,
             text=(sample.get("output") or {}).get("completion"),
             error=str(error["message"] if isinstance(error, Mapping) else error) if error else None,
             seconds=float(sample.get("working_time") or sample.get("total_time") or 0.0),

@@ -27,7 +27,7 @@ class Result:
     example: str
     task: str = ""
     scores: Mapping[str, float] = field(default_factory=dict)  # by metric; empty: no verdict
-    repeat: str = ""  # results of one pair that differ in it are repeats; else the later counts
+    repeat: str = ""  # which repeat of the pair; of equal ones, the last with a score counts
     question: str | None = None  # the example's input, for people
     text: str | None = None  # the answer; None where the log has none, or nothing asked for it
     error: str | None = None
