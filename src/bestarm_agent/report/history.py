@@ -17,7 +17,7 @@ MOMENTS = 30  # at which the intervals are looked at, evenly over the pairs
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Where the candidates stood after a number of asks; K are those that had joined."""
+    """Intervals after a number of asks; K are the candidates that had joined."""
 
     asked: int  # pairs
     mean: NDArray[np.float64]  # (K,) estimates; nan without a score

@@ -265,12 +265,14 @@ function drawPareto(place, { candidates }) {
     for (const one of [...shown].reverse()) {
       ctx.strokeStyle = ctx.fillStyle = colour(
         { broken: "bad", barred: "beaten" }[one.state] ?? one.state);
-      ctx.globalAlpha = 0.35;
-      ctx.beginPath();
-      ctx.moveTo(x(one), y(one.lower));
-      ctx.lineTo(x(one), y(one.upper));
-      ctx.stroke();
-      ctx.globalAlpha = 1;
+      if (shown.length <= 60 || front.includes(one)) {
+        ctx.globalAlpha = 0.35;
+        ctx.beginPath();
+        ctx.moveTo(x(one), y(one.lower));
+        ctx.lineTo(x(one), y(one.upper));
+        ctx.stroke();
+        ctx.globalAlpha = 1;
+      }
       ctx.beginPath();
       ctx.arc(x(one), y(one.estimate), 4.5 * ratio, 0, 2 * Math.PI);
       if (one.state === "best" || one.state === "beaten") ctx.fill(); else ctx.stroke();
