@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; bars in its cells are escaped, line ends become spaces."""
+    """Return a table; in its cells bars, which would end them, and line ends are replaced."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|")
+    return " ".join(text.split()).replace(" | ", " or ").replace("|", "/")

@@ -69,7 +69,7 @@ class Study:
     Made by ``Study.open`` and ``Study.resume``, both async context managers. All methods belong to
     the event loop that opened it; those that are not coroutines may be called while ``run`` runs.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> async def demo() -> str:
         ...     config = {

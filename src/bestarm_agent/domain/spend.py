@@ -13,7 +13,7 @@ NANOS_PER_USD = 1_000_000_000
 def nanos(usd: Decimal | float | str) -> int:
     """Convert dollars to nano-dollars, rounded up so that no cost is ever understated.
 
-    Example:
+    Examples:
         >>> nanos("0.25")
         250000000
     """

@@ -238,7 +238,7 @@ class RunTexts:
 class Outcomes:
     """All pairs of a run, or some: to be read by ``async for``, or into a table.
 
-    Example:
+    Examples:
         >>> async def wrong_replies(outcomes: Outcomes) -> list[str | None]:
         ...     return [pair.reply async for pair in outcomes if pair.score == 0.0]
     """
