@@ -1,4 +1,4 @@
-"""What the candidates that a router chose answered to a prompt."""
+"""The answers of the candidates that a router chose for a prompt."""
 
 from __future__ import annotations
 

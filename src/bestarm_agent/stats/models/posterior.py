@@ -73,7 +73,7 @@ class Posterior:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """What a fit has found of K rows."""
+    """Parameters of K rows, as fitted."""
 
     level: FloatArray  # (K, r) a_i
     level_variance: FloatArray  # (K, r, r) V_ii
