@@ -81,6 +81,7 @@ CONFINED = {
     "psycopg": {"store"},
     "typer": {"cli"},
     "rich": {"cli"},
+    "tenacity": {"engine.calls"},
     "jinja2": {"config.prompts", "report", "judges.models"},
     "regex": {"judges"},
     "json_repair": {"judges"},

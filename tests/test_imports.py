@@ -19,6 +19,7 @@ HEAVY = {
     "regex",
     "scipy.stats",
     "sqlalchemy",
+    "tenacity",
     "torch",
     "typer",
     "yaml",

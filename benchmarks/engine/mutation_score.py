@@ -53,7 +53,7 @@ TESTS: dict[str, Tests] = {
     "stats/intervals/paired_sequences.py": (f"{_INTERVALS}/test_paired_sequences.py",),
     "selectors/ask_order_intervals.py": ("tests/selectors/test_ask_order_intervals.py",),
 }
-_FIRST = ("numpy", "pytest", "scipy.stats")  # loaded once, before forks
+_FIRST = ("numpy", "pytest", "scipy.stats", "tenacity")  # loaded once, before forks
 _MARKS = ("not slow and not coverage", "slow or coverage")
 _SLOWER, _SECONDS = 4.0, 10.0  # tests of a mutant have this many times as long, and this more
 _limits: dict[tuple[Tests, str], float] = {}  # in seconds, from the first run without a change

@@ -16,6 +16,7 @@ from bestarm_agent.config.yaml.parser import parse_yaml
 from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.cost_plan import check_study
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
 from bestarm_agent.engine.setup.providers import ProviderSet
@@ -138,22 +139,38 @@ def test_a_missing_key_stops_a_study_before_it_begins(
         check_study(parts_of(path))
 
 
-def test_a_bad_key_stops_its_provider_and_leaves_the_others(
+async def told_to_each(path: Path) -> tuple[Standing, dict[str, int]]:
+    async with Study.open(path) as study:
+        standing = await study.run()
+    return standing, {row.candidate.label: row.n for row in standing.rows}
+
+
+def test_a_bad_key_stops_a_run_before_more_is_paid(
     tmp_path: Path, servers: tuple[FakeApi, FakeApi], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "not-the-right-one")
-    path = study_of(tmp_path, *servers, n_examples=10)
-
-    async def scene() -> dict[str, int]:
-        async with Study.open(path) as study:
-            standing = await study.run()
-            broken = [row for row in standing.rows if row.candidate.provider == "openai"]
-            assert len(broken) == 3
-            return {row.candidate.label: row.n for row in standing.rows}
-
-    told = asyncio.run(scene())
-    assert [told[name] for name in ANTHROPIC_MODELS] == [10, 10, 10]
+    standing, told = asyncio.run(told_to_each(study_of(tmp_path, *servers, n_examples=10)))
+    assert standing.end == "failures"
+    assert max(told[name] for name in ANTHROPIC_MODELS) <= 1
     assert [told[name] for name in OPENAI_MODELS] == [0, 0, 0]
+
+
+def test_a_key_that_is_withdrawn_stops_its_provider_and_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(range(9))
+
+    def script(call: Call) -> Fault | None:
+        return None if next(left, None) is not None else Fault.BAD_KEY
+
+    one = FakeApi(answer=quality(OPENAI_MODELS), key=None, script=script)
+    other = FakeApi(answer=quality(ANTHROPIC_MODELS), key=None)
+    with in_thread(one), in_thread(other):
+        path = study_of(tmp_path, one, other, n_examples=10)
+        standing, told = asyncio.run(told_to_each(path))
+    assert sum(row.problem is not None for row in standing.rows) == 3
+    assert [told[name] for name in ANTHROPIC_MODELS] == [10, 10, 10]
+    assert sum(told[name] for name in OPENAI_MODELS) == 9
 
 
 @pytest.mark.slow

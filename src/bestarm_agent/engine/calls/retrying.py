@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Protocol
 
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+from tenacity.wait import wait_exponential_jitter
+
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.calls.attempt import RetryPolicy, generate, replied_spend
@@ -24,9 +27,6 @@ from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import failed_spend
-from bestarm_agent.stats.keyed_random import KeyedRandom
-
-_MOST_DOUBLINGS = 60  # more would overflow
 
 
 class BudgetEndedError(Exception):
@@ -149,8 +149,11 @@ class ProviderClient:
         self._policy = policy
         self._clock = clock
         self.board = board
-        self._jitter = KeyedRandom(0, "retries")
-        self._n_waits = 0
+        self._backoff = wait_exponential_jitter(
+            multiplier=policy.first_wait_seconds,
+            max=policy.max_wait_seconds,
+            jitter=policy.first_wait_seconds,
+        )
 
     def limiter(self, model: str) -> ModelLimiter:
         """Return the limiter of a model."""
@@ -178,16 +181,28 @@ class ProviderClient:
             ProviderError: it failed for good, or too often.
             BudgetEndedError: the next attempt does not fit into the budget.
         """
-        n_attempts = 0
-        while True:
-            try:
-                return await self._attempt(call)
-            except ProviderError as error:
-                n_attempts += 1
-                if not self._worth_repeating(error) or self._exhausted(call):
-                    raise
-                seconds = self._wait(error, n_attempts)
+        failures: list[ProviderError] = []
+        try:  # most calls need one attempt, and tenacity takes a fifth of a pull's CPU time
+            return await self._attempt(call)
+        except ProviderError as error:
+            failures.append(error)
+
+        async def attempt() -> Reply:
+            if failures:  # tenacity has not seen the first one
+                raise failures.pop()
+            return await self._attempt(call)
+
+        async def pause(seconds: float) -> None:
             await self._pause(seconds, call)
+
+        retrying = AsyncRetrying(
+            stop=lambda _state: self._exhausted(call),
+            wait=self._wait,
+            retry=retry_if_exception(self._worth_repeating),
+            sleep=pause,
+            reraise=True,
+        )
+        return await retrying(attempt)
 
     async def _attempt(self, call: Call) -> Reply:
         limiter, request = call.limiter, call.request
@@ -253,18 +268,18 @@ class ProviderClient:
             or elapsed >= self._policy.max_elapsed_seconds
         )
 
-    def _worth_repeating(self, error: ProviderError) -> bool:
-        return error.transient and (error.retry_after or 0.0) <= self._policy.max_wait_seconds
+    def _worth_repeating(self, error: BaseException) -> bool:
+        if not isinstance(error, ProviderError) or not error.transient:
+            return False
+        return (error.retry_after or 0.0) <= self._policy.max_wait_seconds
 
-    def _wait(self, error: ProviderError, n_attempts: int) -> float:
-        """Return the seconds to wait: twice as long after every attempt, with jitter."""
+    def _wait(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        if not isinstance(error, ProviderError):
+            return 0.0
         if error.kind is FailureKind.RATE_LIMITED:
             return 0.0  # it waits in the limiter's queue
-        first, most = self._policy.first_wait_seconds, self._policy.max_wait_seconds
-        self._n_waits += 1
-        jitter = float(self._jitter.at(self._n_waits).random())
-        backoff = min(first * (2.0 ** min(n_attempts - 1, _MOST_DOUBLINGS) + jitter), most)
-        return max(error.retry_after or 0.0, backoff)
+        return max(error.retry_after or 0.0, self._backoff(state))
 
     async def _pause(self, seconds: float, call: Call) -> None:
         call.slot.leave()
