@@ -26,11 +26,12 @@ from bestarm_agent.engine.results.pair_outcomes import (
     RunTexts,
     read_dataset,
 )
+from bestarm_agent.engine.results.paired_comparison import PairedComparison, compare_candidates
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import initial_size
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.selection import Selection, find_rule
-from bestarm_agent.errors import StoreError
+from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.gate.mode import Gate
 from bestarm_agent.preselection.mode import Preselection, is_routed
 from bestarm_agent.report.gather import failures_of, report_of
@@ -118,6 +119,33 @@ class Archive:
         labels = run_labels(state, self._where, run_id)
         check = await check_run(store, state, labels, standing.confidence) if labels else None
         return StoredRun(state, standing, check, mode.result(pairs, standing)), course
+
+    async def compared(
+        self,
+        run: str = "latest",
+        other: str | None = None,
+        candidates: tuple[str, str] | None = None,
+        confidence: float = 0.95,
+    ) -> PairedComparison:
+        """Compare two candidates of a run, or one of ``run`` with one of ``other``.
+
+        ``candidates`` are labels or ids; by default the best of each run.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            ConfigError: the candidates cannot be compared.
+        """
+        one = await self.state(run)
+        two = one if other is None else await self.state(other)
+        if candidates is None:
+            candidates = await self._best(run), await self._best(other or run)
+        return compare_candidates(one, *candidates, confidence, None if other is None else two)
+
+    async def _best(self, run: str) -> str:
+        best = (await self.record(run)).standing.best
+        if best is None:
+            raise ConfigError(f"run {run} has no best candidate; name two with --candidates A B")
+        return best.candidate.label
 
     def outcomes(self, run: str = "latest", *, only: PairFilter | None = None) -> Outcomes:
         """Return the pairs of a run with their texts; nothing is read before they are iterated.

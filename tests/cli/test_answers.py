@@ -147,6 +147,19 @@ def test_compare_counts_the_same_examples(folder: Path, capsys: Capsys) -> None:
     assert found["flips"] == [{"example": "e0", "score_a": 1.0, "score_b": 0.0}]
 
 
+def test_compare_takes_the_best_of_two_runs(folder: Path, capsys: Capsys) -> None:
+    assert invoke(capsys, "select", "study.json", "--quiet", "--seed", "1", folder=folder).code == 0
+    runs = [line["id"] for line in json.loads(invoke(capsys, "list", "--json", folder=folder).out)]
+    done = invoke(capsys, "compare", *runs, folder=folder)
+    assert "A = c0\nB = c0\n" in done.out
+    assert "They score alike on all of these." in done.out
+    assert "answers RUN" not in done.out
+    other = invoke(capsys, "compare", *runs, "--candidates", "c0", "c1", folder=folder)
+    assert "    model: replay/c0 -> replay/c1" in other.out
+    neither = invoke(capsys, "compare", folder=folder)
+    assert "name two candidates (--candidates A B), or a second run" in neither.err
+
+
 def test_export_adds_texts(folder: Path, capsys: Capsys) -> None:
     out = folder / "all.json"
     assert invoke(capsys, "export", "--texts", "--out", out, folder=folder).code == 0

@@ -1,4 +1,4 @@
-"""``compare``: two candidates of a run on the same examples."""
+"""``compare``: two candidates on the same examples, of one run or of two."""
 
 from __future__ import annotations
 
@@ -26,10 +26,16 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    candidates: Annotated[
-        tuple[str, str], typer.Option(metavar="A B", help="The two, by label or id.")
-    ],
     run: RunArgument = "latest",
+    other: Annotated[
+        str | None, typer.Argument(metavar="[OTHER_RUN]", help="The run of B, if it is another.")
+    ] = None,
+    candidates: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="A B", help="The two, by label or id; of two runs, by default the best of each."
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of the interval, between 0 and 1.")] = 0.95,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -38,28 +44,34 @@ def compare(
     import asyncio
 
     from bestarm_agent.cli.stores import default_store
-    from bestarm_agent.engine.results.paired_comparison import compare_candidates
     from bestarm_agent.errors import ConfigError
     from bestarm_agent.runs import Archive
 
     if not 0.0 < confidence < 1.0:
         raise ConfigError(f"--confidence must be between 0 and 1, got {confidence}")
-    state = asyncio.run(Archive(default_store(store)).state(run))
-    found = compare_candidates(state, *candidates, confidence=confidence)
+    if other is None and candidates is None:
+        raise ConfigError("name two candidates (--candidates A B), or a second run")
+    archive = Archive(default_store(store))
+    found = asyncio.run(archive.compared(run, other, candidates, confidence))
     if as_json:
         typer.echo(json.dumps({"n": found.n, **asdict(found)}, indent=2))
     else:
-        _print(found, len(state.example_ids))
+        _print(found, shown=other is None)
 
 
-def _print(found: PairedComparison, n_examples: int) -> None:
+def _print(found: PairedComparison, *, shown: bool) -> None:
+    """Print a comparison; ``shown``: ``answers --diff`` can show both, of one run."""
     from bestarm_agent.cli.result_output import stdout_console
     from bestarm_agent.report.text import safe
 
     a, b, gap = safe(found.a), safe(found.b), found.difference
     console = stdout_console()
-    typer.echo(f"A = {a}\nB = {b}\n")
-    typer.echo(f"{found.n:,} of {n_examples:,} examples were scored for both; only they count here")
+    typer.echo(f"A = {a}\nB = {b}")
+    for line in found.changed:
+        typer.echo(f"    {safe(line)}")
+    typer.echo(
+        f"\n{found.n:,} of {found.n_examples:,} examples were scored for both; only they count here"
+    )
     for name, label, scored in (("A", a, found.scored_a), ("B", b, found.scored_b)):
         if rest := scored - found.n:
             typer.echo(f"  {rest:,} more for {name} ({label}) alone are left out")
@@ -68,11 +80,12 @@ def _print(found: PairedComparison, n_examples: int) -> None:
     typer.echo(f"\nmean of A {found.mean_a:.3f}, of B {found.mean_b:.3f}")
     typer.echo(
         f"A - B: {gap.value:+.3f}, [{gap.lower:+.3f}, {gap.upper:+.3f}] at {found.confidence:.0%} "
-        f"over all {n_examples:,} examples; holds if examples were drawn at random, as `auto` does"
+        f"over all {found.n_examples:,} examples; holds if examples were drawn at random, "
+        "as `auto` does"
     )
     test = "sign test" if found.graded else "McNemar's exact test"
     typer.echo(f"{test}: p = {found.p_value:.3g}; for a number of examples fixed in advance\n")
-    _print_flips(found)
+    _print_flips(found, shown=shown)
 
 
 def _table(found: PairedComparison) -> Table:
@@ -84,7 +97,7 @@ def _table(found: PairedComparison) -> Table:
     return table
 
 
-def _print_flips(found: PairedComparison) -> None:
+def _print_flips(found: PairedComparison, *, shown: bool) -> None:
     from bestarm_agent.cli.result_output import plain_table, stdout_console
     from bestarm_agent.report.text import safe
 
@@ -97,4 +110,5 @@ def _print_flips(found: PairedComparison) -> None:
     stdout_console().print(table)
     if (more := len(found.flips) - _SHOWN_FLIPS) > 0:
         typer.echo(f"and {more:,} more")
-    typer.echo("The answers: bestarm-agent answers RUN --diff A B")
+    if shown:
+        typer.echo("The answers: bestarm-agent answers RUN --diff A B")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -75,3 +76,27 @@ def test_what_cannot_be_compared_is_refused() -> None:
         compare_candidates(state, "model 0", "model 0")
     with pytest.raises(ConfigError, match="no candidate 'x'"):
         compare_candidates(state, "x", "model 0")
+
+
+def test_two_runs_are_compared_on_the_examples_that_both_have() -> None:
+    one, other = state_of([1.0, 1.0, 0.0], [0.0] * 3, 3), state_of([1.0] * 3, [0.0, 0.0, 1.0], 3)
+    found = compare_candidates(one, "model 0", "model 1", other=other)
+    assert (found.n, found.n_examples, found.only_a, found.only_b) == (3, 3, 2, 1)
+    assert found.difference == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    assert found.changed == (
+        "model: hf/model-0 -> hf/model-1",
+        "prompt: plain -> chat",
+        "temperature: 0.0 -> 0.1",
+    )
+    other.example_digests[0] = "another text under the same id"
+    found = compare_candidates(one, "model 0", "model 1", other=other)
+    assert (found.n, found.n_examples) == (2, 2)
+    assert [flip.example for flip in found.flips] == ["example-1", "example-2"]
+
+
+def test_scores_of_two_judges_are_not_compared() -> None:
+    one, other = state_of([1.0], [0.0], 1), state_of([1.0], [0.0], 1)
+    assert other.started is not None
+    other.started = replace(other.started, judge="another digest")
+    with pytest.raises(ConfigError, match="different judges scored the two runs"):
+        compare_candidates(one, "model 0", "model 0", other=other)

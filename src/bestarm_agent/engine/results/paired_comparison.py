@@ -1,12 +1,12 @@
-"""Two candidates of a run, compared on the examples that both were scored on."""
+"""Two candidates, of one run or of two, compared on the examples that both were scored on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bestarm_agent.domain.events import Asked
-from bestarm_agent.engine.results.pair_outcomes import RIGHT, row_of, scores_of
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.engine.results.pair_outcomes import RIGHT, row_of
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.intervals.paired_sequences import PairedSequences
@@ -30,6 +30,7 @@ class PairedComparison:
 
     a: str  # label of the one
     b: str  # label of the other
+    n_examples: int  # N, the examples of the study; of two runs, those that both have
     scored_a: int  # examples on which a has a score
     scored_b: int
     both: int  # of the n common examples, those that both got right
@@ -46,6 +47,7 @@ class PairedComparison:
     p_value: float
     graded: bool  # whether a score lies strictly between 0 and 1
     confidence: float  # of the interval
+    changed: tuple[str, ...]  # in what the two differ, for people
     flips: tuple[Flip, ...]  # in the order in which a was asked
 
     @property
@@ -55,69 +57,113 @@ class PairedComparison:
 
 
 def compare_candidates(
-    state: RunState, a: str, b: str, confidence: float = 0.95
+    state: RunState, a: str, b: str, confidence: float = 0.95, other: RunState | None = None
 ) -> PairedComparison:
-    """Compare two candidates of a run.
+    """Compare two candidates.
 
     Args:
-        state: the run.
+        state: the run of ``a``.
         a: label or id of the one.
         b: label or id of the other.
         confidence: of the interval, in (0, 1).
+        other: the run of ``b``, if it is another; examples are the same if id and content are.
 
     Raises:
-        ConfigError: there is no such candidate, both are the same, or no example was scored for
-            both.
+        ConfigError: there is no such candidate, both are the same, no example was scored for both,
+            or two runs have different judges.
     """
-    rows = row_of(state, a), row_of(state, b)
-    if rows[0] == rows[1]:
+    one, two = _side(state, a), _side(state if other is None else other, b)
+    if other is None and one.row == two.row:
         raise ConfigError(f"{a!r} cannot be compared with itself; name another candidate")
-    first, second = (scores_of(state, row) for row in rows)
-    common = {j: (first[j][1], second[j][1]) for j in first if j in second}
+    if other is not None:
+        _check_judges(state, other)
+    shared = [id_ for id_, digest in one.examples.items() if two.examples.get(id_) == digest]
+    both = one.scores.keys() & two.scores.keys() & set(shared)
+    common = {id_: (x, two.scores[id_]) for id_, x in one.scores.items() if id_ in both}
     if not common:
         raise ConfigError(
             f"no example was scored for both {a!r} and {b!r}, so they cannot be compared; choose "
             f"others, or resume the run with a larger budget"
         )
     pairs = list(common.values())
-    n, names = len(pairs), labels(state)
+    n = len(pairs)
     value = sum(x - y for x, y in pairs) / n
-    lower, upper = _interval(state, rows, 1.0 - confidence)
     return PairedComparison(
-        a=names[rows[0]],
-        b=names[rows[1]],
-        scored_a=len(first),
-        scored_b=len(second),
+        a=one.label,
+        b=two.label,
+        n_examples=len(shared),
+        scored_a=len(one.scores),
+        scored_b=len(two.scores),
         both=sum(x >= RIGHT and y >= RIGHT for x, y in pairs),
         only_a=sum(x >= RIGHT > y for x, y in pairs),
         only_b=sum(y >= RIGHT > x for x, y in pairs),
         neither=sum(x < RIGHT and y < RIGHT for x, y in pairs),
-        difference=Measure(value, lower, upper),
+        difference=Measure(value, *_interval(one, two, shared, 1.0 - confidence)),
         mean_a=sum(x for x, _ in pairs) / n,
         mean_b=sum(y for _, y in pairs) / n,
         p_value=float(mcnemar(sum(x > y for x, y in pairs), sum(y > x for x, y in pairs))),
         graded=any(score not in (0.0, 1.0) for pair in pairs for score in pair),
         confidence=confidence,
-        flips=tuple(Flip(state.example_ids[j], x, y) for j, (x, y) in common.items() if x != y),
+        changed=tuple(_changes(one.candidate, two.candidate)),
+        flips=tuple(Flip(id_, x, y) for id_, (x, y) in common.items() if x != y),
     )
 
 
-def _interval(state: RunState, rows: tuple[int, int], alpha: float) -> tuple[float, float]:
-    """Bound the difference over all examples; a void pair may hide any score in [0, 1]."""
-    sequences = PairedSequences(2, len(state.example_ids), alpha)
-    asked = [_answered(state, row) for row in rows]
-    for example in asked[0]:
-        if example in asked[1]:
-            for row in (0, 1):
-                sequences.push(row, example, *_range(state, asked[row][example]))
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One candidate and its results, by id of the example, in the order of its asks."""
+
+    row: int
+    label: str
+    candidate: Candidate
+    examples: Mapping[str, str]  # all of its run: digests by id
+    scores: Mapping[str, float]
+    ranges: Mapping[str, tuple[float, float]]  # a void pair may hide any score in [0, 1]
+
+
+def _side(state: RunState, name: str) -> _Side:
+    row, ids = row_of(state, name), state.example_ids
+    told = {
+        ids[ask.example]: state.told[ask.seq].score
+        for ask in state.asks
+        if ask.candidate == row and ask.seq in state.told
+    }
+    return _Side(
+        row=row,
+        label=labels(state)[row],
+        candidate=state.candidates[row],
+        examples=dict(zip(ids, state.example_digests, strict=True)),
+        scores={id_: score for id_, score in told.items() if score is not None},
+        ranges={id_: (0.0, 1.0) if x is None else (x, x) for id_, x in told.items()},
+    )
+
+
+def _check_judges(one: RunState, other: RunState) -> None:
+    if one.started and other.started and one.started.judge != other.started.judge:
+        raise ConfigError(
+            "different judges scored the two runs, so their scores cannot be compared; run one of "
+            "the studies again with the other's scorer: its answers come from the reply cache"
+        )
+
+
+def _interval(one: _Side, two: _Side, shared: Sequence[str], alpha: float) -> tuple[float, float]:
+    """Bound the difference over the shared examples."""
+    columns = {id_: j for j, id_ in enumerate(shared)}
+    sequences = PairedSequences(2, len(columns), alpha)
+    for id_ in one.ranges:
+        if id_ in two.ranges and id_ in columns:
+            for row, side in enumerate((one, two)):
+                sequences.push(row, columns[id_], *side.ranges[id_])
     return sequences.difference(0, 1, alpha)
 
 
-def _answered(state: RunState, row: int) -> dict[int, Asked]:
-    asks: Sequence[Asked] = state.asks
-    return {ask.example: ask for ask in asks if ask.candidate == row and ask.seq in state.told}
-
-
-def _range(state: RunState, ask: Asked) -> tuple[float, float]:
-    score = state.told[ask.seq].score
-    return (0.0, 1.0) if score is None else (score, score)
+def _changes(a: Candidate, b: Candidate) -> Iterator[str]:
+    """List in what two candidates differ, for people."""
+    if (a.provider, a.model) != (b.provider, b.model):
+        yield f"model: {a.provider}/{a.model} -> {b.provider}/{b.model}"
+    if a.prompt != b.prompt:
+        same = a.prompt.name == b.prompt.name
+        yield f"prompt: {a.prompt.name} " + ("with another text" if same else f"-> {b.prompt.name}")
+    for name in sorted(a.params.keys() | b.params.keys()):
+        if a.params.get(name) != b.params.get(name):
+            yield f"{name}: {a.params.get(name, '(unset)')} -> {b.params.get(name, '(unset)')}"
