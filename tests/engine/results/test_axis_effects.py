@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.engine.results.axis_effects import axis_effects
+from bestarm_agent.engine.results.axis_effects import _model_names, axis_effects
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
@@ -109,3 +109,17 @@ def test_intervals_hold_where_a_rule_leaves_bad_candidates_early() -> None:
         total += 1
     # level .001, as above
     assert binomtest(missed, total, 0.05, alternative="greater").pvalue > 0.001
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("hf/models/small", "openai/large"), {"small", "large"}),
+        (("hf/a/small", "hf/b/small"), {"hf/a/small", "hf/b/small"}),
+    ],
+)
+def test_models_have_short_names_if_these_differ(names: tuple[str, str], shown: set[str]) -> None:
+    prompt = PromptTemplate(name="p", text="{{ q }}")
+    pairs = (name.split("/", 1) for name in names)
+    candidates = [Candidate(provider, model, prompt) for provider, model in pairs]
+    assert set(_model_names(candidates)) == shown

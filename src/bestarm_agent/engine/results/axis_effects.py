@@ -80,13 +80,19 @@ def axis_effects(standing: Standing) -> tuple[AxisEffects, ...]:
 def _axes(candidates: Sequence[Candidate]) -> list[tuple[str, list[str]]]:
     """Return each axis on which the candidates differ, with the level of each candidate."""
     names = sorted({name for one in candidates for name in one.params})
-    several = len({one.provider for one in candidates}) > 1
     axes = [
-        ("model", [f"{one.provider}/{one.model}" if several else one.model for one in candidates]),
+        ("model", _model_names(candidates)),
         ("prompt", [one.prompt.name for one in candidates]),
         *((name, [str(one.params.get(name, "not set")) for one in candidates]) for name in names),
     ]
     return [(axis, levels) for axis, levels in axes if len(set(levels)) > 1]
+
+
+def _model_names(candidates: Sequence[Candidate]) -> list[str]:
+    """Return the last part of each model's name, or all of it where two would be the same."""
+    whole = [f"{one.provider}/{one.model}" for one in candidates]
+    last = [name.rsplit("/", 1)[-1] for name in whole]
+    return last if len(set(last)) == len(set(whole)) else whole
 
 
 def _coded(values: Sequence[str]) -> tuple[list[str], FloatArray]:
