@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,46 @@ def test_csv_has_a_row_per_pair(folder: Path, capsys: Capsys) -> None:
         ("c0", "Rome", "Rome"),
         ("c1", "Rome", "Rome"),
     }
+
+
+@pytest.mark.parametrize("flags", [[], ["--limit", "3"], ["--diff", "c0", "c1"], ["--failed"]])
+def test_parquet_holds_what_json_lines_hold(
+    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    monkeypatch.setattr(
+        "bestarm_agent.store.export.ROWS_WITH_TEXTS", 3
+    )  # a whole batch, and a rest
+    out = folder / "answers.parquet"
+    arguments = ["answers", *flags, "--format"]
+    done = invoke(capsys, *arguments, "parquet", "--out", out, folder=folder)
+    assert (done.code, done.out) == (0, "")
+    assert out.stat().st_mode & 0o777 == 0o600
+    pairs = [
+        json.loads(line)
+        for line in invoke(capsys, *arguments, "jsonl", folder=folder).out.splitlines()
+    ]
+    for pair in pairs:
+        pair["inputs"] = json.dumps(pair["inputs"], ensure_ascii=False)
+        pair["verdicts"] = "\n".join(pair.pop("votes")) or None  # a rule has none
+    table = parquet.read_table(out)
+    assert table.to_pylist() == pairs
+    assert bool(pairs) == (flags != ["--failed"])
+    assert {str(table.schema.field(name).type) for name in ("usd", "seconds")} == {"double"}
+
+
+def test_parquet_needs_a_file_and_pyarrow(
+    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for flags in (["--format", "parquet"], ["--out", "answers.csv"]):
+        done = invoke(capsys, "answers", *flags, folder=folder)
+        assert done.code == 2
+        assert "--format parquet and --out FILE go together" in done.err
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = invoke(capsys, "answers", "--format", "parquet", "--out", "a.parquet", folder=folder)
+    assert done.code == 2
+    assert "bestarm-agent[data]" in done.err
+    assert not list(folder.glob("*.parquet*"))
 
 
 def test_two_candidates_side_by_side(folder: Path, capsys: Capsys) -> None:

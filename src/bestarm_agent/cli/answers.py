@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,7 @@ from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import RunArgument, StoreOption
 
 if TYPE_CHECKING:
+    from bestarm_agent.domain.digest import Json
     from bestarm_agent.engine.results.pair_outcomes import PairFilter, PairOutcome, RunTexts
 
 _COLUMNS = (("candidate", 28), ("example", 12), ("score", 7), ("target", 24), ("answer", 44))
@@ -29,6 +31,7 @@ class Format(StrEnum):
     TABLE = "table"
     JSONL = "jsonl"
     CSV = "csv"
+    PARQUET = "parquet"
 
 
 def register(app: typer.Typer) -> None:
@@ -59,6 +62,7 @@ def answers(
     ] = None,
     fmt: Annotated[Format, typer.Option("--format", help="How to print them.")] = Format.TABLE,
     limit: Annotated[int | None, typer.Option(min=1, help="Print at most this many.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for --format parquet.")] = None,
     store: StoreOption = None,
 ) -> None:
     """Show what candidates were asked, what they replied, and how that was scored."""
@@ -72,8 +76,12 @@ def answers(
             "--diff chooses candidates and examples itself; leave out --candidate, --example, "
             "--wrong and --failed"
         )
+    if (fmt is Format.PARQUET) != (out is not None):
+        raise ConfigError(
+            "--format parquet and --out FILE go together; the other formats print to stdout"
+        )
     only = PairFilter(**asdict(conditions))
-    asyncio.run(_print(run, store, only, diff, fmt, limit))
+    asyncio.run(_show(run, store, only, diff, fmt, limit, out))
 
 
 def print_note(texts: RunTexts) -> None:
@@ -84,13 +92,14 @@ def print_note(texts: RunTexts) -> None:
         typer.echo(f"note: {safe(texts.note)}", err=True)
 
 
-async def _print(
+async def _show(
     run: str,
     store: str | None,
     only: PairFilter,
     diff: tuple[str, str] | None,
     fmt: Format,
     limit: int | None,
+    out: Path | None,
 ) -> None:
     from bestarm_agent.cli.stores import default_store
     from bestarm_agent.runs import Archive
@@ -102,15 +111,68 @@ async def _print(
             return
         chosen = texts.outcomes(only) if diff is None else _one_by_one(texts, diff)
         most = limit if limit is None or diff is None else 2 * limit  # two pairs an example
-        show = _printer(fmt, in_full=only.example is not None)
-        shown = 0
-        async for outcome in chosen:
-            show(outcome)
-            shown += 1
-            if shown == most:
-                break
+        chosen = _first(chosen, most)
+        if out is not None:
+            shown = await _write_parquet(chosen, out)
+        else:
+            shown = await _print(chosen, _printer(fmt, in_full=only.example is not None))
         if not shown:
             typer.echo("no pair of the run is like this", err=True)
+
+
+async def _first(
+    outcomes: AsyncIterator[PairOutcome], most: int | None
+) -> AsyncIterator[PairOutcome]:
+    given = 0
+    async for outcome in outcomes:
+        yield outcome
+        given += 1
+        if given == most:
+            break
+
+
+async def _print(outcomes: AsyncIterator[PairOutcome], show: Callable[[PairOutcome], None]) -> int:
+    """Print pairs; return their number."""
+    shown = 0
+    async for outcome in outcomes:
+        show(outcome)
+        shown += 1
+    return shown
+
+
+async def _write_parquet(outcomes: AsyncIterator[PairOutcome], out: Path) -> int:
+    """Write pairs to a file, some rows at a time; return their number."""
+    from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+    from bestarm_agent.store.export import (
+        ROWS_WITH_TEXTS,
+        arrow_types,
+        export_stream,
+        parquet_rows,
+    )
+    from bestarm_agent.store.score_export_rows import escaped
+
+    plain = arrow_types(PairOutcome)
+    types = {name: plain.get(name, "string") for name in _flat_columns()}
+    written = 0
+    with export_stream(out) as stream, parquet_rows(stream, types) as write:
+        rows: list[list[Json]] = []
+        async for outcome in outcomes:
+            cells = outcome.flat().values()
+            rows.append([escaped(cell) if isinstance(cell, str) else cell for cell in cells])
+            written += 1
+            if len(rows) == ROWS_WITH_TEXTS:
+                write(rows)
+                rows.clear()
+        if rows:
+            write(rows)
+    return written
+
+
+def _flat_columns() -> list[str]:
+    """Return the names of ``PairOutcome.flat``."""
+    from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+
+    return [*(field.name for field in fields(PairOutcome) if field.name != "votes"), "verdicts"]
 
 
 async def _one_by_one(texts: RunTexts, diff: tuple[str, str]) -> AsyncIterator[PairOutcome]:
@@ -132,13 +194,11 @@ def _printer(fmt: Format, *, in_full: bool) -> Callable[[PairOutcome], None]:
 
 
 def _csv_printer() -> Callable[[PairOutcome], None]:
-    from bestarm_agent.engine.results.pair_outcomes import PairOutcome
     from bestarm_agent.report.text import safe_lines
     from bestarm_agent.store.export import harmless
 
     table = csv.writer(sys.stdout)
-    names = [field.name for field in fields(PairOutcome) if field.name != "votes"]
-    table.writerow([*names, "verdicts"])
+    table.writerow(_flat_columns())
 
     def show(outcome: PairOutcome) -> None:
         cells = outcome.flat().values()

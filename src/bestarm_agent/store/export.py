@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from io import TextIOWrapper
@@ -39,7 +39,8 @@ _Lines: TypeAlias = tuple[list[str], Iterator[Sequence[Any]]]
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _TEXTS = ("answer", "message", *Texts._fields)
 _CELLS_AT_ONCE = 1_000_000
-_TEXTS_AT_ONCE = 1_000  # records with texts, which may be long
+ROWS_WITH_TEXTS = 1_000
+"""Rows that are written at a time if they hold texts, which may be long."""
 _ARROW_TYPES = {str: "string", float: "float64", int: "int64", bool: "bool"}
 
 
@@ -136,29 +137,57 @@ def _write_json(state: RunState, stream: IO[bytes], form: Form, texts: _MaybeTex
 
 
 def _write_parquet(state: RunState, stream: IO[bytes], form: Form, texts: _MaybeTexts) -> None:
+    columns, lines = _lines(state, form, texts)
+    types = dict(zip(columns, _arrow_types(columns, form), strict=True))
+    n_lines = ROWS_WITH_TEXTS if texts is not None else max(1, _CELLS_AT_ONCE // len(columns))
+    with parquet_rows(stream, types) as write:
+        while some := list(islice(lines, n_lines)):
+            write(some)
+
+
+@contextmanager
+def parquet_rows(
+    stream: IO[bytes], types: Mapping[str, str]
+) -> Iterator[Callable[[Sequence[Sequence[Any]]], None]]:
+    """Write a Parquet file through a function that takes some rows at a time.
+
+    Args:
+        stream: takes the file.
+        types: name and Arrow type of each column.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
     try:
         import pyarrow  # type: ignore[import-untyped]
         from pyarrow import parquet
     except ImportError as error:
         raise ConfigError(
-            "writing Parquet needs pyarrow: pip install 'bestarm-agent[data]'; csv, json and npz "
+            "writing Parquet needs pyarrow: pip install 'bestarm-agent[data]'; the other formats "
             "need nothing more"
         ) from error
-    columns, lines = _lines(state, form, texts)
-    types = _arrow_types(columns, form)
-    n_lines = _TEXTS_AT_ONCE if texts is not None else max(1, _CELLS_AT_ONCE // len(columns))
-    schema = pyarrow.schema(list(zip(columns, types, strict=True)))
+    schema = pyarrow.schema(list(types.items()))
     with parquet.ParquetWriter(stream, schema) as writer:
-        while some := list(islice(lines, n_lines)):
-            arrays = map(pyarrow.array, zip(*some, strict=True), types)
+
+        def write(rows: Sequence[Sequence[Any]]) -> None:
+            arrays = map(pyarrow.array, zip(*rows, strict=True), types.values())
             writer.write_table(pyarrow.table(list(arrays), schema=schema))
+
+        yield write
 
 
 def _arrow_types(columns: Sequence[str], form: Form) -> list[str]:
     if form == "matrix":
         return ["string"] + ["float64"] * (len(columns) - 1)
-    hints = get_type_hints(Record)
-    return [_ARROW_TYPES[(get_args(hints[name]) or (hints[name],))[0]] for name in columns]
+    types = arrow_types(Record)
+    return [types[name] for name in columns]
+
+
+def arrow_types(record: type) -> dict[str, str]:
+    """Return name and Arrow type of a dataclass's plain fields; None stands for a missing value."""
+    hints = get_type_hints(record)
+    kinds = {name: (get_args(hint) or (hint,))[0] for name, hint in hints.items()}
+    return {name: _ARROW_TYPES[kind] for name, kind in kinds.items() if kind in _ARROW_TYPES}
 
 
 def _write_npz(state: RunState, stream: IO[bytes], _form: Form, _texts: _MaybeTexts) -> None:

@@ -118,9 +118,9 @@ def _outcome_fields(outcome: Outcome, texts: bool) -> dict[str, Any]:
         "seconds": outcome.seconds,
     }
     if isinstance(outcome, Scored):
-        answer = _clean(outcome.answer) if texts else None
+        answer = escaped(outcome.answer) if texts else None
         return {**result, "cached": outcome.cached, "answer": answer}
-    message = _clean(outcome.message) if texts else None
+    message = escaped(outcome.message) if texts else None
     return {**result, "failure": outcome.kind.value, "message": message}
 
 
@@ -129,9 +129,9 @@ def _each(state: RunState, texts: Iterable[Texts] | None) -> Iterable[Texts | No
 
 
 def _text_fields(texts: Texts | None) -> dict[str, Any]:
-    return {} if texts is None else {key: _clean(text) for key, text in texts._asdict().items()}
+    return {} if texts is None else {key: escaped(text) for key, text in texts._asdict().items()}
 
 
-def _clean(text: str | None) -> str | None:
+def escaped(text: str | None) -> str | None:
     """Escape lone surrogates, which models do send and no file format takes."""
     return text and text.encode("utf-8", "backslashreplace").decode()
