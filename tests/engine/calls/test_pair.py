@@ -1,15 +1,19 @@
-"""What is reserved for one pair: an attempt, its judging and its pull, all or nothing."""
+"""What one pair reserves, all or nothing, and what its outcome says about its cost."""
 
 from __future__ import annotations
 
 import pytest
 
+from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.calls.retrying import Call
+from bestarm_agent.engine.calls.retrying import Call, Origin
 from bestarm_agent.engine.ledger import Ledger
-from tests.support.runs import Actor, Scene, scored
+from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.runs import Actor, Answer, Scene, scored
 
 CALL = Spend(calls=1, tokens=10, usd_nanos=100)  # the most that the candidate's call costs
 JUDGING = Spend(calls=1, tokens=7, usd_nanos=30)
@@ -55,3 +59,59 @@ def test_a_pair_that_does_not_fit_whole_reserves_nothing(budget: Budget) -> None
 
 def test_a_pull_is_paid_once() -> None:
     assert reserved(Budget(pulls=0), paid_before=True) == CALL + JUDGING
+
+
+def evaluated(
+    answer: Answer, *, origin: Origin = Origin.FRESH, store: MemoryStore | None = None
+) -> tuple[Outcome | None, Call]:
+    """Evaluate one pair of model ``a``, which reuses what the store holds."""
+    scene = Scene({"a": Actor("p", answer)}, n_examples=1, store=store)
+    ledger = Ledger(Budget())
+    clients = scene.clients(ledger)
+    evaluator = PairEvaluator(
+        ReplyCache(scene.store, ledger, use_cache=True), scene.judge_client(clients), ledger
+    )
+    (candidate,) = scene.candidates(clients, Spend())
+    (example,) = scene.examples
+    call: Call = candidate.call(example)
+    call.origin = origin
+    assert evaluator.reserve(call, example)
+    outcome = run_virtual(evaluator.evaluate(call, example))
+    assert ledger.spent == call.pair_spend
+    assert ledger.balance().outstanding == Spend()
+    return outcome, call
+
+
+@pytest.mark.parametrize(
+    ("origin", "cached"),
+    [(Origin.FRESH, True), (Origin.RESENT, True), (Origin.INHERITED, False)],
+)
+def test_a_reply_that_the_run_bought_itself_is_not_called_cached(
+    origin: Origin, cached: bool
+) -> None:
+    store = MemoryStore()
+    bought, _ = evaluated(lambda *_: scored(0.5), origin=origin, store=store)
+    assert isinstance(bought, Scored)
+    assert not bought.cached
+    found, call = evaluated(lambda *_: scored(0.5), origin=origin, store=store)
+    assert isinstance(found, Scored)
+    assert call.found
+    assert found.cached is cached
+    assert (found.spend, found.lost_spend) == (Spend(pulls=1), Spend())
+
+
+TIMED_OUT = ProviderError("too slow", kind=FailureKind.TIMEOUT, transient=True)
+
+
+def test_what_unanswered_attempts_cost_is_told_apart() -> None:
+    scored_late, _ = evaluated(lambda _, before: scored(0.5) if before else TIMED_OUT)
+    assert isinstance(scored_late, Scored)
+    assert scored_late.lost_spend == CALL, "a time-out may have been billed in full"
+    assert scored_late.spend == CALL + Spend(pulls=1, calls=1, tokens=5, usd_nanos=60)
+
+
+def test_all_attempts_of_a_pair_that_fails_are_lost_and_its_pull_is_not() -> None:
+    failed, _ = evaluated(lambda *_: TIMED_OUT)
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.lost_spend) == (FailureKind.TIMEOUT, CALL + CALL + CALL)
+    assert failed.spend == failed.lost_spend + Spend(pulls=1)

@@ -227,3 +227,57 @@ def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it() -> 
 
     run_virtual(play())
     assert [request.model for _, request in scene.provider.sent] == ["first"]
+
+
+class Logged:
+    """Notes every attempt that is logged, and how many were sent before."""
+
+    def __init__(self, provider: Actor) -> None:
+        self.lost: dict[str, Spend] = {}
+        self.attempts: list[tuple[int, str, Spend, bool]] = []
+        self._provider = provider
+
+    async def attempt(self, key: str, cost: Spend, *, judge: bool) -> None:
+        self.attempts.append((len(self._provider.sent), key, cost, judge))
+
+
+@pytest.mark.parametrize(("is_logged", "n_sent_before"), [(False, [0, 1]), (True, [1])])
+def test_every_attempt_is_in_the_log_before_it_is_sent(
+    is_logged: bool, n_sent_before: list[int]
+) -> None:
+    scene = Scene([BUSY, ANSWER])
+    log = scene.sent.log = Logged(scene.provider)
+    scene.sent.key = "key"
+    if is_logged:  # else as a new call is
+        scene.sent.is_logged = True
+    run_virtual(scene.call())
+    assert log.attempts == [(n, "key", BOUND, True) for n in n_sent_before], "pulls are not logged"
+
+
+def test_patience_is_counted_from_the_first_attempt() -> None:
+    scene = Scene([BUSY, ANSWER])
+
+    async def late() -> Reply:
+        await asyncio.sleep(2000.0)
+        return await scene.call()
+
+    assert run_virtual(late()) is ANSWER
+
+
+def test_refusals_are_repeated_until_patience_ends() -> None:
+    limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=50.0)
+    scene = Scene([limited] * 30)
+    with pytest.raises(ProviderError):
+        run_virtual(scene.call())
+    assert 900.0 <= sent_at(scene)[-1] - sent_at(scene)[0] <= 950.0
+
+
+def test_a_client_that_records_nothing_repeats_nothing_but_refusals() -> None:
+    limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=1.0)
+    scene = Scene([limited, BUSY, ANSWER])
+    call = Call(scene.client.unrecorded(), "", Request("m", text="?"))
+    with pytest.raises(ProviderError) as caught:
+        run_virtual(call.client.send(call))
+    assert caught.value is BUSY
+    assert len(scene.provider.sent) == 2
+    assert scene.ledger.spent == Spend()

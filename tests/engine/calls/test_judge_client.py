@@ -1,0 +1,109 @@
+"""A judge's models, what its replies wait for, and what happens when it cannot be asked."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.calls.judge_calls import (
+    JudgeCalls,
+    JudgeClient,
+    JudgeModelClient,
+    JudgeUnavailableError,
+)
+from bestarm_agent.engine.calls.reply_cache import ReplyCache
+from bestarm_agent.engine.ledger import Ledger, SharedReserve
+from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.memory.model_turns import ModelTurns
+from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.judges.base import JudgeModel
+from bestarm_agent.providers.base import Capabilities, Footprint
+from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.runs import Actor, OwnScore, Scene, scored
+
+
+class Online(Actor):
+    """Is called over the network for one of its models."""
+
+    def capabilities(self, model: str) -> Capabilities:
+        return Capabilities(frozenset(), rate_limited=model == "online")
+
+
+def panel(*names: str) -> JudgeClient:
+    """A judge of some models, all at one provider."""
+    scene = Scene({})
+    client = scene.client(Online("p", lambda *_: scored(1.0)), Ledger(Budget()))
+    judge = OwnScore()
+    judge.models = tuple(JudgeModel("p", name) for name in names)
+    clients = {model.key: JudgeModelClient(client, model.name) for model in judge.models}
+    return JudgeClient(judge, clients)
+
+
+@pytest.mark.parametrize(
+    ("models", "limited"), [((), False), (("local",), False), (("local", "online"), True)]
+)
+def test_a_judge_is_rate_limited_if_one_of_its_models_is(
+    models: tuple[str, ...], limited: bool
+) -> None:
+    assert panel(*models).rate_limited is limited
+
+
+def test_the_provider_of_two_models_is_listed_once() -> None:
+    assert [provider.name for provider in panel("local", "online").providers] == ["p"]
+
+
+@dataclass
+class OneModelMemory:
+    """A memory with room for one model, whichever it is."""
+
+    memory_bytes: int = 1
+    loading_share: float | None = None
+
+    def pin(self, model: str) -> None:
+        return None
+
+    def footprint(self, model: str) -> Footprint:
+        return Footprint(model, 1)
+
+
+def test_replies_that_wait_for_the_judges_turn_in_memory_are_listed() -> None:
+    judge = panel("local")
+    memory = ModelTurns(OneModelMemory(), 0.1, ["local"])
+    memory.add("candidate")
+    judge.turns.watch(memory)
+
+    async def judged() -> None:
+        async with judge.turns.session(Slot(Gate(2))):
+            await asyncio.sleep(1.0)
+
+    async def play() -> list[Wait | None]:
+        waits = [judge.wait()]
+        async with asyncio.TaskGroup() as group:
+            for _ in range(2):
+                group.create_task(judged())
+            await asyncio.sleep(1.0)
+            waits.append(judge.wait())
+            judge.turns.open()
+            waits.append(judge.wait())
+        return waits
+
+    waiting = Wait("judge own", "until it has the memory", 2, None)
+    assert run_virtual(play()) == [None, waiting, None]
+
+
+def test_a_judge_without_access_is_reported_with_the_providers_error() -> None:
+    refused = ProviderError("no such key", kind=FailureKind.AUTHENTICATION, fatal=True)
+    asker = Actor("j", lambda *_: refused)
+    scene = Scene({}, n_examples=1, judge=asker)
+    ledger = Ledger(Budget())
+    client = scene.judge_client(scene.clients(ledger))
+    replies = ReplyCache(scene.store, ledger, use_cache=True)
+    calls = JudgeCalls(client, replies, SharedReserve(ledger), "a")
+    with pytest.raises(JudgeUnavailableError, match=r"^no such key$") as caught:
+        run_virtual(calls.score(scene.examples[0], Reply("42")))
+    assert caught.value.error is refused
