@@ -18,10 +18,8 @@ from bestarm_agent.providers.failures import failure
 
 # Servers compute a prefix shorter than this (about 128 tokens) faster than it matters.
 _PREFIX_CHARACTERS = 512
-_LEAST_SLACK, _SLACK_SHARE = (
-    2,
-    4,
-)  # an endpoint may have 2 calls, or a quarter, more than the idlest
+# An endpoint may have 2 calls more than the idlest, or a quarter more.
+_LEAST_SLACK, _SLACK_SHARE = 2, 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # the first outlasts the first wait before a retry
 _OUT_OF_ORDER = (
     FailureKind.CONNECTION,
