@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+
+from tests.support.ray_cluster import small_cluster
 
 # Tests of the conformance suites that take seconds for every rule.
 SLOW = {
@@ -20,3 +25,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if getattr(item, "originalname", item.name) in SLOW:
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Any]:
+    """A Ray cluster; one of its nodes may have died in an earlier test."""
+    with small_cluster() as running:
+        yield running

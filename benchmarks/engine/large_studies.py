@@ -30,6 +30,7 @@ from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.base_provider import BaseProvider, ProviderOptions
 from bestarm_agent.runs import Archive
+from bestarm_agent.store.export import export_scores
 
 SIZES = ((60, 500), (200, 100_000), (1_000, 500), (4_000, 500))
 MODELS = 20  # with as many prompts as it takes
@@ -50,7 +51,7 @@ class Instant(BaseProvider):
         return Reply("46", usage=Usage(input=40, output=2), score=score)
 
 
-def write_study(folder: Path, n_candidates: int, n_examples: int) -> Path:
+def write_study(folder: Path, n_candidates: int, n_examples: int, rule: str = "auto") -> Path:
     """Write a study; return the path of its file."""
     with (folder / "questions.jsonl").open("w") as file:
         for j in range(n_examples):
@@ -61,7 +62,7 @@ def write_study(folder: Path, n_candidates: int, n_examples: int) -> Path:
         "prompts": [{f"p{i}": f"{i} {{{{ question }}}}"} for i in range(n_candidates // MODELS)],
         "dataset": "questions.jsonl",
         "scorer": "recorded",
-        "selector": {"name": "auto", "stop_when_separated": False},
+        "selector": {"name": rule, "stop_when_separated": False},
         "limits": {"in_flight": IN_FLIGHT},
     }
     path = folder / "study.json"
@@ -130,6 +131,21 @@ async def show(store: Path) -> dict[str, float]:
     return {"pairs": record.standing.told, "show CPU s": meter.cpu, "peak MB": peak_mb()}
 
 
+async def report(store: Path) -> dict[str, float]:
+    """Write a stored run's report."""
+    with Meter() as meter:
+        path = await Archive(store).write_report("latest", store.with_suffix(".html"))
+    size = path.stat().st_size / 1e6
+    return {"report CPU s": meter.cpu, "peak MB": peak_mb(), "MB": size}
+
+
+async def export(store: Path) -> dict[str, float]:
+    """Export a stored run's scores as CSV."""
+    with Meter() as meter:
+        export_scores(await Archive(store).state("latest"), store.with_suffix(".csv"))
+    return {"export CPU s": meter.cpu, "peak MB": peak_mb()}
+
+
 def line(title: str, found: Mapping[str, float]) -> None:
     """Print one line of figures."""
     print(f"{title:18}", *(f"{name} {value:,.4g}  " for name, value in found.items()), flush=True)
@@ -164,14 +180,18 @@ def main() -> None:
         line("stored", measured("--part", "run", str(path), str(options.pairs)))
         store = path.parent / "runs" / STORE_FILE
         line("", log_size(store, options.pairs))
-        line("", measured("--part", "show", str(store)))
+        for name in PARTS:
+            line("", measured("--part", name, str(store)))
+
+
+PARTS = {"show": show, "report": report, "export": export}
 
 
 def part(name: str, arguments: list[str]) -> dict[str, float]:
     """Measure one part, in this process."""
     if name == "run":
         return asyncio.run(run(Path(arguments[0]), int(arguments[1])))
-    return asyncio.run(show(Path(arguments[0])))
+    return asyncio.run(PARTS[name](Path(arguments[0])))
 
 
 if __name__ == "__main__":

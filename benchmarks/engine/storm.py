@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from tests.support.kill_storm import SHARES, Aftermath, Storm, weather
@@ -37,7 +38,10 @@ def show(after: Aftermath) -> None:
         print(
             f"  seconds from answer to kill: median {lost[len(lost) // 2]:.3f}, most {lost[-1]:.3f}"
         )
-    print(f"pairs not told exactly once: {after.untold()}; without a score: {after.not_scored()}")
+    failed = Counter(one.message for one in after.not_scored())
+    print(f"pairs not told exactly once: {after.untold()}; without a score: {failed.total()}")
+    for message, count in failed.most_common():
+        print(f"  {count} x {message}")
     print(f"files with a key: {after.leaks() or 'none'}")
 
 

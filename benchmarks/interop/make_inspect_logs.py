@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from inspect_ai import Task, eval, task  # type: ignore[import-not-found, unused-ignore]
 from inspect_ai.dataset import Sample  # type: ignore[import-not-found, unused-ignore]
@@ -59,7 +59,7 @@ def answering(right: int, *, failing: bool = False) -> Any:  # noqa: ANN401
 
 def main(folder: Path) -> None:
     """Write two `.eval` files and one `.json` file."""
-    runs = (
+    runs: tuple[tuple[str, str, Any, bool, Literal["eval", "json"]], ...] = (
         ("inspect_good.eval", "good", answering(100, failing=True), False, "eval"),
         ("inspect_weak.eval", "weak", answering(2), False, "eval"),
         ("inspect_weak.json", "weak", answering(2), True, "json"),
@@ -79,7 +79,7 @@ def main(folder: Path) -> None:
             [written] = Path(logs).glob(f"*.{form}")
             log = read_eval_log(str(written))
         log.eval.revision = None
-        for sample in log.samples:  # only what makes the file large, or names this machine
+        for sample in log.samples or ():  # only what makes the file large, or names this machine
             sample.events, sample.attachments = [], {}
             if sample.error is not None:
                 sample.error.traceback = sample.error.traceback_ansi = ""

@@ -8,12 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
+from typing import Any
 
 _MOST_NAMES = 12
 
 
 class BestarmError(Exception):
     """Base of all errors raised on purpose; says what is wrong, the value found and the way out."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let errors travel to other processes, although their constructors take keywords."""
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(
+    kind: type[BestarmError], args: tuple[Any, ...], state: dict[str, Any]
+) -> BestarmError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigError(BestarmError):

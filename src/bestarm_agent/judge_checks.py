@@ -28,7 +28,7 @@ from bestarm_agent.engine.setup.open_run import Options, catalog_of, store_of
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import Blame, ConfigError, JudgeError, nearest
 from bestarm_agent.store.registry import open_store
-from bestarm_agent.store.run_state import fold
+from bestarm_agent.store.run_state import folded
 
 
 async def compare_stored(
@@ -41,8 +41,10 @@ async def compare_stored(
     """
     async with open_store(where, create=False) as store:
         run_id = (await store.find(run)).id
-        state = fold(await store.events_of(run_id))
-        gold = run_labels(state, where, run_id) if labels is None else labels
+        state = await folded(store, run_id)
+        gold = labels
+        if gold is None:
+            gold = () if state.started is None else run_labels(state.started, where, run_id)
         if not gold:
             raise ConfigError(
                 f"run {run_id} has no labels; give some in `bestarm-agent view`, or name a file"

@@ -6,20 +6,23 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bestarm_agent.certification.live.mode import Certification
 from bestarm_agent.config.study.certify import CertifySpec
+from bestarm_agent.config.study.confirm import ConfirmSpec
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.objective import ObjectiveSpec
-from bestarm_agent.config.study.run_options import SelectorSpec
+from bestarm_agent.config.study.run_options import SelectorSpec, StopSpec
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import Event
+from bestarm_agent.domain.events import Event, Started
 from bestarm_agent.engine.mode import Mode, ModeResult
-from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.build_standing import LiveState, build_standing
+from bestarm_agent.engine.results.build_standing import recorded_standing
+from bestarm_agent.engine.results.course import Course
+from bestarm_agent.engine.results.failures import FailureLine, failures_of
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run, run_labels
-from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
+from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.results.pair_outcomes import (
     Outcomes,
     PairFilter,
@@ -27,19 +30,19 @@ from bestarm_agent.engine.results.pair_outcomes import (
     read_dataset,
 )
 from bestarm_agent.engine.results.paired_comparison import PairedComparison, compare_candidates
+from bestarm_agent.engine.results.snapshot import read_course, read_shown
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import initial_size
+from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.selection import Selection, find_rule
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.gate.mode import Gate
 from bestarm_agent.preselection.mode import Preselection, is_routed
-from bestarm_agent.report.gather import failures_of, report_of
-from bestarm_agent.report.history import MOMENTS, History, watch
-from bestarm_agent.report.html_page import FailureLine
+from bestarm_agent.report.gather import report_of
 from bestarm_agent.store.base import RunInfo, RunStore
 from bestarm_agent.store.registry import StorePlace, folder_of, open_store
-from bestarm_agent.store.run_state import RunState, fold
+from bestarm_agent.store.run_state import RunState, fold, folded
 from bestarm_agent.store.whole_files import whole_file
 
 
@@ -47,8 +50,8 @@ from bestarm_agent.store.whole_files import whole_file
 class StoredRun:
     """A stored run."""
 
-    state: RunState  # its folded log
     standing: Standing  # where it stands
+    failures: tuple[FailureLine, ...] = ()  # by candidate and kind, most frequent first
     check: JudgeCheck | None = None  # how its judge fares on the study's gold scores, or None
     result: ModeResult | None = None  # of a certification, its certificate
 
@@ -58,11 +61,6 @@ class StoredRun:
 
     def __repr__(self) -> str:
         return f"<StoredRun: {self.standing!r}>"
-
-    @property
-    def failures(self) -> list[FailureLine]:
-        """The failures by candidate and kind, most frequent first."""
-        return failures_of(self.state)
 
 
 class Archive:
@@ -79,14 +77,22 @@ class Archive:
     async def state(self, run: str) -> RunState:
         """Read a run and fold it; raise RunNotFoundError if there is no such run."""
         async with open_store(self._where, create=False) as store:
-            return fold(await store.events_of(run))
+            return await folded(store, run)
 
     async def record(self, run: str) -> StoredRun:
-        """Read a run and work out where it stands; raise RunNotFoundError if there is none."""
+        """Read a run and work out where it stands; raise RunNotFoundError if there is none.
+
+        What the run showed at its end is taken as it is; the log is replayed only if it went on.
+        """
         async with open_store(self._where, create=False) as store:
             run_id = (await store.find(run)).id
-            events = await store.events_of(run_id)
-            return (await self._read(store, run_id, events, moments=0))[0]
+            shown = await read_shown(store, run_id)
+            if shown is None:
+                return (await self._replayed(store, run_id))[0]
+            has_labels = run_labels(shown.started, self._where, run_id)
+            state = await folded(store, run_id) if has_labels else RunState()
+            check = await self._check(store, state, run_id, shown.standing)
+            return StoredRun(shown.standing, shown.failures, check)
 
     async def write_report(self, run: str = "latest", path: Path | None = None) -> Path:
         """Write a run's report as HTML, by default next to the store, and return its path.
@@ -97,28 +103,39 @@ class Archive:
         """
         async with open_store(self._where, create=False) as store:
             run_id = (await store.find(run)).id
-            events = await store.events_of(run_id)
-            found, course = await self._read(store, run_id, events)
-            examples = await asyncio.to_thread(read_dataset, found.state, folder_of(self._where))
-            texts = RunTexts(store, found.state, *examples)
-            page = await report_of(texts, events, course, found.standing, found.check, found.result)
+            found, state, course = await self._with_course(store, run_id)
+            examples = await asyncio.to_thread(read_dataset, state, folder_of(self._where))
+            texts = RunTexts(store, state, *examples)
+            page = await report_of(texts, course, found.standing, found.check, found.result)
         target = path or report_path(self._where, run_id)
         write_page(page, target)
         return target
 
-    async def _read(
-        self, store: RunStore, run_id: str, events: Sequence[Event], moments: int = MOMENTS
-    ) -> tuple[StoredRun, History]:
-        state = fold(events)
-        mode = recorded_mode(state, events, run_id, folder_of(self._where))
-        learned = recorded_history(state, self._where)
-        pairs = mode.pairs(initial_size(events), state.candidates, learned)
-        course = await asyncio.to_thread(watch, events, pairs, moments)
-        objective = recorded_objective(state, pairs, events)
-        standing = recorded_standing(state, pairs, run_id, objective)
-        labels = run_labels(state, self._where, run_id)
-        check = await check_run(store, state, labels, standing.confidence) if labels else None
-        return StoredRun(state, standing, check, mode.result(pairs, standing)), course
+    async def _with_course(
+        self, store: RunStore, run_id: str
+    ) -> tuple[StoredRun, RunState, Course]:
+        shown, course = await read_shown(store, run_id), await read_course(store, run_id)
+        if shown is None or course is None:
+            found, replay = await self._replayed(store, run_id)
+            return found, replay.state, replay.course.until_now(replay.pairs)
+        state = await folded(store, run_id)
+        check = await self._check(store, state, run_id, shown.standing)
+        return StoredRun(shown.standing, shown.failures, check), state, course
+
+    async def _replayed(self, store: RunStore, run_id: str) -> tuple[StoredRun, RunReplay]:
+        mode, replay = await recorded_replay(store, run_id, self._where)
+        await replay.feed_all(store.pages_of(run_id))
+        state, pairs = replay.state, replay.pairs
+        standing = recorded_standing(state, pairs, run_id, replay.objective)
+        check = await self._check(store, state, run_id, standing)
+        result = mode.result(pairs, standing)
+        return StoredRun(standing, tuple(failures_of(state)), check, result), replay
+
+    async def _check(
+        self, store: RunStore, state: RunState, run_id: str, standing: Standing
+    ) -> JudgeCheck | None:
+        labels = () if state.started is None else run_labels(state.started, self._where, run_id)
+        return await check_run(store, state, labels, standing.confidence) if labels else None
 
     async def compared(
         self,
@@ -164,22 +181,35 @@ class Archive:
             RunNotFoundError: there is no such run.
         """
         async with open_store(self._where, create=False) as store:
-            state = fold(await store.events_of(run))
+            state = await folded(store, run)
             examples = await asyncio.to_thread(read_dataset, state, folder_of(self._where))
             yield RunTexts(store, state, *examples)
 
 
-def recorded_mode(
-    state: RunState, events: Sequence[Event], run_id: str, folder: Path | None = None
-) -> Mode:
-    """Rebuild the mode of a stored run from its log; import a rule of the user's own.
+async def recorded_replay(
+    store: RunStore, run_id: str, where: StorePlace
+) -> tuple[Mode, RunReplay]:
+    """Return a stored run's mode, and what its log is to be fed to.
 
-    ``run_id`` is named in messages; ``folder`` is that of the store, None the working directory.
-    Raise StoreError if the log is empty or damaged.
+    Raises:
+        StoreError: the log is empty or damaged.
     """
-    if state.started is None:
+    outline = fold(await store.outline_of(run_id))
+    if outline.started is None:
         raise StoreError(f"run {run_id} has an empty log; begin a new run")
-    config = state.started.config
+    config = outline.started.config
+    events = await store.events_of(run_id) if _section(config, "certify") else ()
+    mode = recorded_mode(outline.started, events, folder_of(where))
+    history = recorded_history(outline, where)
+    measures = _section(config, "measures")
+    names = sorted(measures) if isinstance(measures, Mapping) else []
+    track = partial(track_objective, _objective_spec(config), _selector_spec(config), names)
+    return mode, RunReplay(partial(mode.pairs, history=history), track)
+
+
+def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mode:
+    """Rebuild the mode of a run, a certification from its events; import a rule of the user's."""
+    config = started.config
     if is_routed(config):
         return Preselection()
     if section := _section(config, "gate"):
@@ -189,31 +219,11 @@ def recorded_mode(
         spec = CertifySpec.model_validate(section)
         return Certification.recorded(spec, size.n_candidates, size.n_examples, events)
     chosen = _selector_spec(config)
-    rule = find_rule(chosen.name, (folder or Path()) / state.started.base)
-    return Selection(chosen, _objective_spec(config), rule=rule)
-
-
-def recorded_objective(
-    state: RunState, pairs: PairSource, events: Sequence[Event]
-) -> ObjectiveTracker | None:
-    """Rebuild the objective of a stored run where its log ends; None if prices do not matter."""
-    config = state.started.config if state.started is not None else {}
-    return track_objective(_objective_spec(config), _selector_spec(config), pairs, events)
-
-
-def recorded_standing(
-    state: RunState, pairs: PairSource, run_id: str, objective: ObjectiveTracker | None
-) -> Standing:
-    """Work out where a stored run stands."""
-    return build_standing(
-        state,
-        pairs,
-        run_id=run_id,
-        budget=state.budget,
-        spent=state.spend + state.pending_spend,
-        live=LiveState(in_flight=0, waits=(), seconds=state.seconds + state.elapsed, broken={}),
-        objective=objective,
-    )
+    rule = find_rule(chosen.name, folder / started.base)
+    section = _section(config, "confirm")
+    confirm = ConfirmSpec.model_validate(section) if section else None
+    stop = StopSpec.model_validate(_section(config, "stop"))
+    return Selection(chosen, _objective_spec(config), rule=rule, confirm=confirm, stop=stop)
 
 
 def _selector_spec(config: Json) -> SelectorSpec:

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from bestarm_agent.certification.live.mode import open_mode
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.explicit_candidates import explicit_candidate
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
@@ -20,17 +20,19 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.ledger import Balance, Ledger
 from bestarm_agent.engine.live_run import LiveRun
 from bestarm_agent.engine.mode import Mode, ModeResult
+from bestarm_agent.engine.results.failures import FailureLine, failures_of
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run
+from bestarm_agent.engine.results.notebook import followed_by_cell
+from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.results.pair_outcomes import Outcomes, PairFilter, RunTexts
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.event_log import initial_size
+from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices, prepare
 from bestarm_agent.engine.setup.edited_study import joined_notice, joining
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.open_run import (
     Options,
     catalog_of,
-    check_new,
     first_events,
     learn_from_history,
     loaded_study,
@@ -44,11 +46,10 @@ from bestarm_agent.gate.mode import open_gate
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.preselection.mode import check_resumable
 from bestarm_agent.providers.base import Provider
-from bestarm_agent.report.gather import failures_of, report_of
-from bestarm_agent.report.history import watch
-from bestarm_agent.report.html_page import FailureLine
+from bestarm_agent.report.gather import report_of
 from bestarm_agent.runs import report_path, write_page
 from bestarm_agent.selectors.base import Selector
+from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.registry import StorePlace, closing, open_store
 from bestarm_agent.store.run_state import fold
@@ -171,9 +172,9 @@ class Study:
         learned = await learn_from_history(parts, where)
         base = relative(loaded.base_dir, where)
         events = first_events(parts, prepared.entries, base, options.clock, learned.name)
-        size = initial_size(events)
-        pairs = parts.mode.pairs(size, parts.candidates, learned.model)
-        notices = (*parts.mode.notices(pairs, size), *learned.notices)
+        replay = _replay(parts, learned.model)
+        replay.feed(events)
+        notices = (*parts.mode.notices(replay.pairs, replay.size), *learned.notices)
         async with (
             open_store(where) as store,  # nothing was written before
             closing(await store.create(parts.config.name)) as log,
@@ -181,7 +182,7 @@ class Study:
             for event in events:
                 log.append(event)
             await log.flush()
-            live = LiveRun(parts, prepared, pairs, store, log, events, options, learned.model)
+            live = LiveRun(parts, prepared, replay, store, log, options, learned.model)
             async with live.held_open():
                 yield cls(parts, store, live, options, *notices)
 
@@ -212,16 +213,18 @@ class Study:
             open_store(where, create=False) as store,
             closing(await store.open(run)) as log,
         ):
-            events = await log.events()
-            state = fold(events)
-            check_resumable(state)
-            parts = recorded_parts(state, options, _open_recorded, examples=examples)
+            outline = await store.outline_of(log.run_id)
+            known = fold(outline)
+            check_resumable(known)
+            parts = recorded_parts(known, options, _open_recorded, examples=examples)
+            history = recorded_history(known, where)
+            replay = _replay(parts, history)
+            await replay.feed_all(store.pages_of(log.run_id))
+            state = replay.state
             ledger = Ledger(state.budget, state.spend + state.pending_spend)
             prepared = await _prepared(parts, state.candidates, ledger, options)
-            history = recorded_history(state, where)
-            pairs = parts.mode.pairs(initial_size(events), state.candidates, history)
-            live = LiveRun(parts, prepared, pairs, store, log, events, options, history)
-            new = joining(parts, events) if parts.study.path is not None else []
+            live = LiveRun(parts, prepared, replay, store, log, options, history)
+            new = joining(parts, outline)
             study = cls(parts, store, live, options, *joined_notice(new))
             if new:
                 study.add_candidates(new)
@@ -230,6 +233,8 @@ class Study:
 
     async def run(self, budget: Budget | None = None) -> Standing:
         """Evaluate pairs until the budget ends or nothing is left to ask.
+
+        In a notebook, the cell shows the ranking meanwhile.
 
         Args:
             budget: spend at most this much more, within the configured budget; None: what is left
@@ -248,7 +253,8 @@ class Study:
         live.loop.allow(budget)
         live.fit_to_size()
         await live.start_providers()
-        await live.run()
+        async with followed_by_cell(self.standing):
+            await live.run()
         standing = self.standing()
         if self.parts.labels:
             state, labels = live.event_log.state, self.parts.labels
@@ -266,7 +272,10 @@ class Study:
         self._live.loop.raise_budget(more)
 
     def stop(self) -> None:
-        """Ask for no more pairs; ``run`` returns once those in flight are recorded."""
+        """Ask for no more pairs; ``run`` returns once those in flight are recorded.
+
+        If it is not under way, its next call returns at once.
+        """
         self._live.loop.stop()
 
     def add_candidates(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
@@ -279,15 +288,7 @@ class Study:
         Raises:
             ConfigError: one is wrong or is there already; none joins then.
         """
-        live = self._live
-        candidates = [self._candidate(spec) for spec in specs]
-        check_new(candidates, live.event_log.state.candidates)
-        entries = live.factory.entries(candidates)
-        check_prices(self.parts.config, entries)
-        live.check_started(entries)
-        live.loop.add_candidates(entries)
-        live.fit_to_size()
-        return candidates
+        return self._live.add(specs)
 
     def standing(self) -> Standing:
         """Return where the run stands now."""
@@ -316,11 +317,9 @@ class Study:
         target = path or report_path(self._where, self.run_id)
         live, standing = self._live, self.standing()
         await live.event_log.flush()
-        events = await self._store.events_of(self.run_id)
-        course = await asyncio.to_thread(watch, events, live.fresh_pairs(events))
         async with self._texts() as texts:
-            result = self.parts.mode.result(live.pairs, standing)
-            page = await report_of(texts, events, course, standing, self._check, result)
+            result, course = self.result(), live.event_log.course.until_now(live.pairs)
+            page = await report_of(texts, course, standing, self._check, result)
         write_page(page, target)
         return target
 
@@ -348,11 +347,6 @@ class Study:
         """Return what was reserved, spent and given back since opening."""
         return self._live.ledger.balance()
 
-    def _candidate(self, spec: Mapping[str, Json] | Candidate) -> Candidate:
-        if isinstance(spec, Candidate):
-            return spec
-        return explicit_candidate(self.parts.config, spec, self.parts.prompts)
-
 
 def _open_recorded(
     study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
@@ -360,6 +354,14 @@ def _open_recorded(
     """Open the mode in which a run began: only that of a gate keeps the section ``gate``."""
     opener = open_mode if study.config.gate is None else open_gate
     return opener(study, examples, catalog)
+
+
+def _replay(parts: StudyParts, history: HistoryModel | None) -> RunReplay:
+    config = parts.config
+    return RunReplay(
+        partial(parts.mode.pairs, history=history),
+        partial(track_objective, config.objective, config.selector, sorted(config.measures)),
+    )
 
 
 async def _prepared(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bestarm_agent.__main__ import main as as_module
 from tests.support.commands import invoke
 from tests.support.studies import write_study
 
@@ -54,6 +55,11 @@ HF = {"models": ["hf/no-such-folder"], "dataset": "questions.jsonl"}
 ROWS = '{"id": "e0", "question": "q0", "answer": "1"}\n'
 
 CASES: list[tuple[str, Breakage, list[str]]] = [
+    (
+        "dataset on the web",
+        study_with(dataset="https://host/rows.jsonl"),
+        ["rows.jsonl", "download"],
+    ),
     ("malformed", file_with("study.json", '{"name": "x",,}'), ["study.json", "line 1"]),
     ("empty file", file_with("study.json", ""), ["study.json"]),
     ("unknown key", study_with(budgets={"usd": 5}), ["budgets", "budget"]),
@@ -159,3 +165,75 @@ def test_terminal_escapes_in_labels_are_harmless(tmp_path: Path, capsys: Capsys)
     path = write_study(tmp_path, changes={"name": "plain"})
     done = invoke(capsys, "select", "-c", path, "--quiet", "--budget-pulls", "6", folder=tmp_path)
     assert "\x1b" not in done.out
+
+
+def test_what_a_prompt_or_a_judge_lacks_is_told_with_the_line(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    study = [
+        "models: [replay/c0, replay/c1]",
+        'prompts: [{q: "{{ qestion }}"}]',
+        "dataset: questions.jsonl",
+        "scorer: recorded",
+        "providers: {replay: {path: scores.jsonl}}",
+    ]
+    write_study(tmp_path)
+    for change, said in (
+        (3, "study.yaml, line 2: prompt `q`: no example has the field `qestion`; did you mean"),
+        (1, "study.yaml, line 3: example `e0` has no reference answer, which judge `exact` needs"),
+    ):
+        lines = [line.replace("recorded", "exact") if change == 1 else line for line in study]
+        (tmp_path / "study.yaml").write_text("\n".join(lines))
+        done = invoke(capsys, "validate", folder=tmp_path)
+        assert done.code == 2
+        assert said in done.err.replace("\n", " ")
+
+
+def test_no_head_of_a_table_is_printed_above_an_error(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path, n_candidates=2, n_examples=4)
+    assert invoke(capsys, "select", path, "-q", folder=tmp_path).code == 0
+    for asked in (["--candidate", "c9"], ["latest", "--diff", "c0", "c9"], ["--failed"]):
+        done = invoke(capsys, "answers", *asked, folder=tmp_path)
+        assert done.out == ""
+        assert done.err
+
+
+def test_certify_takes_the_study_as_a_plain_argument(tmp_path: Path, capsys: Capsys) -> None:
+    write_study(tmp_path)
+    plain, option = (
+        invoke(capsys, "certify", *given, "study.json", "--risk", "0.5", folder=tmp_path)
+        for given in ((), ("--candidates",))
+    )
+    assert (plain.code, plain.err) == (option.code, option.err)
+    assert "unexpected" not in plain.err
+    assert "either a study or --losses" in invoke(capsys, "certify", folder=tmp_path).err
+
+
+def test_an_interrupted_import_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bestarm_agent.cli.main.main", interrupted)
+    with pytest.raises(SystemExit) as left:
+        as_module()
+    assert left.value.code == 130
+
+
+@pytest.mark.parametrize("key", ["sk-abc123456789abcdef", "3f9a" * 8, "x" * 32, "gsk_abc12345defg"])
+def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(
+    tmp_path: Path, capsys: Capsys, key: str
+) -> None:
+    providers = {"openai": {"key": key, "base_url": "http://127.0.0.1:1/v1"}}
+    path = write_study(tmp_path, changes={"models": ["openai/m"], "providers": providers})
+    done = invoke(capsys, "select", path, folder=tmp_path)
+    assert done.code == 2
+    assert "name of an environment variable" in " ".join(done.err.split())
+    assert key not in done.err + done.out
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dataset_is_no_study(tmp_path: Path, capsys: Capsys) -> None:
+    write_study(tmp_path)
+    done = invoke(capsys, "select", "questions.jsonl", folder=tmp_path)
+    assert done.code == 2
+    assert "questions.jsonl is a dataset by its suffix" in done.err

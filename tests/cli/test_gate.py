@@ -96,6 +96,19 @@ def test_undecided_within_the_budget_then_decided_with_more(
     assert "PASS:" in more.out
 
 
+def test_challengers_that_were_left_out_do_not_join_on_resume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompts").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "prompts" / f"{name}.txt").write_text(name + " {{ question }}")
+    study(tmp_path, [MOSTLY, MOSTLY], {"prompts": [{"file": "prompts/*.txt"}]})
+    asked = ("--baseline", "c0/a", "--challenger", "c1/a", "--budget-pulls", "10")
+    assert gate(capsys, tmp_path, *asked).code == 3
+    more = invoke(capsys, "resume", "--budget-pulls", "10", "-q", "--json", folder=tmp_path)
+    assert [one["label"] for one in json.loads(more.out)["challengers"]] == ["c1/a"]
+
+
 def test_too_many_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study(tmp_path, [RIGHT, ["authentication"] * N])
     done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05")

@@ -52,6 +52,7 @@ def test_version_and_help_load_nothing_heavy(arguments: tuple[str, ...]) -> None
     printed, modules = loaded(*arguments)
     assert "bestarm-agent" in printed
     assert not modules.intersection(HEAVY)
+    assert "rich" not in modules, "panels would double the time"
     if len(arguments) == 1:  # typer itself loads pydantic for a command with options
         assert "pydantic" not in modules
     own = [name for name in modules if name.startswith("bestarm_agent.")]

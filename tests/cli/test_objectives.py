@@ -33,6 +33,47 @@ def test_the_exit_code_tells_an_answer_that_is_not_established(
     assert "is not established at 90%" in done.out
 
 
+def test_a_run_stops_at_what_is_good_enough(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path, n_examples=200, changes={"selector": "racing"})
+    flags = ("--json", "--confidence", "0.9", "--within", "0.15")
+    found = json.loads(invoke(capsys, "select", "-c", path, *flags, folder=tmp_path).out)
+    assert (found["ended"], found["established"], found["separated"]) == ("within", True, False)
+    assert found["margin"] <= found["within"] == 0.15
+    assert "90% sure that it is within 0.15 of the best" in found["how_sure"]
+
+
+def test_a_run_stops_at_a_probability_and_calls_it_a_guess(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path, n_examples=200, changes={"selector": "auto"})
+    flags = ("--quiet", "--confidence", "0.9", "--probability", "0.8")
+    done = invoke(capsys, "select", "-c", path, *flags, folder=tmp_path)
+    assert done.code == 3
+    assert "best guess" in done.out
+    assert "which guarantees nothing" in done.out
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"objective": "pareto", "stop": {"within": 0.1}},
+            "`stop.within` belongs to the objective `best`, not to `pareto`",
+        ),
+        (
+            {"selector": {"stop_when_separated": False}, "stop": {"probability": 0.9}},
+            "`stop.probability` contradicts `selector.stop_when_separated: false`",
+        ),
+        ({"stop": {"within": 2}}, "`stop.within` must be less than 1"),
+    ],
+)
+def test_stops_that_make_no_sense(
+    tmp_path: Path, capsys: Capsys, changes: dict[str, object], message: str
+) -> None:
+    path = write_study(tmp_path, changes={"selector": {}, **changes})
+    done = invoke(capsys, "plan", "-c", path, folder=tmp_path)
+    assert done.code == 2
+    assert message in done.err
+
+
 @pytest.mark.slow
 def test_the_verdict_and_the_table_by_price(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, n_examples=200, usd=USD)
@@ -41,8 +82,8 @@ def test_the_verdict_and_the_table_by_price(tmp_path: Path, capsys: Capsys) -> N
     assert done.code == 0
     assert "Winner:    c2" in done.out
     assert "$2.00 [$2.00, $2.00] per 1,000 calls" in done.out
-    [barred] = [line for line in done.out.splitlines() if line.startswith("Too expensive: ")]
-    assert barred.endswith(": more expensive than the objective allows")
+    [barred] = [line for line in done.out.splitlines() if line.startswith("Breaks a limit: ")]
+    assert barred.endswith(": usd_per_1k_calls <= 3 is not kept")
     assert all(label in barred for label in ("c3", "c4", "c5"))
     assert "beaten" in done.out
     assert "$ per 1k calls" in done.out

@@ -15,9 +15,9 @@ from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run_command import print_notices
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
+from bestarm_agent.engine.results.failures import FailureLine
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
-from bestarm_agent.report.html_page import FailureLine
 from bestarm_agent.report.progress_text import (
     hidden_line,
     most_used,
@@ -52,7 +52,7 @@ def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
     assert board.summary(now=0.0) == ()
     loader.loading = ["models/large", "models/larger"]
     standing = replace(standing_with(["a"], [[1.0]]), waits=board.summary(now=0.0))
-    assert waits_line(standing) == "hf is loading models/large and 1 more"
+    assert waits_line(standing.waits) == "hf is loading models/large and 1 more"
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,11 @@ def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
 )
 def test_a_terminal_is_told_what_takes_a_while(terminal: bool, wanted: bool, said: bool) -> None:
     console = Console(file=StringIO(), force_terminal=terminal)
-    with busy(console, "reading the study", wanted=wanted):
-        pass
+    with busy(console, "reading the study", wanted=wanted) as waiting:
+        waiting([Wait("openai/a", "has not answered yet, for 7 s", 0, None)])
     assert isinstance(console.file, StringIO)
-    assert ("reading the study" in console.file.getvalue()) == said
+    words = "reading the study; openai/a has not answered yet, for 7 s"
+    assert (words in console.file.getvalue()) == said
 
 
 def test_what_waits_for_the_same_is_told_together() -> None:
@@ -74,7 +75,7 @@ def test_what_waits_for_the_same_is_told_together() -> None:
         Wait("openai/b", reason, 3, 1.4),
     )
     standing = replace(standing_with(["a"], [[1.0]]), waits=waits)
-    assert waits_line(standing) == f"3 x openai/a and 1 more {reason}; 4 x judge j queue full"
+    assert waits_line(standing.waits) == f"3 x openai/a and 1 more {reason}; 4 x judge j queue full"
 
 
 @dataclass
@@ -133,26 +134,32 @@ def test_on_80_columns_label_counts_estimate_interval_and_state_can_be_read() ->
     title = next(line for line in lines if line.startswith("candidate"))
     assert title.split() == ["candidate", "right", "estimate", "95%", "interval", "state"]
     best = next(line for line in lines if "/t=0 " in line)
-    label, counts, estimate, *bounds, mark, state = best.split()
+    label, counts, estimate, *bounds, _, _, _, _ = best.split()
     assert label.startswith("openai/gpt-6")
     assert "…" in label
     assert counts == "13/14"
     assert 0.5 < float(estimate) < 1
     assert " ".join(bounds) == interval(wide_standing().rows[0])
-    assert (mark, state) == ("●", "best")
+    assert best.rstrip().endswith("● best so far")
 
 
 def test_states_are_words_with_marks_and_one_vocabulary() -> None:
     standing = wide_standing([[1.0] * 900 + [0.0] * 50, [1.0] * 850 + [0.0] * 100, [0.0] * 900])
     states = {row.candidate.label: state(row) for row in standing.rows}
-    assert states[LABELS[0]] == "● best"
+    assert states[LABELS[0]] == "● best so far"
     assert states[LABELS[2]] == "– beaten"
     assert states[LABELS[3]] == "× cannot be called"
     assert states[LABELS[4]] == "○ open"
     named = {
         row["state"] for row in cast(list[dict[str, object]], standing_json(standing)["candidates"])
     }
-    assert named == {"best", "open", "beaten", "cannot be called"}
+    assert named == {"best so far", "open", "beaten", "cannot be called"}
+
+
+def test_the_best_so_far_is_the_best_once_that_is_shown() -> None:
+    seen = [[1.0] * 20, [0.0] * 20]  # all pairs
+    assert state(standing_with(["a", "b"], seen).rows[0]) == "● best"
+    assert state(standing_with(["a", "b"], [seen[0][:3], seen[1][:3]]).rows[0]) == "● best so far"
 
 
 def test_rows_that_are_not_shown_are_counted_by_state() -> None:

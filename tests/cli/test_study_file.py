@@ -37,6 +37,15 @@ def test_two_files_and_no_file_are_refused(tmp_path: Path, capsys: Capsys) -> No
     assert "bestarm-agent init" in done.err
 
 
+def test_plan_says_what_is_kept_back_for_the_winner(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path, n_examples=200, changes={"confirm": {"share": 0.25}})
+    done = invoke(capsys, "plan", path, folder=tmp_path)
+    assert "Kept back: 50 examples for the winner" in done.out
+    found = json.loads(invoke(capsys, "plan", path, "--json", folder=tmp_path).out)["confirm"]
+    assert found["examples"] == 50
+    assert 0.1 < found["half_width"] < 0.3
+
+
 def test_plan_says_how_many_examples_a_difference_needs(tmp_path: Path, capsys: Capsys) -> None:
     write_study(tmp_path).rename(tmp_path / "study.yaml")
     done = invoke(capsys, "plan", "--detect", "0.03", folder=tmp_path)
@@ -44,5 +53,6 @@ def test_plan_says_how_many_examples_a_difference_needs(tmp_path: Path, capsys: 
     needed = json.loads(invoke(capsys, "plan", "--detect", "0.3", "--json", folder=tmp_path).out)
     assert list(needed["detect"]) == ["0.4", "0.8", "1"]
     assert needed["detect"]["0.4"] == examples_needed(0.3, 0.4)
+    assert 0 < needed["detect_at_all_times"]["0.4"] <= 40
     done = invoke(capsys, "plan", "--detect", "3", folder=tmp_path)
     assert (done.code, "--detect must be between 0 and 1, got 3" in done.err) == (2, True)

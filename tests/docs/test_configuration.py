@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from bestarm_agent.config.environment_settings import Settings
 from bestarm_agent.config.study.certify import CertifySpec
+from bestarm_agent.config.study.confirm import ConfirmSpec
 from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec, HuggingFaceSpec, ScorerSpec
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.load import load_study
@@ -24,6 +25,7 @@ from bestarm_agent.config.study.run_options import (
     LimitsSpec,
     ProviderLimits,
     SelectorSpec,
+    StopSpec,
 )
 from bestarm_agent.config.study.schema import StudyConfig
 
@@ -42,6 +44,8 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Budget", BudgetSpec),
     ("Objective", ObjectiveSpec),
     ("Selector", SelectorSpec),
+    ("Confirm", ConfirmSpec),
+    ("Stop", StopSpec),
     ("Certify", CertifySpec),
     ("Gate", GateSpec),
     ("Limits", LimitsSpec),

@@ -87,6 +87,12 @@ CASES = {
     "json-schema": judge_case(
         "json-schema", replies(('{"a": 1}', 1.0), ("[]", 0.0)), json_schema={"type": "object"}
     ),
+    "math": judge_case(
+        "math",
+        replies((r"It is \boxed{46}.", 1.0), ("The answer is 92/2.", 1.0), ("47", 0.0)),
+        failing=(REFUSED, BLANK, Reply("I cannot say.")),
+        unusable=(Example("e9", {}, " "), *NO_REFERENCE),
+    ),
     "multiple-choice": judge_case(
         "multiple-choice",
         replies(("The answer is B", 1.0), ("The answer is A", 0.0)),
@@ -110,7 +116,10 @@ CASES = {
 ALL = sorted([*CASES, "python"])  # whose function lies in a file
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "math" else name for name in ALL],
+)
 class TestJudges(JudgeSuite):
     @pytest.fixture
     def case(self, name: str, tmp_path: Path) -> JudgeCase:

@@ -17,6 +17,14 @@ from bestarm_agent.judges.registry import JUDGES, create_judge
 ScoreNow = Callable[[Judge, Example, Reply], Score]
 
 ASKING = ("criteria", "pairwise", "reference-graded", "rubric")
+SHIPPED = Catalog().names("judges")
+# entries that hold another prompt for an adapter
+PROMPTS = {
+    "factuality": "reference-graded",
+    "model-graded-fact": "reference-graded",
+    "model-graded-qa": "reference-graded",
+    "prometheus": "rubric",
+}
 REQUIRED = {"regex": {"pattern"}, "ensemble": {"members"}, "python": {"function"}}
 
 
@@ -46,7 +54,10 @@ def test_the_catalogue_states_only_options_that_differ_from_the_defaults(name: s
 
 
 def test_every_shipped_judge_has_an_adapter() -> None:
-    assert set(Catalog().names("judges")) == set(JUDGES.names())
+    adapters = {name: Catalog().get("judges", name).data["adapter"] for name in SHIPPED}
+    assert set(JUDGES.names()) == {name for name, adapter in adapters.items() if name == adapter}
+    others = {name: adapter for name, adapter in adapters.items() if name != adapter}
+    assert others == PROMPTS
 
 
 def test_names_and_options_of_the_study_count_most(study: Path, score_now: ScoreNow) -> None:
@@ -87,7 +98,7 @@ def test_digests_stay_the_same_between_versions() -> None:
         "regex": {"pattern": "a"},
         "json-schema": {"json_schema": {"type": "object"}},
         "ensemble": {"members": [{"name": "exact"}, {"name": "numeric"}]},
-        **{name: {"model": "openai/m"} for name in ASKING},
+        **{name: {"model": "openai/m"} for name in (*ASKING, *PROMPTS)},
     }
     assert {
         name: create_judge(name, needed.get(name, {}), catalog).digest
@@ -100,10 +111,15 @@ def test_digests_stay_the_same_between_versions() -> None:
         "criteria": "42694f37ee9cc837",
         "ensemble": "611430e34f284526",
         "exact": "1da32dc83fc99cde",
+        "factuality": "8095bc38965a403d",
         "json-schema": "e5674cc3bd6282b4",
+        "math": "5d2ad97fbd6c376c",
+        "model-graded-fact": "943619baa0fb273b",
+        "model-graded-qa": "6efa6d92d7391db8",
         "multiple-choice": "0523a4ddd42e7e2c",
         "numeric": "f55749bb37a7635f",
         "pairwise": "afca2fcfc2b06618",
+        "prometheus": "8437d3961bbb1d77",
         "recorded": "44dabc172ba30efd",
         "reference-graded": "b47eea8962f51053",
         "regex": "95bef0dc9d116733",

@@ -16,6 +16,7 @@ from bestarm_agent.preselection.serving import Service
 from bestarm_agent.preselection.settings import RouterSettings
 from bestarm_agent.runs import Archive, StoredRun
 from bestarm_agent.selectors.types import Guarantee
+from bestarm_agent.store.run_state import RunState
 from bestarm_agent.study import Study
 from tests.support.commands import invoke
 from tests.support.studies import store_of, write_study
@@ -42,6 +43,10 @@ def record_of(path: Path, run: str) -> StoredRun:
     return asyncio.run(Archive(store_of(path)).record(run))
 
 
+def state_of(path: Path, run: str) -> RunState:
+    return asyncio.run(Archive(store_of(path)).state(run))
+
+
 def every(service: Service) -> list[Example]:
     return list(service.parts.examples)
 
@@ -50,7 +55,7 @@ def test_the_log_says_who_was_asked_and_what_became_of_it(tmp_path: Path) -> Non
     path = write_study(tmp_path, n_candidates=K, n_examples=N)
     found, service = serve(path, every)
     record = record_of(path, service.run_id)
-    state, standing = record.state, record.standing
+    state, standing = state_of(path, service.run_id), record.standing
     assert (state.name, state.end) == ("recorded-preselect", "served")
     assert (standing.asked, standing.told, len(state.pending)) == (2 * N, 2 * N, 0)
     assert standing.spent == service.spent
@@ -76,7 +81,7 @@ def test_the_log_says_who_was_asked_and_what_became_of_it(tmp_path: Path) -> Non
 def test_the_log_says_why_it_ended(tmp_path: Path, calls: int, end: str) -> None:
     path = write_study(tmp_path, n_candidates=K, n_examples=N)
     _, service = serve(path, every, calls)
-    state = record_of(path, service.run_id).state
+    state = state_of(path, service.run_id)
     assert (state.end, len(state.told)) == (end, calls)
 
 
@@ -84,7 +89,7 @@ def test_an_error_is_an_end_too(tmp_path: Path) -> None:
     path = write_study(tmp_path, n_candidates=K, n_examples=N)
     with pytest.raises(ConfigError, match="a router looks at one text"):
         serve(path, lambda service: [*every(service)[:3], Example("odd", {"a": 1, "b": 2})])
-    state = record_of(path, "latest").state
+    state = state_of(path, "latest")
     assert (state.end, len(state.told)) == ("error", 6)
 
 
@@ -96,7 +101,7 @@ def test_prompts_that_come_again_and_new_ones_join(tmp_path: Path) -> None:
         return [first, second, first, Example("e0", {"question": "new"}), first]
 
     _, service = serve(path, pick)
-    state = record_of(path, service.run_id).state
+    state = state_of(path, service.run_id)
     assert state.example_ids == ["e0", "e1", "e2", "e0", "e0", "e0"]
     assert [ask.example for ask in state.asks] == [0, 0, 1, 1, 3, 3, 4, 4, 5, 5]
     assert state.example_digests[0] == state.example_digests[3] != state.example_digests[4]
@@ -123,7 +128,7 @@ def test_an_interruption_leaves_what_was_asked_pending(tmp_path: Path) -> None:
             await serving
         return run
 
-    state = record_of(path, asyncio.run(scene())).state
+    state = state_of(path, asyncio.run(scene()))
     assert (len(state.pending), len(state.told), state.end) == (2, 0, "interrupted")
     assert state.books.settled.calls == 2, "they may be billed"
 

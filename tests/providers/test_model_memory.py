@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,12 @@ class Fake:
         self.is_loaded = False
 
 
+def within(n_bytes: int, *models: Fake) -> Callable[[Collection[str]], bool]:
+    """Models fit together if their sizes add up to at most ``n_bytes``."""
+    sizes = {model.name: model.n_bytes for model in models}
+    return lambda names: sum(sizes[name] for name in names) <= n_bytes
+
+
 async def settle() -> None:
     """Let every task of the loop run as far as it can."""
     for _ in range(10):
@@ -60,7 +66,7 @@ def test_the_longest_unused_model_makes_room() -> None:
 
     async def main() -> None:
         a, b, c, d = fakes(log, 4, 4, 4, 2)
-        await use(ModelMemory(10, 1), [a, b, a, c, d, b])
+        await use(ModelMemory(within(10, a, b, c, d), 1), [a, b, a, c, d, b])
 
     asyncio.run(main())
     assert log == ["+a", "+b", "-b", "+c", "+d", "-a", "+b"]
@@ -71,7 +77,7 @@ def test_as_many_go_as_the_new_one_needs() -> None:
 
     async def main() -> None:
         a, b, c = fakes(log, 4, 4, 10)
-        await use(ModelMemory(10, 1), [a, b, c])
+        await use(ModelMemory(within(10, a, b, c), 1), [a, b, c])
 
     asyncio.run(main())
     assert log == ["+a", "+b", "-a", "-b", "+c"]
@@ -82,7 +88,7 @@ def test_a_model_that_is_kept_leaves_only_where_the_others_cannot_make_room() ->
 
     async def main() -> None:
         a, b, c, d = fakes(log, 4, 4, 4, 10)
-        await use(ModelMemory(10, 1, pinned={"a"}), [a, b, c, d])
+        await use(ModelMemory(within(10, a, b, c, d), 1, pinned={"a"}), [a, b, c, d])
 
     asyncio.run(main())
     assert log == ["+a", "+b", "-b", "+c", "-c", "-a", "+d"]
@@ -93,7 +99,7 @@ def test_a_kept_model_does_not_leave_because_the_others_are_busy() -> None:
 
     async def main() -> None:
         a, b, c = fakes(log, 4, 4, 4)
-        memory = ModelMemory(10, 1, pinned={"a"})
+        memory = ModelMemory(within(10, a, b, c), 1, pinned={"a"})
         await use(memory, [a, b])
         b.is_idle = False
         coming = asyncio.create_task(memory.ensure_loaded(c))
@@ -111,8 +117,8 @@ def test_a_busy_model_stays_and_the_new_one_waits() -> None:
     log: list[str] = []
 
     async def main() -> None:
-        memory = ModelMemory(10, 1)
         a, b, c = fakes(log, 6, 6, 2)
+        memory = ModelMemory(within(10, a, b, c), 1)
         await memory.ensure_loaded(a)
         waiting = [asyncio.create_task(memory.ensure_loaded(model)) for model in (b, c)]
         await settle()
@@ -132,7 +138,7 @@ def test_one_that_ended_by_itself_is_loaded_again_in_its_own_room() -> None:
 
     async def main() -> None:
         (a,) = fakes(log, 10)
-        memory = ModelMemory(10, 1)
+        memory = ModelMemory(within(10, a), 1)
         for _ in range(3):
             await memory.ensure_loaded(a)
             a.is_loaded = False
@@ -146,7 +152,7 @@ def test_several_are_loaded_at_once_where_that_is_allowed() -> None:
 
     async def main() -> None:
         a, b, c = fakes(log, 5, 5, 5)
-        memory = ModelMemory(10, 1, loads_at_once=3)
+        memory = ModelMemory(within(10, a, b, c), 1, loads_at_once=3)
         a.is_broken = True
         admitted = [asyncio.create_task(memory.ensure_loaded(model)) for model in (a, b, c)]
         await asyncio.wait(admitted)
@@ -160,8 +166,8 @@ def test_a_model_that_cannot_be_loaded_takes_no_room() -> None:
     log: list[str] = []
 
     async def main() -> None:
-        memory = ModelMemory(10, 1)
         a, b = fakes(log, 10, 10)
+        memory = ModelMemory(within(10, a, b), 1)
         a.is_broken = True
         with pytest.raises(ProviderError):
             await memory.ensure_loaded(a)
@@ -175,8 +181,8 @@ def test_somebody_who_gives_up_waiting_lets_the_next_one_in() -> None:
     log: list[str] = []
 
     async def main() -> None:
-        memory = ModelMemory(10, 1)
         a, b, c = fakes(log, 6, 6, 2)
+        memory = ModelMemory(within(10, a, b, c), 1)
         await memory.ensure_loaded(a)
         first, second = (asyncio.create_task(memory.ensure_loaded(model)) for model in (b, c))
         await settle()
@@ -211,7 +217,7 @@ def test_what_is_being_loaded_can_be_seen_until_it_is_there() -> None:
     broken.is_broken = True
 
     async def main() -> None:
-        memory = ModelMemory(2, 1)
+        memory = ModelMemory(within(2, slow, broken), 1)
         for model in (slow, broken):
             coming = asyncio.create_task(memory.ensure_loaded(model))
             await asyncio.sleep(0)

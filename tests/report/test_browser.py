@@ -7,11 +7,12 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from bestarm_agent.runs import Archive
+from tests.support.accessibility import AXE_RUN, SCREENS, axe_script, grave
 from tests.support.studies import run_all, store_of, write_study
 
 if TYPE_CHECKING:
@@ -134,3 +135,14 @@ def test_the_page_fits_a_narrow_window_and_draws_its_charts(page: Page) -> None:
         assert page.locator(f"#{name} .uplot canvas").count() == 1
     page.emulate_media(color_scheme="dark")
     assert page.locator("#race .uplot canvas").count() == 1
+
+
+@pytest.mark.parametrize(("scheme", "width"), SCREENS)
+def test_the_report_is_accessible(page: Page, scheme: Literal["light", "dark"], width: int) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    page.evaluate(axe_script())
+    assert grave(page.evaluate(AXE_RUN)) == []
+    page.locator("canvas.matrix").click()
+    page.get_by_role("dialog").wait_for()
+    assert grave(page.evaluate(AXE_RUN)) == [], "a pair's page"

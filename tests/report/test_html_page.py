@@ -6,7 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bestarm_agent.report.html_page import FailureLine, Session, render_report
+from bestarm_agent.engine.results.failures import FailureLine
+from bestarm_agent.report.html_page import Session, render_report
 from tests.support.standings import standing_with
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&\x1b[31m"

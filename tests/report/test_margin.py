@@ -11,7 +11,8 @@ import pytest
 from bestarm_agent.cli.result_output import standing_json
 from bestarm_agent.engine.results.standing import Status
 from bestarm_agent.report.html_page import render_report
-from bestarm_agent.report.text import how_sure
+from bestarm_agent.report.outlook import headline
+from bestarm_agent.report.text import how_sure, verdict_line
 from bestarm_agent.selectors.types import Guarantee
 from tests.support.commands import invoke
 from tests.support.standings import standing_with
@@ -45,6 +46,17 @@ def test_how_sure_says_the_margin_rounded_up() -> None:
     assert how_sure(standing).startswith(
         "best guess: at 95% it is within 0.031 of the best, and 1 other cannot be ruled out ("
     )
+
+
+def test_good_enough_is_said_where_it_was_asked_for_and_is_shown() -> None:
+    standing = replace(standing_with(["a", "b", "c"], HALF_KNOWN), margin=0.0301, within=0.05)
+    assert standing.established
+    assert not standing.is_best
+    assert how_sure(standing).startswith("95% sure that it is within 0.05 of the best; 1 other may")
+    assert verdict_line(standing).startswith("good enough: a")
+    assert "is within 0.05 of the best (95% sure)." in headline(standing)[1]
+    assert standing_json(standing)["within"] == 0.05
+    assert not replace(standing, margin=0.06).established
 
 
 def test_a_tie_that_is_known_in_full() -> None:

@@ -143,5 +143,5 @@ def test_without_tracking_every_interval_is_open() -> None:
     for ask in selector.ask(12):
         selector.tell([Tell(ask.seq, State.DONE, 1.0)])
     assert selector.estimates().lower.tolist() == [0.0, 0.0]
-    with pytest.raises(ValueError, match="needs intervals"):
+    with pytest.raises(ValueError, match="need intervals"):
         Problem(2, 6, track_intervals=False, stop_when_separated=True)

@@ -305,3 +305,34 @@ def test_real_run_times() -> None:
     assert matrix.scores.shape == (20, 5000)
     assert 2.1 * (1 - matrix.means[2]) == pytest.approx(0.0786, abs=5e-5)  # the lowest mean time
     assert matrix.means.argmax() == 2
+
+
+def test_axes_are_columns_of_a_table_or_arrays_of_a_file(tmp_path: Path) -> None:
+    wide, long, file = tmp_path / "wide.csv", tmp_path / "long.csv", tmp_path / "grid.npz"
+    wide.write_text("name,model,prompt,e1,e2\na,x,p,1,0\nb,x,q,0,1\nc,y,p,1,1\n")
+    long.write_text(
+        "candidate,example,score,model,prompt\n"
+        "a,e1,1,x,p\na,e2,0,x,p\nb,e1,0,x,q\nb,e2,1,x,q\nc,e1,1,y,p\nc,e2,1,y,p\n"
+    )
+    scores = np.array([[1, 0], [0, 1], [1, 1]], dtype=np.uint8)
+    np.savez(file, scores=scores, model=np.array(["x", "x", "y"]), prompt=np.array([3, 5, 3]))
+    for path in (wide, long, file):
+        matrix = load_matrix(str(path), axes=["model", "prompt"])
+        assert matrix.axes is not None
+        assert matrix.axes.tolist() == [[0, 0], [0, 1], [1, 0]]
+        assert matrix.scores.tolist() == scores.tolist()
+    assert load_matrix(str(long)).axes is None
+
+
+def test_axes_that_are_not_there_are_named(tmp_path: Path) -> None:
+    table, file = tmp_path / "t.csv", tmp_path / "t.npz"
+    table.write_text("candidate,example,score,model\na,1,1,x\na,2,0,y\n")
+    np.savez(file, scores=np.ones((2, 3)), model=np.array(["x", "y"]))
+    with pytest.raises(ConfigError, match="no column 'modle'"):
+        load_matrix(str(table), axes=["modle"])
+    with pytest.raises(ConfigError, match="one level each"):
+        load_matrix(str(table), axes=["model"])
+    with pytest.raises(ConfigError, match="no array 'modle'"):
+        load_matrix(str(file), axes=["modle"])
+    with pytest.raises(ConfigError, match="not of 'some run'"):
+        load_matrix("some run", axes=["model"], open_run=lambda _: load_matrix(str(file)))

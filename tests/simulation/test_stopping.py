@@ -11,11 +11,11 @@ import pytest
 from scipy.stats import binom
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.evidence import Bounds, Evidence
+from bestarm_agent.selectors.evidence import Evidence
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.rules.top_two import TopTwo
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import BoolArray, Problem, Tell
+from bestarm_agent.selectors.types import BoolArray, Bounds, Problem, Tell
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.simulated_calls import Conditions, Latency, SimulatedCalls
 

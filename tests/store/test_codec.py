@@ -154,15 +154,14 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '{"type":"budget-set","budget":{"usd_nanos":5,"seconds":60.5}}',
         '{"type":"asked","seq":7,"candidate":0,"example":7,"propensity":0.25,"reason":"uc'
         'b","excluded":[1]}',
-        '{"type":"told","seq":7,"outcome":{"type":"scored","value":1.0,"answer":"46","usa'
+        '{"type":"told","seq":7,"outcome":{"value":1.0,"answer":"46","usa'
         'ge":{"input":9,"cached":4,"output":3,"reasoning":1},"spend":{"pulls":1,"calls":1'
         ',"tokens":12,"usd_nanos":1500,"gpu_seconds":0.125},"seconds":0.5,"reply_key":"ke'
         'y-7","judge_spend":{"calls":1,"tokens":5,"usd_nanos":700},"votes"'
         ':[{"by":"openai/m","value":1.0,"said":"7","why":"right"}],"lost_spend":{"calls":'
-        '1,"usd_nanos":200},"usd_nanos":600,"gold":0.5,"guesses":[0.25,null]},"score":1.0'
-        "}",
+        '1,"usd_nanos":200},"usd_nanos":600,"gold":0.5,"guesses":[0.25,null]}}',
         '{"type":"told","seq":8,"outcome":{"type":"failed","kind":"timeout","blame":"prov'
-        'ider","message":"no answer","spend":{"calls":3},"seconds":1.5},"score":null}',
+        'ider","message":"no answer","spend":{"calls":3},"seconds":1.5}}',
         '{"type":"candidates-barred","candidates":[1],"reason":"too dear"}',
         '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds"'
         ':2.5,"books":{"reserved":{"calls":9},"refunded":{"calls":9}},"remarks":["p/m ign'

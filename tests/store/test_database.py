@@ -140,7 +140,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) ->
         connection.execute("UPDATE meta SET value = '99'")
         connection.commit()
     before = path.read_bytes()
-    refuse(path, StoreVersionError, "schema version 99.*knows 2.*pip install --upgrade")
+    refuse(path, StoreVersionError, "schema version 99.*knows 3.*pip install --upgrade")
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
 
@@ -240,7 +240,7 @@ def test_older_stores_get_the_missing_steps_in_order(
     check(path)
     check(path)
     assert steps == ["next", "last"]
-    assert schema_version(path) == "4"
+    assert schema_version(path) == "5"
     assert columns(path, "runs")[-1] == "host"
 
 
@@ -253,7 +253,7 @@ def test_a_migration_that_fails_changes_nothing(
         patch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, add_host, fail))
         patch.setattr(database, "MIGRATIONS", tables.MIGRATIONS)
         refuse(path, StoreError, "nowhere")
-    assert schema_version(path) == "2"
+    assert schema_version(path) == "3"
     assert "host" not in columns(path, "runs")
     check(path)
 
@@ -267,11 +267,11 @@ def test_a_store_of_version_1_gets_the_table_of_states(tmp_path: Path) -> None:
     assert schema_version(path) == "1"
     assert columns(path, "states") == []
     check(path)
-    assert schema_version(path) == "2"
+    assert schema_version(path) == "3"
     assert columns(path, "states") == ["name", "version", "payload"]
 
 
-def test_the_tables_are_those_of_version_2(tmp_path: Path) -> None:
+def test_the_tables_are_those_of_version_3(tmp_path: Path) -> None:
     """When this fails, a migration is missing, and what it changes has to be frozen before."""
     path = tmp_path / "runs.db"
     fill(path)
@@ -281,6 +281,7 @@ def test_the_tables_are_those_of_version_2(tmp_path: Path) -> None:
         "events": ["run_id", "n", "kind", "seq", "payload"],
         "replies": ["key", "payload"],
         "states": ["name", "version", "payload"],
+        "snapshots": ["run_id", "part", "n_events", "digest", "payload"],
     }
 
 

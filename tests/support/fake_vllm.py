@@ -49,6 +49,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, {})
         elif self.path == "/is_sleeping" and self.engine.can_sleep:
             self.answer(200, {"is_sleeping": self.engine.is_sleeping})
+        elif self.path == "/v1/models":
+            self.answer(200, {"data": [{"id": model} for model in self.engine.models]})
         else:
             self.answer(404, {"detail": "Not Found"})
 
@@ -94,6 +96,10 @@ class Handler(BaseHTTPRequestHandler):
             message = f"The model `{model}` does not exist."
             self.answer(404, {"error": {"message": message, "type": "NotFoundError", "code": 404}})
             return
+        say(f"answers {prompt}")
+        if busy := os.environ.get("FAKE_BUSY"):  # a file that says so
+            Path(busy).touch()
+            time.sleep(0.05)
         text = f"{model}|{prompt}"
         said = {"text": text} if kind == "text" else {"message": {"content": text}}
         choice = {"index": 0, "finish_reason": "stop", **said}
@@ -113,6 +119,17 @@ class Handler(BaseHTTPRequestHandler):
         """Nothing: the log is for what matters."""
 
 
+def check_devices(arguments: argparse.Namespace) -> None:
+    """End as vLLM does if it sees fewer devices than it is to use, or is to use too much of one."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and len(visible.split(",")) < arguments.tensor_parallel_size:
+        say(f"ValueError: World size ({arguments.tensor_parallel_size}) is larger than {visible}")
+        sys.exit(1)
+    if not 0 < arguments.gpu_memory_utilization <= 1:
+        say("ValueError: GPU memory utilization must be in (0, 1]")
+        sys.exit(1)
+
+
 class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512
@@ -123,10 +140,15 @@ def main() -> None:
     for name in ("model", "served-model-name", "host", "max-loras", "dtype"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--port", type=int)
+    parser.add_argument("--tensor-parallel-size", type=int, default=1)
+    parser.add_argument("--gpu-memory-utilization", type=float, default=0.92)
     parser.add_argument("--enable-lora", action="store_true")
     parser.add_argument("--enable-sleep-mode", action="store_true")
     arguments = parser.parse_args()
     say(f"loading {arguments.model} in {Path.cwd().name}")
+    say(f"started with {json.dumps(sys.argv[1:])}")
+    say(f"devices {os.environ.get('CUDA_VISIBLE_DEVICES')}, {os.environ.get('CUDA_DEVICE_ORDER')}")
+    check_devices(arguments)
     engine = subprocess.Popen([sys.executable, "-c", ENGINE])
     say(f"engine pid={engine.pid}")
     if reason := os.environ.get("FAKE_BROKEN"):

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bestarm_agent.domain.events import Event, Told
-from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.sql_store import SqlStore
@@ -37,6 +37,7 @@ NAMES = ("one", "two")
 _JUDGE = "grader"
 _GOOD = (None, Fault.NO_USAGE, Fault.LYING_HEADERS)  # a status of 200 with these is an answer
 _STEP_SECONDS = 0.05  # between looks at the servers, and between the two Ctrl-C
+_ATTEMPTS = 8  # at a call
 _PART = 10  # characters of a key that count as a part of it
 _SLACK_SECONDS = 0.5  # that a busy server may take to see a request that was sent
 # The command line, except that waits pass thirty times faster than they would.
@@ -106,10 +107,14 @@ class Aftermath:
         tells = [Counter(e.seq for e in events if isinstance(e, Told)) for events in self.events]
         return sum(told[seq] != 1 for told in tells for seq in range(self.storm.pairs))
 
-    def not_scored(self) -> int:
-        """Count the pairs without a score."""
+    def not_scored(self) -> list[Failed]:
+        """Return what became of the pairs without a score."""
         told = [event for events in self.events for event in events if isinstance(event, Told)]
-        return sum(not isinstance(event.outcome, Scored) for event in told)
+        return [event.outcome for event in told if isinstance(event.outcome, Failed)]
+
+    def given_up(self) -> list[Failed]:
+        """Return the pairs that were given up before all attempts at a call were made."""
+        return [failed for failed in self.not_scored() if failed.spend.calls < _ATTEMPTS]
 
     def bought_again(self) -> list[float]:
         """Return how long before a kill each reply was answered that was bought again later.
@@ -156,7 +161,7 @@ class Aftermath:
                 spend.calls <= self.storm.cap for spend in self.recorded()
             ),
             f"{self.untold()} pairs not told exactly once": not self.untold(),
-            f"{self.not_scored()} pairs without a score": not self.not_scored(),
+            f"pairs given up early: {self.given_up()}": not self.given_up(),
             f"{again.count(float('inf'))} replies bought twice without a kill": float("inf")
             not in again,
             f"keys in files: {self.leaks()}": not self.leaks(),
@@ -241,7 +246,7 @@ class _Runner:
                 "rubric": "Is the sum right?",
                 "model_options": {"price": {"input": 1, "output": 5}},
             },
-            "limits": {"in_flight": of.in_flight, "max_attempts": 8},
+            "limits": {"in_flight": of.in_flight, "max_attempts": _ATTEMPTS},
             "budget": {"calls": of.cap},
             "selector": {
                 "name": "ucb-e",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 _PATIENCE_SECONDS = 10.0
@@ -19,6 +20,15 @@ def dies(pid: int) -> bool:
             if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
                 return True
         except (FileNotFoundError, ProcessLookupError):
+            return True
+        threading.Event().wait(_STEP_SECONDS)
+    return False
+
+
+def becomes_true(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Whether a condition that other processes bring about holds within seconds."""
+    for _ in range(int(seconds / _STEP_SECONDS)):
+        if condition():
             return True
         threading.Event().wait(_STEP_SECONDS)
     return False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.runs import Archive
+from bestarm_agent.store.memory_store import MemoryStore
 from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.study import Study
 from bestarm_agent.view.followed_run import FollowedRun
@@ -21,9 +23,9 @@ from tests.view.test_server import Json, next_news, opened, post
 COMMAND = "from bestarm_agent.cli.main import main; main()"
 
 
-async def resume(store: Path | str, *, code: int = 0) -> None:
+async def resume(store: Path | str, *, code: int = 0, pulls: int = 60) -> None:
     """Go on with the latest run in another process, by 60 pairs; check its exit code."""
-    arguments = ["resume", "latest", "--store", str(store), "--budget-pulls", "60", "-q"]
+    arguments = ["resume", "latest", "--store", str(store), "--budget-pulls", str(pulls), "-q"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", COMMAND, *arguments, stdout=asyncio.subprocess.DEVNULL
     )
@@ -85,6 +87,71 @@ def test_a_run_of_another_process_obeys(
     assert int(last["pairs"].split()[0]) in pairs
 
 
+async def control(place: Path | str) -> list[Json]:
+    """Pause the run that another process goes on with, drop c0, add c5 twice, let it go on.
+
+    Return what was shown from the pause on.
+    """
+    address, spec = "runs/0/latest/instructions", {"model": "replay/c5", "prompt": "q"}
+    async with opened(place) as session, asyncio.TaskGroup() as group:
+        stream = await session.get("runs/0/latest/live")
+        shown = [await next_news(stream)]
+        group.create_task(resume(place, pulls=500))
+        while not shown[-1]["running"]:
+            shown.append(await next_news(stream))
+        assert await post(session, address, {"paused": True}) == 200
+        while not shown[-1]["paused"]:
+            shown = [await next_news(stream)]
+        join = {"add": {**spec, "params": {}}}
+        for wish in ({"drop": 0}, join, join, {"paused": False}):
+            assert await post(session, address, wish) == 200
+        while shown[-1]["running"]:
+            shown.append(await next_news(stream))
+        stream.close()
+        return shown
+
+
+def check_controls(shown: list[Json]) -> None:
+    last = shown[-1]
+    assert len({page["pairs"].split()[0] for page in shown if page["paused"]}) == 1
+    assert any("'c5/q' is the same as 'c5/q'" in why for page in shown for why in page["refused"])
+    rows = {row["label"]: row for row in last["rows"]}
+    assert rows["c0"]["state"] == "× dropped"
+    assert [line for line in last["lines"] if line.startswith("Dropped: c0, by hand")]
+    seen = {label: int(row["seen"].split("/")[1]) for label, row in rows.items()}
+    assert seen.pop("c0") < 40
+    others = ["c1", "c2", "c3", "c4", "c5/q"]
+    assert seen == dict.fromkeys(others, 40), "all others were asked to the end"
+    assert last["ending"].startswith("ended: exhausted")
+    assert "c0" not in last["verdict"]
+
+
+CONTROLLED = {"models": [f"replay/c{i}" for i in range(5)], "budget": {"pulls": 30}}
+
+
+@pytest.mark.slow
+def test_a_run_is_paused_and_its_candidates_change(tmp_path: Path) -> None:
+    path = write_study(tmp_path, latency_seconds=0.1, changes=CONTROLLED)
+    run_all(path)
+    check_controls(asyncio.run(control(store_of(path))))
+
+
+@pytest.mark.slow
+def test_a_run_is_paused_and_its_candidates_change_by_postgresql(
+    tmp_path: Path, new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where such a store has its studies
+    url = new_database()
+    path = write_study(tmp_path, latency_seconds=0.1, changes=CONTROLLED)
+    asyncio.run(begin(path, url))
+    check_controls(asyncio.run(control(url)))
+
+
+async def begin(path: Path, url: str) -> None:
+    async with Study.open(path, store=url) as study:
+        await study.run()
+
+
 @pytest.mark.slow
 def test_results_of_another_process_arrive(tmp_path: Path) -> None:
     path = write_study(tmp_path, latency_seconds=0.05, changes={"budget": {"pulls": 30}})
@@ -99,12 +166,7 @@ def test_results_of_another_process_arrive_by_postgresql(
     monkeypatch.chdir(tmp_path)  # where such a store has its studies
     url = new_database()
     path = write_study(tmp_path, latency_seconds=0.05, changes={"budget": {"pulls": 30}})
-
-    async def begin() -> None:
-        async with Study.open(path, store=url) as study:
-            await study.run()
-
-    asyncio.run(begin())
+    asyncio.run(begin(path, url))
     check(asyncio.run(watch(url)))
 
 
@@ -129,31 +191,37 @@ def test_a_standing_that_grew_event_by_event_is_that_of_the_whole_log(
         whole = await Archive(place).record("latest")
         async with await SqlStore.connect(place) as store:
             events = await store.events_of("latest")
-            run = FollowedRun(store, place, whole.standing.run_id)
-            for start in range(0, len(events), 7):
-                run._take(events[start : start + 7])
-                await run.standing()
-            assert (await run.standing())[0] == whole.standing
+        growing = MemoryStore()  # without a snapshot
+        log = await growing.create(whole.standing.name)
+        run = FollowedRun(growing, place, log.run_id)
+        for start in range(0, len(events), 7):
+            for event in events[start : start + 7]:
+                log.append(event)
+            await log.flush()
+            async with run.refreshed():
+                standing, _ = await run.standing()
+        assert replace(standing, run_id=whole.standing.run_id) == whole.standing
 
     asyncio.run(scene())
 
 
 def test_only_what_is_new_is_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    read = SqlStore.events_of
+    read = SqlStore.pages_of
 
-    def noting(self: SqlStore, run: str, *, since: int = 0) -> Awaitable[Sequence[Event]]:
+    def noting(self: SqlStore, run: str, *, since: int = 0) -> AsyncIterator[Sequence[Event]]:
         asked.append(since)
         return read(self, run, since=since)
 
-    monkeypatch.setattr(SqlStore, "events_of", noting)
+    monkeypatch.setattr(SqlStore, "pages_of", noting)
 
     async def scene() -> None:
         async with await SqlStore.connect(store) as reader:
             run = FollowedRun(reader, store, (await reader.runs())[-1].id)
             async with run.refreshed() as state:
                 n_events = state.n_events
+                assert (await run.standing())[0].asked == len(state.asks)
             async with run.refreshed():
-                assert asked == [0, n_events]
+                assert asked == [0, n_events], "the standing comes from a snapshot"
 
     asyncio.run(scene())

@@ -204,7 +204,21 @@ def test_a_label_that_is_no_score_is_refused(store: Path, value: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", [{}, {"stop": False}, {"pulls": 0}, {"pulls": 1.5}, {"usd": -1}, {"tokens": 9}, "stop"]
+    "wish",
+    [
+        {},
+        {"stop": False},
+        {"pulls": 0},
+        {"pulls": 1.5},
+        {"usd": -1},
+        {"tokens": 9},
+        "stop",
+        {"drop": -1},
+        {"drop": "c0"},
+        {"paused": 1},
+        {"add": {"model": "a/b"}},
+        {"add": {"model": "a/b", "prompt": {"name": "p", "text": "t"}, "params": {}}},
+    ],
 )
 def test_an_instruction_that_is_none_is_refused(store: Path, wish: Json) -> None:
     async def scene(session: aiohttp.ClientSession) -> int:

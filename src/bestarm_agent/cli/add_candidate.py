@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 def add(
     place: StudyPlace,
     model: Annotated[str, typer.Argument(help="provider/model, or the label of one of the study.")],
-    run: RunArgument = "latest",
+    run: RunArgument = None,
     prompt: Annotated[
         Text, typer.Option(help="Name of a prompt of the study; default: its only one.")
     ] = None,
@@ -33,16 +33,16 @@ def add(
     """Let a candidate join a run; `resume` goes on with it. No call is made."""
     import asyncio
 
-    from bestarm_agent.cli.stores import default_store
+    from bestarm_agent.cli.stores import find_run
     from bestarm_agent.report.text import safe
     from bestarm_agent.study import Study
 
     given: dict[str, Json] = {"model": model, "params": dict(map(_parameter, param or ()))}
     given |= {"label": label} if label else {}
-    options = place.options(default_store(place.store))
+    where, found = find_run(run, place.store)
 
     async def join() -> str:
-        async with Study.resume(run, options=options) as study:
+        async with Study.resume(found, options=place.options(where)) as study:
             given["prompt"] = prompt or _only(list(study.parts.prompts))
             return study.add_candidates([given])[0].label
 

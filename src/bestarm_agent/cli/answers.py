@@ -17,6 +17,8 @@ from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import RunArgument, StoreOption
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from bestarm_agent.domain.digest import Json
     from bestarm_agent.engine.results.pair_outcomes import PairFilter, PairOutcome, RunTexts
 
@@ -55,7 +57,7 @@ class Conditions:
 
 def answers(
     conditions: Conditions,
-    run: RunArgument = "latest",
+    run: RunArgument = None,
     diff: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="Examples on which two candidates score differently."),
@@ -65,11 +67,13 @@ def answers(
     out: Annotated[Path | None, typer.Option(help="File for --format parquet.")] = None,
     store: StoreOption = None,
 ) -> None:
-    """Show what candidates were asked, what they replied, and how that was scored."""
+    """Show prompts, replies and how they were scored."""
     import asyncio
 
+    from bestarm_agent.cli.stores import find_run
     from bestarm_agent.engine.results.pair_outcomes import PairFilter
     from bestarm_agent.errors import ConfigError
+    from bestarm_agent.runs import Archive
 
     if diff and conditions != Conditions():
         raise ConfigError(
@@ -81,7 +85,8 @@ def answers(
             "--format parquet and --out FILE go together; the other formats print to stdout"
         )
     only = PairFilter(**asdict(conditions))
-    asyncio.run(_show(run, store, only, diff, fmt, limit, out))
+    where, found = find_run(run, store)
+    asyncio.run(_show(Archive(where).texts(found), only, diff, fmt, limit, out))
 
 
 def print_note(texts: RunTexts) -> None:
@@ -93,18 +98,14 @@ def print_note(texts: RunTexts) -> None:
 
 
 async def _show(
-    run: str,
-    store: str | None,
+    opening: AbstractAsyncContextManager[RunTexts],
     only: PairFilter,
     diff: tuple[str, str] | None,
     fmt: Format,
     limit: int | None,
     out: Path | None,
 ) -> None:
-    from bestarm_agent.cli.stores import default_store
-    from bestarm_agent.runs import Archive
-
-    async with Archive(default_store(store)).texts(run) as texts:
+    async with opening as texts:
         print_note(texts)
         if diff is not None and fmt is Format.TABLE:
             await _print_side_by_side(texts, diff, limit)
@@ -182,15 +183,14 @@ async def _one_by_one(texts: RunTexts, diff: tuple[str, str]) -> AsyncIterator[P
 
 
 def _printer(fmt: Format, *, in_full: bool) -> Callable[[PairOutcome], None]:
-    """Return what prints one pair; print the head of a table."""
+    """Return what prints one pair."""
     if fmt is Format.JSONL:  # JSON escapes control characters
         return lambda outcome: typer.echo(json.dumps(asdict(outcome)))
     if fmt is Format.CSV:
         return _csv_printer()
     if in_full:
         return _print_in_full
-    typer.echo(_line([name for name, _ in _COLUMNS], [width for _, width in _COLUMNS]))
-    return _print_line
+    return _TablePrinter().show
 
 
 def _csv_printer() -> Callable[[PairOutcome], None]:
@@ -209,9 +209,20 @@ def _csv_printer() -> Callable[[PairOutcome], None]:
     return show
 
 
-def _print_line(outcome: PairOutcome) -> None:
-    cells = [outcome.candidate, outcome.example, score_text(outcome.score), outcome.target or ""]
-    typer.echo(_line([*cells, _said(outcome)], [width for _, width in _COLUMNS]))
+class _TablePrinter:
+    """Prints the head of a table with its first line: what is asked for may not be there."""
+
+    def __init__(self) -> None:
+        self._head: list[str] | None = [name for name, _ in _COLUMNS]
+
+    def show(self, outcome: PairOutcome) -> None:
+        """Print one pair."""
+        widths = [width for _, width in _COLUMNS]
+        if self._head is not None:
+            typer.echo(_line(self._head, widths))
+            self._head = None
+        cells = outcome.candidate, outcome.example, score_text(outcome.score), outcome.target or ""
+        typer.echo(_line([*cells, _said(outcome)], widths))
 
 
 def _print_in_full(outcome: PairOutcome) -> None:
@@ -238,9 +249,10 @@ def _costs(outcome: PairOutcome) -> str:
 async def _print_side_by_side(texts: RunTexts, diff: tuple[str, str], limit: int | None) -> None:
     """Print an example per line: its target, then score and answer of both candidates."""
     widths = [*(width for _, width in _DIFF_COLUMNS), _DIFF_WIDTH, _DIFF_WIDTH]
-    typer.echo(_line([*(name for name, _ in _DIFF_COLUMNS), *diff], widths))
     shown = 0
     async for a, b in texts.differing(*diff):
+        if not shown:
+            typer.echo(_line([*(name for name, _ in _DIFF_COLUMNS), *diff], widths))
         told = [f"{score_text(one.score)} {_said(one)}" for one in (a, b)]
         typer.echo(_line([a.example, a.target or "", *told], widths))
         shown += 1

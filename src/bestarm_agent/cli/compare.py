@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    run: RunArgument = "latest",
+    run: RunArgument = None,
     other: Annotated[
         str | None, typer.Argument(metavar="[OTHER_RUN]", help="The run of B, if it is another.")
     ] = None,
@@ -40,10 +40,10 @@ def compare(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two candidates on the examples that both were scored on."""
+    """Compare two candidates on the examples that both have seen."""
     import asyncio
 
-    from bestarm_agent.cli.stores import default_store
+    from bestarm_agent.cli.stores import find_run
     from bestarm_agent.errors import ConfigError
     from bestarm_agent.runs import Archive
 
@@ -51,8 +51,8 @@ def compare(
         raise ConfigError(f"--confidence must be between 0 and 1, got {confidence}")
     if other is None and candidates is None:
         raise ConfigError("name two candidates (--candidates A B), or a second run")
-    archive = Archive(default_store(store))
-    found = asyncio.run(archive.compared(run, other, candidates, confidence))
+    where, one = find_run(run, store)
+    found = asyncio.run(Archive(where).compared(one, other, candidates, confidence))
     if as_json:
         typer.echo(json.dumps({"n": found.n, **asdict(found)}, indent=2))
     else:

@@ -58,7 +58,7 @@ def gate(
     place: StudyPlace,
     showing: Showing,
 ) -> None:
-    """Tell whether candidates are not worse than a baseline, from as few examples as it takes.
+    """Tell whether candidates are not worse than a baseline.
 
     Exit code 0: none is worse; 5: one is; 3: the budget left it open; 4: too many calls failed.
     """

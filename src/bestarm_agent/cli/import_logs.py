@@ -33,8 +33,9 @@ def import_(
         Path | None, typer.Option(help="Write a study that replays the logs into this folder.")
     ] = None,
 ) -> None:
-    """Read logs of Inspect, lm-eval, promptfoo, Every Eval Ever or AlpacaEval, or plain tables.
+    """Read logs of Inspect, lm-eval, promptfoo and others.
 
+    Also of Every Eval Ever and AlpacaEval, and plain tables.
     `simulate`, `--history` and `replay` read what --out writes; `select` runs the study.
     """
     from bestarm_agent.errors import ConfigError

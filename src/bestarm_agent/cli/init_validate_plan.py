@@ -14,6 +14,7 @@ from bestarm_agent.cli.options import (
     StoreOption,
     StudyFile,
     StudyPlace,
+    default_catalogs,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def init(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("study.yaml"),
 ) -> None:
-    """Write a commented study file to start from; an existing file is never overwritten."""
+    """Write a commented study file to start from. An existing file is never overwritten."""
     from bestarm_agent.config.study.starter import write_starter
 
     written = write_starter(path)
@@ -38,7 +39,7 @@ def init(
 
 
 def validate(file: StudyFile, catalog: CatalogOption = None) -> None:
-    """Check a study file and all that it names; no call is made."""
+    """Check a study file and all that it names. No call is made."""
     import asyncio
 
     from rich.console import Console
@@ -69,7 +70,7 @@ def plan(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a study would cost, expected and worst case; no call is made."""
+    """Say what a study would cost, expected and at most. No call is made."""
     from bestarm_agent.cli.plan_output import show_plan
     from bestarm_agent.errors import ConfigError
 
@@ -80,7 +81,6 @@ def plan(
 
 def _parts(path: Path, catalogs: list[Path] | None) -> StudyParts:
     from bestarm_agent.certification.live.mode import open_mode
-    from bestarm_agent.cli.stores import default_catalogs
     from bestarm_agent.config.catalog import Catalog
     from bestarm_agent.config.environment_settings import resolve
     from bestarm_agent.engine.setup.study_parts import assemble

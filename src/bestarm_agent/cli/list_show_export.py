@@ -49,6 +49,7 @@ class ReportFormat(StrEnum):
     HTML = "html"
     MD = "md"
     JSON = "json"
+    PNG = "png"
 
 
 class Form(StrEnum):
@@ -68,8 +69,10 @@ def register(app: typer.Typer) -> None:
 def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List all runs in the store, oldest first."""
     from bestarm_agent.cli.result_output import stdout_console
+    from bestarm_agent.cli.stores import default_store
+    from bestarm_agent.runs import Archive
 
-    runs = _wait_for(_archive(store).runs())
+    runs = _wait_for(Archive(default_store(store)).runs())
     if as_json:
         typer.echo(json.dumps([_info_json(info) for info in runs], indent=2))
     else:
@@ -77,7 +80,7 @@ def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
 
 
 def show(
-    run: RunArgument = "latest",
+    run: RunArgument = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -88,7 +91,8 @@ def show(
     from bestarm_agent.gate.summary import GateSummary
     from bestarm_agent.report.certificate import CertificateSummary
 
-    record = _wait_for(_archive(store).record(run))
+    archive, found = _archive_of(run, store)
+    record = _wait_for(archive.record(found))
     if isinstance(record.result, CertificateSummary):
         show_finding(record.result, as_json=as_json, plot=None)
     elif isinstance(record.result, GateSummary):
@@ -98,24 +102,33 @@ def show(
 
 
 def report(
-    run: RunArgument = "latest",
+    run: RunArgument = None,
     out: Annotated[Path | None, typer.Option(help="File to write; else next to the store.")] = None,
     fmt: Annotated[
         ReportFormat, typer.Option("--format", help="Format; json is that of `show --json`.")
     ] = ReportFormat.HTML,
     store: StoreOption = None,
 ) -> None:
-    """Write a run as one HTML file that opens offline, or a summary as Markdown or JSON."""
-    from bestarm_agent.cli.stores import default_store
-    from bestarm_agent.runs import report_path, write_page
+    """Write a run as one HTML file that opens offline.
 
-    archive = _archive(store)
+    Or a summary as Markdown, JSON or a picture.
+    """
+    from bestarm_agent.cli.stores import find_run
+    from bestarm_agent.runs import Archive, report_path, write_page
+
+    where, found = find_run(run, store)
+    archive = Archive(where)
     if fmt is ReportFormat.HTML:
-        typer.echo(_wait_for(archive.write_report(run, out)))
+        typer.echo(_wait_for(archive.write_report(found, out)))
         return
-    standing = _wait_for(archive.record(run)).standing
-    path = out or report_path(default_store(store), standing.run_id).with_suffix(f".{fmt.value}")
-    write_page(_summary(standing, fmt), path)
+    standing = _wait_for(archive.record(found)).standing
+    path = out or report_path(where, standing.run_id).with_suffix(f".{fmt.value}")
+    if fmt is ReportFormat.PNG:
+        from bestarm_agent.report.picture import draw_standing
+
+        draw_standing(standing, path)
+    else:
+        write_page(_summary(standing, fmt), path)
     typer.echo(path)
 
 
@@ -129,7 +142,7 @@ def _summary(standing: Standing, fmt: ReportFormat) -> str:
 
 
 def export(
-    run: RunArgument = "latest",
+    run: RunArgument = None,
     out: Annotated[Path | None, typer.Option(help="File; else stdout.")] = None,
     fmt: Annotated[Format | None, typer.Option("--format", help="Format of the file.")] = None,
     form: Annotated[Form, typer.Option(help="One row per pair, or per candidate.")] = Form.LONG,
@@ -138,25 +151,26 @@ def export(
     ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Export a run's scores; cells that were not measured stay empty.
+    """Export a run's scores. Cells that were not measured stay empty.
 
     With prompts and answers: `eee`, instances of Every Eval Ever, and `inspect`, a folder of logs.
     """
     from bestarm_agent.store.export import export_scores
 
     target = sys.stdout.buffer if out is None else out
+    archive, found = _archive_of(run, store)
     if fmt is Format.EEE:
-        _export_instances(_archive(store), run, target)
+        _export_instances(archive, found, target)
         return
     if fmt is Format.INSPECT:
-        _export_inspect(_archive(store), run, out)
+        _export_inspect(archive, found, out)
         return
     chosen = fmt.value if fmt else ("csv" if out is None else None)
     if texts and form is Form.LONG:
-        with _texts(_archive(store), run) as (state, found):
-            export_scores(state, target, format=chosen, texts=found)
+        with _texts(archive, found) as (state, read):
+            export_scores(state, target, format=chosen, texts=read)
     else:
-        state = _wait_for(_archive(store).state(run))
+        state = _wait_for(archive.state(found))
         export_scores(state, target, format=chosen, form=form.value)
 
 
@@ -216,11 +230,12 @@ def _wait_for(coroutine: Coroutine[Any, Any, _T]) -> _T:
     return asyncio.run(coroutine)
 
 
-def _archive(store: str | None) -> Archive:
-    from bestarm_agent.cli.stores import default_store
+def _archive_of(run: str | None, store: str | None) -> tuple[Archive, str]:
+    from bestarm_agent.cli.stores import find_run
     from bestarm_agent.runs import Archive
 
-    return Archive(default_store(store))
+    where, found = find_run(run, store)
+    return Archive(where), found
 
 
 def _runs_table(runs: Sequence[RunInfo]) -> Table:

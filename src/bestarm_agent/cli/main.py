@@ -36,7 +36,8 @@ app = typer.Typer(
     help="Finds the best LLM candidate from a small part of the calls.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # panels take longer to import than all the rest of --help
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 

@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 from typer.models import OptionInfo
 
-from bestarm_agent.domain.digest import Json
+if TYPE_CHECKING:
+    from bestarm_agent.domain.digest import Json
 
 
 class Keyed(OptionInfo):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +20,6 @@ Text: TypeAlias = str | None
 Count: TypeAlias = int | None
 Number: TypeAlias = float | None
 
-
 STUDY_FILE = "study.yaml"
 
 
@@ -33,7 +33,11 @@ class Display(StrEnum):
 
 
 RunArgument = Annotated[
-    str, typer.Argument(help='Id of the run, start of an id, name of the study, or "latest".')
+    Text,
+    typer.Argument(
+        help='Id of the run, start of an id, name of the study, or "latest".',
+        show_default="newest of this folder's studies, else latest",
+    ),
 ]
 StoreOption = Annotated[Text, typer.Option(help="Run store: an SQLite file or a PostgreSQL URL.")]
 CatalogOption = Annotated[
@@ -100,6 +104,13 @@ class RunOptions:
     ] = None
 
 
+def default_catalogs(given: Sequence[Path] | None) -> tuple[Path, ...]:
+    """Return the catalogue folders, from flags or the environment."""
+    from bestarm_agent.config.environment_settings import Settings
+
+    return tuple(given or Settings().catalog_dirs)
+
+
 @dataclass(frozen=True, slots=True)
 class StudyPlace:
     """Places of runs and catalogue entries, and the use of stored replies."""
@@ -112,7 +123,6 @@ class StudyPlace:
 
     def options(self, store: str | Path | None = None) -> Options:
         """Return the options to open a study with; ``store``, a path or URL, wins."""
-        from bestarm_agent.cli.stores import default_catalogs
         from bestarm_agent.config.environment_settings import Settings
         from bestarm_agent.engine.setup.open_run import Options
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,16 +15,19 @@ from bestarm_agent.cli.options import StudyPlace
 from bestarm_agent.cli.result_output import plain_table, stdout_console
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.setup.cost_plan import Plan, make_plan
+from bestarm_agent.engine.setup.examples_needed import (
+    POWER,
+    Detectable,
+    examples_to_detect,
+    kept_back,
+)
 from bestarm_agent.engine.setup.open_run import store_of
+from bestarm_agent.engine.setup.placed_models import PlacedModel
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import counted
 from bestarm_agent.report.text import cost_text, duration, money, safe
-from bestarm_agent.stats.mcnemar import examples_needed
 from bestarm_agent.store.registry import StorePlace, open_store
-from bestarm_agent.store.run_state import RunState, fold
-
-_SHARES = (0.05, 0.1, 0.2, 0.4, 0.8)  # of examples on which one of two candidates is right
-_POWER = 0.8
+from bestarm_agent.store.run_state import RunState, folded
 
 
 def show_plan(
@@ -36,38 +40,40 @@ def show_plan(
     where = store_of(parts.study, StudyPlace(store).options())
     earlier = asyncio.run(_latest_run(parts, where)) if _exists(where) else []
     plan = make_plan(parts, earlier)
-    level = 1 - parts.config.selector.level
-    needed = {} if detect is None else _examples_needed(detect, level)
+    needed = None if detect is None else examples_to_detect(parts, detect)
+    kept = kept_back(parts)
     if as_json:
-        shown = asdict(plan) | ({"detect": needed} if needed else {})
+        shown = asdict(plan) | ({} if kept is None else {"confirm": asdict(kept)})
+        shown |= {} if needed is None else needed.as_json()
         typer.echo(json.dumps(shown, indent=2))
         return
     _print_plan(plan)
-    if detect is not None:
-        _print_needed(plan, detect, level, needed)
+    if kept is not None:
+        stdout_console().print(
+            f"Kept back: {kept.examples:,} examples for the winner, whose mean on such will be "
+            f"known to about ±{kept.half_width:.2f}"
+        )
+    if needed is not None:
+        _print_needed(plan, needed)
 
 
-def _examples_needed(detect: float, level: float) -> dict[str, int]:
-    """Return the examples needed by the share on which exactly one of two candidates is right."""
-    shares = [share for share in (*_SHARES, 1.0) if share >= detect]
-    return {
-        f"{share:g}": examples_needed(detect, share, level=level, power=_POWER)
-        for share in shares[: len(_SHARES)]
-    }
-
-
-def _print_needed(plan: Plan, detect: float, level: float, needed: dict[str, int]) -> None:
+def _print_needed(plan: Plan, needed: Detectable) -> None:
     console = stdout_console()
     console.print(
-        f"A difference of {detect:g} between two candidates, found with probability {_POWER:g} by "
-        f"McNemar's test at {1 - level:.0%} on common examples, scored 0 or 1; there are "
+        f"A difference of {needed.difference:g} between two candidates, found with probability "
+        f"{POWER:g} at {1 - needed.error:.0%} on common examples, scored 0 or 1; there are "
         f"{counted(plan.n_examples, 'example')}:"
     )
-    table = plain_table(right=("one of the two is right on", "examples needed"))
-    for share, count in needed.items():
-        table.add_row(f"{float(share):.0%}", f"{count:,}")
+    table = plain_table(
+        right=("one of the two is right on", "McNemar's test, once", "a run, at all times")
+    )
+    for share, once in needed.once.items():
+        table.add_row(f"{float(share):.0%}", f"{once:,}", f"{needed.at_all_times[share]:,}")
     console.print(table)
-    console.print("A run's intervals hold at all times and for all candidates, and need more.")
+    console.print(
+        f"A run may look after every answer, and is right for all {plan.n_candidates} candidates "
+        f"together; of the {needed.n_examples:,} examples to choose by it needs all at most."
+    )
 
 
 def _exists(where: StorePlace) -> bool:
@@ -77,7 +83,7 @@ def _exists(where: StorePlace) -> bool:
 async def _latest_run(parts: StudyParts, where: StorePlace) -> list[RunState]:
     async with open_store(where, create=False) as store:
         runs = [info for info in await store.runs() if info.name == parts.config.name]
-        return [fold(await store.events_of(info.id)) for info in runs[-1:]]
+        return [await folded(store, info.id) for info in runs[-1:]]
 
 
 def _print_plan(plan: Plan) -> None:
@@ -93,6 +99,10 @@ def _print_plan(plan: Plan) -> None:
             f"The caps pay for {plan.sure_pulls:,} pairs even at the most that each costs"
         )
     console.print(_price_table(plan))
+    if plan.placed:
+        console.print(_placement_table(plan.placed))
+        for line in _turns(plan.placed):
+            console.print(line, markup=False)
     if plan.minutes is None:
         console.print("Time: not known before a first run of this study")
     else:
@@ -118,6 +128,29 @@ def _price_table(plan: Plan) -> Table:
         judge = " (judge)" if price.role == "judge" else ""
         table.add_row(safe(price.model) + judge, safe(price.source or "unknown"), most)
     return table
+
+
+def _placement_table(placed: Sequence[PlacedModel]) -> Table:
+    table = plain_table("model", "devices", "loaded", right=("memory of each",))
+    for one in placed:
+        servers = "; ".join(",".join(map(str, server)) for server in one.devices)
+        loaded = "in turns" if one.turns_with else "always"
+        memory = f"{one.n_bytes / 1e9:.3g} of {one.of_bytes / 1e9:.3g} GB"
+        table.add_row(safe(one.model), servers, loaded, memory)
+    return table
+
+
+def _turns(placed: Sequence[PlacedModel]) -> list[str]:
+    """Return a sentence for every set of models that take turns."""
+    groups = {
+        frozenset((one.model, *one.turns_with)): (one.model, *one.turns_with)
+        for one in reversed(placed)
+        if one.turns_with
+    }
+    return [
+        f"{', '.join(map(safe, models))} take turns: they do not fit onto their devices together"
+        for models in reversed(groups.values())
+    ]
 
 
 def _cells(spend: Spend, plan: Plan) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import TextWrapper
 from typing import Literal, TypeAlias
@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.progress_text import (
     budget_line,
@@ -24,14 +25,18 @@ from bestarm_agent.report.progress_text import (
     waits_line,
 )
 from bestarm_agent.report.text import (
+    LEAST_LABEL,
     cost_text,
     duration,
     estimate,
     interval,
+    limits_text,
     price_text,
     safe,
+    seconds_text,
     seen,
     seen_title,
+    shortened,
     state,
     verdict_line,
 )
@@ -40,24 +45,30 @@ _Column: TypeAlias = tuple[str, list[str]]
 
 _STYLES = {
     Status.BEST: "bold green",
+    Status.LEADING: "bold green",
     Status.OPEN: "",
     Status.BEATEN: "bright_black",
     Status.BROKEN: "red",
     Status.BARRED: "bright_black",
+    Status.DROPPED: "bright_black",
 }
 _LINES_AROUND_TABLE = 8
 _GAP = 2  # blanks between columns
-_LEAST_LABEL = 16
 
 
 @contextmanager
-def busy(console: Console, words: str, *, wanted: bool = True) -> Iterator[None]:
-    """Show on a terminal what takes a while, such as imports and the judging of answers."""
+def busy(
+    console: Console, words: str, *, wanted: bool = True
+) -> Iterator[Callable[[Sequence[Wait]], None]]:
+    """Show on a terminal what takes a while, such as imports and the judging of answers.
+
+    Yield a function that adds what calls wait for.
+    """
     if not (wanted and console.is_terminal):
-        yield
+        yield lambda _waits: None
         return
-    with console.status(words):
-        yield
+    with console.status(words) as status:
+        yield lambda waits: status.update(f"{words}; {waits_line(waits)}" if waits else words)
 
 
 def print_line(console: Console, text: str, *, indent: int = 0) -> None:
@@ -117,7 +128,7 @@ class PlainLines:
         parts = [duration(standing.seconds), used_line(standing), budget_line(standing)]
         parts.append(verdict_line(standing))
         if standing.waits:
-            parts.append(waits_line(standing))
+            parts.append(waits_line(standing.waits))
         self._console.print(" | ".join(parts), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -153,7 +164,7 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
         lines.append(Text(hidden))
     lines.append(Text(f"in flight: {standing.in_flight:,}"))
     if standing.waits:
-        lines.append(Text(f"waiting: {waits_line(standing)}"))
+        lines.append(Text(f"waiting: {waits_line(standing.waits)}"))
     if failures := failures_line(standing):
         lines.append(Text(f"failures: {failures}"))
     return Group(*lines)
@@ -194,11 +205,22 @@ class CandidateTable:
             ("cost", [cost_text(row.spend.usd_nanos, priced=row.priced) for row in rows]),
             ("pending", [f"{row.pending:,}" for row in rows]),
             ("tokens", [f"{row.spend.tokens:,}" for row in rows]),
-            ("sec", [f"{row.seconds:.2f}" for row in rows]),
+            (
+                "p50",
+                [seconds_text(None if row.latency is None else row.latency.p50) for row in rows],
+            ),
+            (
+                "p95",
+                [seconds_text(None if row.latency is None else row.latency.p95) for row in rows],
+            ),
         ]
-        if self._standing.objective is not None:
+        if not any(row.latency for row in rows):
+            del optional[-2:]
+        if any(row.price for row in rows):
             optional.insert(0, ("$ per 1k calls", [price_text(row.price) for row in rows]))
-        longest = max([_LEAST_LABEL, *(len(row.candidate.label) for row in rows)])
+        if any(row.limits for row in rows):
+            optional.insert(0, ("limits", [limits_text(row) for row in rows]))
+        longest = max([LEAST_LABEL, *(len(row.candidate.label) for row in rows)])
         used = longest + sum(_width(column) + _GAP for column in columns)
         for column in optional:
             used += _width(column) + _GAP
@@ -210,20 +232,6 @@ class CandidateTable:
     def _mark(self, row: Row) -> str:
         objective = self._standing.objective
         return " *" if objective is not None and row in objective.chosen else ""
-
-
-def shortened(label: str, width: int) -> str:
-    """Shorten a label in its middle, since labels often differ at their ends.
-
-    Example:
-        >>> shortened("llama-167k/spaced/t=0.7", 16)
-        'llama-16…d/t=0.7'
-    """
-    width = max(_LEAST_LABEL, width)
-    if len(label) <= width:
-        return label
-    tail = (width - 1) // 2
-    return f"{label[: width - 1 - tail]}…{label[-tail:]}"
 
 
 def _width(column: _Column) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bestarm_agent.cli.option_groups import expanded
-from bestarm_agent.cli.options import CatalogOption
+from bestarm_agent.cli.options import CatalogOption, default_catalogs
 from bestarm_agent.errors import BestarmError
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def providers(
     ] = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """List the providers of the catalogue, and whether their keys are set."""
-    from bestarm_agent.cli.stores import default_catalogs
+    """List providers, and whether their keys are set."""
     from bestarm_agent.config.catalog import Catalog
     from bestarm_agent.providers.catalog_entry import ProviderEntry
 

@@ -16,20 +16,28 @@ from bestarm_agent.cli.progress import CandidateTable, print_line
 from bestarm_agent.config.study.objective import Objective
 from bestarm_agent.domain.spend import Books, Spend, usd
 from bestarm_agent.engine.results.axis_effects import axis_effects
+from bestarm_agent.engine.results.failures import FailureLine
 from bestarm_agent.engine.results.forecast import forecast
-from bestarm_agent.engine.results.standing import ObjectiveResult, Row, Standing, Status
+from bestarm_agent.engine.results.standing import (
+    LEFT_OUT,
+    ObjectiveResult,
+    Row,
+    RowLimit,
+    Standing,
+)
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
-from bestarm_agent.report.html_page import FailureLine
 from bestarm_agent.report.outlook import effects_line, outlook
 from bestarm_agent.report.progress_text import budget_line, ending, hidden_line, what_next
 from bestarm_agent.report.text import (
     duration,
     how_sure,
+    limit_text,
     objective_text,
     placed,
     safe,
 )
+from bestarm_agent.report.winners_number import number_json, number_lines
 
 SCHEMA_VERSION = 1  # of the JSON object; docs/reference/result.schema.json describes it
 _SHOWN_ROWS = 10
@@ -113,6 +121,7 @@ def _verdict_lines(standing: Standing) -> list[str]:
         title = "Best yet: " if stopped else "Winner:   "
         lines = [f"{title} {winner}"] if best is not None else []
     lines.append(f"How sure:  {how_sure(standing)}")
+    lines += [f"{title + ':':<11}{text}" for title, text in number_lines(standing)]
     lines += [f"Forecast:  {text}"] if (text := outlook(standing)) else []
     if second is not None and standing.objective is None:
         lines.append(f"Runner-up: {placed(second, graded=graded)}")
@@ -143,7 +152,7 @@ def _whose(labels: Sequence[str]) -> str:
 
 
 def _why(row: Row) -> str:
-    return "Too expensive" if row.status is Status.BARRED else "Not usable"
+    return str(row.status).capitalize() if row.status in LEFT_OUT else "Not usable"
 
 
 def _objective_lines(result: ObjectiveResult, caveat: str, *, graded: bool) -> list[str]:
@@ -154,6 +163,7 @@ def _objective_lines(result: ObjectiveResult, caveat: str, *, graded: bool) -> l
         lines.append("Winner:    none of those seen so far")
     else:
         lines.append(f"Winner:    {placed(result.answer, graded=graded)}{caveat}")
+        lines += [f"Limit:     {limit_text(one)}" for one in result.answer.limits]
     return lines
 
 
@@ -167,11 +177,13 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
         "ended": standing.end,
         "best": _row_json(standing.best),
         "winner": _row_json(standing.winner),
+        "winner_mean": number_json(standing),
         "objective": _objective_json(standing.objective),
         "established": standing.established,
         "runner_up": _row_json(standing.runner_up),
         "separated": standing.separated,
         "margin": standing.margin,
+        "within": standing.within,
         "probability_of_best": standing.probability,
         "provisional": standing.is_provisional,
         "caps_passed": passed_caps(standing),
@@ -243,6 +255,17 @@ def _price_json(row: Row) -> dict[str, object] | None:
     return {"mean": row.price.mean, "interval": [row.price.lower, upper]}
 
 
+def _limit_json(found: RowLimit) -> dict[str, object]:
+    upper = None if isinf(found.upper) else found.upper
+    return {
+        "limit": found.constraint.text,
+        "state": found.state.value,
+        "mean": found.mean,
+        "interval": [found.lower, upper],
+        "allowed": found.constraint.allowed,
+    }
+
+
 def _row_json(row: Row | None) -> dict[str, object] | None:
     if row is None:
         return None
@@ -262,7 +285,9 @@ def _row_json(row: Row | None) -> dict[str, object] | None:
         "tokens": row.spend.tokens,
         "calls": row.spend.calls,
         "seconds_per_call": row.seconds,
+        "latency": None if row.latency is None else row.latency.as_json(),
         "problem": row.problem,
         "price_per_1k_calls": _price_json(row),
+        "limits": [_limit_json(one) for one in row.limits],
         "price_source": row.price_source,
     }

@@ -56,6 +56,22 @@ class RuleOptions:
     confidence: Annotated[
         Number, Keyed("selector.confidence", "Stop once the best is this certain.")
     ] = None
+    confirm: Annotated[
+        Text,
+        Keyed(
+            "confirm.share",
+            'Keep this share of the examples back for the winner, such as 0.2 or "20%".',
+        ),
+    ] = None
+    baseline: Annotated[
+        Text, Keyed("confirm.baseline", "Candidate that answers the examples kept back, too.")
+    ] = None
+    within: Annotated[
+        Number, Keyed("stop.within", "Stop once the leader is shown to be this near the best.")
+    ] = None
+    probability: Annotated[
+        Number, Keyed("stop.probability", "Stop at this probability, without guarantee.")
+    ] = None
     budget_share: ShareOption = None
 
 
@@ -87,19 +103,20 @@ def resume(
     place: StudyPlace,
     showing: Showing,
     budget_share: ShareOption = None,
-    run: RunArgument = "latest",
+    run: RunArgument = None,
 ) -> None:
-    """Go on with a run after an interruption or a crash, with more budget, or with an edited study.
+    """Go on with a run, with more budget, or with an edited study.
 
-    A --budget-... given here is what may be spent beyond what the run has spent already. What the
-    study file was given since then in models, prompts and parameters joins the run.
+    Also after an interruption or a crash. A --budget-... given here is what may be spent beyond
+    what the run has spent already. Models, prompts and parameters that the study was given since
+    then join the run.
     """
     from bestarm_agent.cli.run_command import run_study
-    from bestarm_agent.cli.stores import default_store
+    from bestarm_agent.cli.stores import find_run
     from bestarm_agent.config.environment_settings import more_budget
     from bestarm_agent.study import Study
 
     caps = {name.removeprefix("budget_"): cap for name, cap in asdict(budget).items()}
     more = more_budget(**caps, share=budget_share)
-    options = place.options(default_store(place.store))
-    run_study(Study.resume(run, options=options), more, showing)
+    where, found = find_run(run, place.store)
+    run_study(Study.resume(found, options=place.options(where)), more, showing)

@@ -1,26 +1,64 @@
-"""The run store and the catalogue folders that a command uses: by flag, variable or search."""
+"""The run and the run store that a command uses: by flag or by search."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from bestarm_agent.cli.options import STUDY_FILE
 from bestarm_agent.config.environment_settings import Settings
+from bestarm_agent.config.study.load import study_place
 from bestarm_agent.engine.setup.open_run import STORE_FILE
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, RunNotFoundError
+from bestarm_agent.runs import Archive
 
+_LATEST = "latest"
 _DEPTH = 4  # levels of folders, this one included, that are searched for a store
 _MOST_STORES = 5
 
 
-def default_catalogs(catalog: Sequence[Path] | None) -> tuple[Path, ...]:
-    """Return the catalogue folders, from flags or the environment."""
-    return tuple(catalog or Settings().catalog_dirs)
+def find_run(run: str | None, store: str | None) -> tuple[str | Path, str]:
+    """Return the store and the run that a command means.
+
+    If ``run`` is None and ``study.yaml`` lies in this folder, that is the newest run of a study of
+    this folder: a store may be shared with others. Elsewhere it is the newest run of the store.
+
+    Raises:
+        ConfigError: there is no store, or which of several is meant is not clear.
+        RunNotFoundError: the studies of this folder have no run in the store.
+    """
+    if run is not None or not Path(STUDY_FILE).is_file():
+        return default_store(store), run or _LATEST
+    names, where = _study_names(), default_store(store)
+    runs = asyncio.run(Archive(where).runs())
+    ids = [info.id for info in runs if info.name in names]
+    if not ids:
+        others = f", and `{_LATEST}` means the newest of {len(runs)} there" if runs else ""
+        raise RunNotFoundError(
+            f"no run of {STUDY_FILE} or another study of this folder is in the store; "
+            f"`bestarm-agent select` begins one{others}"
+        )
+    return where, ids[-1]
+
+
+def _study_names() -> set[str]:
+    """Return the names of the studies of this folder; raise ConfigError for ``study.yaml`` only."""
+    names = {study_place(Path(STUDY_FILE))[0]}
+    for path in (*Path().glob("*.yaml"), *Path().glob("*.yml")):
+        with suppress(ConfigError):
+            names.add(study_place(path)[0])
+    return names
 
 
 def default_store(store: str | None) -> str | Path:
-    """Return the flag, the variable or the only store below this folder, or raise ConfigError."""
-    given = store or Settings().store
+    """Return the flag, the variable, the store of ``study.yaml`` here or the only one below.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    given = store or Settings().store or _store_of_study()
     if given:
         return given
     found = _store_files()
@@ -39,6 +77,16 @@ def default_or_new_store(store: str | None) -> str | Path:
     if store is None and Settings().store is None and not _store_files():
         return Path(STORE_FILE)
     return default_store(store)
+
+
+def _store_of_study() -> Path | None:
+    """Return the store of ``study.yaml`` in this folder; None where there is none, or no study."""
+    if not Path(STUDY_FILE).is_file():
+        return None
+    with suppress(ConfigError):  # a run can be looked at while its study is being edited
+        path = Path(Settings().output_dir or study_place(Path(STUDY_FILE))[1]) / STORE_FILE
+        return path if path.is_file() else None
+    return None
 
 
 def _store_files() -> list[Path]:

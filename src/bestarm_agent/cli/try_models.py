@@ -26,7 +26,10 @@ def register(app: typer.Typer) -> None:
 
 
 def try_models(file: StudyFile, place: StudyPlace, as_json: JsonOption = False) -> None:
-    """Make one call to each model and let it be judged: see prompt, reply, score and seconds."""
+    """Make one call to each model, and let it be judged.
+
+    Shows prompt, reply, score and seconds.
+    """
     import asyncio
 
     from rich.console import Console
@@ -42,8 +45,8 @@ def try_models(file: StudyFile, place: StudyPlace, as_json: JsonOption = False) 
     options, study, console = place.options(), resolve(file.path), Console(stderr=True)
     parts = assemble(study, catalog_of(study, options), open_mode)
     print_notices(console, parts.notices)
-    with busy(console, "calling each model once", wanted=not as_json):
-        calls = asyncio.run(make_first_calls(parts, options))
+    with busy(console, "calling each model once", wanted=not as_json) as waiting:
+        calls = asyncio.run(make_first_calls(parts, options, waiting))
     if as_json:
         typer.echo(json.dumps([_as_json(call) for call in calls], indent=2, ensure_ascii=False))
     else:

@@ -23,7 +23,7 @@ def view(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 for any.")] = 0,
 ) -> None:
-    """Look at runs in the browser while they go on, at their answers, and label them."""
+    """Look at runs and answers in the browser, and label them."""
     import asyncio
     from contextlib import suppress
 

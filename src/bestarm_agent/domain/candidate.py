@@ -60,3 +60,14 @@ class Candidate:
             "params": dict(self.params),
         }
         return digest(content, length=12)
+
+    @cached_property
+    def levels(self) -> tuple[int, int, int]:
+        """Numbers of its model, prompt and parameters, < 2^48: equal content, equal number."""
+        parts: tuple[Json, ...] = (
+            [self.provider, self.model],
+            self.prompt.as_json(),
+            dict(self.params),
+        )
+        model, prompt, params = (int(digest(part, length=12), 16) for part in parts)
+        return model, prompt, params

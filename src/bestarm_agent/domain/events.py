@@ -9,7 +9,7 @@ record them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
@@ -43,12 +43,15 @@ class CandidatesAdded:
     prices: tuple[str | None, ...] = ()  # sources of the prices, for people
 
 
+DROPPED: Final = "dropped by hand"
+
+
 @dataclass(frozen=True, slots=True)
 class CandidatesBarred:
     """Candidates were excluded for good, for a reason other than their scores."""
 
     candidates: tuple[int, ...]  # rows
-    reason: str
+    reason: str  # for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,8 @@ class Stopped:
     """A session ended."""
 
     at: str  # time, ISO 8601 in UTC
-    # separated, exhausted, indifferent, verdict, served, budget, interrupted, failures or error
+    # separated, exhausted, indifferent, within, probable, verdict, served, budget, interrupted,
+    # failures or error
     reason: str
     seconds: float  # wall-clock seconds of this session
     books: Books = field(default_factory=Books)  # of this session

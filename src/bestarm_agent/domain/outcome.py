@@ -28,11 +28,12 @@ class Score:
     votes: tuple[Vote, ...] = ()  # the judgements that it is made of; empty for a rule
     gold: float | None = None  # the trusted score, in a certification, in [0, 1]
     guesses: tuple[float | None, ...] = ()  # each autoevaluator's score in [0, 1]; None: it failed
+    measures: tuple[float | None, ...] = ()  # each further scorer's in [0, 1]; None: it failed
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The pair was evaluated; ``answer``, ``votes``, ``gold`` and ``guesses`` as in ``Score``."""
+    """The pair was evaluated; ``answer`` and what follows ``gold`` as in ``Score``."""
 
     value: float  # score in [0, 1]
     answer: str | None
@@ -47,6 +48,7 @@ class Scored:
     usd_nanos: int | None = None  # price of the answered call, cached or not; None: unknown
     gold: float | None = None
     guesses: tuple[float | None, ...] = ()
+    measures: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

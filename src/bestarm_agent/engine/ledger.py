@@ -54,6 +54,7 @@ class Ledger:
 
     def __init__(self, budget: Budget, spent: Spend | None = None) -> None:
         self.budget = budget
+        self.kept_back = Spend()  # for what comes later; nothing is reserved from it now
         self._spent = spent or Spend()
         self._open: dict[int, Spend] = {}
         self._outstanding = Spend()
@@ -66,13 +67,12 @@ class Ledger:
         self._next_id = 0
 
     def affords(self, upper: Spend) -> bool:
-        """Return whether ``upper`` fits under every cap on top of what is spent and reserved."""
+        """Return whether ``upper`` fits under every cap on top of what is spent and held."""
         for name in _CAPPED:
             cap = getattr(self.budget, name)
             if cap is None:
                 continue
-            taken = getattr(self._spent, name) + getattr(self._outstanding, name)
-            if taken + getattr(upper, name) > cap:
+            if self._taken(name) + getattr(upper, name) > cap:
                 return False
         return True
 
@@ -82,9 +82,12 @@ class Ledger:
         for name in _CAPPED:
             cap, each = getattr(self.budget, name), getattr(upper, name)
             if cap is not None and each > 0:
-                taken = getattr(self._spent, name) + getattr(self._outstanding, name)
-                room = min(room, int((cap - taken) // each))
+                room = min(room, int((cap - self._taken(name)) // each))
         return max(0, room)
+
+    def _taken(self, name: str) -> float:
+        taken: float = getattr(self._spent, name) + getattr(self._outstanding, name)
+        return taken + float(getattr(self.kept_back, name))
 
     def reserve(self, upper: Spend) -> Reservation | None:
         """Reserve ``upper``; return None if it does not fit."""

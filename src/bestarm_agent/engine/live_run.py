@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cached_property
 
-from bestarm_agent.domain.events import Event
+import numpy as np
+
+from bestarm_agent.config.study.explicit_candidates import explicit_candidate
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import DROPPED
+from bestarm_agent.domain.spend import NANOS_PER_USD, Budget
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.build_standing import LiveState, build_standing
-from bestarm_agent.engine.results.objectives import track_objective
+from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.pair_source import PlannedPairs
+from bestarm_agent.engine.results.build_standing import LiveState, build_standing, recorded_standing
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
-from bestarm_agent.engine.run.event_log import EventLog, Size, initial_size, replay
-from bestarm_agent.engine.run.instructions import InstructionReader
+from bestarm_agent.engine.run.event_log import EventLog, Size
+from bestarm_agent.engine.run.instructions import Instruction, InstructionReader
+from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.engine.run.stopping import Rules
-from bestarm_agent.engine.setup.candidates import PreparedCandidates
-from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices
+from bestarm_agent.engine.setup.open_run import Options, check_new
 from bestarm_agent.engine.setup.study_parts import StudyParts
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.store.base import RunLog, RunStore
-from bestarm_agent.store.run_state import fold
+
+_PAUSE = Wait("the run", "is paused; `bestarm-agent view` lets it go on", 0, None)
 
 
 class LiveRun:
@@ -34,10 +42,9 @@ class LiveRun:
         self,
         parts: StudyParts,
         prepared: PreparedCandidates,
-        pairs: PairSource,
+        replay: RunReplay,
         store: RunStore,
         log: RunLog,
-        events: Sequence[Event],
         options: Options,
         history: HistoryModel | None,
     ) -> None:
@@ -48,16 +55,10 @@ class LiveRun:
         self._clock = options.clock
         self._history = history
         self._board = prepared.board
-        self._size = initial_size(events)
-        replay(events, pairs)
-        objective = parts.config.objective
-        self._objective = None
-        if objective.by_price:
-            self._objective = track_objective(objective, parts.config.selector, pairs, events)
-        self.event_log = EventLog(
-            log, fold(events), None if self._objective is None else self._objective.book
-        )
-        self.pairs = pairs  # as given, fed the log
+        self.pairs = replay.pairs
+        self._size = replay.size
+        self._objective = replay.objective
+        self.event_log = EventLog(log, replay.state, self._objective, replay.course)
         self._entries = prepared.entries
         self._store = store
         self._use_cache = options.use_cache
@@ -99,23 +100,77 @@ class LiveRun:
             rules=Rules(limits.failed_score, limits.max_failed_share, self._objective),
         )
 
-    def fresh_pairs(self, events: Sequence[Event]) -> PairSource:
-        """Make the source of pairs anew, before it was fed any of the log."""
-        candidates = self.event_log.state.candidates
-        return self._parts.mode.pairs(initial_size(events), candidates, self._history)
-
     async def run(self) -> None:
         """Run the loop, which obeys instructions left in the store meanwhile."""
-        reader = InstructionReader(self._store, self.id, self._clock)
-        async with reader.obeyed_by(self.loop):
-            await self.loop.run()
+        reader = InstructionReader(self._store, self.id, self._clock, self._obey)
+        try:
+            async with reader.attached_to(self.loop):
+                await self.loop.run()
+        finally:
+            with suppress(StoreError):  # a shortcut; a store that fails has said so already
+                await self._keep_snapshots()
+
+    async def _keep_snapshots(self) -> None:
+        """Keep what people are shown; a mode with an answer of its own is replayed instead."""
+        state = self.event_log.state
+        standing = recorded_standing(state, self.pairs, self.id, self._objective)
+        if self._parts.mode.result(self.pairs, standing) is None:
+            await self.event_log.keep(standing, self.pairs)
+
+    def add(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
+        """Let candidates join; see ``Study.add_candidates``."""
+        candidates = [self._candidate(spec) for spec in specs]
+        check_new(candidates, self.event_log.state.candidates)
+        entries = self.factory.entries(candidates)
+        check_prices(self._parts.config, entries)
+        self.check_started(entries)
+        self.loop.add_candidates(entries)
+        self.fit_to_size()
+        return candidates
+
+    def drop(self, row: int) -> None:
+        """Take a candidate out of the competition for good.
+
+        Raises:
+            ConfigError: the run's answer would not be what was asked for, or none would be left.
+        """
+        if isinstance(self.pairs, PlannedPairs) or self._objective is not None:
+            raise ConfigError(
+                "candidates can be dropped only from a run that looks for the best, whatever the "
+                "price; stop this one and begin another"
+            )
+        left = np.flatnonzero(~self.pairs.barred).tolist()
+        if row not in left:
+            raise ConfigError(f"the run has no candidate {row} that could still be dropped")
+        if len(left) == 1:
+            raise ConfigError("this is the last candidate of the run; stop the run instead")
+        self.loop.bar((row,), DROPPED)
+
+    def _obey(self, wish: Instruction) -> None:
+        """Do what an instruction wants; raise ConfigError to refuse it."""
+        if wish.stop:
+            self.loop.stop()
+        if wish.paused is not None:
+            self.loop.is_paused = wish.paused
+        if wish.pulls is not None or wish.usd is not None:
+            nanos = None if wish.usd is None else round(wish.usd * NANOS_PER_USD)
+            self.loop.raise_budget(Budget(pulls=wish.pulls, usd_nanos=nanos))
+        if wish.drop is not None:
+            self.drop(wish.drop)
+        if wish.add is not None:
+            self.add([wish.add])
+
+    def _candidate(self, spec: Mapping[str, Json] | Candidate) -> Candidate:
+        if isinstance(spec, Candidate):
+            return spec
+        return explicit_candidate(self._parts.config, spec, self._parts.prompts)
 
     def standing(self) -> Standing:
         """Return where the run stands now."""
         loop = self.loop
         live = LiveState(
             in_flight=loop.in_flight,
-            waits=self._board.summary(self._clock.now()) if loop.in_flight else (),
+            waits=self._waits(),
             seconds=loop.seconds,
             broken=loop.pool.broken(),
         )
@@ -128,6 +183,10 @@ class LiveRun:
             live=live,
             objective=self._objective,
         )
+
+    def _waits(self) -> tuple[Wait, ...]:
+        waits = self._board.summary(self._clock.now()) if self.loop.in_flight else ()
+        return (*waits, _PAUSE) if self.loop.is_paused else waits
 
     @asynccontextmanager
     async def held_open(self) -> AsyncIterator[None]:

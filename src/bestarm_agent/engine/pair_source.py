@@ -15,6 +15,7 @@ from bestarm_agent.selectors.types import (
     Choice,
     Estimates,
     Guarantee,
+    IntArray,
     Problem,
     State,
     Stop,
@@ -67,9 +68,11 @@ class PlannedPairs:
         for result in results:
             self.table.tell(result)
 
-    def add_candidates(self, count: int, costs: Sequence[float] | None = None) -> None:
+    def add_candidates(
+        self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None
+    ) -> None:
         """Let candidates join; the plan stays as it is."""
-        self.problem = self.problem.joined_by(count, costs)
+        self.problem = self.problem.joined_by(count, costs, axes)
         self.table.add_candidates(count)
 
     def add_examples(self, count: int) -> None:

@@ -60,8 +60,8 @@ async def _baseline(name: str, candidates: Sequence[Candidate], where: StorePlac
 def _answer_of(record: StoredRun, name: str) -> Candidate:
     """Return the winner of a run; of a gate its baseline, which is what was in use."""
     if isinstance(record.result, GateSummary):
-        label = record.result.baseline
-        return next(one for one in record.state.candidates if one.label == label)
+        label, rows = record.result.baseline, record.standing.rows
+        return next(row.candidate for row in rows if row.candidate.label == label)
     winner = record.standing.winner
     if winner is None:
         raise ConfigError(

@@ -109,13 +109,13 @@ def _results(log: Object, samples: Iterable[Object], where: str) -> Iterator[Res
             candidate=candidate,
             example=str(sample["id"]),
             task=str(spec["task"]),
-            scores={} if error else _scores(sample.get("scores") or {}),
+            scores={} if error else scores_in(sample.get("scores") or {}),
             repeat=f"{spec.get('task_id')} {sample.get('epoch', 1)}",
             question=plain(sample["input"]) if "input" in sample else None,
             text=(sample.get("output") or {}).get("completion"),
             error=str(error["message"] if isinstance(error, Mapping) else error) if error else None,
             seconds=float(sample.get("working_time") or sample.get("total_time") or 0.0),
-            **_usage((sample.get("model_usage") or {}).values()),
+            **usage_in((sample.get("model_usage") or {}).values()),
         )
 
 
@@ -138,7 +138,7 @@ def _candidate(spec: Object, plan: Object) -> dict[str, str]:
     return {"model": str(spec["model"]), **named}
 
 
-def _scores(scores: Object) -> dict[str, float]:
+def scores_in(scores: Object) -> dict[str, float]:
     """Return the numbers by scorer; a scorer with several values gives one for each."""
     found: dict[str, float] = {}
     for name, score in scores.items():
@@ -168,7 +168,7 @@ def _number(value: object) -> float:
     return nan
 
 
-def _usage(usages: Iterable[Object]) -> dict[str, Any]:
+def usage_in(usages: Iterable[Object]) -> dict[str, Any]:
     """Add up the tokens of all models a sample used, and the dollars if all are known."""
     used = list(usages)
     inputs = ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")

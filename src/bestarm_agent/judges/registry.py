@@ -32,6 +32,7 @@ JUDGES: Final = Registry[type[BaseJudge[Any]]](
         "ensemble": "bestarm_agent.judges.ensemble:EnsembleJudge",
         "exact": f"{_RULES}.exact:ExactJudge",
         "json-schema": f"{_RULES}.json_schema:JsonSchemaJudge",
+        "math": f"{_RULES}.math:MathJudge",
         "multiple-choice": f"{_RULES}.multiple_choice:MultipleChoiceJudge",
         "numeric": f"{_RULES}.numeric:NumericJudge",
         "pairwise": f"{_MODELS}.pairwise:PairwiseJudge",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
@@ -12,6 +12,7 @@ from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import FailureKind
+from bestarm_agent.providers.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,11 @@ class Footprint:
     """Memory and times of a model that shares its memory with others."""
 
     holder: str  # the model to load: itself, or the base model of an adapter
-    n_bytes: int  # its memory
     load_seconds: float | None = None  # measured time of loading; None: not loaded yet
     call_seconds: float | None = None  # measured worker seconds of one call; None: not called yet
+    # the part of the provider's memory that it lies in: models of different parts never make room
+    # for each other
+    part: str = ""
 
 
 @runtime_checkable
@@ -52,18 +55,26 @@ class SharesMemory(Protocol):
     """A provider that may have to unload one model before it can load another."""
 
     @property
-    def memory_bytes(self) -> int:
-        """Memory for all loaded models."""
-
-    @property
     def loading_share(self) -> float | None:
         """Share of the time for loading, in (0, 1]; None: models are swapped at any time."""
 
     def footprint(self, model: str) -> Footprint:
-        """Return the memory and the measured times of ``model``."""
+        """Return what has to be loaded for ``model``, and measured times."""
+
+    def fits(self, holders: Collection[str]) -> bool:
+        """Return True if models can be in memory together."""
 
     def pin(self, model: str) -> None:
         """Unload ``model`` only if the others cannot make room: it is needed all the time."""
+
+
+@runtime_checkable
+class PlacesModels(Protocol):
+    """A provider that assigns the devices of this machine to its models."""
+
+    @property
+    def placement(self) -> Placement | None:
+        """The devices of every model; None where they are not assigned."""
 
 
 @runtime_checkable

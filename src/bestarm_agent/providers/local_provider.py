@@ -12,7 +12,7 @@ from pydantic import Field
 from bestarm_agent.domain.spend import nanos
 from bestarm_agent.providers.base import Footprint
 from bestarm_agent.providers.base_provider import BaseProvider, ProviderOptions
-from bestarm_agent.providers.model_memory import Average, LoadableModel, ModelMemory
+from bestarm_agent.providers.model_memory import Average, ModelMemory
 
 _SECONDS_PER_HOUR = 3600
 
@@ -34,12 +34,15 @@ class LocalOptions(ProviderOptions):
     max_gpu_seconds: float = Field(default=600.0, gt=0, allow_inf_nan=False)
 
 
-class LocalModel(LoadableModel, Protocol):
-    """A loadable model that measures its times."""
+class LocalModel(Protocol):
+    """A model that measures its times."""
 
-    n_loads: int
     load_seconds: Average
     call_seconds: Average
+
+    @property
+    def n_loads(self) -> int:
+        """Number of times that it was loaded."""
 
 
 LocalOptionsT = TypeVar("LocalOptionsT", bound=LocalOptions)
@@ -80,8 +83,8 @@ class LocalProvider(BaseProvider[LocalOptionsT], Generic[LocalOptionsT, LocalMod
             return 0
         return nanos(Decimal(seconds) * self.options.usd_per_gpu_hour / _SECONDS_PER_HOUR)
 
-    def _footprint(self, name: str, n_bytes: int) -> Footprint:
+    def _footprint(self, name: str, part: str = "") -> Footprint:
         model = self._models.get(name)
         if model is None:
-            return Footprint(name, n_bytes)
-        return Footprint(name, n_bytes, model.load_seconds.value, model.call_seconds.value)
+            return Footprint(name, part=part)
+        return Footprint(name, model.load_seconds.value, model.call_seconds.value, part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +14,6 @@ class LoadableModel(Protocol):
     """A model that takes up memory while it is loaded."""
 
     name: str  # the model's name
-    n_bytes: int  # bytes of its weights
 
     @property
     def is_loaded(self) -> bool:
@@ -40,12 +39,12 @@ class ModelMemory:
 
     def __init__(
         self,
-        cap_bytes: int,  # memory for weights
+        fits: Callable[[Collection[str]], bool],  # whether models, by name, fit together
         n_generating: int,  # models at once, >= 1; queues of waiting ones grow into larger batches
         loads_at_once: int = 1,  # models that may be loaded at the same time, >= 1
         pinned: Collection[str] = (),  # unloaded only if no others can make room; may change
     ) -> None:
-        self._cap_bytes = cap_bytes
+        self._fits = fits
         self._pinned = pinned
         self._loaded: list[LoadableModel] = []  # the longest unused first
         self._loading_now: list[LoadableModel] = []
@@ -74,7 +73,7 @@ class ModelMemory:
     async def _load(self, model: LoadableModel) -> None:
         async with self._loading:
             async with self._making_room:
-                await self._make_room(model.n_bytes)
+                await self._make_room(model.name)
                 self._loading_now.append(model)
             try:
                 await model.load()
@@ -82,19 +81,29 @@ class ModelMemory:
                 self._loading_now.remove(model)
                 self._idle.set()  # if it failed, it has left room
 
-    async def _make_room(self, n_bytes: int) -> None:
-        while n_bytes + self._used_bytes() > self._cap_bytes:
-            others = [other for other in self._loaded if other.name not in self._pinned]
-            idle = next((other for other in others or self._loaded if other.is_idle), None)
-            if idle is not None:
-                self._loaded.remove(idle)
-                await idle.unload()
+    async def _make_room(self, name: str) -> None:
+        while not self._fits({name, *self.loading, *(other.name for other in self._loaded)}):
+            leaving = self._without_room({name, *self.loading})
+            if idle := [other for other in leaving if other.is_idle]:
+                unpinned = [other for other in idle if other.name not in self._pinned]
+                chosen = (unpinned or idle)[0]
+                self._loaded.remove(chosen)
+                await chosen.unload()
                 continue
             self._idle.clear()
             await self._idle.wait()
 
-    def _used_bytes(self) -> int:
-        return sum(other.n_bytes for other in (*self._loaded, *self._loading_now))
+    def _without_room(self, staying: set[str]) -> list[LoadableModel]:
+        """Return the loaded models that have to go, the longest unused first.
+
+        Pinned ones stay before busy ones, and these before idle ones.
+        """
+        by_need = self._loaded[::-1]
+        by_need.sort(key=lambda other: (other.name not in self._pinned, other.is_idle))
+        for other in by_need:
+            if self._fits(staying | {other.name}):
+                staying = staying | {other.name}
+        return [other for other in self._loaded if other.name not in staying]
 
 
 class UseCount:

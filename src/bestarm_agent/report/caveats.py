@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.text import duration, money, safe
 
 _SHOWN_RIVALS = 3
@@ -29,6 +29,10 @@ def caveat_lines(standing: Standing) -> list[tuple[str, str]]:
     if standing.unseen and standing.best is not None:
         named = f"{standing.unseen} of {len(standing.rows)} candidates have no score"
         lines.append(("Unseen", f"{named}, and may be better"))
+    if dropped := [row for row in standing.rows if row.status is Status.DROPPED]:
+        named = ", ".join(safe(row.candidate.label) for row in dropped[:_SHOWN_RIVALS])
+        more = f" and {len(dropped) - _SHOWN_RIVALS} more" if len(dropped) > _SHOWN_RIVALS else ""
+        lines.append(("Dropped", f"{named}{more}, by hand; may be better than the one named"))
     winner, rivals = standing.winner, standing.rivals_by_voids
     if winner is not None and rivals:
         named = "; ".join(_bounds(row) for row in (winner, *rivals[:_SHOWN_RIVALS]))

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
-from bestarm_agent.domain.events import Event
-from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.engine.mode import ModeResult
+from bestarm_agent.engine.results.course import Course
+from bestarm_agent.engine.results.failures import failures_of
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, corrected_rows
 from bestarm_agent.engine.results.pair_outcomes import RunTexts
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.report.history import History
-from bestarm_agent.report.html_page import (
-    FailureLine,
-    JudgeSection,
-    Session,
-    render_report,
-)
+from bestarm_agent.report.html_page import JudgeSection, Session, render_report
 from bestarm_agent.report.matrix import matrix_of
 from bestarm_agent.report.page_data import Details
 from bestarm_agent.report.pair_sample import sample_pairs
@@ -27,8 +18,7 @@ from bestarm_agent.store.run_state import RunState
 
 async def report_of(
     texts: RunTexts,
-    events: Sequence[Event],
-    history: History,
+    course: Course,
     standing: Standing,
     check: JudgeCheck | None = None,
     certified: ModeResult | None = None,
@@ -48,26 +38,10 @@ async def report_of(
         judge=None if check is None else JudgeSection(check, corrected_rows(standing, check)),
         certified=certified,
         remarks=_remarks(state),
-        details=Details(state, history, matrix, sample, outcomes_over_time(events)),
+        details=Details(state, course, matrix, sample, outcomes_over_time(state)),
     )
 
 
 def _remarks(state: RunState) -> list[str]:
     stops = [session.stopped for session in state.sessions if session.stopped is not None]
     return list(dict.fromkeys(remark for stop in stops for remark in stop.remarks))
-
-
-def failures_of(state: RunState) -> list[FailureLine]:
-    """Count failures by candidate and kind, most frequent first."""
-    count: Counter[tuple[int, str, str]] = Counter()
-    last: dict[tuple[int, str, str], str] = {}
-    for seq, told in state.told.items():
-        outcome = told.outcome
-        if isinstance(outcome, Failed):
-            key = (state.asks[seq].candidate, outcome.kind.value, outcome.blame.value)
-            count[key] += 1
-            last[key] = outcome.message
-    return [
-        FailureLine(state.candidates[key[0]].label, key[1], key[2], n, last[key])
-        for key, n in count.most_common()
-    ]

@@ -18,46 +18,39 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.axis_effects import AxisEffects, axis_effects
+from bestarm_agent.engine.results.failures import FailureLine
 from bestarm_agent.engine.results.judge_agreement import CorrectedRow, JudgeCheck
+from bestarm_agent.engine.results.latency import latency_by_model
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.differences import departure, differences
 from bestarm_agent.report.outlook import headline, is_clear, outlook
 from bestarm_agent.report.page_data import Details, page_data, price_per_1k
 from bestarm_agent.report.progress_text import budget_line, ending
-from bestarm_agent.report.rates import latencies
 from bestarm_agent.report.text import (
     cost_text,
     duration,
     estimate,
     how_sure,
     interval,
+    limit_text,
     measure,
     money,
     objective_text,
     price_text,
     safe,
+    seconds_text,
     seen,
     seen_title,
     share,
     state,
 )
 from bestarm_agent.report.verdicts import latest_verdicts
+from bestarm_agent.report.winners_number import number_lines
 
 _SHOWN_ROWS = 500
 _SHOWN_LEVELS = 12
 _PER = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class FailureLine:
-    """The count of one kind of failure of one candidate."""
-
-    label: str  # the candidate's label
-    kind: str  # what went wrong
-    blame: str  # whose doing it was
-    count: int  # how often
-    message: str  # the last message
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +120,7 @@ def render_report(
             mode=certified,
             details=details,
             differing=[] if details is None else list(differences(details)),
-            latencies=[] if details is None else latencies(details.state),
+            latencies=[] if details is None else latency_by_model(details.state),
             prompts=_prompts(standing),
             departures=_departures(standing, details),
         )
@@ -187,7 +180,7 @@ def _environment() -> Environment:
         percent=_percent,
         points=_points,
         price=price_text,
-        seconds=_seconds,
+        seconds=seconds_text,
         sentence=_sentence,
     )
     environment.globals.update(
@@ -196,12 +189,14 @@ def _environment() -> Environment:
         outlook=outlook,
         caveat=caveat,
         caveat_lines=caveat_lines,
+        number_lines=number_lines,
         passed_caps=passed_caps,
         budget_line=budget_line,
         bar=_bar,
         effect_bar=_effect_bar,
         effect_title=_effect_title,
         full_grid=_full_grid,
+        limit_text=limit_text,
         objective_text=objective_text,
         measure=measure,
         per_1k=_per_1k,
@@ -219,10 +214,6 @@ def _sentence(text: str) -> str:
 
 def _percent(value: float) -> str:
     return f"{value:.0%}" if value in (0, 1) or value >= 0.1 else f"{value:.1%}"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.2g} s" if value < 10 else duration(value)
 
 
 def _points(value: float, width: float = 1.0) -> str:

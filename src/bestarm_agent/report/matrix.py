@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestarm_agent.domain.outcome import Failed
+from bestarm_agent.selectors.types import State
 from bestarm_agent.store.run_state import RunState
 
 NOT_ASKED, PENDING, VOID, FAILED = ".pvf"  # the other codes are scores, 0 to 9 for 0 to 1
+_CODES = {State.PENDING: PENDING, State.VOID: VOID, State.FAILED: FAILED}
 _MOST_ROWS = 200
 _MOST_COLUMNS = 400
 
@@ -34,22 +35,22 @@ def matrix_of(state: RunState, ranking: Sequence[int]) -> Matrix:
     """Draw the pairs that were asked; large studies are sampled evenly over the difficulties."""
     rows = list(ranking[:_MOST_ROWS])
     place = {row: k for k, row in enumerate(rows)}
-    asked = [ask for ask in state.asks if ask.candidate in place]
-    columns = _sampled(_by_difficulty(state, {ask.example for ask in asked}))
+    row, example = state.asks.candidate, state.asks.example
+    asked = np.isin(row, rows)
+    columns = _sampled(_by_difficulty(state, set(example[asked].tolist())))
     column = {j: k for k, j in enumerate(columns)}
     cells = np.full((len(rows), len(columns)), NOT_ASKED)
-    for ask in asked:
-        if ask.example in column:
-            cells[place[ask.candidate], column[ask.example]] = _code(state, ask.seq)
+    for seq in np.flatnonzero(asked & np.isin(example, columns)).tolist():
+        i, j = state.asks.pair(seq)
+        cells[place[i], column[j]] = _code(state, seq)
     return Matrix(rows, columns, ["".join(line) for line in cells.tolist()])
 
 
 def _by_difficulty(state: RunState, examples: set[int]) -> list[int]:
-    total, count = np.zeros((2, len(state.example_ids)))
-    for seq, told in state.told.items():
-        if told.score is not None:
-            total[state.asks[seq].example] += told.score
-            count[state.asks[seq].example] += 1
+    score = state.told.score
+    seen, n = ~np.isnan(score), len(state.example_ids)
+    example = state.asks.example[: len(score)][seen]
+    total, count = np.bincount(example, score[seen], n), np.bincount(example, minlength=n)
     means = (total + 0.5) / (count + 1)  # an example that few saw is of middling difficulty
     return sorted(examples, key=lambda j: (-means[j], j))
 
@@ -61,9 +62,5 @@ def _sampled(columns: list[int]) -> list[int]:
 
 
 def _code(state: RunState, seq: int) -> str:
-    told = state.told.get(seq)
-    if told is None:
-        return PENDING
-    if told.score is None:
-        return VOID
-    return FAILED if isinstance(told.outcome, Failed) else str(round(9 * told.score))
+    code = _CODES.get(state.told.state_at(seq))
+    return str(round(9 * (state.told.score_at(seq) or 0.0))) if code is None else code

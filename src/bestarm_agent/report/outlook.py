@@ -31,6 +31,8 @@ def _said(standing: Standing) -> str:
     count = len(standing.rivals)
     if standing.margin == 0:
         return f"is as good as any; {count} {_others(count)} may be its equal."
+    if standing.established:
+        return f"is within {standing.within:g} of the best ({standing.confidence:.0%} sure)."
     return f"leads; {count} {_others(count)} still possible."
 
 
@@ -47,9 +49,14 @@ def outlook(standing: Standing) -> str:
         return (
             f"It can hardly be settled: the leaders differ by less than {LEVEL:g}; take the cheaper"
         )
-    share = f"{found.pairs / standing.grid:.1%} of the grid"
-    pairs = float(f"{found.pairs:.2g}")
-    return f"At least about {pairs:,.0f} more pairs ({share}) would settle it, if estimates stay"
+    most = f"{_about(found.most)} more pairs ({found.most / standing.grid:.1%} of the grid)"
+    ends = f"About {_about(found.fewest)} to {most}" if found.fewest else f"Up to about {most}"
+    return f"{ends} would settle it, if estimates stay"
+
+
+def _about(pairs: int) -> str:
+    """Write a number with two significant digits."""
+    return f"{float(f'{pairs:.2g}'):,.0f}"
 
 
 def effects_line(standing: Standing) -> str:

@@ -10,9 +10,9 @@ from math import isfinite
 import numpy as np
 
 from bestarm_agent.domain.spend import usd
+from bestarm_agent.engine.results.course import Course
 from bestarm_agent.engine.results.pair_outcomes import PairOutcome
-from bestarm_agent.engine.results.standing import Row, Standing
-from bestarm_agent.report.history import History
+from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.matrix import Matrix
 from bestarm_agent.report.pair_sample import PairSample, cut
 from bestarm_agent.report.text import seen
@@ -28,7 +28,7 @@ class Details:
     """Contents of the report beyond the standing."""
 
     state: RunState
-    history: History
+    course: Course
     matrix: Matrix
     sample: PairSample
     rates: tuple[list[float], list[float]]  # seconds, and outcomes per second there
@@ -40,6 +40,7 @@ def page_data(standing: Standing, details: Details) -> str:
     matrix = details.matrix
     found = {
         "graded": standing.graded,
+        "states": {status.name.lower(): status for status in Status},
         "candidates": [_candidate(row, graded=standing.graded) for row in standing.rows],
         "matrix": {
             "rows": matrix.rows,
@@ -47,7 +48,7 @@ def page_data(standing: Standing, details: Details) -> str:
             "cells": matrix.cells,
         },
         "budget": _budget(standing, details.state),
-        "race": _race(standing, details.history),
+        "race": _race(standing, details.course),
         "rates": {"seconds": _rounded(details.rates[0]), "rates": _rounded(details.rates[1])},
         **_pairs(details),
     }
@@ -84,29 +85,33 @@ def _budget(standing: Standing, state: RunState) -> dict[str, object]:
     """Count asks by the state that their candidates ended in, over the course of the run."""
     status = {row.index: row.status.name.lower() for row in standing.rows}
     n, bins = len(state.asks), min(_BINS, len(state.asks))
-    names = ("best", "open", "beaten", "broken", "barred")
-    counts = {name: np.zeros(bins, dtype=int) for name in names}
-    for ask in state.asks:
-        counts[status[ask.candidate]][ask.seq * bins // n] += 1
+    row, bin_of = state.asks.candidate, np.arange(n) * bins // max(1, n)
+    rows_of = {one.name.lower(): list[int]() for one in Status}
+    for i, name in status.items():
+        rows_of[name].append(i)
+    counts = {
+        name: np.bincount(bin_of[np.isin(row, rows)], minlength=bins)
+        for name, rows in rows_of.items()
+    }
     return {
         "asked": [round(n * (k + 1) / bins) for k in range(bins)],
         "counts": {name: of.tolist() for name, of in counts.items() if of.any()},
     }
 
 
-def _race(standing: Standing, history: History) -> dict[str, object]:
+def _race(standing: Standing, course: Course) -> dict[str, object]:
     racers = [row.index for row in standing.rows if row.estimate is not None][:_RACERS]
     columns = {
         name: [
-            [_at(getattr(moment, name), i) for moment in history.moments] for i in racers
+            [_at(getattr(moment, name), i) for moment in course.moments] for i in racers
         ]
         for name in ("mean", "lower", "upper")
     }  # fmt: skip
     return {
-        "asked": [moment.asked for moment in history.moments],
+        "asked": [moment.asked for moment in course.moments],
         "rows": racers,
         **columns,
-        "left": sorted(history.left.values()),
+        "left": sorted(course.left.values()),
     }
 
 

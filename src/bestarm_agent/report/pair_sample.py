@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.engine.results.pair_outcomes import PairOutcome, RunTexts, scores_of
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.matrix import Matrix
@@ -34,9 +33,7 @@ async def sample_pairs(texts: RunTexts, standing: Standing, matrix: Matrix) -> P
     """Read the texts of the pairs that tell most, up to a few megabytes."""
     split = _differing(texts.state, standing)
     wanted = [seq for both in split[:_MOST_DIFFERING] for seq in both]
-    wanted += [seq for seq, told in texts.state.told.items() if isinstance(told.outcome, Failed)][
-        -_MOST_FAILED:
-    ]
+    wanted += texts.state.told.failed()[-_MOST_FAILED:]
     wanted = list(dict.fromkeys([*wanted, *_shown(texts.state, matrix)]))[:_MOST_PAIRS]
     pairs: dict[int, PairOutcome] = {}
     left, known = _MOST_CHARACTERS, set[str | None]()
@@ -74,8 +71,8 @@ def _differing(state: RunState, standing: Standing) -> list[tuple[int, int]]:
 
 def _shown(state: RunState, matrix: Matrix) -> list[int]:
     """Return the asks in the matrix, spread evenly over the run."""
-    rows, columns = set(matrix.rows), set(matrix.columns)
-    seqs = [ask.seq for ask in state.asks if ask.candidate in rows and ask.example in columns]
+    shown = np.isin(state.asks.candidate, matrix.rows) & np.isin(state.asks.example, matrix.columns)
+    seqs = np.flatnonzero(shown).tolist()
     if len(seqs) <= _MOST_PAIRS:
         return seqs
     return [seqs[k] for k in np.linspace(0, len(seqs) - 1, _MOST_PAIRS).astype(int)]

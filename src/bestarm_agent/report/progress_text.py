@@ -15,6 +15,8 @@ _ENDINGS: Mapping[str, str] = {
     "separated": "what was asked for is established",
     "exhausted": "every pair was evaluated",
     "indifferent": "what is left cannot change the answer",
+    "within": "the leading candidate is shown to be good enough",
+    "probable": "the rule's model is as sure as was asked for, which guarantees nothing",
     "verdict": "every verdict is in",
     "served": "every prompt was answered",
     "budget": "it cannot pay another pair",
@@ -72,12 +74,12 @@ def _against(used: str, cap: str | int | None) -> str:
     return f"{used} of {cap}" if cap else used
 
 
-def waits_line(standing: Standing) -> str:
+def waits_line(waits: Sequence[Wait]) -> str:
     """Say why calls wait, the shortest wait first, grouped by reason."""
     groups: dict[str, list[Wait]] = {}
-    for wait in standing.waits:
+    for wait in waits:
         groups.setdefault(wait.reason, []).append(wait)
-    return "; ".join(_wait_text(reason, waits) for reason, waits in groups.items())
+    return "; ".join(_wait_text(reason, alike) for reason, alike in groups.items())
 
 
 def _wait_text(reason: str, waits: Sequence[Wait]) -> str:

@@ -7,23 +7,48 @@ from math import ceil, inf, isnan
 
 from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
-from bestarm_agent.engine.results.standing import ObjectiveResult, Row, RowPrice, Standing, Status
+from bestarm_agent.engine.results.standing import (
+    LimitState,
+    ObjectiveResult,
+    Row,
+    RowLimit,
+    RowPrice,
+    Standing,
+    Status,
+)
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure
 
+LEAST_LABEL = 16  # characters to which a label is shortened at most
 _COARSE = 0.02  # intervals at least this wide are written with two digits
 _MARKS: Mapping[Status, str] = {
     Status.BEST: "●",
+    Status.LEADING: "●",
     Status.OPEN: "○",
     Status.BEATEN: "–",
     Status.BROKEN: "×",
     Status.BARRED: "×",
+    Status.DROPPED: "×",
 }
 
 
 def safe(text: str) -> str:
     """Make text that others wrote harmless on a terminal: no control characters."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def shortened(label: str, width: int) -> str:
+    """Shorten a label in its middle, since labels often differ at their ends.
+
+    Example:
+        >>> shortened("llama-167k/spaced/t=0.7", 16)
+        'llama-16…d/t=0.7'
+    """
+    width = max(LEAST_LABEL, width)
+    if len(label) <= width:
+        return label
+    tail = (width - 1) // 2
+    return f"{label[: width - 1 - tail]}…{label[-tail:]}"
 
 
 def money(nano_dollars: int) -> str:
@@ -64,6 +89,20 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Write the time of a call; a dash if none was timed.
+
+    Example:
+        >>> seconds_text(0.0213), seconds_text(0.86), seconds_text(75), seconds_text(None)
+        ('21 ms', '0.86 s', '1:15', '–')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 0.1:
+        return f"{1000 * seconds:.2g} ms"
+    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
 def share(value: float, width: float = 1.0) -> str:
@@ -131,7 +170,10 @@ def verdict_line(standing: Standing) -> str:
     best = standing.winner
     if best is None or best.estimate is None:
         return "no score yet"
-    return f"best so far: {placed(best, graded=standing.graded)}"
+    word: str = Status.BEST if standing.established else Status.LEADING
+    if word is Status.BEST and standing.objective is None and not standing.is_best:
+        word = "good enough"
+    return f"{word}: {placed(best, graded=standing.graded)}"
 
 
 def how_sure(standing: Standing) -> str:
@@ -149,6 +191,9 @@ def how_sure(standing: Standing) -> str:
     if standing.margin == 0:
         equals = f"but {_others(standing)} may be as good"
         return f"{word} that none is better, {equals} ({_meaning(standing.guarantee)})"
+    if standing.established:
+        near = f"it is within {standing.within:g} of the best"
+        return f"{word} that {near}; {_others(standing)} may be it ({_meaning(standing.guarantee)})"
     doubt = f"at {level} {_doubt(standing)} ({_meaning(standing.guarantee)})"
     return f"best guess: {doubt}{_opinion(standing.probability)}"
 
@@ -171,14 +216,43 @@ def objective_text(spec: ObjectiveSpec) -> str:
         'the cheapest within 0.05 of the best'
     """
     match spec.name:
-        case Objective.BEST_UNDER_USD:
-            return f"the best that costs at most ${spec.usd_per_1k_calls:g} per 1,000 calls"
         case Objective.CHEAPEST:
             return f"the cheapest within {spec.epsilon:g} of the best"
         case Objective.PARETO:
             return "those that none beats without being more expensive"
-        case _:
-            return "the best"
+    limits = [
+        f"costs at most ${one.limit:g} per 1,000 calls"
+        if one.of == "price"
+        else f"keeps {one.text}"
+        for one in spec.constraints
+    ]
+    return f"the best that {' and '.join(limits)}" if limits else "the best"
+
+
+def limits_text(row: Row) -> str:
+    """Count the limits that a candidate keeps, breaks or may keep, in two words or so."""
+    counts = [(state, sum(one.state is state for one in row.limits)) for state in LimitState]
+    return ", ".join(f"{count} {state}" for state, count in counts if count)
+
+
+def limit_text(found: RowLimit) -> str:
+    """Say whether a candidate keeps a limit, and by which numbers."""
+    said = {
+        LimitState.KEPT: "shown to be kept",
+        LimitState.BROKEN: "shown to be broken",
+        LimitState.OPEN: "not shown yet",
+    }[found.state]
+    one = found.constraint
+    if found.mean is None:
+        return f"{one.text}: nothing seen yet"
+    if one.of == "price":
+        price = price_text(RowPrice(found.mean, found.lower, found.upper))
+        return f"{one.text}: {said}; {price}"
+    if one.percentile is None:
+        numbers = f"[{found.lower:.3f}, {found.upper:.3f}]"
+        return f"{one.text}: {said}; mean {found.mean:.3f} {numbers}"
+    shares = f"{found.mean:.1%} [{found.lower:.1%}, {found.upper:.1%}]"
+    return f"{one.text}: {said}; {shares} are above, {one.allowed:.0%} may be"
 
 
 def price_text(price: RowPrice | None) -> str:

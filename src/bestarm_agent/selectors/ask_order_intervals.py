@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import BoolArray, FloatArray, State
+from bestarm_agent.selectors.types import BoolArray, Bounds, FloatArray, State
 from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds
 from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
 
@@ -73,13 +73,40 @@ class AskOrderIntervals:
             at += 1
         self._prefix[row] = at
 
-    def beaten_by(self, leader: int, among: BoolArray) -> BoolArray:
-        """(K,) mask of those ``among`` that the leader is shown to beat in pairs: none here."""
-        return np.zeros_like(among)
+    def asked(self, row: int) -> None:
+        """Note that a row is asked for its next example."""
 
-    def margin(self, leader: int, among: BoolArray, bounds: FloatArray) -> float:
-        """Bound how far the leader is below the best ``among``, given (K,) ``bounds``."""
-        return float(bounds.max(initial=0.0, where=among))
+    @property
+    def awaited(self) -> int | None:
+        """Return a row without whose next example nothing more can be shown; None here."""
+        return None
+
+    def rivals(self, best: int, bounds: Bounds, out: BoolArray) -> BoolArray:
+        """(K,) mask of the rows that may be better than the ``best`` of all, for all that is shown.
+
+        Rows that are ``out`` (K,) do not compete; ``bounds`` are (K,) lower and upper ends.
+        """
+        return self.pair_rivals(best, bounds, out)
+
+    def pair_rivals(self, one: int, bounds: Bounds, out: BoolArray) -> BoolArray:
+        """(K,) mask of the rows whose interval reaches that of any ``one``."""
+        lower, upper = bounds
+        reach: BoolArray = (upper >= lower[one]) & ~out
+        reach[one] = False
+        return reach
+
+    def lag(self, best: int, bounds: Bounds, out: BoolArray, enough: float = 0.0) -> float:
+        """Bound how far the leading row is below the best, in [0, 1].
+
+        Below ``enough`` the bound need not be close.
+        """
+        return self.margin(best, bounds, out)
+
+    def margin(self, one: int, bounds: Bounds, out: BoolArray) -> float:
+        """Bound how far any ``one`` row is below the best, in [0, 1]."""
+        lower, upper = bounds
+        rivals = self.pair_rivals(one, bounds, out)
+        return float((upper - lower[one]).max(initial=0.0, where=rivals))
 
     def _push(self, row: int, example: int, low: float, high: float, odds: Odds) -> None:
         if self._sequences is not None:

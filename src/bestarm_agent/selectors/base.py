@@ -9,15 +9,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.evidence import Belief, Evidence
+from bestarm_agent.selectors.belief import Belief
+from bestarm_agent.selectors.evidence import Evidence
 from bestarm_agent.selectors.pull_costs import expected_costs, pull_weights
 from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import (
     Ask,
     BoolArray,
     Choice,
     Estimates,
     FloatArray,
+    IntArray,
     Problem,
     State,
     Stop,
@@ -52,8 +55,8 @@ class Selector(ABC):
             candidate's unseen ones, or by a fixed random order). Only then do the intervals hold at
             every stopping time, and only then may they stop a run.
         common_examples: whether all candidates take their examples from one random order, drawn
-            before any score is seen (``SharedOrder``). Then they are also compared in pairs. Set
-            before ``__init__`` if it depends on arguments.
+            before any score is seen (``SharedOrder``). Then ``draw_unseen`` follows it, and they
+            are also compared in pairs. Set before ``__init__`` if it depends on arguments.
         top_k: how many candidates are wanted; 1 unless the rule looks for a set.
         problem: as given at the start; candidates and budget may have grown.
         table: everything asked and told so far; read only for callers.
@@ -66,10 +69,13 @@ class Selector(ABC):
     exogenous: ClassVar[bool] = True
     common_examples: bool = False
     top_k: int = 1
+    _order: SharedOrder  # only with common examples
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.table = ScoreTable(problem.n_candidates, problem.n_examples)
+        if self.common_examples:
+            self._order = SharedOrder(self.table, problem.seed)
         self.evidence = Evidence(
             problem,
             self.table,
@@ -109,7 +115,8 @@ class Selector(ABC):
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return what would be asked next among the ``allowed`` (K,) candidates; change nothing."""
         open_rows = self._open if allowed is None else self._open & allowed
-        if not open_rows.any() or self.evidence.is_settled(self.top_k) or self._is_complete():
+        done = self.evidence.is_settled(self.top_k) or self.evidence.good_enough is not None
+        if done or not open_rows.any() or self._is_complete():
             return None
         return self._choose(open_rows, self._random.at(self.table.n_asked))
 
@@ -133,16 +140,16 @@ class Selector(ABC):
                 self._weights = None
                 self.evidence.advance(int(self.table.candidate[result.seq]))
                 self._told(result)
+                self.evidence.review(self.top_k)
 
-    def add_candidates(self, count: int, costs: Sequence[float] | None = None) -> None:
+    def add_candidates(
+        self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None
+    ) -> None:
         """Add ``count`` >= 0 candidates as the last rows; intervals begin anew over all of them.
 
-        ``costs`` (count,) are as ``Problem.costs``, and needed exactly where those were given.
-
-        Raises:
-            ValueError: costs are missing, or given though the rule works per pull.
+        ``costs`` and ``axes`` are those of ``Problem.joined_by``, which raises ValueError.
         """
-        self.problem = self.problem.joined_by(count, costs)
+        self.problem = self.problem.joined_by(count, costs, axes)
         self.table.add_candidates(count)
         self._regrow()
 
@@ -178,6 +185,8 @@ class Selector(ABC):
         is_settled = self.evidence.is_settled(self.top_k)
         if is_settled and self.evidence.is_separated(self.top_k):
             return Stop.SEPARATED
+        if self.evidence.good_enough is not None:
+            return self.evidence.good_enough
         if not self._open.any() and not self.table.count(State.PENDING).any():
             return Stop.EXHAUSTED
         if is_settled:
@@ -250,16 +259,31 @@ class Selector(ABC):
         """Return what the rule thinks of the candidates: by default, the means of their scores."""
         return Belief(self.table.mean())
 
-    def odds_of(self, _example: int) -> Odds:
+    @property
+    def shared_order(self) -> IntArray:
+        """(N,) the examples in the order in which all candidates take them; not to be written.
+
+        Raises ValueError without common examples.
+        """
+        if not self.common_examples:
+            raise ValueError(f"rule {self.name!r} does not take common examples in one order")
+        return self._order.examples
+
+    def odds_of(self, example: int) -> Odds:
         """Return how an example that was asked was drawn among those left of its generation."""
-        return EVEN
+        return self._order.odds_of(example) if self.common_examples else EVEN
 
     def _is_complete(self) -> bool:
         """Return whether the rule has carried out its plan for the budget."""
         return False
 
-    def draw_unseen(self, candidate: int, rng: np.random.Generator) -> tuple[int, float]:
-        """Draw one of a candidate's unseen examples uniformly; return it and its propensity."""
+    def draw_unseen(self, candidate: int, rng: np.random.Generator) -> tuple[int, float | None]:
+        """Draw one of a candidate's unseen examples; return it and its propensity.
+
+        Uniformly, or the next of the shared order where examples are common.
+        """
+        if self.common_examples:
+            return self._order.draw(candidate)
         n_unseen = self.table.n_unseen_of(candidate)
         row = self.table.cells[candidate]
         if 8 * n_unseen > len(row):  # a few tries find one, without scanning the row
@@ -272,6 +296,7 @@ class Selector(ABC):
     def _register(self, ask: Ask) -> None:
         self.table.ask(ask)
         candidate = ask.pair.candidate
+        self.evidence.asked(candidate)
         if self.table.n_unseen_of(candidate) == 0:
             self._open[candidate] = False
         self._asked(ask)
@@ -280,4 +305,6 @@ class Selector(ABC):
         self.evidence.restart()
         self._weights = None
         self._open = (self.table.n_unseen > 0) & ~self.barred
+        if self.common_examples:
+            self._order.grow()
         self._grown()

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from bestarm_agent.selectors.ask_order_intervals import AskOrderIntervals
+from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.paired_intervals import PairedIntervals
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
     BoolArray,
+    Bounds,
     Estimates,
     FloatArray,
     Guarantee,
     IntArray,
     Problem,
     State,
+    Stop,
     Verdict,
 )
 from bestarm_agent.stats.intervals.betting_bounds import Odds
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
-Bounds: TypeAlias = tuple[FloatArray, FloatArray]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Belief:
-    """A rule's model-based estimates of its candidates.
-
-    Attributes:
-        bounds: (K,) lower and upper ends by the rule's model, used in place of the betting
-            intervals; heuristic.
-        chance: the model's probability that a candidate is the best; None if another's is higher.
-    """
-
-    mean: FloatArray  # (K,) point estimates; NaN where nothing is known
-    bounds: Bounds | None = None
-    tier: IntArray | None = None  # (K,) numbers that rank before the estimates, lowest first
-    chance: Callable[[int], float | None] | None = None
+_SHARE_NEW = 0.02  # of the scores, between two reviews
 
 
 class Evidence:
@@ -53,6 +38,8 @@ class Evidence:
     Attributes:
         barred: (K,) candidates that left the competition for a reason that is not their scores.
         tie_ranks: (K,) random numbers in [0, 1) that put equals in order.
+        good_enough: why the run may stop though the best is not established, as of the last
+            review; else None.
         presumed_order: the candidates by a recent ranking, best first, or None. A rule whose belief
             is expensive may set it: what that order leaves undecided counts as not settled.
     """
@@ -75,6 +62,8 @@ class Evidence:
         self.tie_ranks: FloatArray = np.empty(0)
         self.generations: list[int] = []
         self.presumed_order: IntArray | None = None
+        self.good_enough: Stop | None = None
+        self._intervals = AskOrderIntervals(table, (), None)
         self.restart()
 
     def restart(self) -> None:
@@ -85,14 +74,17 @@ class Evidence:
         if joined := self._table.n_examples - sum(self.generations):
             self.generations.append(joined)
         tracked = self._problem.track_intervals and self._exogenous
-        kind = PairedIntervals if self._paired else AskOrderIntervals
-        self._intervals = kind(
-            self._table,
-            self.generations,
-            self._problem.confidence if tracked else None,
-            self._odds_of,
+        level = self._problem.confidence if tracked else None
+        given = (self._table, self.generations, level, self._odds_of)
+        self._intervals = (
+            PairedIntervals(*given, self._intervals) if self._paired else AskOrderIntervals(*given)
         )
         self._settled: bool | None = None  # None: to be worked out again
+        self._next_review = 0  # number of scores
+
+    def asked(self, candidate: int) -> None:
+        """Note that a candidate is asked for its next example."""
+        self._intervals.asked(candidate)
 
     def advance(self, candidate: int) -> None:
         """Extend a candidate's interval with the trials that are told up to the first pending."""
@@ -141,15 +133,20 @@ class Evidence:
     def margin(self, candidate: int | None = None) -> float:
         """Bound how far a candidate, by default the leading one, is from the best, in [0, 1].
 
-        Under the guarantee of ``best``; statements about any number of candidates, at any times,
-        hold together. Raises ValueError if there is no candidate.
+        Statements about the leading candidate hold together with those of ``best``, at all times;
+        statements about any number of given candidates with the intervals. Raises ValueError if
+        there is no candidate.
         """
         belief = self._belief()
         self._check_any(belief.mean)
-        one = self._ranked(belief)[0] if candidate is None else candidate
         bounds = self._bounds(belief)
-        lower, upper = bounds
-        return self._intervals.margin(one, self._rivals(one, bounds), upper - lower[one])
+        if candidate is None:
+            best, within = self._ranked(belief)[0], self._problem.within
+            gap = self._intervals.lag(best, bounds, self.barred)
+            if within is not None and gap > within and self._is_within(within, [best], belief):
+                return within  # bounds are rounded upwards
+            return gap
+        return self._intervals.margin(candidate, bounds, self.barred)
 
     def ranking(self) -> list[int]:
         """Return the candidates by falling estimate, ties in random order.
@@ -162,10 +159,22 @@ class Evidence:
         """(K,) mask of the candidates that ``best`` is not shown to beat."""
         return self._rivals(best, self._bounds(self._belief()))
 
+    def contenders(self, order: IntArray, top_k: int) -> BoolArray:
+        """(K,) mask of those whose scores can still show that the first ``top_k`` are the best."""
+        field = self._undecided(order.tolist(), top_k, self._intervals.bounds)
+        if field.any() and self._intervals.awaited is not None:
+            field[self._intervals.awaited] = True
+        return field
+
+    @property
+    def awaited(self) -> int | None:
+        """Return the candidate without whose next score nothing more can be shown, if any."""
+        return self._intervals.awaited
+
     def is_separated(self, top_k: int) -> bool:
         """Tell whether the first ``top_k`` are shown to beat all others."""
         belief = self._belief()
-        return not self._is_undecided(self._ranked(belief), top_k, self._bounds(belief))
+        return not self._undecided(self._ranked(belief), top_k, self._bounds(belief)).any()
 
     def is_settled(self, top_k: int) -> bool:
         """Tell whether no more scores are needed to name the best ``top_k``.
@@ -178,11 +187,38 @@ class Evidence:
             self._settled = self._works_out_settled(top_k)
         return self._settled
 
+    def review(self, top_k: int) -> None:
+        """See whether the best is good enough to stop, whenever 2 % more scores are in."""
+        problem = self._problem
+        is_asked = problem.within is not None or problem.probability is not None
+        if not is_asked or (n := int(self._table.n_scored.sum())) < self._next_review:
+            return
+        self._next_review = n + max(1, int(_SHARE_NEW * n))
+        belief, self.good_enough = self._belief(), None
+        order = self._ranked(belief)
+        if problem.within is not None and self._is_within(problem.within, order[:top_k], belief):
+            self.good_enough = Stop.WITHIN
+        elif problem.probability is not None and not np.isnan(belief.mean[order[0]]):
+            chance = self._probability(order[0], belief)
+            if chance is not None and chance >= problem.probability:
+                self.good_enough = Stop.PROBABLE
+
+    def _is_within(self, gap: float, chosen: list[int], belief: Belief) -> bool:
+        """Tell whether each of the ``chosen`` is shown to be at most ``gap`` below all others."""
+        bounds = self._bounds(belief)
+        if self._guarantee(belief) is Guarantee.HEURISTIC:
+            return False
+        if len(chosen) == 1:
+            return self._intervals.lag(chosen[0], bounds, self.barred, gap) <= gap
+        out = self.barred.copy()
+        out[chosen] = True
+        return all(self._intervals.margin(one, bounds, out) <= gap for one in chosen)
+
     def _works_out_settled(self, top_k: int) -> bool:
         if not (self._exogenous or self._is_exact()):
             return False
-        presumed, intervals = self.presumed_order, self._intervals
-        if presumed is not None and self._may_change(presumed.tolist(), top_k, intervals.bounds):
+        presumed, bounds = self.presumed_order, self._intervals.bounds
+        if presumed is not None and self._may_change(presumed.tolist(), top_k, bounds):
             return False
         belief = self._belief()
         if self._guarantee(belief) is Guarantee.HEURISTIC:
@@ -228,15 +264,23 @@ class Evidence:
         return order
 
     def _rivals(self, best: int, bounds: Bounds) -> BoolArray:
-        """(K,) mask of those whose interval reaches ``best``'s, and who are not beaten in pairs."""
-        lower, upper = bounds
-        reach: BoolArray = (upper >= lower[best]) & ~self.barred
-        reach[best] = False
-        return reach & ~self._intervals.beaten_by(best, reach)
+        return self._intervals.rivals(best, bounds, self.barred)
 
-    def _is_undecided(self, order: list[int], top_k: int, bounds: Bounds) -> bool:
-        chosen, others = order[:top_k], order[top_k:]
-        return bool(others) and any(self._rivals(one, bounds)[others].any() for one in chosen)
+    def _rivals_of_set(self, one: int, top_k: int, bounds: Bounds) -> BoolArray:
+        """(K,) mask of those whom ``one`` of ``top_k`` is not shown to beat."""
+        if top_k == 1:
+            return self._rivals(one, bounds)
+        return self._intervals.pair_rivals(one, bounds, self.barred)
+
+    def _undecided(self, order: list[int], top_k: int, bounds: Bounds) -> BoolArray:
+        """(K,) mask of the first ``top_k`` with a rival among the others, and of these rivals."""
+        field = np.full(self._table.n_candidates, False)
+        for one in order[:top_k]:
+            rivals = self._rivals_of_set(one, top_k, bounds)
+            rivals[order[:top_k]] = False
+            field |= rivals
+            field[one] |= rivals.any()
+        return field
 
     def _may_change(self, order: list[int], top_k: int, bounds: Bounds) -> bool:
         """Tell whether more scores may part one of the first ``top_k`` from a rival.
@@ -246,7 +290,7 @@ class Evidence:
         chosen, others = order[:top_k], order[top_k:]
         complete = (self._table.n_unseen == 0) & (self._table.count(State.PENDING) == 0)
         for one in chosen if others else ():
-            rivals = self._rivals(one, bounds)
+            rivals = self._rivals_of_set(one, top_k, bounds)
             if (rivals & ~complete if complete[one] else rivals)[others].any():
                 return True
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from math import inf
 from typing import NamedTuple, TypeAlias
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
+Bounds: TypeAlias = tuple[FloatArray, FloatArray]  # (K,) lower and upper ends
 
 
 def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
@@ -144,6 +145,8 @@ class Stop(StrEnum):
     EXHAUSTED = "exhausted"  # no cell is left to ask
     BUDGET = "budget"  # the rule has carried out its plan for the budget of pulls
     INDIFFERENT = "indifferent"  # the best are complete and equal; no other reaches them
+    WITHIN = "within"  # the best is shown to be as near to the highest mean as was asked for
+    PROBABLE = "probable"  # the rule's model gives the best the asked probability: no guarantee
     VERDICT = "verdict"  # the rule has answered a question other than "which is best"
 
 
@@ -167,11 +170,17 @@ class Problem:
         budget: number of pairs that may be asked in all, if known. Fixed-budget rules need it.
         stop_when_separated: whether to stop asking once the best is separated from the rest, or
             complete and apart from all but its equals.
+        within: stop once the best is shown to be at most this far below the highest mean, in (0,
+            1); None: do not.
+        probability: stop once the rule's model gives the best this probability, in (0, 1), which
+            guarantees nothing; None: do not.
         costs: (K,) expected cost of one pull of each candidate, > 0, in the unit of ``Tell.cost``.
             The rule then works per unit of cost, and ``budget`` stands for the cost of so many
             pulls at the mean of these. None: it works per pull.
         track_intervals: whether to compute intervals. Without them every interval is [0, 1] and
             tells are fast: for simulations that read point estimates only.
+        axes: (K, A) number of each candidate's level on every axis (model, prompt, ...), >= 0; -1
+            for a level that it shares with no other. None: candidates have nothing in common.
     """
 
     n_candidates: int
@@ -180,8 +189,11 @@ class Problem:
     confidence: float = 0.95
     budget: int | None = None
     stop_when_separated: bool = False
+    within: float | None = None
+    probability: float | None = None
     costs: tuple[float, ...] | None = None
     track_intervals: bool = True
+    axes: IntArray | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Check the ranges given above; raises ValueError."""
@@ -193,30 +205,73 @@ class Problem:
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
         if self.budget is not None and self.budget < 1:
             raise ValueError(f"budget must be at least 1 pull, got {self.budget}")
-        if self.stop_when_separated and not self.track_intervals:
-            raise ValueError("stop_when_separated needs intervals; set track_intervals=True")
+        for name in ("within", "probability"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                raise ValueError(f"{name} must be in (0, 1), got {value}")
+        if (self.stop_when_separated or self.within) and not self.track_intervals:
+            raise ValueError(
+                "stop_when_separated and within need intervals; set track_intervals=True"
+            )
         if self.costs is not None:
             self._check_costs(self.costs)
+        if self.axes is not None:
+            axes = np.asarray(self.axes)
+            self._check_axes(axes)
+            object.__setattr__(self, "axes", axes.astype(np.int64))
 
-    def joined_by(self, count: int, costs: Sequence[float] | None) -> Problem:
-        """Return the problem with ``count`` >= 0 more candidates, and their (count,) costs.
+    @property
+    def seeks_proof(self) -> bool:
+        """Return whether a run stops at a guarantee, and at nothing less."""
+        return (self.stop_when_separated or self.within is not None) and self.probability is None
+
+    def joined_by(
+        self, count: int, costs: Sequence[float] | None, axes: IntArray | None = None
+    ) -> Problem:
+        """Return the problem with ``count`` >= 0 more candidates.
+
+        ``costs`` (count,) and ``axes`` (count, A) are theirs; without axes their levels are their
+        own.
 
         Raises:
-            ValueError: costs are missing, or given though the rule works per pull.
+            ValueError: costs are missing, or given though the rule works per pull; axes are given
+                though the others have none, or not as many.
         """
-        n_candidates = self.n_candidates + count
+        n_candidates, all_axes = self.n_candidates + count, self._joined_axes(count, axes)
         if self.costs is None and costs is None:
-            return replace(self, n_candidates=n_candidates)
+            return replace(self, n_candidates=n_candidates, axes=all_axes)
         if self.costs is None or costs is None or len(costs) != count:
             unit = "pull" if self.costs is None else "unit of cost"
             raise ValueError(
                 f"{count} candidates join with costs {costs}, and the rule works per {unit}; give "
                 f"each its cost exactly where Problem.costs was given"
             )
-        return replace(self, n_candidates=n_candidates, costs=(*self.costs, *costs))
+        all_costs = (*self.costs, *costs)
+        return replace(self, n_candidates=n_candidates, costs=all_costs, axes=all_axes)
+
+    def _joined_axes(self, count: int, axes: IntArray | None) -> IntArray | None:
+        if self.axes is None and axes is None:
+            return None
+        n_axes = 0 if self.axes is None else self.axes.shape[1]
+        more = np.full((count, n_axes), -1) if axes is None else np.asarray(axes)
+        if self.axes is None or more.shape != (count, n_axes):
+            raise ValueError(
+                f"{count} candidates join with axes of shape {more.shape}, and Problem.axes "
+                f"{'is None' if self.axes is None else f'has {n_axes} columns'}; give as many "
+                f"columns, or leave axes out"
+            )
+        return np.concatenate([self.axes, more])
 
     def _check_costs(self, costs: tuple[float, ...]) -> None:
         if len(costs) != self.n_candidates:
             raise ValueError(f"{self.n_candidates} candidates need as many costs, got {len(costs)}")
         if not all(0 < cost < inf for cost in costs):
             raise ValueError(f"costs must be finite and > 0, got {costs}")
+
+    def _check_axes(self, axes: NDArray[np.generic]) -> None:
+        if axes.ndim != 2 or len(axes) != self.n_candidates or not axes.shape[1]:
+            raise ValueError(
+                f"axes must be {self.n_candidates} candidates x at least 1 axis, got {axes.shape}"
+            )
+        if axes.dtype.kind not in "iu" or axes.min(initial=0) < -1:
+            raise ValueError("axes must be integers >= 0, or -1 for a level of its own")

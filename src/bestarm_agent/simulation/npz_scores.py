@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, nearest
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -76,6 +76,18 @@ def read_npz_scores(
         scores = reading.scores(_find_scores(arrays, name, source))
         names = _row_labels(arrays, name, len(scores))
         return scores, names, _row_costs(arrays, name, len(scores))
+
+
+def read_npz_levels(path: Path, axes: Sequence[str]) -> list[tuple[str, ...]]:
+    """Read each row's level on every one of the arrays ``axes``; raises ConfigError."""
+    with open_arrays(path) as arrays:
+        for axis in axes:
+            if axis not in arrays or arrays[axis].ndim != 1:
+                raise ConfigError(
+                    f"{path} holds no array {axis!r} of one level per candidate; "
+                    f"{nearest(axis, [key for key in arrays if arrays[key].ndim == 1])}"
+                )
+        return list(zip(*(map(str, arrays[axis].tolist()) for axis in axes), strict=True))
 
 
 def _find_scores(arrays: NpzFile, name: str, source: str) -> NDArray[np.generic]:

@@ -70,6 +70,7 @@ def replay(
                 seed=seed,
                 budget=budget,
                 track_intervals=track_intervals,
+                axes=calls.axes,
             )
         )
 

@@ -1,17 +1,10 @@
-"""Replay several rules on one matrix over many seeds, in parallel processes."""
+"""Replay several rules on one matrix over many seeds, in parallel."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from threading import Thread
 from typing import TypeAlias
 
 import numpy as np
@@ -20,14 +13,12 @@ from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.replay import Replay, replay
 from bestarm_agent.simulation.replay_per_cost import replay_per_cost
 from bestarm_agent.simulation.rule_specs import Contender
-from bestarm_agent.simulation.score_matrices import FloatArray, ScoreMatrix
+from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
+from bestarm_agent.simulation.workers import SharedMatrix, process_workers, ray_workers
 
 Progress: TypeAlias = Callable[[int, int], None]
 Replays: TypeAlias = dict[str, list[Replay]]
-
-# one thread per process: contended linear algebra is slower than none
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +78,17 @@ def run_study(
     contenders: Sequence[Contender],
     plan: Plan,
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     progress: Progress | None = None,
 ) -> Replays:
     """Replay every contender on every seed; return by label its replays, one per seed in order.
 
-    Labels must differ. The result does not depend on the number of processes, ``jobs`` >= 1; with 1
-    all runs in this one. ``progress`` is called with (runs done, runs in all). Raises ValueError if
-    a rule refuses its name, its options or the problem.
+    Labels must differ. ``jobs`` is the number of processes, >= 1, or None for all cores of a Ray
+    cluster; with 1 all runs in this process. The result does not depend on it. ``progress`` is
+    called with (runs done, runs in all). Raises ValueError if a rule refuses its name, its options
+    or the problem, ConfigError if there is no cluster.
     """
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     contenders = [contender.looking_for(plan.top_k) for contender in contenders]
     _try_out(matrix, contenders, plan)
@@ -137,15 +129,15 @@ def _try_out(matrix: ScoreMatrix, contenders: Sequence[Contender], plan: Plan) -
 
 
 def _run_all(
-    matrix: ScoreMatrix, tasks: Sequence[tuple[Contender, int]], plan: Plan, jobs: int
+    matrix: ScoreMatrix, tasks: Sequence[tuple[Contender, int]], plan: Plan, jobs: int | None
 ) -> Iterator[tuple[Contender, int, Replay]]:
     if jobs == 1:
         for contender, seed in tasks:
             yield contender, seed, run_one(matrix, contender, seed, plan)
         return
-    with TemporaryDirectory(prefix="bestarm-") as folder, _pool(jobs) as pool:
-        stored = _StoredMatrix.save(matrix, Path(folder) / "scores.npy")
-        futures = {pool.submit(_run_in_worker, stored, *task, plan): task for task in tasks}
+    workers = ray_workers(matrix) if jobs is None else process_workers(matrix, jobs)
+    with workers as (pool, shared):
+        futures = {pool.submit(_run_in_worker, shared, *task, plan): task for task in tasks}
         try:
             for future in as_completed(futures):
                 yield *futures[future], future.result()
@@ -153,53 +145,5 @@ def _run_all(
             pool.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredMatrix:
-    """A matrix whose scores all workers map from one file, to save memory."""
-
-    path: Path
-    names: tuple[str, ...]
-    costs: FloatArray | None
-    source: str
-
-    @classmethod
-    def save(cls, matrix: ScoreMatrix, path: Path) -> _StoredMatrix:
-        np.save(path, matrix.scores)
-        return cls(path, matrix.names, matrix.costs, matrix.source)
-
-    def open(self) -> ScoreMatrix:
-        scores = np.asarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
-        return ScoreMatrix(scores, self.names, self.costs, self.source)
-
-
-def _run_in_worker(stored: _StoredMatrix, contender: Contender, seed: int, plan: Plan) -> Replay:
-    return run_one(stored.open(), contender, seed, plan)
-
-
-@contextmanager
-def _pool(jobs: int) -> Iterator[Executor]:
-    """Spawned processes with one thread each; they inherit the environment as they start."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        context = get_context("spawn")
-        with ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent) as pool:
-            yield pool
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value
-
-
-def _end_with_parent() -> None:
-    """End this worker process when its parent ends, even if the parent is killed."""
-    parent = parent_process()
-    if parent is not None:
-        Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
-
-
-def _watch(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)  # the main thread may be deep in a replay, or wait for a task that never comes
+def _run_in_worker(shared: SharedMatrix, contender: Contender, seed: int, plan: Plan) -> Replay:
+    return run_one(shared.open(), contender, seed, plan)

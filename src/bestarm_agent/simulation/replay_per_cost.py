@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,9 +32,13 @@ def replay_per_cost(
     n_pairs = calls.shape[0] * calls.shape[1]
     price = float(np.mean(costs))  # of a pair, on average over all
 
+    def problem_of(level: float) -> Problem:
+        problem = affordable_problem(calls.shape, level, costs, seed=seed, per_cost=True)
+        return replace(problem, axes=calls.axes)
+
     def answer(budgets: Sequence[int]) -> list[Answer]:
         levels = [budget * price for budget in budgets]
-        problem = affordable_problem(calls.shape, levels[-1], costs, seed=seed, per_cost=True)
+        problem = problem_of(levels[-1])
         selector = make(problem)
         steps = zip(budgets, spend_to_levels(selector, calls, costs, levels), strict=True)
         return [
@@ -42,8 +47,7 @@ def replay_per_cost(
         ]
 
     begun = cpu_clock()
-    whole = affordable_problem(calls.shape, n_pairs * price, costs, seed=seed, per_cost=True)
-    if make(whole).anytime:
+    if make(problem_of(n_pairs * price)).anytime:
         answers = answer(budgets)
         pulls = answers[-1].evaluated
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
 from typing import TypeAlias
@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.simulation.npz_scores import Reading, read_npz_scores
-from bestarm_agent.simulation.score_tables import Cell, read_table
+from bestarm_agent.simulation.npz_scores import Reading, read_npz_levels, read_npz_scores
+from bestarm_agent.simulation.score_tables import Cell, read_levels, read_table
 
 Scores: TypeAlias = NDArray[np.float32]
 FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class ScoreMatrix:
     names: tuple[str, ...]  # K names to show
     costs: FloatArray | None = None  # (K,) cost of one call, > 0, in any one unit; None: unknown
     source: str = "array"  # file or run of origin
+    axes: IntArray | None = None  # (K, A) number of each candidate's level on every axis
 
     def __post_init__(self) -> None:
         if self.scores.ndim != 2 or 0 in self.scores.shape:
@@ -67,30 +69,43 @@ class ScoreMatrix:
                 raise ValueError(f"{n_rows} rows need as many costs, got shape {self.costs.shape}")
             if not (np.isfinite(self.costs).all() and (self.costs > 0).all()):
                 raise ValueError("costs must be finite and > 0 for every candidate")
+        if self.axes is not None and len(self.axes) != n_rows:
+            raise ValueError(f"{n_rows} rows need as many levels per axis, got {len(self.axes)}")
 
 
 RunLoader: TypeAlias = Callable[[str], ScoreMatrix]
 
 
 def load_matrix(
-    location: str, *, open_run: RunLoader | None = None, reading: Reading | None = None
+    location: str,
+    *,
+    open_run: RunLoader | None = None,
+    reading: Reading | None = None,
+    axes: Sequence[str] = (),
 ) -> ScoreMatrix:
     """Read a score matrix.
 
     The location is ``FILE.npz``, ``FILE.npz:NAME`` (one of several matrices in a file),
     ``FILE.csv``, ``FILE.parquet``, or else the name of an earlier run, which ``open_run`` resolves.
     ``reading`` gives the meaning of the numbers in a ``.npz`` file; None: scores, a row per
-    candidate. Raises ConfigError.
+    candidate. ``axes`` name columns of a table, or arrays of a ``.npz`` file, with each candidate's
+    levels. Raises ConfigError.
     """
     path, _, name = location.partition(".npz:")
     if name or location.endswith(".npz"):
         file = Path(f"{path}.npz" if name else location)
         found = read_npz_scores(file, name or "scores", location, reading or Reading())
-        return _checked(location, *found)
+        matrix = _checked(location, *found)
+        return with_levels(matrix, read_npz_levels(file, axes)) if axes else matrix
     if reading not in (None, Reading()):
         raise ConfigError(f"{location!r} is no .npz file: it holds scores and names its candidates")
     if location.endswith((".csv", ".parquet")):
-        return matrix_from_cells(read_table(_existing(Path(location))), location)
+        file = _existing(Path(location))
+        matrix = matrix_from_cells(read_table(file, axes), location)
+        levels = read_levels(file, axes) if axes else {}
+        return with_levels(matrix, [levels[one] for one in matrix.names]) if axes else matrix
+    if axes:
+        raise ConfigError(f"axes are columns of a .csv, .parquet or .npz file, not of {location!r}")
     if open_run is None or Path(location).is_file():
         raise ConfigError(f"{location!r} is no .npz, .csv or .parquet file, and no run of a store")
     return open_run(location)
@@ -103,6 +118,15 @@ def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
     without a result are NaN. Raises ConfigError if a pair occurs twice.
     """
     return _checked(source, *_from_cells(cells, source))
+
+
+def with_levels(matrix: ScoreMatrix, levels: Sequence[Sequence[str]]) -> ScoreMatrix:
+    """Return the matrix with axes, given the names of each candidate's levels on them."""
+    columns = [np.unique(names, return_inverse=True)[1] for names in zip(*levels, strict=True)]
+    try:
+        return replace(matrix, axes=np.column_stack(columns).astype(np.int64))
+    except ValueError as error:
+        raise ConfigError(f"{matrix.source}: {error}") from None
 
 
 def _from_cells(

@@ -2,7 +2,8 @@
 
 Long: columns ``candidate``, ``example``, ``score`` and optionally ``cost``, one result per row.
 Wide: the first column names the candidate, a column ``cost`` may give the cost of one call, every
-other column is an example. An empty field means that there is no score.
+other column is an example. An empty field means that there is no score. Either may have columns of
+axes, whose values are the same in all rows of a candidate.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, nearest
 
 
 class Cell(NamedTuple):
@@ -25,15 +26,48 @@ class Cell(NamedTuple):
     cost: float | None
 
 
-def read_table(path: Path) -> Iterator[Cell]:
-    """Read all results of a CSV or Parquet file; a ConfigError names file, row and column."""
-    columns, rows = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
+def read_table(path: Path, axes: Sequence[str] = ()) -> Iterator[Cell]:
+    """Read all results of a CSV or Parquet file; a ConfigError names file, row and column.
+
+    ``axes`` are columns that hold no scores.
+    """
+    columns, rows = _read(path)
+    columns = [column for column in columns if column not in axes]
     if len(columns) < 2:
         raise ConfigError(
             f"{path}: a score table has two columns at least, separated by commas, got {columns}"
         )
-    is_long = {"candidate", "example", "score"} <= set(columns)
-    return _long(path, rows) if is_long else _wide(path, columns, rows)
+    return _long(path, rows) if _is_long(columns) else _wide(path, columns, rows)
+
+
+def read_levels(path: Path, axes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Read every candidate's level on the columns ``axes``.
+
+    Raises ConfigError if there is no such column, or a candidate has two levels.
+    """
+    columns, rows = _read(path)
+    for axis in axes:
+        if axis not in columns:
+            raise ConfigError(f"{path} has no column {axis!r}; {nearest(axis, columns)}")
+    name = "candidate" if _is_long(columns) else columns[0]
+    found: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        levels = tuple(str(row[axis]) for axis in axes)
+        first = found.setdefault(str(row[name]), levels)
+        if first != levels:
+            raise ConfigError(
+                f"{path}: candidate {row[name]!r} is at {first} in one row and at {levels} in "
+                f"another; on the axes {', '.join(axes)} a candidate has one level each"
+            )
+    return found
+
+
+def _read(path: Path) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
+    return _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
+
+
+def _is_long(columns: Sequence[str]) -> bool:
+    return {"candidate", "example", "score"} <= set(columns)
 
 
 @contextmanager

@@ -80,6 +80,7 @@ class SimulatedCalls:
         costs = np.zeros(n_rows) if matrix.costs is None else matrix.costs
         self._costs: list[float] = costs.tolist()
         self.costs = None if matrix.costs is None else tuple(self._costs[i] for i in self.rows)
+        self.axes = None if matrix.axes is None else matrix.axes[self.rows]
         self._failing = KeyedRandom(seed, "simulation failures")
         self._waiting = KeyedRandom(seed, "simulation latency")
 

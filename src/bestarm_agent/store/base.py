@@ -22,6 +22,15 @@ class RunInfo:
     stopped: str | None  # reason of the last stop; None while running, or after a crash
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A summary of the first events of a run: a shortcut, never the truth."""
+
+    n_events: int  # that it sums up
+    n_later: int  # events of the log that it does not know
+    payload: bytes
+
+
 class RunLog(Protocol):
     """One run's event log, written by one process at a time.
 
@@ -54,6 +63,14 @@ class RunLog(Protocol):
 
     async def events(self) -> Sequence[Event]:
         """Return all durable events, oldest first."""
+        ...
+
+    async def keep_snapshot(self, part: str, payload: bytes) -> None:
+        """Flush, and keep what the whole log amounts to, in place of the part's last snapshot.
+
+        Raises:
+            StoreError: it could not be written.
+        """
         ...
 
     async def close(self) -> None:
@@ -95,6 +112,22 @@ class RunStore(Protocol):
         Raises:
             RunNotFoundError: as ``open`` does.
             StoreError: the log is damaged.
+        """
+        ...
+
+    def pages_of(self, run: str, *, since: int = 0) -> AsyncIterator[Sequence[Event]]:
+        """Iterate over the same events, some at a time; raises as ``events_of`` does."""
+        ...
+
+    async def outline_of(self, run: str) -> Sequence[Event]:
+        """Return the events that are not about a pair, oldest first; raises as ``events_of``."""
+        ...
+
+    async def snapshot_of(self, run: str, part: str) -> Snapshot | None:
+        """Return a run's latest snapshot of a part; None if there is none that fits the log.
+
+        Raises:
+            RunNotFoundError: as ``open`` does.
         """
         ...
 

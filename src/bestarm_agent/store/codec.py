@@ -1,8 +1,9 @@
 """Events and replies as JSON text, and back.
 
 Every dataclass becomes an object with its fields under their own names, but for those that hold
-their default; a member of a union of dataclasses carries its tag under "type". Tags, field names
-and defaults are the store's format. An unknown tag or field means that a newer version wrote it.
+their default or what follows from other fields (``_IMPLIED``). A member of a union of dataclasses
+carries its tag under "type"; an outcome without one is ``Scored``. Tags, field names and defaults
+are the store's format. An unknown tag or field means that a newer version wrote it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import PurePosixPath, PureWindowsPath
-from types import UnionType
-from typing import Any, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
+from types import SimpleNamespace, UnionType
+from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from bestarm_agent.domain import events
 from bestarm_agent.domain.events import Event
@@ -22,11 +23,13 @@ from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.redaction import redacted
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.rows import Rows
+from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import StoreError, StoreVersionError
 
 _Value: TypeAlias = Any  # a dataclass or scalar on one side, what JSON has for it on the other
 _Hint: TypeAlias = object  # a type hint
 _Convert: TypeAlias = Callable[[_Value], _Value]
+_T = TypeVar("_T")
 _Coder: TypeAlias = tuple[_Convert | None, _Convert | None]  # None: JSON as it is
 
 _TAGS: dict[str, type] = {
@@ -45,6 +48,26 @@ _TAGS: dict[str, type] = {
     "failed": Failed,
 }
 _TAG_OF = {cls: tag for tag, cls in _TAGS.items()}
+OF_PAIRS = ("asked", "attempted", "charged", "told")
+"""Tags of the events of pairs, which are nearly all."""
+_UNTAGGED = "scored"  # by far the most frequent outcome
+
+
+def _one_call(scored: Any) -> Spend:  # noqa: ANN401 - a Scored, or what its constructor is given
+    """Return what a pair costs that took one call, which nothing else was paid for."""
+    return Spend(pulls=1, calls=1, tokens=scored.usage.total, usd_nanos=scored.usd_nanos or 0)
+
+
+# fields that are left out where they hold what follows from the others
+_IMPLIED: dict[type, dict[str, Callable[[Any], object]]] = {
+    events.Told: {"score": lambda told: getattr(told.outcome, "value", None)},
+    Scored: {
+        "answer": lambda _: None,
+        "usage": lambda _: Usage(),
+        "seconds": lambda _: 0.0,
+        "spend": _one_call,
+    },
+}
 _SCALARS = {str, int, float, bool, type(None)}
 
 _to_text = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -82,6 +105,20 @@ def load_reply(text: str) -> Reply:
     """Read a reply back; raises as ``load_event`` does."""
     reply: Reply = _load(text, _coder(Reply), "reply")
     return reply
+
+
+def dump_value(value: object, cls: type) -> str:
+    """Render a dataclass of other modules as JSON text, secrets redacted; infinity is allowed."""
+    encode, _ = _coder(cls)
+    assert encode is not None
+    return json.dumps(encode(value), separators=(",", ":"))
+
+
+def load_value(text: str, cls: type[_T]) -> _T:
+    """Read such a dataclass; raises as ``load_event`` does."""
+    hint: _Hint = cls
+    value: _T = _load(text, _coder(hint), cls.__name__)
+    return value
 
 
 def _dump(value: object, coder: _Coder, what: str) -> str:
@@ -124,11 +161,21 @@ def _coder(hint: _Hint) -> _Coder:
         return _dump_rows, _load_rows
     if all(member in _TAG_OF for member in members):
         return _tagged_coder(members)
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return None, hint
-    if isinstance(hint, type) and is_dataclass(hint):
-        return _object_coder(hint)
+    if isinstance(hint, type):
+        return _class_coder(hint)
     raise TypeError(f"the store has no form for {hint}")
+
+
+def _class_coder(cls: type[_Value]) -> _Coder:
+    if issubclass(cls, Enum):
+        return None, cls
+    if hasattr(cls, "model_validate"):  # a section of the configuration
+        return (lambda value: value.model_dump(mode="json")), cls.model_validate
+    if issubclass(cls, tuple):  # with names, of scalars
+        return None, lambda values: cls(*values)
+    if is_dataclass(cls):
+        return _object_coder(cls)
+    raise TypeError(f"the store has no form for {cls}")
 
 
 def _is_mapping(hint: _Hint) -> bool:
@@ -138,11 +185,9 @@ def _is_mapping(hint: _Hint) -> bool:
 
 def _optional_coder(hint: _Hint) -> _Coder:
     encode, decode = _coder(hint)
-    assert encode is not None
-    assert decode is not None
     return (
-        lambda value: None if value is None else encode(value),
-        lambda value: None if value is None else decode(value),
+        None if encode is None else lambda value: None if value is None else encode(value),
+        None if decode is None else lambda value: None if value is None else decode(value),
     )
 
 
@@ -166,20 +211,25 @@ def _load_rows(items: list[int | list[int]]) -> Rows:
 
 
 def _tagged_coder(members: tuple[type, ...]) -> _Coder:
-    by_class = {cls: (_TAG_OF[cls], _object_coder(cls)[0]) for cls in members}
+    by_class = {cls: (_tag(cls), _object_coder(cls)[0]) for cls in members}
     by_tag = {_TAG_OF[cls]: _object_coder(cls)[1] for cls in members}
+    untagged = [_UNTAGGED] if _UNTAGGED in by_tag else []
 
     def encode(value: _Value) -> dict[str, Any]:
         tag, write = by_class[type(value)]
-        return {"type": tag, **write(value)}
+        return {**tag, **write(value)}
 
     def decode(value: dict[str, Any]) -> _Value:
-        tag = value.pop("type")
+        tag = value.pop("type", *untagged)
         if tag not in by_tag:
             raise _newer(f"a record of type {tag!r}")
         return by_tag[tag](value)
 
     return encode, decode
+
+
+def _tag(cls: type) -> dict[str, str]:
+    return {} if _TAG_OF[cls] == _UNTAGGED else {"type": _TAG_OF[cls]}
 
 
 @cache
@@ -189,12 +239,14 @@ def _object_coder(cls: type[_Value]) -> tuple[_Convert, _Convert]:
     known = frozenset(coders)
     writers = [(field.name, _default(field), coders[field.name][0]) for field in fields(cls)]
     readers = [(name, decode) for name, (_, decode) in coders.items() if decode]
+    implied = _IMPLIED.get(cls, {})
+    optional = {name: default for name, default, _ in writers if implied}
 
     def encode(value: _Value) -> dict[str, Any]:
         record = {}
         for name, default, write in writers:
             item = getattr(value, name)
-            if item != default:
+            if item != (implied[name](value) if name in implied else default):
                 record[name] = write(item) if write else item
         return record
 
@@ -204,6 +256,9 @@ def _object_coder(cls: type[_Value]) -> tuple[_Convert, _Convert]:
         for name, read in readers:
             if name in record:
                 record[name] = read(record[name])
+        for name, value_of in implied.items():
+            if name not in record:
+                record[name] = value_of(SimpleNamespace(**{**optional, **record}))
         return cls(**record)
 
     return encode, decode

@@ -9,8 +9,15 @@ from datetime import datetime
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store.base import RunInfo
-from bestarm_agent.store.codec import dump_event, dump_reply, load_event, load_reply
+from bestarm_agent.store.base import RunInfo, Snapshot
+from bestarm_agent.store.codec import (
+    OF_PAIRS,
+    dump_event,
+    dump_reply,
+    kind_of,
+    load_event,
+    load_reply,
+)
 from bestarm_agent.store.locks import in_use
 from bestarm_agent.store.named_states import overtaken
 from bestarm_agent.store.run_listing import Progress, new_run_id, resolve, utc_now
@@ -50,6 +57,22 @@ class MemoryStore:
     async def events_of(self, run: str, *, since: int = 0) -> Sequence[Event]:
         """Return a run's flushed events from number ``since`` on."""
         return (await self._logs[(await self.find(run)).id].events())[since:]
+
+    async def pages_of(self, run: str, *, since: int = 0) -> AsyncIterator[Sequence[Event]]:
+        """Iterate over a run's flushed events from number ``since`` on, all at once."""
+        if events := await self.events_of(run, since=since):
+            yield events
+
+    async def outline_of(self, run: str) -> Sequence[Event]:
+        """Return a run's flushed events that are not about a pair."""
+        return [one for one in await self.events_of(run) if kind_of(one) not in OF_PAIRS]
+
+    async def snapshot_of(self, run: str, part: str) -> Snapshot | None:
+        """Return a run's latest snapshot of a part."""
+        log = self._logs[(await self.find(run)).id]
+        n_events, payload = log.snapshots.get(part, (0, b""))
+        n_later = log.durable.n_events - n_events
+        return Snapshot(n_events, n_later, payload) if n_events else None
 
     async def get_reply(self, key: str) -> Reply | None:
         """Return the stored reply, or None."""
@@ -105,6 +128,7 @@ class MemoryLog:
         self._queued: list[str] = []
         self._flushed: list[str] = []
         self._closed = False
+        self.snapshots: dict[str, tuple[int, bytes]] = {}  # by part
 
     def append(self, event: Event) -> None:
         """Queue an event for the next flush."""
@@ -123,6 +147,11 @@ class MemoryLog:
     async def events(self) -> Sequence[Event]:
         """Return all flushed events, oldest first."""
         return [load_event(payload) for payload in self._flushed]
+
+    async def keep_snapshot(self, part: str, payload: bytes) -> None:
+        """Flush, and keep what the log amounts to."""
+        await self.flush()
+        self.snapshots[part] = (self.durable.n_events, payload)
 
     async def close(self) -> None:
         """Flush, and let others open the run."""

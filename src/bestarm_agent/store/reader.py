@@ -13,7 +13,7 @@ from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store import tables
 from bestarm_agent.store.base import RunInfo
-from bestarm_agent.store.codec import load_event, load_reply
+from bestarm_agent.store.codec import OF_PAIRS, load_event, load_reply
 from bestarm_agent.store.database import Database, explaining
 from bestarm_agent.store.run_listing import Progress
 
@@ -45,21 +45,34 @@ class Reader:
         [row] = await self._rows(_PROGRESS.where(_runs.id == run_id))
         return Progress(*row)
 
-    async def events(self, run_id: str, since: int) -> Sequence[Event]:
+    async def events(self, run_id: str, since: int) -> list[Event]:
         """Return a run's events from number ``since`` on; raises StoreError on a damaged log."""
+        return [event async for page in self.pages(run_id, since) for event in page]
+
+    async def pages(self, run_id: str, since: int) -> AsyncIterator[list[Event]]:
+        """Iterate over the same events, some at a time."""
+        while page := await asyncio.to_thread(self._page, run_id, since):
+            yield page
+            since += len(page)
+
+    async def outline(self, run_id: str) -> list[Event]:
+        """Return a run's events that are not about a pair."""
+        query = select(_events.payload).where(
+            _events.run_id == run_id, _events.kind.not_in(OF_PAIRS)
+        )
+        rows = await self._rows(query.order_by(_events.n))
+        return [load_event(payload) for (payload,) in rows]
+
+    def _page(self, run_id: str, since: int) -> list[Event]:
         query = (
             select(_events.n, _events.payload)
             .where(_events.run_id == run_id, _events.n >= since)
             .order_by(_events.n)
-            .execution_options(yield_per=_EVENTS_PAGE)
+            .limit(_EVENTS_PAGE)
         )
-
-        def read() -> Sequence[Event]:
-            where = self._database.where
-            with explaining(where), self._database.engine.connect() as connection:
-                return _decoded(connection.execute(query), since, f"run {run_id} in {where}")
-
-        return await asyncio.to_thread(read)
+        where = self._database.where
+        with explaining(where), self._database.engine.connect() as connection:
+            return _decoded(connection.execute(query), since, f"run {run_id} in {where}")
 
     async def replies(self) -> AsyncIterator[tuple[str, Reply]]:
         """Iterate over all replies, by key."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from array import array
+from bisect import insort
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bestarm_agent.domain.candidate import Candidate
@@ -24,7 +27,8 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.errors import FailureKind, StoreError
-from bestarm_agent.selectors.types import State
+from bestarm_agent.store.base import RunStore
+from bestarm_agent.store.pair_records import AskedPairs, ToldPairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +57,6 @@ class PendingCost:
         return not self.first_sent and not self.attempts
 
 
-def state_of(told: Told | None) -> State:
-    """Return the state of an ask's cell, given its outcome or None."""
-    if told is None:
-        return State.PENDING
-    if told.score is None:
-        return State.VOID
-    return State.FAILED if isinstance(told.outcome, Failed) else State.DONE
-
-
 @dataclass(slots=True, repr=False)
 class RunState:
     """A run as of its latest event; read only, apart from ``apply``.
@@ -77,8 +72,8 @@ class RunState:
     barred: dict[int, str] = field(default_factory=dict)  # by row: why it was excluded
     example_ids: list[str] = field(default_factory=list)  # (N,)
     example_digests: list[str] = field(default_factory=list)  # (N,)
-    asks: list[Asked] = field(default_factory=list)
-    told: dict[int, Told] = field(default_factory=dict)  # by ask number
+    asks: AskedPairs = field(default_factory=AskedPairs)
+    told: ToldPairs = field(default_factory=ToldPairs)  # by ask number
     pending: dict[int, Asked] = field(default_factory=dict)  # by ask number, in ask order
     pending_costs: dict[int, PendingCost] = field(default_factory=dict)  # where events tell them
     budgets: list[Budget] = field(default_factory=list)  # in order; the last one holds
@@ -89,11 +84,12 @@ class RunState:
     lost_spend_of: list[Spend] = field(default_factory=list)  # (K,) its part without an answer
     books: Books = field(default_factory=Books)  # of all sessions that stopped
     seconds_of: list[float] = field(default_factory=list)  # (K,) of answered calls, summed
+    latencies_of: list[array[float]] = field(default_factory=list)  # (K,) the same, sorted
     failures_of: list[Counter[FailureKind]] = field(default_factory=list)  # (K,)
     sessions: list[Session] = field(default_factory=list)
     seconds: float = 0.0  # wall-clock, of the sessions that are over
     elapsed: float = 0.0  # of the one that is not, at its last outcome
-    _pairs: set[tuple[int, int]] = field(default_factory=set)
+    _asked_cells: list[bytearray] = field(default_factory=list)  # (K,) a bit for each example
 
     def apply(self, event: Event) -> None:
         """Add the next event; raise StoreError with its number, from 0, if it cannot come here."""
@@ -144,9 +140,11 @@ class RunState:
         if not self._has_cell(*pair):
             grid = f"{len(self.candidates)} x {len(self.example_ids)}"
             raise self._impossible(f"ask {ask.seq} is for pair {pair} of a grid of {grid}")
-        if pair in self._pairs:
+        cells, (byte, bit) = self._asked_cells[ask.candidate], divmod(ask.example, 8)
+        cells.extend(bytes(max(0, byte + 1 - len(cells))))
+        if cells[byte] >> bit & 1:
             raise self._impossible(f"ask {ask.seq} is for pair {pair}, which was asked before")
-        self._pairs.add(pair)
+        cells[byte] |= 1 << bit
         self.asks.append(ask)
         self.pending[ask.seq] = ask
 
@@ -158,7 +156,7 @@ class RunState:
         if told.score is not None and not 0 <= told.score <= 1:
             raise self._impossible(f"ask {told.seq} scores {told.score}, outside [0, 1]")
         outcome = told.outcome
-        self.told[told.seq] = told
+        self.told.put(told, self.seconds)
         del self.pending[told.seq]
         self.pending_costs.pop(told.seq, None)
         self.spend += outcome.spend
@@ -166,6 +164,8 @@ class RunState:
         self.judge_spend_of[ask.candidate] += outcome.judge_spend
         self.lost_spend_of[ask.candidate] += outcome.lost_spend
         self.seconds_of[ask.candidate] += outcome.seconds
+        if outcome.seconds > 0:
+            insort(self.latencies_of[ask.candidate], outcome.seconds)
         self.elapsed = max(self.elapsed, told.elapsed)
         if isinstance(outcome, Failed):
             self.failures_of[ask.candidate][outcome.kind] += 1
@@ -208,6 +208,8 @@ class RunState:
         for spends in (self.spend_of, self.judge_spend_of, self.lost_spend_of):
             spends += [Spend() for _ in event.candidates]
         self.seconds_of += [0.0 for _ in event.candidates]
+        self.latencies_of += [array("d") for _ in event.candidates]
+        self._asked_cells += [bytearray() for _ in event.candidates]
         self.failures_of += [Counter() for _ in event.candidates]
 
     def _bar(self, event: CandidatesBarred) -> None:
@@ -254,4 +256,17 @@ def fold(events: Iterable[Event]) -> RunState:
     state = RunState()
     for event in events:
         state.apply(event)
+    return state
+
+
+async def folded(store: RunStore, run: str) -> RunState:
+    """Fold a run's log; raise RunNotFoundError if there is no such run."""
+    state = RunState()
+
+    def take(events: Sequence[Event]) -> None:
+        for event in events:
+            state.apply(event)
+
+    async for page in store.pages_of((await store.find(run)).id):
+        await asyncio.to_thread(take, page)
     return state

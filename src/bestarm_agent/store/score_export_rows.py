@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.store.run_state import RunState, state_of
+from bestarm_agent.store.pair_records import state_of
+from bestarm_agent.store.run_state import RunState
 
 
 class Texts(NamedTuple):
@@ -88,15 +89,13 @@ def records(state: RunState, *, texts: Iterable[Texts] | None = None) -> Iterato
 
 def matrix_rows(state: RunState) -> Iterator[NDArray[np.float64]]:
     """Yield the K rows of the grid, each (N,) in [0, 1] with NaN where there is no score."""
-    scored: list[list[tuple[int, float]]] = [[] for _ in state.candidates]
-    for told in state.told.values():
-        if told.score is not None:
-            ask = state.asks[told.seq]
-            scored[ask.candidate].append((ask.example, told.score))
-    for cells in scored:
+    score = state.told.score
+    candidate, example = (of[: len(score)] for of in (state.asks.candidate, state.asks.example))
+    order = np.argsort(candidate, kind="stable")
+    ends = np.cumsum(np.bincount(candidate, minlength=len(state.candidates)))
+    for seqs in np.split(order, ends[:-1]) if len(ends) else ():
         row = np.full(len(state.example_ids), np.nan)
-        for example, score in cells:
-            row[example] = score
+        row[example[seqs]] = score[seqs]
         yield row
 
 

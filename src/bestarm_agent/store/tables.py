@@ -65,6 +65,15 @@ states = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("payload", LargeBinary, nullable=False),
 )
+snapshots = Table(
+    "snapshots",
+    tables,
+    Column("run_id", Text, primary_key=True),
+    Column("part", Text, primary_key=True),
+    Column("n_events", Integer, nullable=False),  # that it sums up
+    Column("digest", Text, nullable=False),  # of the last of them
+    Column("payload", LargeBinary, nullable=False),
+)
 
 _VERSION_KEY = "bestarm-agent schema version"
 _LOCK_KEY = 0x62657374_61726D00  # "bestarm": one process migrates a PostgreSQL store at a time
@@ -81,10 +90,15 @@ def _create_states(connection: Connection) -> None:
     states.create(connection)
 
 
+def _create_snapshots(connection: Connection) -> None:
+    """Add snapshots: version 3. Its events leave out what follows from their other fields."""
+    snapshots.create(connection)
+
+
 Migration = Callable[[Connection], None]
 
 # Steps from version i to version i + 1, at index i; version 0 is an empty database.
-MIGRATIONS: tuple[Migration, ...] = (_create_tables, _create_states)
+MIGRATIONS: tuple[Migration, ...] = (_create_tables, _create_states, _create_snapshots)
 
 
 def migrate(connection: Connection, where: str) -> None:

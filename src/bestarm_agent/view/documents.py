@@ -33,6 +33,7 @@ from bestarm_agent.report.text import (
     seen_title,
     state,
 )
+from bestarm_agent.report.winners_number import number_lines
 from bestarm_agent.store.base import RunInfo
 
 Object: TypeAlias = dict[str, Json]
@@ -64,7 +65,14 @@ def standing_page(
         "verdict": " ".join(headline(standing)).strip(),
         "how_sure": how_sure(standing) if standing.winner is not None else "",
         "outlook": outlook(standing),
-        "lines": [*lines, *(f"{title}: {text}" for title, text in caveat_lines(standing))],
+        "selects": not lines,  # it looks for the best, and for nothing else
+        "lines": [
+            *lines,
+            *(
+                f"{title}: {text}"
+                for title, text in (*number_lines(standing), *caveat_lines(standing))
+            ),
+        ],
         "pairs": f"{standing.asked:,} of {standing.grid:,}",
         "share": f"{standing.share:.1%}",
         "dollars": cost_text(standing.spent.usd_nanos, priced=standing.priced),

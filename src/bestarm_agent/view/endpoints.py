@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from math import inf
-from typing import Final
+from typing import Final, TypeAlias
 
 from aiohttp import web
 
@@ -14,11 +13,12 @@ from bestarm_agent.config.datasets.gold_labels import by_answer
 from bestarm_agent.engine.results.human_labels import human_labels, labels_path, put_label
 from bestarm_agent.engine.results.pair_outcomes import PAGE, PairFilter, PairOutcome, RunTexts
 from bestarm_agent.engine.results.paired_comparison import compare_candidates
-from bestarm_agent.engine.run.instructions import Instruction, leave_instruction
+from bestarm_agent.engine.run.instructions import Instructions
 from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.registry import StorePlace
 from bestarm_agent.store.score_export_rows import labels as names
+from bestarm_agent.view.controls import controls_page, read_instruction
 from bestarm_agent.view.documents import (
     Labels,
     Object,
@@ -34,6 +34,9 @@ _POLL_SECONDS: Final = 0.5
 _REST: Final = 4  # the next look comes after this many times as long as the last one took
 _OPEN_RUNS: Final = 4  # runs kept in memory
 _FLIPS: Final = 50  # examples shown on which two candidates differ
+
+_Seen: TypeAlias = tuple[int, Instructions]  # number of events
+_NOTHING: Final[_Seen] = (-1, Instructions())
 
 
 class Endpoints:
@@ -63,7 +66,7 @@ class Endpoints:
         run, most = await self._run(request), _number(request, "rows", 60)
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await stream.prepare(request)
-        clock, known = asyncio.get_running_loop(), -1
+        clock, known = asyncio.get_running_loop(), _NOTHING
         while not self._closing.is_set() and not _is_gone(request):
             began = clock.time()
             known, text = await _news(run, known, most)
@@ -114,10 +117,9 @@ class Endpoints:
         return web.json_response({"score": score})
 
     async def instruct(self, request: web.Request) -> web.StreamResponse:
-        """Leave an instruction for a run that goes on: to stop, or to spend more."""
+        """Leave an instruction for a run that goes on."""
         run = await self._run(request)
-        store = self._stores[int(request.match_info["store"])]
-        await leave_instruction(store, run.run_id, _instruction(await request.text()))
+        await run.instruct(read_instruction(await request.text()))
         return web.json_response({})
 
     async def compare(self, request: web.Request) -> web.StreamResponse:
@@ -156,14 +158,16 @@ class Endpoints:
             return
 
 
-async def _news(run: FollowedRun, known: int, most_rows: int) -> tuple[int, str]:
-    """Return the number of events seen, and what to send if it is not the known one."""
+async def _news(run: FollowedRun, known: _Seen, most_rows: int) -> tuple[_Seen, str]:
+    """Return what the page rests on, and what to send if that is not the known one."""
     try:
         async with run.refreshed() as state:
-            if state.n_events == known:
+            found = state.n_events, await run.instructions()
+            if found == known:
                 return known, ""
             page = standing_page(*await run.standing(), names(state), most_rows)
-            return state.n_events, f"data: {json.dumps(page)}\n\n"
+            page |= controls_page(state, found[1])
+            return found, f"data: {json.dumps(page)}\n\n"
     except BestarmError as error:
         text = json.dumps({"error": str(error)})
         return known, f"data: {text}\n\n"
@@ -207,21 +211,6 @@ def _score(text: str) -> float | None:
     if score is None or (type(score) in (int, float) and 0 <= score <= 1):
         return None if score is None else float(score)
     raise ConfigError(f"a label is a score between 0 and 1, or null, got {score!r}")
-
-
-def _instruction(text: str) -> Instruction:
-    try:
-        wish = json.loads(text)
-    except ValueError:
-        wish = text
-    match wish:
-        case {"stop": True}:
-            return Instruction(stop=True)
-        case {"pulls": int(pulls)} if pulls > 0:
-            return Instruction(pulls=pulls)
-        case {"usd": int(usd) | float(usd)} if 0 < usd < inf:
-            return Instruction(usd=float(usd))
-    raise ConfigError('an instruction is {"stop": true}, {"pulls": 100} or {"usd": 2.5}')
 
 
 def _is_gone(request: web.Request) -> bool:

@@ -9,13 +9,18 @@ from contextlib import asynccontextmanager
 from bestarm_agent.certification.live.mode import Certification
 from bestarm_agent.domain.events import Event
 from bestarm_agent.engine.mode import Mode
-from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.objectives import ObjectiveTracker
+from bestarm_agent.engine.results.build_standing import recorded_standing
 from bestarm_agent.engine.results.pair_outcomes import RunTexts, read_dataset
+from bestarm_agent.engine.results.snapshot import read_shown
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.event_log import Replayer, initial_size
-from bestarm_agent.engine.setup.history import recorded_history
-from bestarm_agent.runs import recorded_mode, recorded_objective, recorded_standing
+from bestarm_agent.engine.run.instructions import (
+    Instruction,
+    Instructions,
+    leave_instruction,
+    left_instructions,
+)
+from bestarm_agent.engine.run.replay import RunReplay
+from bestarm_agent.runs import recorded_replay
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.registry import StorePlace, folder_of
 from bestarm_agent.store.run_state import RunState
@@ -31,14 +36,18 @@ class FollowedRun:
     def __init__(self, store: RunStore, place: StorePlace, run_id: str) -> None:
         self.run_id = run_id
         self.place = place
-        self.state = RunState()
         self._store = store
         self._reading = asyncio.Lock()
-        self._unfed: list[Event] = []  # the log, as long as the source has to be built from it
-        self._source: _Source | None = None
+        self._folded = RunState()  # until a replay goes on from there
+        self._replay: tuple[Mode, RunReplay] | None = None
         self._shown: tuple[Standing, list[str]] | None = None
         self._texts: RunTexts | None = None
         self._texts_of = (0, 0)  # the size of the grid that they were opened for
+
+    @property
+    def state(self) -> RunState:
+        """The run as of the last reading."""
+        return self._folded if self._replay is None else self._replay[1].state
 
     @asynccontextmanager
     async def refreshed(self) -> AsyncIterator[RunState]:
@@ -49,64 +58,65 @@ class FollowedRun:
             StoreError: the log is damaged.
         """
         async with self._reading:
-            events = await self._store.events_of(self.run_id, since=self.state.n_events)
-            if events:
-                await asyncio.to_thread(self._take, events)
+            async for page in self._store.pages_of(self.run_id, since=self.state.n_events):
+                self._shown = None
+                await asyncio.to_thread(self._take, page)
             yield self.state
 
     async def standing(self) -> tuple[Standing, list[str]]:
         """Return where the run stands, and the lines of a mode with an answer of its own."""
         if self._shown is None:
-            self._shown = await asyncio.to_thread(self._work_out)
+            shown = None if self._replay else await read_shown(self._store, self.run_id)
+            if shown is not None:
+                self._shown = shown.standing, []
+            else:
+                replay = self._replay or await self._rebuilt()
+                self._shown = await asyncio.to_thread(self._work_out, *replay)
         return self._shown
+
+    async def instructions(self) -> Instructions:
+        """Return what was left for the run, and its answers; nothing once it has ended."""
+        if self.state.end is not None:
+            return Instructions()
+        return await left_instructions(self._store, self.run_id)
+
+    async def instruct(self, instruction: Instruction) -> None:
+        """Leave an instruction for the run.
+
+        Raises:
+            StoreError: it cannot be stored, or another one was left at the same moment.
+        """
+        await leave_instruction(self._store, self.run_id, instruction)
 
     async def texts(self) -> RunTexts:
         """Return the run's texts."""
-        size = len(self.state.candidates), len(self.state.example_ids)
-        if self._texts is None or self._texts_of != size:
-            examples = await asyncio.to_thread(read_dataset, self.state, folder_of(self.place))
-            self._texts = RunTexts(self._store, self.state, *examples)
+        state = self.state
+        size = len(state.candidates), len(state.example_ids)
+        if self._texts is None or self._texts_of != size or self._texts.state is not state:
+            examples = await asyncio.to_thread(read_dataset, state, folder_of(self.place))
+            self._texts = RunTexts(self._store, state, *examples)
             self._texts_of = size
         return self._texts
 
-    def _take(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self.state.apply(event)
-        self._shown = None
-        if self._source is None:
-            self._unfed += events
-        else:
-            self._source.feed(events)
-
-    def _work_out(self) -> tuple[Standing, list[str]]:
-        source = self._source or _Source(self.state, self._unfed, self.run_id, self.place)
-        if self.state.asks and source.grows:
-            self._source = source
-            self._unfed.clear()
-        standing = recorded_standing(self.state, source.pairs, self.run_id, source.objective)
-        found = source.mode.result(source.pairs, standing)
-        return standing, [] if found is None else found.lines()
-
-
-class _Source:
-    """The rule of a run and its objective, rebuilt from the log so far."""
-
-    def __init__(
-        self, state: RunState, events: Sequence[Event], run_id: str, place: StorePlace
-    ) -> None:
-        self.mode: Mode = recorded_mode(state, events, run_id, folder_of(place))
+    async def _rebuilt(self) -> tuple[Mode, RunReplay]:
+        """Replay the whole log; from there on what is new goes to the replay."""
+        mode, replay = await recorded_replay(self._store, self.run_id, self.place)
+        await replay.feed_all(self._store.pages_of(self.run_id))
         # a certification reads its plan off the whole log, and is built anew each time
-        self.grows = not isinstance(self.mode, Certification)
-        history = recorded_history(state, place)
-        self.pairs: PairSource = self.mode.pairs(initial_size(events), state.candidates, history)
-        self._replayer = Replayer(self.pairs)
-        self.objective: ObjectiveTracker | None = None
-        self.feed(events)
-        self.objective = recorded_objective(state, self.pairs, events)
+        if len(replay.state.asks) and not isinstance(mode, Certification):
+            self._replay = mode, replay
+            self._folded = RunState()
+        return mode, replay
 
-    def feed(self, events: Sequence[Event]) -> None:
-        """Feed what was logged since."""
+    def _take(self, events: Sequence[Event]) -> None:
+        if self._replay is not None:
+            self._replay[1].feed(events)
+            return
         for event in events:
-            self._replayer.feed(event)
-            if self.objective is not None:
-                self.objective.book.take(event)
+            self._folded.apply(event)
+
+    def _work_out(self, mode: Mode, replay: RunReplay) -> tuple[Standing, list[str]]:
+        state, pairs = replay.state, replay.pairs
+        standing = recorded_standing(state, pairs, self.run_id, replay.objective)
+        found = mode.result(pairs, standing)
+        return standing, [] if found is None else found.lines()

@@ -204,7 +204,7 @@ def test_longest_prompt_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             "`certify.per_label` does not go with `pool`",
         ),
         ((*ASKED, "--risk", "0.1", "--correction", "holm"), "`certify.correction` must be"),
-        ((*ASKED, "--risk", "0.1", "--losses", "t.npz"), "either --candidates STUDY or --losses"),
+        ((*ASKED, "--risk", "0.1", "--losses", "t.npz"), "either a study or --losses"),
         ((*ASKED, "--risk", "0.1", "--per-label", "900"), "too few for 900 unlabelled ones"),
         ((*ASKED, "--risk", "0.1", "--labels", "strange.jsonl"), "labels example 'e999'"),
     ],

@@ -13,6 +13,7 @@ from bestarm_agent.cli.simulate import inputs
 from bestarm_agent.cli.simulate.command import register
 from bestarm_agent.cli.simulate.inputs import parse_budget, parse_latency, with_costs
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.simulation.floor import information_floor
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.simulation.simulated_calls import Latency
 
@@ -61,6 +62,24 @@ def test_the_table_names_rules_and_savings() -> None:
     assert "100.0%" in text  # everything seen costs everything
     assert "it would have saved" in text
     assert "of 240 calls." in text.replace("\n", " ")
+
+
+def test_the_floor_stands_beside_every_rule() -> None:
+    text, error = run("--selectors", "ucb-e", "--budget", "0.5:1:2", "--seeds", "3", "--floor")
+    assert error is None
+    assert "x floor" in text
+    assert "the least that any rule needs" in text.replace("\n", " ")
+    text, _ = run(
+        "--selectors", "ucb-e", "--budget", "1:1:1", "--seeds", "1", "--floor", "--json", "-"
+    )
+    assert json.loads(text)["floor"] == pytest.approx(information_floor(small_matrix()))
+    text, _ = run("--selectors", "ucb-e", "--budget", "1:1:1", "--seeds", "1", "--json", "-")
+    assert json.loads(text)["floor"] is None
+
+
+def test_the_floor_of_a_set_is_refused() -> None:
+    _, error = run("--floor", "--top-k", "2")
+    assert str(error) == "--floor is known for one best candidate; leave out --top-k or --floor"
 
 
 def test_a_first_budget_that_is_enough_says_so() -> None:
@@ -199,3 +218,9 @@ def test_costs_can_be_dropped_and_replaced(tmp_path: Path) -> None:
     table.write_text("name,price\na,1\n")
     with pytest.raises(ConfigError, match="the columns candidate and cost"):
         with_costs(matrix, str(table))
+
+
+def test_processes_are_of_this_machine_only() -> None:
+    _, error = run("--on", "ray")
+    assert isinstance(error, ConfigError)
+    assert "leave it out with --on ray" in str(error)

@@ -257,7 +257,7 @@ def test_a_candidate_may_join_with_a_prompt_of_its_own() -> None:
         ({"prompt": "plain"}, "`model` is missing (label of one of `models`, or `provider/model`)"),
         ({"model": "big", "prompt": "plan"}, 'prompt "plan" is unknown; did you mean `plain`?'),
         ({"model": "bigg", "prompt": "plain"}, 'model "bigg" is unknown; did you mean `big`?'),
-        ({"model": "hf/", "prompt": "plain"}, "`model` must be `provider/model`, such as hf/"),
+        ({"model": "hf/", "prompt": "plain"}, "`model` must be `provider/model`, such as openai/"),
         ({"model": "big", "prompt": {"text": "x"}}, "the study needs a name"),
         ({"model": "big", "prompt": {"file": "x"}}, "`prompt` must hold a `name`, and a `text`"),
         ({"model": "big", "promt": "plain"}, "unknown key `promt`; did you mean `prompt`?"),

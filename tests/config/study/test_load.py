@@ -147,7 +147,7 @@ APPENDED = [
     ),
     (
         "limits:\n  models:\n    o9: {rpm: 3}",
-        "line 9: `limits.models.o9` must be `provider/model`, such as hf/models/tiny-llama",
+        "line 9: `limits.models.o9` must be `provider/model`, such as openai/gpt-6-luna",
     ),
     (
         "limits:\n  providers:\n    openai: {tpm: 0}",

@@ -12,6 +12,7 @@ from bestarm_agent.config.study.load import load_study
 from bestarm_agent.engine.setup.cost_plan import check_study
 from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.errors import ConfigError
+from tests.support import fake_nvidia_smi
 
 STUDY = """\
 models:
@@ -162,3 +163,27 @@ def test_the_price_of_a_judge_is_told_with_the_others(tmp_path: Path) -> None:
     message = refusal(tmp_path, BUDGET="{usd: 1}", SCORER=scorer)
     assert "prices of openai/first, openai/second and openai/judge are not known" in message
     assert "a judge's as `model_options: {price: ...}`" in message
+
+
+@pytest.mark.parametrize(
+    ("serve", "line", "said"),
+    [
+        ("{model: m, replicas: 0}", 13, "`replicas` must be at least 1, got 0"),
+        ("{models: {m: {path: m, devices: 0}}}", 13, "`models.m.devices`: must be `auto`, or a"),
+        ("\n      models: {second: m}\n      devices: [0]", 15, "nvidia-smi shows none here"),
+        (
+            "\n      models:\n        second: {path: m, memory_gb: 4}",
+            15,
+            "`memory_gb` needs devices",
+        ),
+    ],
+)
+def test_devices_of_servers_name_their_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: str, line: int, said: str
+) -> None:
+    fake_nvidia_smi.install_broken(monkeypatch, tmp_path)
+    options = serve if serve.startswith("{") else f"{serve}\n      command: [/bin/true]"
+    providers = f"openai: {{key: none}}\n  vllm:\n    serve: {options}"
+    message = refusal(tmp_path, MODEL="vllm/second", PROVIDERS=providers)
+    assert f"study.yaml, line {line}: provider `vllm`" in message
+    assert said in message

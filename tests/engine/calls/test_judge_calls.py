@@ -167,7 +167,10 @@ def test_a_full_queue_at_the_judge_says_so() -> None:
         assert scene.board.summary(0.0) == ()
         return [(wait.provider, wait.reason, wait.count) for wait in waits]
 
-    assert run_virtual(play()) == [("judge asking", "queue full", 4)]
+    assert run_virtual(play()) == [
+        ("judge asking", "queue full", 4),
+        ("j/judge-model", "has not answered yet, for 19 s", 0),
+    ]
 
 
 def test_judgements_come_from_the_cache() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pytest
@@ -61,14 +62,16 @@ def test_the_provider_of_two_models_is_listed_once() -> None:
 class OneModelMemory:
     """A memory with room for one model, whichever it is."""
 
-    memory_bytes: int = 1
     loading_share: float | None = None
 
     def pin(self, model: str) -> None:
         return None
 
     def footprint(self, model: str) -> Footprint:
-        return Footprint(model, 1)
+        return Footprint(model)
+
+    def fits(self, holders: Collection[str]) -> bool:
+        return len(holders) <= 1
 
 
 def test_replies_that_wait_for_the_judges_turn_in_memory_are_listed() -> None:

@@ -10,6 +10,7 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.run.stopping import End, Rules
 from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.report.progress_text import waits_line
 from bestarm_agent.selectors.types import State
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Scene, scored
@@ -73,6 +74,25 @@ def test_an_outage_without_end_ends_the_run() -> None:
     assert scene.run() is End.FAILURES
     assert sum(at > 20 for at, _ in actor.sent) <= 60
     assert 900 < scene.loop.seconds < 1200
+
+
+def test_a_model_that_accepts_a_call_and_is_silent_is_named_until_it_answers() -> None:
+    actor = Actor("p", lambda *_: scored(0.5), latency=lambda request: 30.0)
+    scene = Scene({"a": actor}, n_examples=20, in_flight=4, policy=RetryPolicy())
+
+    async def play() -> list[str]:
+        loop = await scene.open()
+        running = asyncio.create_task(loop.run())
+        told = []
+        for _ in range(6):
+            await asyncio.sleep(8.0)
+            waits = scene.board.summary(asyncio.get_running_loop().time())
+            told.append(waits_line(waits))
+        await running
+        return told
+
+    silent = [f"p/a has not answered yet, for {seconds} s" for seconds in (8, 16, 24)]
+    assert run_virtual(play()) == [*silent, "", "", ""]
 
 
 def test_a_probe_that_is_cut_off_lets_another_one_go() -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pytest
 
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.limits.gates import Gate
+from bestarm_agent.engine.memory.candidate_mask import MemoryMask
 from bestarm_agent.engine.run.stopping import End
-from bestarm_agent.providers.base import Footprint
+from bestarm_agent.providers.base import Footprint, Provider
 from bestarm_agent.providers.model_memory import Average, ModelMemory
 from bestarm_agent.selectors.registry import make_selector, selector_names
 from bestarm_agent.selectors.types import Problem
@@ -32,7 +35,6 @@ class Weights:
 
     box: Box
     name: str
-    n_bytes: int = 1
     users: int = 0
     is_loaded: bool = False
     admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -53,12 +55,12 @@ class Weights:
 
 @dataclass
 class Box(Actor):
-    """A machine with room for ``memory_bytes`` models of size 1, and one call at a time.
+    """A machine with room for ``n_models`` models, and one call at a time.
 
     The models "a:0", "a:1", ... are prompts of the one model "a".
     """
 
-    memory_bytes: int = 1
+    n_models: int = 1
     loading_share: float | None = 0.1
     loads: list[str] = field(default_factory=list)
     load_average: Average = field(default_factory=Average)
@@ -70,14 +72,17 @@ class Box(Actor):
         return self
 
     def footprint(self, model: str) -> Footprint:
-        return Footprint(model.partition(":")[0], 1, self.load_average.value, CALL_SECONDS)
+        return Footprint(model.partition(":")[0], self.load_average.value, CALL_SECONDS)
+
+    def fits(self, holders: Collection[str]) -> bool:
+        return len(holders) <= self.n_models
 
     def pin(self, model: str) -> None:
         self.kept.add(model)
 
     async def generate(self, request: Request) -> Reply:
         if not self.weights:
-            self.memory = ModelMemory(self.memory_bytes, 1, pinned=self.kept)
+            self.memory = ModelMemory(self.fits, 1, pinned=self.kept)
         name = request.model.partition(":")[0]
         weights = self.weights.setdefault(name, Weights(self, name))
         weights.users += 1
@@ -111,7 +116,7 @@ def judged(means: Mapping[str, float], memory: int) -> Box:
         draw = KeyedRandom(1, request.example).at(0).random()
         return Reply(str(float(draw < means[request.model])), usd_nanos=90)
 
-    return Box("box", answer, latency=lambda _request: CALL_SECONDS, memory_bytes=memory)
+    return Box("box", answer, latency=lambda _request: CALL_SECONDS, n_models=memory)
 
 
 # 4 models x 3 prompts; c:1 is best by far
@@ -173,11 +178,41 @@ def test_the_whole_grid_is_run_with_one_load_for_each_model() -> None:
 @pytest.mark.slow
 def test_what_fits_is_not_masked() -> None:
     box = answers(MEANS)
-    box.memory_bytes = 4
+    box.n_models = 4
     scene = Scene(dict.fromkeys(MEANS, box), n_examples=30, budget=Budget(pulls=150))
     scene.run()
     assert len(box.loads) == 4
     assert all(not event.excluded for event in asked(scene))
+
+
+@dataclass
+class TwoParts(Box):
+    """The models "a" and "b" share one part of the memory, "c" and "d" another."""
+
+    def footprint(self, model: str) -> Footprint:
+        return replace(super().footprint(model), part="left" if model[0] in "ab" else "right")
+
+
+def test_each_part_of_a_memory_has_turns_of_its_own() -> None:
+    box = TwoParts("box", lambda *_: scored(0.0))
+    mask = MemoryMask()
+    names = [f"{model}:{prompt}" for model in "abcd" for prompt in range(3)]
+    mask.add([(cast(Provider, box), name, Gate(8)) for name in names])
+
+    def open_models() -> set[str]:
+        masked = mask.mask()
+        assert masked is not None
+        return {name[0] for name, is_open in zip(names, masked, strict=True) if is_open}
+
+    mask.note(names.index("a:0"))
+    assert open_models() == {"a", "c", "d"}
+    for _ in range(9):
+        mask.note(names.index("c:0"))
+    assert "b" not in open_models(), "asks of the right part do not end the turn of the left one"
+    mask.note(names.index("a:1"))
+    mask.note(names.index("a:2"))
+    mask.note(names.index("d:0"))
+    assert open_models() == {"a", "b", "d"}
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -26,10 +26,12 @@ class Box:
 
     def footprint(self, model: str) -> Footprint:
         holder = model.partition("+")[0]  # "base+adapter" needs its base alone
-        size = self.sizes.get(holder, 10)
         if holder not in self.measured:
-            return Footprint(holder, size)
-        return Footprint(holder, size, self.load_seconds, 0.5)
+            return Footprint(holder)
+        return Footprint(holder, self.load_seconds, 0.5)
+
+    def fits(self, holders: Collection[str]) -> bool:
+        return sum(self.sizes.get(holder, 10) for holder in holders) <= self.memory_bytes
 
 
 def turns_of(box: Box, *models: str, judges: Sequence[str] = ()) -> ModelTurns:
@@ -117,6 +119,27 @@ def test_those_unasked_for_longest_leave() -> None:
     ask(turns, "a")
     ask(turns, "c")
     assert shown(turns) == {"a", "c"}
+
+
+@dataclass
+class TwoDevices(Box):
+    """Models whose names end with a device; "large" takes both. A device holds one model."""
+
+    def fits(self, holders: Collection[str]) -> bool:
+        taken = "".join("01" if name == "large" else name[-1] for name in holders)
+        return len(taken) == len(set(taken))
+
+
+def test_who_is_not_in_the_way_stays() -> None:
+    turns = turns_of(TwoDevices(), *["a0"] * 3, *["b1"] * 3, *["c0"] * 3, *["large"] * 3)
+    ask(turns, "a0")
+    assert shown(turns) == {"a0", "b1"}
+    ask(turns, "b1", 2)
+    ask(turns, "c0")
+    assert shown(turns) == {"b1", "c0"}, "though b1 was unasked for longer than a0"
+    ask(turns, "b1", 2)
+    ask(turns, "large")
+    assert shown(turns) == {"large"}
 
 
 def test_a_large_one_puts_several_out() -> None:

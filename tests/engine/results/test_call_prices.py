@@ -91,9 +91,12 @@ def test_an_objective_asks_the_rule_how_examples_were_drawn() -> None:
     selector = Auto(Problem(1, N), history=lesson)
     events = list(bought(selector._order, 50))
     aim = track_objective(
-        ObjectiveSpec.model_validate({"name": "pareto"}), SelectorSpec(), selector, events
+        ObjectiveSpec.model_validate({"name": "pareto"}), SelectorSpec(), (), selector
     )
     assert aim is not None
+    assert aim.book is not None
+    for event in events:
+        aim.take(event)
     found = aim.book.prices()
     assert found.lower[0] <= DOLLARS.mean() <= found.upper[0] < 4
 

@@ -38,13 +38,28 @@ def test_leaders_that_are_level_are_said_to_be() -> None:
 
 def test_nothing_is_forecast_where_nothing_can_be_said() -> None:
     open_one = standing_with(["a", "b"], [halves(30), halves(22)], n_examples=2000)
-    assert outlook(open_one).startswith("At least about ")
+    assert outlook(open_one).startswith("About ")
     assert forecast(replace(open_one, guarantee=Guarantee.HEURISTIC)) is None
     assert forecast(standing_with(["a", "b"], [[1.0, 0.0], []])) is None
     settled = standing_with(["a", "b"], [[1.0] * 90, [0.0] * 90], n_examples=100)
     assert outlook(settled) == ""
     assert headline(settled) == ("a", "is the best (95% sure).")
     assert headline(open_one) == ("a", "leads; 1 other is still possible.")
+
+
+def test_the_range_is_wide_where_the_count_says_little() -> None:
+    far = standing_with(["a", "b"], [halves(30), halves(22)], n_examples=2000)
+    found = forecast(far)
+    assert found is not None
+    assert found.pairs > 0.2 * 80
+    assert (found.fewest, found.most) == (found.pairs // 2, 3 * found.pairs)
+    near = forecast(standing_with(["a", "b"], [halves(30), halves(14)], n_examples=100))
+    assert near is not None
+    assert near.pairs < 0.2 * 80
+    assert (near.fewest, near.most) == (0, 40), "half of the pairs asked"
+    wide = forecast(standing_with(["a", "b"], [halves(30), halves(20)], n_examples=100))
+    assert wide is not None
+    assert wide.most == 120, "all that are left"
 
 
 def test_a_forecast_early_in_a_run_is_of_the_right_size() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from bestarm_agent.cli.result_output import standing_json
+from bestarm_agent.engine.results.notebook import followed_by_cell, html_table
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.markdown import markdown
+from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.commands import invoke
 from tests.support.standings import standing_with
 from tests.support.studies import run_all, write_study
@@ -26,7 +29,7 @@ def test_a_standing_shows_its_ranking_escaped() -> None:
     assert "&lt;img" in shown
     assert "<td>2 of 3</td>" in shown
     assert len(repr(standing)) < 200
-    assert repr(standing).startswith("<Standing of run 20260101-000000-abcd: best '<img")
+    assert repr(standing).startswith("<Standing of run 20260101-000000-abcd: best so far '<img")
 
 
 def test_a_standing_becomes_a_frame_where_pandas_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +39,7 @@ def test_a_standing_becomes_a_frame_where_pandas_is(monkeypatch: pytest.MonkeyPa
         standing.to_frame()
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     first, second = standing.to_frame()
-    assert (first["candidate"], first["n"], first["state"]) == ("a", 1, "best")
+    assert (first["candidate"], first["n"], first["state"]) == ("a", 1, "best so far")
     assert second["estimate"] is None
 
 
@@ -57,3 +60,47 @@ def test_the_command_writes_other_formats_next_to_the_store(
     assert found["effects"] == json.loads(json.dumps(standing_json(standing)["effects"]))
     written = Path(invoke(capsys, "report", "--format", "md", folder=tmp_path).out.strip())
     assert (tmp_path / written).read_text().startswith("## recorded\n")
+
+
+class Shown(list[object]):
+    """What a notebook's cell has shown; takes the place of IPython."""
+
+    def __init__(self, *, kernel: bool) -> None:
+        super().__init__()
+        handle = SimpleNamespace(display=self.append, update=self.append)
+        self.display = SimpleNamespace(DisplayHandle=lambda: handle)
+        self.shell = SimpleNamespace(kernel=object()) if kernel else SimpleNamespace()
+
+    def get_ipython(self) -> SimpleNamespace:
+        return self.shell
+
+
+@pytest.mark.parametrize(("kernel", "shown"), [(True, ["0", "1", "2", "3", "3"]), (False, [])])
+def test_a_cell_follows_what_goes_on(
+    monkeypatch: pytest.MonkeyPatch, kernel: bool, shown: list[str]
+) -> None:
+    cell = Shown(kernel=kernel)
+    monkeypatch.setitem(sys.modules, "IPython", cell)
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        async with followed_by_cell(lambda: f"{loop.time():.0f}"):
+            await asyncio.sleep(3.2)
+
+    run_virtual(scene())
+    assert cell == shown
+
+
+def test_a_cell_ends_with_the_standing_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Shown(kernel=True)
+    monkeypatch.setitem(sys.modules, "IPython", cell)
+    standing = run_all(write_study(tmp_path, n_candidates=2, n_examples=5))
+    assert (len(cell), cell[-1]) == (2, standing)
+
+
+def test_a_long_table_is_cut() -> None:
+    table = html_table("t", ["a"], ([str(i)] for i in range(100)))
+    assert table.count("<td>") == 60
+    assert table.endswith("<p>... and 40 more</p>")

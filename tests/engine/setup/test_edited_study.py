@@ -112,3 +112,32 @@ def test_a_share_is_checked(tmp_path: Path, capsys: Capsys) -> None:
     done = resume(tmp_path, capsys, "--budget-share", "200%")
     assert done.code == 2
     assert "--budget-share" in done.err
+
+
+def test_prompt_files_join_and_must_not_change(tmp_path: Path, capsys: Capsys) -> None:
+    path = write_study(tmp_path, n_candidates=2, n_examples=10)
+    folder = tmp_path / "prompts"
+    folder.mkdir()
+    (folder / "ask.txt").write_text("{{ question }}")
+    edit(path, prompts=[{"file": "prompts/*.txt"}])
+    assert invoke(capsys, "select", path, "-q", "--budget-pulls", "6", folder=tmp_path).code == 0
+    (folder / "beg.txt").write_text("Please: {{ question }}")
+    done = resume(tmp_path, capsys, "--budget-pulls", "6")
+    assert labels(done) == {"c0", "c1", "c0/beg", "c1/beg"}
+    assert "the study was edited: 2 candidates joined: c0/beg, c1/beg" in done.err
+    assert resume(tmp_path, capsys, "--budget-pulls", "1").err == "", "they join once"
+    (folder / "ask.txt").write_text("Now: {{ question }}")
+    refused = resume(tmp_path, capsys, "--budget-pulls", "1")
+    assert refused.code == 2
+    assert "prompt `ask` was edited since the run began" in " ".join(refused.err.split())
+    (folder / "ask.txt").write_text("{{ question }}\n")
+    assert resume(tmp_path, capsys, "--budget-pulls", "1").code == 0
+
+
+def test_a_longer_dataset_is_refused(tmp_path: Path, capsys: Capsys) -> None:
+    begun(tmp_path, capsys)
+    with (tmp_path / "questions.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "e10", "question": "q10"}) + "\n")
+    done = resume(tmp_path, capsys, "--budget-pulls", "1")
+    assert done.code == 2
+    assert "11 examples where there were 10, 0 of them different" in " ".join(done.err.split())

@@ -12,6 +12,7 @@ import pytest
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.engine.setup.candidates import CandidateFactory
@@ -25,7 +26,7 @@ from tests.support.entered_files import entered_files
 from tests.support.studies import run_all, store_of, write_study
 
 
-def test_opening_enters_at_most_seventy_eight_files(tmp_path: Path) -> None:
+def test_opening_enters_at_most_eighty_one_files(tmp_path: Path) -> None:
     study = write_study(tmp_path / "study", n_candidates=2)
     run_all(write_study(tmp_path / "before", n_candidates=2), Budget(pulls=1))  # imports everything
 
@@ -35,7 +36,7 @@ def test_opening_enters_at_most_seventy_eight_files(tmp_path: Path) -> None:
                 return set(files)
 
     files = asyncio.run(opened())
-    assert len(files) <= 78, sorted(files)
+    assert len(files) <= 81, sorted(files)
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         size: Size,
         candidates: Sequence[Candidate] = (),
         history: HistoryModel | None = None,
-    ) -> Selector:
+    ) -> Selector | ConfirmedPairs:
         counts["rule"] += 1
         return pairs(self, size, candidates, history)
 

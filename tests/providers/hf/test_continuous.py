@@ -16,6 +16,7 @@ from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.hf.continuous_engine import ContinuousEngine
 from bestarm_agent.providers.hf.continuous_worker import ContinuousWorker
+from bestarm_agent.providers.hf.device_workers import SpreadModel
 from bestarm_agent.providers.hf.loading import find_device
 from bestarm_agent.providers.hf.options import HfOptions, PageSettings
 from bestarm_agent.providers.hf.provider import HfProvider
@@ -119,6 +120,7 @@ def test_a_call_that_takes_too_long_leaves_the_others_alone(models: Path) -> Non
             with pytest.raises(ProviderError) as caught:
                 await provider.generate(plain("counting", "a", max_tokens=60))
             worker = provider._models["counting"]
+            assert not isinstance(worker, SpreadModel)
             object.__setattr__(worker._settings, "max_gpu_seconds", 60.0)
             return caught.value, await provider.generate(plain("counting", "7"))
 
@@ -132,8 +134,8 @@ def test_models_make_room_for_each_other_and_loading_is_charged(models: Path) ->
     folders = ("llama", "gpt2")
 
     async def main() -> tuple[list[Reply], int]:
-        sizes = provider_of(models)
-        most = max(sizes.footprint(model).n_bytes for model in folders)
+        sizes = provider_of(models)._folders
+        most = max(sizes.n_bytes(sizes.fetch(model)) for model in folders)
         async with provider_of(models, memory_gb=(most + 1) / 1e9) as provider:
             requests = [plain(model, "1+2=") for model in (*folders, *folders)]
             replies = [await provider.generate(request) for request in requests]
@@ -157,6 +159,7 @@ def test_nothing_is_kept_of_calls_that_are_over(models: Path) -> None:
             cancelled.cancel()
             await asyncio.wait([cancelled])
             worker = provider._models["counting"]
+            assert not isinstance(worker, SpreadModel)
             assert isinstance(worker, ContinuousWorker)
             assert worker.is_idle
             assert isinstance(worker._engine, ContinuousEngine)

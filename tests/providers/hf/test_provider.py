@@ -254,7 +254,7 @@ def test_worker_seconds_have_a_price(models: Path) -> None:
     (reply,) = answer(models, request, usd_per_gpu_hour="3.6", max_gpu_seconds=10)
     assert reply.usd_nanos is not None
     assert reply.usd_nanos == pytest.approx(reply.gpu_seconds * 1e6, abs=1)
-    assert 0 < reply.gpu_seconds <= reply.seconds
+    assert min(reply.gpu_seconds, reply.seconds) > 0, "loading is charged, and is no latency"
     (free,) = answer(models, request)
     assert free.usd_nanos == 0
 

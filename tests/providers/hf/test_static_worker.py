@@ -72,6 +72,7 @@ def worker_of(
     max_batch: int = 4,
     gather_seconds: float = 0.0,
     max_gpu_seconds: float = 100.0,
+    name: str = "m",
 ) -> StaticWorker:
     settings = WorkerSettings(
         max_batch=max_batch,
@@ -81,7 +82,7 @@ def worker_of(
         price=lambda seconds: round(10 * seconds),
         clock=Ticking(),
     )
-    return StaticWorker("m", 1, load, memory or ModelMemory(10, 1), settings)
+    return StaticWorker(name, load, memory or ModelMemory(lambda _: True, 1), settings)
 
 
 def run(body: Awaitable[None]) -> None:
@@ -318,8 +319,8 @@ def test_an_unloaded_model_is_loaded_again_when_it_is_needed() -> None:
         return Cardboard()
 
     async def main() -> None:
-        memory = ModelMemory(1, 1)  # room for one
-        first, second = worker_of(load, memory), worker_of(Cardboard, memory)
+        memory = ModelMemory(lambda models: len(models) <= 1, 1)
+        first, second = worker_of(load, memory), worker_of(Cardboard, memory, name="n")
         for worker in (first, second, first):
             assert (await worker.submit(call("a"))).text == "A"
         assert not second.is_loaded

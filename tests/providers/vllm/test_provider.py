@@ -16,7 +16,8 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
-from bestarm_agent.providers.vllm.provider import Vllm, VllmProvider
+from bestarm_agent.providers.vllm.adapter import Vllm
+from bestarm_agent.providers.vllm.provider import VllmProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
 from tests.support.processes import dies
 
@@ -135,8 +136,8 @@ def test_where_one_fits_the_other_sleeps(base: Path) -> None:
             turns = [ask(model) for model in ("small", "large", "small", "large")]
             texts = [(await provider.generate(request)).text for request in turns]
             awake = [server.is_loaded for server in provider._models.values()]
-            running = [server._process.is_running for server in provider._models.values()]
-            assert running == [True, True]
+            for servers in provider._models.values():
+                assert [process.is_running for process in servers._processes] == [True]
             return texts, awake, provider.n_loads
 
     texts, awake, n_loads = asyncio.run(main())

@@ -15,7 +15,7 @@ from bestarm_agent.selectors.rules.auto_duels import (
     effective_prices,
     narrowed,
 )
-from bestarm_agent.selectors.types import FloatArray, Guarantee, Problem, State, Stop, Tell
+from bestarm_agent.selectors.types import Ask, FloatArray, Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.models.posterior import Posterior
 from bestarm_agent.testing.selector_runs import Run, World
@@ -331,6 +331,23 @@ def test_a_clear_winner_stops_the_run_on_paired_evidence() -> None:
     assert selector.best().best == 0
     assert selector.best().guarantee is Guarantee.ANYTIME_VALID
     assert len(run.pairs) < 400
+
+
+@pytest.mark.slow
+def test_once_it_is_convinced_it_aims_at_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pulls(seed: int, *, stop: bool = True) -> Run:
+        world = World.bernoulli([0.8, 0.5, *[0.45] * 6], 400, seed)
+        return Run(Auto(Problem(8, 400, seed=seed, stop_when_separated=stop)), world)
+
+    runs = [pulls(seed).finish() for seed in range(4)]
+    reasons = [event.reason for event in runs[0].events if isinstance(event, Ask)]
+    assert reasons[-1] == "proof"
+    assert "duel" in reasons
+    going_on = pulls(0, stop=False).go(len(runs[0].pairs))
+    assert all(event.reason != "proof" for event in going_on.events if isinstance(event, Ask))
+    monkeypatch.setattr("bestarm_agent.selectors.rules.auto._UNLIKELY", 0.0)
+    duels = [pulls(seed).finish() for seed in range(4)]
+    assert sum(len(run.pairs) for run in runs) < 0.85 * sum(len(run.pairs) for run in duels)
 
 
 @pytest.mark.slow

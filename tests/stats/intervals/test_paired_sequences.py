@@ -184,7 +184,8 @@ def test_state_grows_with_the_leaders_not_with_the_pairs() -> None:
         feed(pairs, row, np.full(2, 0.5))
     pairs.beaten_by(7)
     pairs.beaten_by(8)
-    assert sum(len(row.by_opponent) for row in pairs._by_row.values()) == 2 * 299
+    pairs.rejected()
+    assert sorted(pairs._wealth) == [-1, 7, 8]  # the committed leaders, and two rows
 
 
 def test_void_cells_count_at_their_worst_for_the_challenger() -> None:

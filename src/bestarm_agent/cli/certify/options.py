@@ -75,10 +75,6 @@ class TableOptions:
 class CallOptions:
     """Certification with real calls."""
 
-    candidates: Annotated[
-        Path | None,
-        typer.Option("--candidates", "-c", help="Certify with real calls: the study file."),
-    ] = None
     judge: Annotated[
         list[str] | None,
         typer.Option(help="An autoevaluator of real calls, such as rubric; repeatable."),

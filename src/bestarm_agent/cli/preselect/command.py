@@ -44,7 +44,7 @@ class ServiceOptions:
 def register(app: typer.Typer) -> None:
     """Add the commands to an application."""
     group = typer.Typer(
-        help="Choose which candidates to run for a prompt, learning from which of them won.",
+        help="Choose which candidates to run for a prompt. Learns which of them win.",
         no_args_is_help=True,
     )
     for command in (train, choose, add, run, simulate):

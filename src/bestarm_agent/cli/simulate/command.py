@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(matrix: MatrixOptions, replay: ReplayOptions, output: OutputOptions) -> None:
-    """Replay selection rules on a known score matrix; show what they would have saved."""
+    """Replay selection rules on known scores: what would be saved?"""
     from bestarm_agent.cli.simulate.replay import run_replay
 
     run_replay(matrix, replay, output)

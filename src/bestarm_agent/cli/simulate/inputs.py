@@ -89,12 +89,16 @@ def parse_latency(text: str) -> Latency | None:
 def known_scores(source: MatrixOptions) -> tuple[ScoreMatrix, list[str]]:
     """Read the matrix, and what a reader should know of the logs that it comes from."""
     first, *more = source.matrix
+    axes = [name.strip() for name in (source.axes or "").split(",") if name.strip()]
     if more or source.metric is not None or is_log(first):
+        if axes:
+            raise ConfigError(f"--axes names columns of a score table, and {first!r} is a log")
         logs = read_logs(source.matrix, metric=source.metric)
         return with_costs(logs.matrix(), source.costs), logs.notes()
     reading = Reading(source.cutoff, transposed=source.transpose)
     stored = partial(stored_scores, store=source.store)
-    return with_costs(load_matrix(first, open_run=stored, reading=reading), source.costs), []
+    matrix = load_matrix(first, open_run=stored, reading=reading, axes=axes)
+    return with_costs(matrix, source.costs), []
 
 
 def with_costs(matrix: ScoreMatrix, costs: str) -> ScoreMatrix:

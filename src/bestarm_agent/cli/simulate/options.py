@@ -19,6 +19,13 @@ class Per(StrEnum):
     DOLLAR = "dollar"
 
 
+class On(StrEnum):
+    """Machines that replay."""
+
+    HERE = "here"
+    RAY = "ray"
+
+
 @dataclass(frozen=True, slots=True)
 class MatrixOptions:
     """Source of the scores and the way to read them."""
@@ -32,6 +39,10 @@ class MatrixOptions:
     costs: Annotated[
         str, typer.Option(help="matrix, none, or a CSV of candidate,cost (of one call).")
     ] = "matrix"
+    axes: Annotated[
+        Text,
+        typer.Option(help="Columns that hold each candidate's model, prompt, ...: model,prompt."),
+    ] = None
     cutoff: Annotated[
         Number,
         typer.Option(help="FILE.npz holds run times: score = 1 - min(time, CUTOFF) / CUTOFF."),
@@ -81,12 +92,18 @@ class ReplayOptions:
     jobs: Annotated[
         Count, typer.Option(min=1, help="Parallel processes; one per core if not given.")
     ] = None
+    on: Annotated[
+        On, typer.Option(help="here, or ray: all cores of the Ray cluster (RAY_ADDRESS).")
+    ] = On.HERE
 
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Files to write besides the table."""
+    """Things to show besides the table, and files to write."""
 
+    floor: Annotated[
+        bool, typer.Option("--floor", help="Compare with the fewest calls that any rule needs.")
+    ] = False
     json_path: Annotated[
         Text, typer.Option("--json", help="Write all curves to this file; - for stdout.")
     ] = None

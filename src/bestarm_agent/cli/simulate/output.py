@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,28 @@ from bestarm_agent.simulation.replay_many import Plan
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 
 
-def results_json(truth: Truth, plan: Plan, curves: Mapping[str, Curve]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Curves of the rules on a matrix.
+
+    Attributes:
+        floor: the least share of all calls (or of their cost) that any rule needs; None: not asked.
+    """
+
+    truth: Truth
+    plan: Plan
+    curves: Mapping[str, Curve]
+    floor: float | None = None
+
+
+def results_json(results: Results) -> dict[str, Any]:
     """Return all that was measured, in plain numbers, lists and strings."""
-    conditions = plan.conditions
+    plan, conditions = results.plan, results.plan.conditions
     latency = conditions.latency
     return {
         "version": __version__,
-        "matrix": describe(truth),
+        "matrix": describe(results.truth),
+        "floor": results.floor,
         "seeds": plan.seeds,
         "top_k": plan.top_k,
         "per": "dollar" if plan.per_cost else "call",
@@ -32,7 +48,7 @@ def results_json(truth: Truth, plan: Plan, curves: Mapping[str, Curve]) -> dict[
             "latency": latency and {"mean": latency.mean, "slowdown": latency.slowdown},
             "failures": conditions.failures,
         },
-        "selectors": {label: curve.as_dict() for label, curve in curves.items()},
+        "selectors": {label: curve.as_dict() for label, curve in results.curves.items()},
     }
 
 
@@ -56,24 +72,27 @@ def missing_lines(matrix: ScoreMatrix) -> list[str]:
     ]
 
 
-def results_table(truth: Truth, plan: Plan, curves: Mapping[str, Curve]) -> Table:
+def results_table(results: Results) -> Table:
     """Make a row per rule: the share from which it is right, and its scores at the end."""
+    truth, plan, floor = results.truth, results.plan, results.floor
     has_sets, has_costs = plan.top_k > 1, truth.matrix.costs is not None
     table = Table(
         box=SIMPLE_HEAD,
         pad_edge=False,
         caption=f"95% from: the share of {_whole(plan)} from which top-1 precision stays at 95 %;"
-        f" top-1 and what follows: at {100 * max(plan.fractions):.3g} % of it; {plan.seeds} seeds",
+        f" top-1 and what follows: at {100 * max(plan.fractions):.3g} % of it; {plan.seeds} seeds"
+        + (f"; floor: {_percent(floor)}, the least that any rule needs" if floor else ""),
         caption_justify="left",
     )
     table.add_column("selector", no_wrap=True)
-    headers = ["95% from", "(5-95%)", "eps .01", "top-1", "NDCG", "regret"]
+    headers = ["95% from", "(5-95%)", *(["x floor"] if floor else [])]
+    headers += ["eps .01", "top-1", "NDCG", "regret"]
     headers += ["set regret", "set precision"] if has_sets else []
     headers += ["cost", "us/pair"] if has_costs else ["us/pair"]
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
-    for label, curve in curves.items():
-        table.add_row(label.replace("[", r"\["), *_row(truth, curve))
+    for label, curve in results.curves.items():
+        table.add_row(label.replace("[", r"\["), *_row(truth, curve, floor))
     return table
 
 
@@ -81,8 +100,9 @@ def _whole(plan: Plan) -> str:
     return "what all calls cost" if plan.per_cost else "all calls"
 
 
-def conclusion(truth: Truth, plan: Plan, curves: Mapping[str, Curve]) -> str:
+def conclusion(results: Results) -> str:
     """Return the conclusion in one sentence."""
+    truth, plan, curves = results.truth, results.plan, results.curves
     reached = {label: curve.budget_to_95["top1"] for label, curve in curves.items()}
     found = {label: share for label, share in reached.items() if share is not None}
     if not found:
@@ -106,12 +126,15 @@ def _or_fewer(curve: Curve, share: float) -> str:
     return ", if not from fewer" if share <= curve.budget_fraction[0] else ""
 
 
-def _row(truth: Truth, curve: Curve) -> list[str]:
+def _row(truth: Truth, curve: Curve, floor: float | None) -> list[str]:
+    reached = curve.budget_to_95["top1"]
     cells = [
-        _percent(curve.budget_to_95["top1"]),
+        _percent(reached),
         "-".join(_percent(end).rstrip("%") for end in curve.budget_to_95_range["top1"]),
-        _percent(curve.budget_to_95["top1_eps0.01"]),
     ]
+    if floor is not None:
+        cells.append("-" if reached is None else f"{reached / floor:.1f}")
+    cells.append(_percent(curve.budget_to_95["top1_eps0.01"]))
     shown = ("top1", "ndcg10", "regret", "aggregate_regret", "top_k_precision")
     cells += [f"{curve.mean[name][-1]:.3f}" for name in shown if name in curve.mean]
     full_cost = describe(truth)["full_cost"]

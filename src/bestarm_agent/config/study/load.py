@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dotenv import dotenv_values
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from bestarm_agent.config.fields import dotted, shown
 from bestarm_agent.config.study.schema import StudyConfig
+from bestarm_agent.config.study.value_types import Expandable, Name
 from bestarm_agent.config.yaml.parser import KeyPath
 from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.config.yaml.study_sources import check_plain, read_source
@@ -28,6 +29,11 @@ def environment(env_file: Path = Path(ENV_FILE)) -> Mapping[str, str]:
     """Return the variables of the process; those of ``.env`` are the fallback."""
     from_file = dotenv_values(env_file).items()
     return {**{name: value for name, value in from_file if value is not None}, **os.environ}
+
+
+class _Place(BaseModel):
+    name: Name
+    output_dir: Expandable = "runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,23 @@ def load_study(
     named = {key: (given_by or {}).get(key, f"override {key}") for key in overrides or {}}
     places = replace(places, origins={tuple(key.split(".")): name for key, name in named.items()})
     return _loaded(data, overrides or {}, places, environ, path, path.parent)
+
+
+def study_place(path: Path) -> tuple[str, Path]:
+    """Return the name of a study and the folder of its runs; check nothing else in its file.
+
+    Raises:
+        ConfigError: the file is malformed, or one of the two breaks a rule.
+    """
+    data, places = read_source(path)
+    said = {key: data[key] for key in _Place.model_fields if key in data}
+    try:
+        place = _Place.model_validate(
+            {"name": _name_of(path), **said}, context={"environ": environment()}
+        )
+    except ValidationError as error:
+        raise config_error(error, StudyConfig, places) from None
+    return place.name, path.parent / place.output_dir
 
 
 def study_from(

@@ -25,7 +25,7 @@ def check_model_name(name: str, *at: str | int) -> str:
     head, colon, tail = name.partition(":")
     if colon and head.isalnum() and tail:  # promptfoo's way of writing
         hint = f"; did you mean `{head}/{tail}`?"
-    broken(f"must be `provider/model`, such as hf/models/tiny-llama, got {shown(name)}{hint}", *at)
+    broken(f"must be `provider/model`, such as openai/gpt-6-luna, got {shown(name)}{hint}", *at)
 
 
 class ModelSpec(StudyModel):

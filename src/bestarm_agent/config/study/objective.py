@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, Strict, WithJsonSchema, model_validator
 
 from bestarm_agent.config.fields import StudyModel, broken
+from bestarm_agent.config.study.constraints import PRICE, Constraint, constraint_of
 from bestarm_agent.config.study.value_types import Dollars
 
 
@@ -20,7 +21,7 @@ class Objective(StrEnum):
     PARETO = "pareto"
 
 
-_PARTS_OF: dict[Objective, int] = {Objective.BEST_UNDER_USD: 2}  # scores, and prices
+_SCORES = 2  # statements about scores: before and after a candidate is found to break a limit
 
 
 class ObjectiveSpec(StudyModel):
@@ -45,6 +46,27 @@ class ObjectiveSpec(StudyModel):
         description="Dollars that 1,000 calls may cost; for `best-under-usd`, which needs it.",
     )
 
+    subject_to: dict[str, Annotated[str, Strict()]] = Field(
+        default_factory=dict,
+        description="Limits that the winner of `best` must keep: by `latency_p95_seconds` or "
+        "`output_tokens_p95` (any percentile), `usd_per_1k_calls`, or the name of one of "
+        '`measures`; each a text such as "<= 2" or ">= 0.9".',
+    )
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if self.subject_to and self.name not in (Objective.BEST, Objective.BEST_UNDER_USD):
+            broken(
+                f"belongs to `best`, and the objective is `{self.name}`; name that one, or leave "
+                f"the limits out",
+                "subject_to",
+            )
+        if PRICE in self.subject_to and self.usd_per_1k_calls is not None:
+            broken("is given twice; leave one out", "subject_to", PRICE)
+        for name, text in self.subject_to.items():
+            constraint_of(name, text)
+        return self
+
     @model_validator(mode="after")
     def _check_price(self) -> Self:
         needed = self.name is Objective.BEST_UNDER_USD
@@ -64,16 +86,30 @@ class ObjectiveSpec(StudyModel):
         return self
 
     @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The limits that the winner must keep; `best-under-usd` is one of them by itself."""
+        found = [constraint_of(name, text) for name, text in self.subject_to.items()]
+        if self.usd_per_1k_calls is not None:
+            found.insert(0, constraint_of(PRICE, f"<= {self.usd_per_1k_calls!r}"))
+        return tuple(found)
+
+    @property
     def by_price(self) -> bool:
         """Return whether the answer depends on prices."""
-        return self.name is not Objective.BEST
+        return self.name is not Objective.BEST or PRICE in self.subject_to
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether simply the best is asked for."""
+        return self.name is Objective.BEST and not self.subject_to
 
     def level(self, confidence: float) -> float:
         """Return the confidence of each part of the statement, so that all hold at ``confidence``.
 
         Example:
             >>> spec = ObjectiveSpec(name="best-under-usd", usd_per_1k_calls=1.0)
-            >>> spec.level(0.9), ObjectiveSpec().level(0.9)
-            (0.95, 0.9)
+            >>> round(spec.level(0.9), 4), ObjectiveSpec().level(0.9)
+            (0.9667, 0.9)
         """
-        return 1 - (1 - confidence) / _PARTS_OF.get(self.name, 1)
+        parts = len(self.constraints) + _SCORES if self.constraints else 1
+        return 1 - (1 - confidence) / parts

@@ -76,6 +76,21 @@ def _seconds(minutes: float | None) -> float | None:
     return None if minutes is None else minutes * _SECONDS_PER_MINUTE
 
 
+class StopSpec(StudyModel):
+    """When a run may stop though the best is not established."""
+
+    within: Annotated[float, Strict(), Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="Stop once the leading candidate is shown to be at most this far below the "
+        "best, in (0, 1), at the confidence of `selector`.",
+    )
+    probability: Annotated[float, Strict(), Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="Stop once the rule's model gives the leading candidate this probability of "
+        "being the best, in (0, 1). No guarantee; for `auto`.",
+    )
+
+
 class SelectorSpec(StudyModel):
     """The selection rule, or just its name."""
 

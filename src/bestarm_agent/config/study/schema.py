@@ -8,6 +8,8 @@ from pydantic import Field, JsonValue, model_validator
 
 from bestarm_agent.config.fields import StudyModel, broken, shown
 from bestarm_agent.config.study.certify import CertifySpec
+from bestarm_agent.config.study.confirm import ConfirmSpec
+from bestarm_agent.config.study.constraints import NAMES, is_quantity
 from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec, ScorerSpec
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.models_and_prompts import (
@@ -18,7 +20,7 @@ from bestarm_agent.config.study.models_and_prompts import (
     model_labels,
 )
 from bestarm_agent.config.study.objective import ObjectiveSpec
-from bestarm_agent.config.study.run_options import BudgetSpec, LimitsSpec, SelectorSpec
+from bestarm_agent.config.study.run_options import BudgetSpec, LimitsSpec, SelectorSpec, StopSpec
 from bestarm_agent.config.study.value_types import Expandable, Grid, Name, Options, Params
 from bestarm_agent.errors import nearest
 
@@ -46,6 +48,11 @@ class StudyConfig(StudyModel):
     )
     dataset: DatasetSpec = Field(description="The examples, or just the path of their file.")
     scorer: ScorerSpec = Field(description="How a reply is scored, or just the scorer's name.")
+    measures: dict[Name, ScorerSpec] = Field(
+        default_factory=dict,
+        description="Further scorers by name, for `objective.subject_to`: each scores every reply "
+        "in [0, 1], beside `scorer`.",
+    )
     labels: Expandable | None = Field(
         None,
         description="File of gold scores that people gave to answers, relative to the study file; "
@@ -59,6 +66,15 @@ class StudyConfig(StudyModel):
     )
     selector: SelectorSpec = Field(
         default_factory=SelectorSpec, description="The selection rule, or just its name."
+    )
+    confirm: ConfirmSpec | None = Field(
+        None,
+        description="Keep examples back, which the winner answers once it is chosen: its number "
+        "there is not too high. Left out: every example may be used to choose by.",
+    )
+    stop: StopSpec = Field(
+        default_factory=StopSpec,
+        description="When to stop though the best is not established; left out: never.",
     )
     certify: CertifySpec | None = Field(
         None,
@@ -110,10 +126,40 @@ class StudyConfig(StudyModel):
         broken("has nothing to compare; give `models` and `prompts`, or `candidates`")
 
     @model_validator(mode="after")
+    def _check_stop(self) -> Self:
+        asked = [name for name in ("within", "probability") if getattr(self.stop, name) is not None]
+        if asked and not self.objective.is_plain:
+            limited = " with `subject_to`" if self.objective.subject_to else ""
+            broken(
+                f"belongs to the objective `best`, not to `{self.objective.name}`{limited}; "
+                "leave it out, "
+                "or ask for `cheapest-within-epsilon` with an `epsilon`",
+                *("stop", asked[0]),
+            )
+        if asked and not self.selector.stop_when_separated:
+            broken(
+                "contradicts `selector.stop_when_separated: false`, which goes on until the budget "
+                "is spent; leave one of them out",
+                *("stop", asked[0]),
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_labels(self) -> Self:
         _check_unique(self.model_labels, "models", "model")
         _check_unique([spec.label for spec in self.prompts], "prompts", "prompt")
         _check_unique([spec.label for spec in self.candidates], "candidates", "candidate")
+        return self
+
+    @model_validator(mode="after")
+    def _check_measures(self) -> Self:
+        for name in self.measures:
+            if is_quantity(name):
+                broken("is the name of a quantity of calls; choose another", "measures", name)
+        for one in self.objective.constraints:
+            if not is_quantity(one.name) and one.name not in self.measures:
+                hint = nearest(one.name, self.measures) if self.measures else f"there are {NAMES}"
+                broken(f"is not one of `measures`; {hint}", "objective", "subject_to", one.name)
         return self
 
     @model_validator(mode="after")

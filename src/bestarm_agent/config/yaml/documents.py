@@ -47,6 +47,8 @@ def check_file(path: Path, kind: str = "dataset") -> None:
         raise ConfigError(f"{kind} {shown_path(path)} is a folder; name a file in it")
     if path.exists():
         return
+    if not {"http:", "https:"}.isdisjoint(path.parts):
+        raise ConfigError(f"{kind} {path.name} is an address on the web; download the file first")
     if not path.parent.is_dir():
         raise ConfigError(
             f"{kind} {shown_path(path)} does not exist, and neither does its folder; a "

@@ -18,6 +18,8 @@ from bestarm_agent.config.yaml.parser import KeyPath, parse_yaml
 from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.errors import ConfigError
 
+_DATASETS = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+
 _Parsed: TypeAlias = tuple[object, dict[KeyPath, int]]
 
 
@@ -30,6 +32,8 @@ def read_source(path: Path) -> tuple[dict[str, JsonValue], Places]:
         )
     if path.is_dir():
         raise ConfigError(f"{name} is a folder; name the study file in it")
+    if path.suffix.lower() in _DATASETS:
+        raise ConfigError(f"{name} is a dataset by its suffix; name a study file, such as a .yaml")
     text = read_text(path)
     parse: Callable[[Path, str], _Parsed]
     parse = {".json": _parse_json, ".toml": _parse_toml}.get(path.suffix.lower(), _parse_yaml)

@@ -106,6 +106,7 @@ class PairEvaluator:
             usd_nanos=reply.usd_nanos,
             gold=score.gold,
             guesses=score.guesses,
+            measures=score.measures,
         )
 
 

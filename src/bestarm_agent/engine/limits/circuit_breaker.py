@@ -29,6 +29,7 @@ class CircuitBreaker:
         self._next_probe = -math.inf
         self._n_probes = 0  # in a row
         self._probe: object | None = None
+        self._sent_at = math.inf  # when the first call since an answer or a failure went
         self._changed = asyncio.Event()
 
     @property
@@ -53,6 +54,11 @@ class CircuitBreaker:
         return max(0.0, self._next_probe - self._clock.now())
 
     @property
+    def silence(self) -> float:
+        """Seconds that a model which never answered has left a call without an answer; else 0."""
+        return 0.0 if self._has_answered else max(0.0, self._clock.now() - self._sent_at)
+
+    @property
     def is_hopeless(self) -> bool:
         """True if the model is to be given up."""
         if not self.is_open:
@@ -63,6 +69,7 @@ class CircuitBreaker:
 
     def admit(self, call: object) -> None:
         """Record that a call may go; it is the probe if calls pause."""
+        self._sent_at = min(self._sent_at, self._clock.now())
         if self.is_open:
             self._probe = call
 
@@ -85,7 +92,7 @@ class CircuitBreaker:
 
     def failed(self, call: object) -> None:
         """Record a call that failed as it would if nothing answered."""
-        self._failures += 1
+        self._failures, self._sent_at = self._failures + 1, math.inf
         now = self._clock.now()
         if call is self._probe:
             self._n_probes += 1
@@ -97,6 +104,7 @@ class CircuitBreaker:
 
     def gave_up(self, call: object) -> None:
         """Record a call that ended and says nothing about the model."""
+        self._sent_at = math.inf
         if call is self._probe:
             self._probe = None
             self.wake()

@@ -17,7 +17,7 @@ from bestarm_agent.engine.limits.circuit_breaker import CircuitBreaker
 from bestarm_agent.engine.limits.gates import Gate, Slot
 from bestarm_agent.engine.limits.rate_limiter import Permit, RateLimiter
 from bestarm_agent.engine.limits.token_estimates import TokenEstimate
-from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
+from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import may_be_billed
@@ -30,6 +30,7 @@ _UNITS = {
 }
 _ONLY_THE_REQUEST = {**dict.fromkeys(Resource, 0.0), Resource.REQUESTS: 1.0}
 _TRIAL_CALLS = 4
+_LONG_SILENCE = 5.0  # seconds
 _UNLIMITED = 1_000_000_000
 _OUTAGE = (
     FailureKind.CONNECTION,
@@ -40,7 +41,6 @@ _OUTAGE = (
     FailureKind.TIMEOUT,
 )
 _STRAINED = (FailureKind.OVERLOADED, FailureKind.SERVER, FailureKind.TIMEOUT)
-
 
 # What makes every further call to the provider, or to the model, pointless.
 WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
@@ -226,6 +226,8 @@ class ModelLimiter:
             return None
         if self.breaker.is_open:
             return Wait(self.name, "failing; tried again with one call at a time", 0, None)
+        if (silence := self.breaker.silence) >= _LONG_SILENCE and not loading_wait(self._provider):
+            return Wait(self.name, f"has not answered yet, for {silence:.0f} s", 0, None)
         paused, queued = self.rate.paused, self.rate.queued
         if paused:
             until = datetime.fromisoformat(self._clock.utc()) + timedelta(seconds=paused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from bestarm_agent.engine.memory.judge_turns import JudgeTurns
 from bestarm_agent.engine.memory.model_turns import ModelTurns
 from bestarm_agent.providers.base import Provider, SharesMemory
 from bestarm_agent.selectors.types import BoolArray
+
+_Memory: TypeAlias = tuple[int, str]  # a provider and a part of its memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,13 @@ class MemoryMask:
     def __init__(self, judge_turns: JudgeTurns | None = None) -> None:
         self._judge_turns = judge_turns or JudgeTurns()
         self._rows: list[_Row] = []
-        self._turns: dict[int, ModelTurns] = {}
-        self._gates: dict[int, Gate] = {}
+        self._turns: dict[_Memory, ModelTurns] = {}
+        self._gates: dict[_Memory, Gate] = {}
 
     def add(self, members: Sequence[tuple[Provider, str, Gate]]) -> None:
         """Let candidates join as the next rows, each with the gate of its provider's calls."""
         for provider, model, gate in members:
-            turns = self._turns_of(provider, gate)
+            turns = self._turns_of(provider, model, gate)
             if turns is None:
                 self._rows.append(_Row(None, model))
                 continue
@@ -84,7 +87,7 @@ class MemoryMask:
                 self._turns[key].clear()
             self._judge_turns.open()
 
-    def _open_to(self, key: int) -> frozenset[str] | None:
+    def _open_to(self, key: _Memory) -> frozenset[str] | None:
         """Return what an ask may load now; nothing in the judge's turn or before it; None: all."""
         turns = self._turns[key]
         holders = turns.open_to()
@@ -93,17 +96,18 @@ class MemoryMask:
         is_judges = holders is None and (self._gates[key].inside or self._judge_turns.waiting)
         return frozenset() if is_judges or self._judge_turns.is_judging else holders
 
-    def _turns_of(self, provider: Provider, gate: Gate) -> ModelTurns | None:
-        key = id(provider)
-        if key not in self._turns and isinstance(provider, SharesMemory):
-            share = provider.loading_share
-            if share is not None:
-                self._turns[key] = ModelTurns(
-                    provider, share, self._judge_turns.models_of(provider)
-                )
-                self._judge_turns.watch(self._turns[key])
-                self._gates[key] = gate
-        return self._turns.get(key)
+    def _turns_of(self, provider: Provider, model: str, gate: Gate) -> ModelTurns | None:
+        if not isinstance(provider, SharesMemory) or provider.loading_share is None:
+            return None
+        part = provider.footprint(model).part
+        key = (id(provider), part)
+        if key not in self._turns:
+            judges = self._judge_turns.models_of(provider)
+            near = [judge for judge in judges if provider.footprint(judge).part == part]
+            self._turns[key] = ModelTurns(provider, provider.loading_share, near)
+            self._judge_turns.watch(self._turns[key])
+            self._gates[key] = gate
+        return self._turns[key]
 
 
 def _is_open(row: _Row, open_to: dict[int, frozenset[str] | None]) -> bool:

@@ -43,7 +43,6 @@ class ModelTurns:
         for model in self._judges:
             provider.pin(model)
         self._rows: Counter[str] = Counter()  # candidates, by what has to be in memory
-        self._bytes: dict[str, int] = {}
         self._loaded: dict[str, None] = {}  # in memory, by the plan; the longest unasked first
         self._newest_model = ""
         self._asked = 0
@@ -52,9 +51,7 @@ class ModelTurns:
 
     def add(self, model: str) -> None:
         """Add a candidate of a model."""
-        footprint = self._provider.footprint(model)
-        self._rows[footprint.holder] += 1
-        self._bytes[footprint.holder] = footprint.n_bytes
+        self._rows[self.holder(model)] += 1
 
     def holder(self, model: str) -> str:
         """Return what has to be in memory for a model."""
@@ -64,7 +61,7 @@ class ModelTurns:
         """Return what may be in memory for an ask now; None: anything."""
         if self._is_over() or self._all_fit():
             return None
-        fitting = {holder for holder in self._bytes if self._room_for({*self._loaded, holder})}
+        fitting = {holder for holder in self._rows if self._room_for({*self._loaded, holder})}
         return frozenset(fitting | self._loaded.keys())
 
     def left(self) -> float:
@@ -75,9 +72,7 @@ class ModelTurns:
 
     def note(self, model: str) -> None:
         """Note that a model was asked."""
-        footprint = self._provider.footprint(model)
-        holder = footprint.holder
-        self._bytes[holder] = footprint.n_bytes  # not known before it was downloaded
+        holder = self.holder(model)
         if holder not in self._loaded:
             self._plan(holder, model)
         self._loaded[holder] = self._loaded.pop(holder)
@@ -94,7 +89,7 @@ class ModelTurns:
     @property
     def is_crowded(self) -> bool:
         """True if the judge's models and some candidate's do not fit into memory together."""
-        return bool(self._judges) and not all(self._fit({h}, self._judging()) for h in self._bytes)
+        return bool(self._judges) and not all(self._fit({h}, self._judging()) for h in self._rows)
 
     def clear(self) -> None:
         """End the turn and plan with an empty memory: the judge's models take it."""
@@ -102,11 +97,12 @@ class ModelTurns:
 
     def _plan(self, holder: str, model: str) -> None:
         """Plan to load a model; a new turn begins unless there was room for it."""
-        begins = not self._loaded
-        while self._loaded and not self._room_for({*self._loaded, holder}):
-            del self._loaded[next(iter(self._loaded))]
-            begins = True
-        self._loaded[holder] = None
+        staying = {holder}
+        for other in reversed(self._loaded):  # the latest asked first
+            if self._room_for({*staying, other}):
+                staying.add(other)
+        begins = not self._loaded or any(other not in staying for other in self._loaded)
+        self._loaded = {other: None for other in (*self._loaded, holder) if other in staying}
         if begins:
             self._newest_model = model
             self._asked_in_turn = 0
@@ -134,12 +130,10 @@ class ModelTurns:
         return [self._provider.footprint(model) for model in self._judges]
 
     def _all_fit(self) -> bool:
-        return not self.is_crowded and self._room_for(self._bytes)
+        return not self.is_crowded and self._room_for(self._rows)
 
     def _room_for(self, holders: Iterable[str]) -> bool:
         return self._fit(holders, () if self.is_crowded else self._judging())
 
     def _fit(self, holders: Iterable[str], judging: Sequence[Footprint]) -> bool:
-        sizes = {one.holder: one.n_bytes for one in judging}
-        sizes |= {holder: self._bytes[holder] for holder in holders}
-        return sum(sizes.values()) <= self._provider.memory_bytes
+        return self._provider.fits({*holders, *(one.holder for one in judging)})

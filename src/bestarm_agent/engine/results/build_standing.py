@@ -7,17 +7,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bestarm_agent.domain.events import DROPPED
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.pair_source import PairSource
+from bestarm_agent.engine.results.confirmation import confirmation
+from bestarm_agent.engine.results.constraint_books import Finding
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
-from bestarm_agent.engine.results.objectives import ObjectiveTracker
-from bestarm_agent.engine.results.standing import ObjectiveResult, Row, RowPrice, Standing, Status
+from bestarm_agent.engine.results.latency import latency_of
+from bestarm_agent.engine.results.objectives import ObjectiveState, ObjectiveTracker
+from bestarm_agent.engine.results.standing import (
+    LEFT_OUT,
+    LimitState,
+    ObjectiveResult,
+    Row,
+    RowLimit,
+    RowPrice,
+    Standing,
+    Status,
+)
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Estimates, Guarantee, State, Verdict
 from bestarm_agent.store.run_state import RunState
 
-_NOT_BEST = (Status.BEATEN, Status.BARRED)
+_NOT_BEST = (Status.BEATEN, *LEFT_OUT)
 _CALLS = 1000
 
 
@@ -43,20 +57,29 @@ def build_standing(
     objective: ObjectiveTracker | None = None,
 ) -> Standing:
     """Build the standing of a run."""
-    estimates = pairs.estimates()
-    verdict = pairs.best() if state.candidates else None
-    rows = () if verdict is None else _rows(state, pairs, verdict, estimates, live, objective)
+    chosen_by = pairs.rule if isinstance(pairs, ConfirmedPairs) else pairs
+    estimates = chosen_by.estimates()
+    verdict = chosen_by.best() if state.candidates else None
+    rows = () if verdict is None else _rows(state, chosen_by, verdict, estimates, live, objective)
+    ruling = None if objective is None else objective.state(chosen_by)
+    if ruling is not None:
+        rows = _with_limits(rows, ruling.findings)
+    separated = len(rows) > 0 and all(row.status in _NOT_BEST for row in rows[1:])
+    margin = _margin(chosen_by, estimates.guarantee)
+    if margin is not None and (separated or margin == 0):
+        rows = _with_best(rows)
     standing = Standing(
         name=state.name,
         run_id=run_id,
         rows=rows,
-        separated=len(rows) > 0 and all(row.status in _NOT_BEST for row in rows[1:]),
-        margin=_margin(pairs, estimates.guarantee),
+        separated=separated,
+        margin=margin,
+        within=chosen_by.problem.within or 0.0,
         probability=None if verdict is None else verdict.probability,
         confidence=estimates.confidence,
         guarantee=estimates.guarantee,
         selector=pairs.name,
-        n_examples=pairs.table.n_examples,
+        n_examples=chosen_by.table.n_examples,
         asked=pairs.table.n_asked,
         told=len(state.told),
         in_flight=live.in_flight,
@@ -66,15 +89,39 @@ def build_standing(
         seconds=live.seconds,
         graded=bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1))),
         end=state.end,
-        objective=_result(objective, pairs, rows),
+        objective=_result(objective, ruling, rows),
         costs=cost_breakdown(state, spent),
         books=state.books,
     )
-    return replace(standing, probability=None) if standing.is_provisional else standing
+    if standing.is_provisional:
+        standing = replace(standing, probability=None)
+    return _confirmed(standing, pairs, state) if isinstance(pairs, ConfirmedPairs) else standing
+
+
+def _confirmed(standing: Standing, pairs: ConfirmedPairs, state: RunState) -> Standing:
+    winner = None if standing.winner is None else standing.winner.index
+    labels = [candidate.label for candidate in state.candidates]
+    found = confirmation(pairs, winner, labels, standing.confidence)
+    return replace(standing, confirmation=found)
+
+
+def recorded_standing(
+    state: RunState, pairs: PairSource, run_id: str, objective: ObjectiveTracker | None
+) -> Standing:
+    """Work out where a run stands by its log alone."""
+    return build_standing(
+        state,
+        pairs,
+        run_id=run_id,
+        budget=state.budget,
+        spent=state.spend + state.pending_spend,
+        live=LiveState(in_flight=0, waits=(), seconds=state.seconds + state.elapsed, broken={}),
+        objective=objective,
+    )
 
 
 def _prices(objective: ObjectiveTracker | None) -> Sequence[RowPrice] | None:
-    if objective is None:
+    if objective is None or objective.book is None:
         return None
     prices = objective.book.prices()
     columns = (_CALLS * prices.mean, _CALLS * prices.lower, _CALLS * prices.upper)
@@ -84,12 +131,26 @@ def _prices(objective: ObjectiveTracker | None) -> Sequence[RowPrice] | None:
     ]
 
 
+def _with_limits(rows: Sequence[Row], findings: Sequence[Finding]) -> tuple[Row, ...]:
+    return tuple(
+        replace(row, limits=tuple(_limit(row.index, one) for one in findings)) for row in rows
+    )
+
+
+def _limit(row: int, found: Finding) -> RowLimit:
+    mean = float(found.mean[row])
+    state = LimitState.OPEN
+    if found.kept[row] or found.broken[row]:
+        state = LimitState.KEPT if found.kept[row] else LimitState.BROKEN
+    ends = float(found.lower[row]), float(found.upper[row])
+    return RowLimit(found.constraint, None if np.isnan(mean) else mean, *ends, state)
+
+
 def _result(
-    objective: ObjectiveTracker | None, pairs: PairSource, rows: Sequence[Row]
+    objective: ObjectiveTracker | None, state: ObjectiveState | None, rows: Sequence[Row]
 ) -> ObjectiveResult | None:
-    if objective is None or not rows:
+    if objective is None or state is None or not rows:
         return None
-    state = objective.state(pairs)
     by_index = {row.index: row for row in rows}
     return ObjectiveResult(
         spec=objective.spec,
@@ -135,6 +196,7 @@ def _rows(
             lower=float(estimates.lower[i]),
             upper=float(estimates.upper[i]),
             spend=state.spend_of[i],
+            latency=latency_of(state.latencies_of[i]),
             seconds=state.seconds_of[i] / max(1, int(estimates.n[i])),
             problem=problems.get(labels[i]),
             price=None if prices is None else prices[i],
@@ -144,6 +206,13 @@ def _rows(
         )
         for i in order
     )
+
+
+def _with_best(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Call the leading candidate the best."""
+    first, *others = rows
+    shown = replace(first, status=Status.BEST) if first.status is Status.LEADING else first
+    return (shown, *others)
 
 
 def _void_bounds(table: ScoreTable, row: int) -> tuple[float, float] | None:
@@ -162,11 +231,11 @@ def _status(
     live: LiveState,
 ) -> Status:
     if i in state.barred:
-        return Status.BARRED
+        return Status.DROPPED if state.barred[i] == DROPPED else Status.BARRED
     if state.candidates[i].label in live.broken:
         return Status.BROKEN
     if estimates.n[i] == 0:
         return Status.OPEN
     if i == best:
-        return Status.BEST
+        return Status.LEADING
     return Status.OPEN if i in tied else Status.BEATEN

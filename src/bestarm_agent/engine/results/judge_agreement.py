@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestarm_agent.config.datasets.gold_labels import Label, answer_digest, by_answer, load_labels
+from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.engine.results.human_labels import human_labels
@@ -192,20 +193,20 @@ async def compare_run(store: RunStore, state: RunState, labels: Sequence[Label])
     wanted = by_answer(labels)
     examples = {label.example for label in labels}
     pairs, void = [], []
-    for seq, told in state.told.items():
-        ask, outcome = state.asks[seq], told.outcome
-        example = state.example_ids[ask.example]
-        if example not in examples or outcome.reply_key is None:
+    for seq in state.told:
+        row, column = state.asks.pair(seq)
+        example = state.example_ids[column]
+        if example not in examples or (outcome := state.told[seq].outcome).reply_key is None:
             continue
         reply = await store.get_reply(outcome.reply_key)
         text = reply.text if reply is not None else ""
-        name = state.candidates[ask.candidate].label
+        name = state.candidates[row].label
         label = wanted.get((example, name)) or wanted.get((example, answer_digest(text)))
         if label is None:
             continue
         if isinstance(outcome, Scored):
             found = (outcome.value, label.score, len(text), outcome.judge_spend, outcome.votes)
-            pairs.append(Compared(ask.candidate, *found))
+            pairs.append(Compared(row, *found))
         if isinstance(outcome, Failed) and outcome.blame is Blame.JUDGE:
             void.append(outcome.message)
     why, priced = void[-1] if void else "", state.started is None or state.started.judge_priced
@@ -220,16 +221,15 @@ async def check_run(
     return check_judge(comparison, confidence) if comparison.pairs else None
 
 
-def run_labels(state: RunState, where: StorePlace, run_id: str) -> tuple[Label, ...]:
+def run_labels(started: Started, where: StorePlace, run_id: str) -> tuple[Label, ...]:
     """Read a stored run's gold scores: its study's, and those given in ``view``."""
-    return (*stored_labels(state, where), *human_labels(where, run_id))
+    return (*stored_labels(started, where), *human_labels(where, run_id))
 
 
-def stored_labels(state: RunState, where: StorePlace) -> tuple[Label, ...]:
+def stored_labels(started: Started, where: StorePlace) -> tuple[Label, ...]:
     """Read the gold scores that a stored run's study names; none if the file is gone."""
-    config = state.started.config if state.started is not None else None
-    name = config.get("labels") if isinstance(config, Mapping) else None
-    if state.started is None or not isinstance(name, str):
+    name = started.config.get("labels") if isinstance(started.config, Mapping) else None
+    if not isinstance(name, str):
         return ()
-    path = folder_of(where) / state.started.base / name
+    path = folder_of(where) / started.base / name
     return load_labels(path) if path.is_file() else ()

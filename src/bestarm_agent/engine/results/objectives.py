@@ -1,25 +1,30 @@
-"""Objectives that depend on prices: the answer so far, and which candidates still matter.
+"""Objectives with prices or limits: the answer so far, and which candidates still matter.
 
-Statements about scores rest on the selector's joint intervals and margins, and hold at every time.
-Prices are told apart by their means; only ``best-under-usd`` rests on their intervals too.
+Statements about scores rest on the selector's joint intervals and margins, and hold at every time;
+so do statements about limits. Elsewhere prices are told apart by their means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
 from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.events import Event
+from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.call_prices import PriceBook, Prices
+from bestarm_agent.engine.results.constraint_books import (
+    ConstraintBook,
+    Finding,
+    price_finding,
+)
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee, State
 
-_CALLS = 1000
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
 
 
@@ -34,44 +39,78 @@ class ObjectiveState:
     # the answer's mean is shown to be at most this much below the highest one that counts, in [0,
     # 1]; None where that is not said
     margin: float | None = None
-    too_expensive: tuple[int, ...] = ()  # candidates shown to cost more than allowed
+    # candidates shown to break a limit, with the reason
+    infeasible: Mapping[int, str] = field(default_factory=dict)
     worth: BoolArray | None = None  # (K,) candidates that it is worth asking; None means all
+    findings: tuple[Finding, ...] = ()  # what is known of each limit
 
 
-def rule(spec: ObjectiveSpec, selector: PairSource, prices: Prices) -> ObjectiveState:
-    """Say what is known about an objective that depends on prices."""
+def rule(
+    spec: ObjectiveSpec,
+    selector: PairSource,
+    prices: Prices | None,
+    limits: Sequence[Finding] = (),
+) -> ObjectiveState:
+    """Say what is known about an objective.
+
+    Args:
+        spec: the objective.
+        selector: what is known of the scores.
+        prices: needed where the objective depends on them.
+        limits: what is known of the limits, but for that of the price.
+    """
     estimates = selector.estimates()
     if not (estimates.n > 0).any():
         return ObjectiveState(None)
-    if spec.name is Objective.BEST_UNDER_USD:
-        return _best_under(spec, selector, prices, estimates)
+    if spec.name in (Objective.BEST, Objective.BEST_UNDER_USD):
+        return _best_within(selector, _in_order(spec, prices, limits), estimates)
+    if prices is None:
+        raise ValueError(f"objective {spec.name} needs prices")
     if spec.name is Objective.CHEAPEST:
         return _cheapest(spec, selector, prices, estimates)
     return _pareto(prices, estimates)
 
 
-def _best_under(
-    spec: ObjectiveSpec, selector: PairSource, prices: Prices, estimates: Estimates
+def _in_order(
+    spec: ObjectiveSpec, prices: Prices | None, limits: Sequence[Finding]
+) -> tuple[Finding, ...]:
+    """Return what is known of each of the spec's constraints."""
+    by_name = {one.constraint.name: one for one in limits}
+    for constraint in spec.constraints:
+        if constraint.of == "price" and prices is not None:
+            by_name[constraint.name] = price_finding(constraint, prices)
+    return tuple(by_name[constraint.name] for constraint in spec.constraints)
+
+
+def _best_within(
+    selector: PairSource, findings: tuple[Finding, ...], estimates: Estimates
 ) -> ObjectiveState:
-    cap = (spec.usd_per_1k_calls or 0.0) / _CALLS
-    too_expensive = tuple(int(i) for i in np.flatnonzero(prices.lower > cap))
-    left = [i for i in selector.ranking() if i not in too_expensive and estimates.n[i] > 0]
-    answer = next((i for i in left if prices.mean[i] <= cap), None)
-    if answer is None:
-        return ObjectiveState(None, too_expensive=too_expensive)
-    pending = set(too_expensive) - {int(i) for i in np.flatnonzero(selector.barred)}
+    """Name the best that is not shown to break a limit, if possible one that seems to keep all."""
+    infeasible = {
+        int(i): f"{one.constraint.text} is not kept"
+        for one in reversed(findings)
+        for i in np.flatnonzero(one.broken)
+    }
+    left = [i for i in selector.ranking() if i not in infeasible and estimates.n[i] > 0]
+    kept = [i for i in left if all(one.seems_kept[i] for one in findings)]
+    if not left:
+        return ObjectiveState(None, infeasible=infeasible, findings=findings)
+    answer = (kept or left)[0]
+    pending = infeasible.keys() - {int(i) for i in np.flatnonzero(selector.barred)}
     verdict = selector.best()
     apart = verdict.separated and verdict.guarantee is not Guarantee.HEURISTIC and not pending
     worth = None
-    if apart:  # what is left to show is that the best one is cheap enough
+    if apart:  # what is left to show is that the best one keeps the limits
         worth = np.arange(len(estimates.n)) == verdict.best
+    is_feasible = all(one.kept[answer] for one in findings)
     return ObjectiveState(
         answer=answer,
         chosen=(answer,),
-        established=apart and answer == verdict.best and bool(prices.upper[answer] <= cap),
+        established=apart and answer == verdict.best and is_feasible,
         margin=None if verdict.guarantee is Guarantee.HEURISTIC else selector.margin(answer),
-        too_expensive=too_expensive,
+        infeasible=infeasible,
         worth=worth,
+        findings=findings,
     )
 
 
@@ -127,14 +166,24 @@ def _cheapest_of(mask: BoolArray, guess: FloatArray, means: FloatArray) -> int:
 
 
 class ObjectiveTracker:
-    """An objective pursued by a run: reviewed as scores come in, not after every single one."""
+    """An objective pursued by a run: reviewed as scores come in, not after every single one.
+
+    ``prices`` are kept where the objective depends on them, ``limits`` for all other constraints.
+    """
 
     def __init__(
-        self, spec: ObjectiveSpec, book: PriceBook, confidence: float, *, stops: bool
+        self,
+        spec: ObjectiveSpec,
+        confidence: float,
+        *,
+        stops: bool,
+        prices: PriceBook | None,
+        limits: Sequence[ConstraintBook] = (),
     ) -> None:
         self.spec = spec
-        self.book = book
         self.confidence = confidence
+        self.book = prices
+        self._limits = tuple(limits)
         self._stops = stops
         self._state = ObjectiveState(None)
         self._next = 0  # number of told pairs from which it is worked out again
@@ -150,25 +199,32 @@ class ObjectiveTracker:
         """(K,) candidates that it is worth asking; None means all."""
         return self._state.worth
 
+    def take(self, event: Event) -> None:
+        """Take the run's next event in."""
+        for book in (*self._limits, *((self.book,) if self.book is not None else ())):
+            book.take(event)
+
     def state(self, selector: PairSource) -> ObjectiveState:
         """Work out what is known now."""
-        return rule(self.spec, selector, self.book.prices())
+        prices = None if self.book is None else self.book.prices()
+        return rule(self.spec, selector, prices, [book.finding() for book in self._limits])
 
     def is_behind(self, selector: PairSource) -> bool:
         """Return whether something was told since the last review."""
         return self._seen < _told(selector)
 
-    def review(self, selector: PairSource, *, now: bool = False) -> tuple[int, ...]:
-        """Look at what is told; return the candidates that are now shown to be too expensive."""
+    def review(self, selector: PairSource, *, now: bool = False) -> Mapping[int, str]:
+        """Look at what is told; return who is now shown to break a limit, with the reason."""
         n_told = _told(selector)
         worth = self._state.worth
         grown = worth is not None and len(worth) < selector.table.n_candidates
         if n_told < self._next and not grown and not now:
-            return ()
+            return {}
         self._seen = n_told
         self._next = n_told + max(_FEWEST_NEW, n_told // _SHARE_NEW)
         self._state = self.state(selector)
-        fresh = tuple(i for i in self._state.too_expensive if not selector.barred[i])
+        barred = selector.barred
+        fresh = {i: why for i, why in self._state.infeasible.items() if not barred[i]}
         if fresh:
             self._next = n_told  # the next review is without them
         return fresh
@@ -179,13 +235,27 @@ def _told(selector: PairSource) -> int:
 
 
 def track_objective(
-    spec: ObjectiveSpec, chosen: SelectorSpec, selector: PairSource, events: Iterable[Event]
+    spec: ObjectiveSpec,
+    chosen: SelectorSpec,
+    measures: Sequence[str],
+    selector: PairSource,
 ) -> ObjectiveTracker | None:
-    """Return the objective of a run where its log ends; None if it does not depend on prices."""
-    if not spec.by_price or not isinstance(selector, Selector):
+    """Return the objective of a run, its books still empty; None if it is simply the best.
+
+    ``measures`` are the names of the study's, in their order.
+    """
+    if spec.is_plain or not isinstance(selector, Selector | ConfirmedPairs):
         return None
     level = spec.level(chosen.level) if selector.exogenous else None
-    book = PriceBook(level, selector.odds_of)
-    for event in events:
-        book.take(event)
-    return ObjectiveTracker(spec, book, chosen.level, stops=chosen.stop_when_separated)
+    held = len(selector.held) if isinstance(selector, ConfirmedPairs) else 0
+    return ObjectiveTracker(
+        spec,
+        chosen.level,
+        stops=chosen.stop_when_separated,
+        prices=PriceBook(level, selector.odds_of, held) if spec.by_price else None,
+        limits=[
+            ConstraintBook(one, measures, level, selector.odds_of, held)
+            for one in spec.constraints
+            if one.of != "price"
+        ],
+    )

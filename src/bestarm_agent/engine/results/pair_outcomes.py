@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bestarm_agent.config.prompts.templates import CompiledPrompt
 from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec
 from bestarm_agent.config.study.inputs import read_examples
@@ -19,13 +21,15 @@ from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Failed, Scored, Vote
+from bestarm_agent.domain.outcome import Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.engine.results.notebook import data_frame
 from bestarm_agent.errors import BestarmError, ConfigError, nearest
+from bestarm_agent.selectors.types import State
 from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.run_state import RunState, state_of
+from bestarm_agent.store.pair_records import ToldPairs, state_of
+from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.score_export_rows import labels
 
 PAGE = 100  # replies read at a time
@@ -157,13 +161,13 @@ class RunTexts:
         state = self.state
         row = None if only.candidate is None else row_of(state, only.candidate)
         column = None if only.example is None else _column_of(state, only.example)
-        return [
-            ask.seq
-            for ask in state.asks
-            if row in (None, ask.candidate)
-            and column in (None, ask.example)
-            and _meets(state.told.get(ask.seq), only)
-        ]
+        is_chosen = np.full(len(state.asks), True)
+        if row is not None:
+            is_chosen &= state.asks.candidate == row
+        if column is not None:
+            is_chosen &= state.asks.example == column
+        told = state.told
+        return [seq for seq in np.flatnonzero(is_chosen).tolist() if _meets(told, seq, only)]
 
     async def _replies(self, told: Sequence[Told | None]) -> list[Reply | None]:
         """Look replies up together: lookups of one moment share a query."""
@@ -297,10 +301,10 @@ def row_of(state: RunState, name: str) -> int:
 def scores_of(state: RunState, row: int) -> dict[int, tuple[int, float]]:
     """Return ask number and score of every scored example of a candidate, by column."""
     found = {}
-    for ask in state.asks:
-        told = state.told.get(ask.seq) if ask.candidate == row else None
-        if told is not None and told.score is not None:
-            found[ask.example] = (ask.seq, told.score)
+    for seq in np.flatnonzero(state.asks.candidate == row).tolist():
+        score = state.told.score_at(seq)
+        if score is not None:
+            found[state.asks.pair(seq)[1]] = (seq, score)
     return found
 
 
@@ -311,10 +315,11 @@ def _column_of(state: RunState, example: str) -> int:
     return state.example_ids.index(example)
 
 
-def _meets(told: Told | None, only: PairFilter) -> bool:
-    if only.wrong and (told is None or told.score is None or told.score >= RIGHT):
+def _meets(told: ToldPairs, seq: int, only: PairFilter) -> bool:
+    score = told.score_at(seq)
+    if only.wrong and (score is None or score >= RIGHT):
         return False
-    return not only.failed or (told is not None and isinstance(told.outcome, Failed))
+    return not only.failed or told.state_at(seq) in (State.FAILED, State.VOID)
 
 
 def _target(example: Example | None) -> str | None:

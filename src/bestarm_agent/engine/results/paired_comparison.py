@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.engine.results.pair_outcomes import RIGHT, row_of
 from bestarm_agent.errors import ConfigError
@@ -124,9 +126,9 @@ class _Side:
 def _side(state: RunState, name: str) -> _Side:
     row, ids = row_of(state, name), state.example_ids
     told = {
-        ids[ask.example]: state.told[ask.seq].score
-        for ask in state.asks
-        if ask.candidate == row and ask.seq in state.told
+        ids[state.asks.pair(seq)[1]]: state.told.score_at(seq)
+        for seq in np.flatnonzero(state.asks.candidate == row).tolist()
+        if seq in state.told
     }
     return _Side(
         row=row,

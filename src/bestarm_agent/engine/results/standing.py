@@ -6,23 +6,31 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.constraints import Constraint
+from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.spend import Books, Budget, Spend, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.cost_breakdown import CostLine
+from bestarm_agent.engine.results.latency import Latency
 from bestarm_agent.engine.results.notebook import data_frame, html_table
 from bestarm_agent.selectors.types import Guarantee
 
 
 class Status(StrEnum):
-    """The state of a candidate, compared with the leading one."""
+    """The state of a candidate, in the words that people read everywhere."""
 
-    BEST = "best"  # the highest estimate so far
+    BEST = "best"  # shown to be the best, or as good as any, under the guarantee
+    LEADING = "best so far"  # the highest estimate; others may be better
     OPEN = "open"  # not ruled out: it may still be the best
     BEATEN = "beaten"  # shown to be worse, under the guarantee
     BROKEN = "cannot be called"
-    BARRED = "too expensive"  # shown to cost more than the objective allows
+    BARRED = "breaks a limit"  # shown to break a limit of the objective, such as its price
+    DROPPED = "dropped"  # by hand
+
+
+LEFT_OUT = (Status.BARRED, Status.DROPPED)  # for a reason that is not their scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,25 @@ class RowPrice:
     mean: float | None  # by the calls seen, or None
     lower: float  # lower end of its interval
     upper: float  # upper end; infinite where nothing bounds it
+
+
+class LimitState(StrEnum):
+    """State of a candidate at a limit."""
+
+    KEPT = "kept"  # shown, under the guarantee
+    BROKEN = "broken"  # shown
+    OPEN = "open"  # neither is shown yet
+
+
+@dataclass(frozen=True, slots=True)
+class RowLimit:
+    """A limit of the objective, and a candidate's mean; of a percentile, the share above."""
+
+    constraint: Constraint
+    mean: float | None  # by what was seen, or None
+    lower: float  # lower end of its interval
+    upper: float  # upper end
+    state: LimitState
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +79,9 @@ class Row:
     spend: Spend  # its cost, judging and lost attempts included
     seconds: float  # mean seconds of an answered call, 0 if there was none
     problem: str | None  # why it is broken or barred
+    latency: Latency | None = None  # of its answered calls; None without a timed one
     price: RowPrice | None = None  # of calls, where the objective depends on it
+    limits: tuple[RowLimit, ...] = ()  # of the objective
     price_source: str | None = None  # where its price comes from, for people
     priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
     # mean of its pairs if every void one had scored 0, and 1; None without pairs
@@ -76,6 +105,8 @@ class Row:
             "failed": self.failed,
             "usd": usd(self.spend.usd_nanos) if self.priced else None,
             "tokens": self.spend.tokens,
+            "p50_seconds": None if self.latency is None else self.latency.p50,
+            "p95_seconds": None if self.latency is None else self.latency.p95,
         }
 
     def could_overtake(self, leader: Row) -> bool:
@@ -87,7 +118,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveResult:
-    """The answer to an objective that depends on prices."""
+    """The answer to an objective with prices or limits."""
 
     spec: ObjectiveSpec
     answer: Row | None  # the candidate named; None before any score is seen, or if none fits
@@ -117,7 +148,7 @@ class Standing:
     confidence: float  # joint level of the intervals, in (0, 1)
     guarantee: Guarantee  # what the intervals rest on
     selector: str  # name of the selection rule
-    n_examples: int
+    n_examples: int  # that the choice rests on; those kept back are not among them
     asked: int  # pairs asked
     told: int  # pairs with an outcome
     in_flight: int  # pairs under way
@@ -127,9 +158,11 @@ class Standing:
     seconds: float  # wall-clock seconds of all sessions
     end: str | None  # why the last session ended; None while it runs
     graded: bool = False  # whether some scores lie between 0 and 1
+    within: float = 0.0  # how far below the highest mean is good enough, in [0, 1)
     objective: ObjectiveResult | None = None  # None if that is simply the best
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
     books: Books = field(default_factory=Books)  # reserved money, over sessions that ended well
+    confirmation: Confirmation | None = None  # None where no examples are kept back
 
     def __repr__(self) -> str:
         return f"<Standing of {self._summary}>"
@@ -157,17 +190,36 @@ class Standing:
 
     @property
     def _summary(self) -> str:
-        leader = "no score yet" if self.best is None else f"best {self.best.candidate.label!r}"
-        shown = "established" if self.established else "not established"
         counts = f"{self.asked:,} of {self.grid:,} pairs"
-        return f"run {self.run_id}: {leader}, {shown}; {counts}"
+        if self.best is None:
+            return f"run {self.run_id}: no score yet; {counts}"
+        word = Status.BEST if self.established else Status.LEADING
+        return f"run {self.run_id}: {word} {self.best.candidate.label!r}; {counts}"
 
     @property
     def established(self) -> bool:
         """Return whether what was asked for is shown at the stated confidence."""
         if self.objective is not None:
             return self.objective.established
+        return self.separated or (self.margin is not None and self.margin <= self.within)
+
+    @property
+    def is_best(self) -> bool:
+        """Return whether no other candidate is better, at the stated confidence."""
         return self.separated or self.margin == 0
+
+    @property
+    def is_flattering(self) -> bool:
+        """Return whether the winner's mean is too high on average, as it was chosen for it.
+
+        That of a candidate that saw all examples, or has no rival, is not; nor, by that alone, of
+        one that was chosen for its price.
+        """
+        best = (Objective.BEST, Objective.BEST_UNDER_USD)
+        by_mean = self.objective is None or self.objective.spec.name in best
+        rivals = sum(row.estimate is not None for row in self.rows) > 1
+        seen_all = self.winner is None or self.winner.n >= self.n_examples
+        return by_mean and rivals and not seen_all
 
     @property
     def priced(self) -> bool:
@@ -176,8 +228,9 @@ class Standing:
 
     @property
     def unseen(self) -> int:
-        """Number of candidates without a score."""
-        return sum(row.estimate is None for row in self.rows)
+        """Number of candidates without a score, those dropped apart."""
+        rows = (row for row in self.rows if row.status is not Status.DROPPED)
+        return sum(row.estimate is None for row in rows)
 
     @property
     def rivals_by_voids(self) -> tuple[Row, ...]:
@@ -187,7 +240,7 @@ class Standing:
             return ()
         others = (row for row in self.rows if row.index != winner.index)
         return tuple(
-            row for row in others if row.status is not Status.BARRED and row.could_overtake(winner)
+            row for row in others if row.status not in LEFT_OUT and row.could_overtake(winner)
         )
 
     @property
@@ -202,8 +255,9 @@ class Standing:
 
     @property
     def grid(self) -> int:
-        """Number of pairs in the full K x N grid."""
-        return len(self.rows) * self.n_examples
+        """Number of pairs in the full K x N grid, examples kept back included."""
+        kept_back = 0 if self.confirmation is None else self.confirmation.held_back
+        return len(self.rows) * (self.n_examples + kept_back)
 
     @property
     def share(self) -> float:
@@ -223,4 +277,5 @@ class Standing:
     @property
     def rivals(self) -> tuple[Row, ...]:
         """The other candidates that are not ruled out."""
-        return tuple(row for row in self.rows[1:] if row.status is not Status.BEATEN)
+        gone = (Status.BEATEN, Status.DROPPED)
+        return tuple(row for row in self.rows[1:] if row.status not in gone)

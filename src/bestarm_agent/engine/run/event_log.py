@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
     Asked,
     Attempted,
@@ -19,10 +22,14 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend, usd
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.call_prices import PriceBook
+from bestarm_agent.engine.results.course import Course
+from bestarm_agent.engine.results.failures import failures_of
+from bestarm_agent.engine.results.objectives import ObjectiveTracker
+from bestarm_agent.engine.results.snapshot import keep_snapshots
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.errors import Blame
-from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
+from bestarm_agent.selectors.types import Ask, IntArray, Pair, Problem, State, Tell
 from bestarm_agent.store.base import RunLog
 from bestarm_agent.store.run_state import RunState
 
@@ -32,21 +39,35 @@ _MOST_SPREAD = 1e4  # of costs, as selectors see them
 class EventLog:
     """Appends events to a run's log and keeps the state that they amount to."""
 
-    def __init__(self, log: RunLog, state: RunState, prices: PriceBook | None = None) -> None:
+    def __init__(
+        self,
+        log: RunLog,
+        state: RunState,
+        objective: ObjectiveTracker | None = None,
+        course: Course | None = None,
+    ) -> None:
         self._log = log
         self.state = state  # read only for others
-        self._prices = prices
+        self.course = course or Course()
+        self._objective = objective
 
     def record(self, event: Event) -> None:
         """Append an event; it is durable after the next ``flush``."""
         self.state.apply(event)
-        if self._prices is not None:
-            self._prices.take(event)
+        if self._objective is not None:
+            self._objective.take(event)
         self._log.append(event)
 
     async def flush(self) -> None:
         """Wait until everything recorded is durable; raise StoreError if it cannot be written."""
         await self._log.flush()
+
+    async def keep(self, standing: Standing, pairs: PairSource) -> None:
+        """Keep what people are shown beside the log; raise StoreError if it cannot be written."""
+        state, course = self.state, self.course.until_now(pairs)
+        if state.started is not None:
+            failures = failures_of(state)
+            await keep_snapshots(self._log, state.started, standing, failures, course)
 
 
 class PairLog:
@@ -174,13 +195,13 @@ class Replayer:
     """Feeds a log, event by event, to a selector of ``initial_size``."""
 
     def __init__(self, selector: PairSource) -> None:
-        self._selector = selector
+        self.selector = selector
         self._budget = Budget()
         self._started = False
 
     def feed(self, event: Event) -> None:
         """Feed the next event; the selector holds what came before the first ask already."""
-        selector = self._selector
+        selector = self.selector
         match event:
             case Asked():
                 self._started = True
@@ -189,7 +210,7 @@ class Replayer:
             case Told():
                 selector.tell([tell_of(event)])
             case CandidatesAdded() if self._started:
-                join(selector, len(event.candidates), event.costs)
+                join(selector, event.candidates, event.costs)
             case CandidatesBarred():
                 selector.bar(event.candidates)
             case ExamplesAdded() if self._started:
@@ -209,10 +230,21 @@ def replay(events: Iterable[Event], selector: PairSource) -> None:
         replayer.feed(event)
 
 
-def join(selector: PairSource, count: int, costs: Sequence[float | None]) -> None:
-    """Add candidates to a selector, with their costs if it works per dollar."""
-    known = selector.problem.costs
-    selector.add_candidates(count, known and known_costs(costs, max(known)))
+def join(
+    selector: PairSource, candidates: Sequence[Candidate], costs: Sequence[float | None]
+) -> None:
+    """Add candidates to a selector, with costs if it works per dollar, axes if it knows them."""
+    known, axes = selector.problem.costs, selector.problem.axes
+    selector.add_candidates(
+        len(candidates),
+        known and known_costs(costs, max(known)),
+        None if axes is None else axes_of(candidates),
+    )
+
+
+def axes_of(candidates: Sequence[Candidate]) -> IntArray:
+    """Return the (K, 3) numbers of the candidates' models, prompts and parameters."""
+    return np.array([one.levels for one in candidates], dtype=np.int64).reshape(-1, 3)
 
 
 def move_budget(selector: PairSource, old: Budget, new: Budget) -> None:

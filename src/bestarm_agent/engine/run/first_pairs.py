@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bestarm_agent.domain.outcome import Failed, Outcome, Scored
+from bestarm_agent.domain.outcome import Failed, Outcome
 from bestarm_agent.engine.calls.judge_calls import JudgeClient
 from bestarm_agent.engine.calls.retrying import Call, Origin
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
 from bestarm_agent.errors import Blame, JudgeError, ProviderError
-from bestarm_agent.selectors.types import BoolArray
+from bestarm_agent.selectors.types import BoolArray, State
 from bestarm_agent.store.run_state import RunState
 
 _MOST_WITHOUT_VERDICT = 5  # first replies that the judge's model was not asked about
@@ -39,8 +39,10 @@ class FirstPairs:
         self._has_score = False
         self._n_without_verdict = 0
         self._join()
-        for seq, told in state.told.items():
-            self._note(self._models[state.asks[seq].candidate], told.outcome)
+        for seq in state.told:
+            is_scored = state.told.state_at(seq) is State.DONE
+            blame = None if is_scored else _blame_of(state.told[seq].outcome)
+            self._note(self._models[state.asks.pair(seq)[0]], blame)
 
     def begin(self) -> None:
         """Forget what was in flight."""
@@ -81,7 +83,7 @@ class FirstPairs:
         elif call.origin is Origin.FRESH and (obstacle := self._obstacle(model, outcome)):
             self.failed, call.obstacle = True, obstacle
         else:
-            self._note(model, outcome)
+            self._note(model, _blame_of(outcome))
 
     @property
     def _waits_for_judge(self) -> bool:
@@ -107,14 +109,19 @@ class FirstPairs:
             return None
         return ProviderError(said, kind=outcome.kind, blame=outcome.blame, fatal=True)
 
-    def _note(self, model: _Model | None, outcome: Outcome) -> None:
-        if isinstance(outcome, Scored):
+    def _note(self, model: _Model | None, blame: Blame | None) -> None:
+        if blame is None:
             self._has_score = True
-        elif outcome.blame is Blame.CANDIDATE:
+        elif blame is Blame.CANDIDATE:
             self._n_without_verdict += 1
-        elif outcome.blame is not Blame.JUDGE:
+        elif blame is not Blame.JUDGE:
             return
         self._untried.discard(model)
+
+
+def _blame_of(outcome: Outcome) -> Blame | None:
+    """Return whose failure it is; None of a scored pair."""
+    return outcome.blame if isinstance(outcome, Failed) else None
 
 
 def _model_of(one: ReadyCandidate) -> _Model | None:

@@ -124,7 +124,7 @@ class InFlight:
             self._tried_with, self._tried = balance, set()
         unpaid = [seq for seq, call in self.put_off.items() if call.obstacle is None]
         for seq in [seq for seq in unpaid if seq not in self._tried]:
-            asked = self._event_log.state.asks[seq]
+            asked = self._event_log.state.pending[seq]
             usable = self._pool.candidates[asked.candidate].broken is None
             if self._pool.room() and usable and self.prepare(asked):
                 self._tried.add(seq)

@@ -21,6 +21,7 @@ from bestarm_agent.domain.rows import Rows
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.clock import Clock, sleep_unless
+from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate, excluded
@@ -35,9 +36,11 @@ from bestarm_agent.engine.run.event_log import (
     move_budget,
 )
 from bestarm_agent.engine.run.in_flight import InFlight
+from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
 from bestarm_agent.selectors.types import Ask, BoolArray, State, Tell, both
 
+_PAUSE_SECONDS = 1.0  # between two turns of a paused run
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 
 
@@ -62,6 +65,7 @@ class RunLoop:
         rules: Rules,
     ) -> None:
         self.each_turn: Callable[[], None] = lambda: None  # called after answers were recorded
+        self.is_paused = False  # whether no more pairs are asked until it is False again
         self.selector = selector
         self.state = event_log.state
         self.pool = pool
@@ -72,6 +76,7 @@ class RunLoop:
         self._rules = rules
         self._pairs = InFlight(pool, examples, evaluator, event_log, ledger)
         self._pairs.begin()
+        self._stages: Stages | None = None  # of a run that confirms its winner
         self._void = 0
         self._began = clock.now()
         self._stop_asked = False
@@ -94,14 +99,20 @@ class RunLoop:
         return state.seconds + (self._elapsed() if self._running else state.elapsed)
 
     def stop(self) -> None:
-        """Ask for no more pairs; ``run`` returns once those in flight have ended."""
+        """Ask for no more pairs; ``run``, or its next call, returns once those in flight ended."""
         self._stop_asked = True
         self._pairs.news.set()
+
+    def bar(self, candidates: tuple[int, ...], reason: str) -> None:
+        """Take candidates out of the competition for good, by their rows, also while running."""
+        self._event_log.record(CandidatesBarred(candidates, reason))
+        self.selector.bar(candidates)
+        self._event_log.course.barred(candidates, self.selector.table.n_asked)
 
     def add_candidates(self, candidates: Sequence[ReadyCandidate]) -> None:
         """Add candidates as the next rows, also while running."""
         joined = candidates_added(candidates)
-        join(self.selector, len(candidates), joined.costs)
+        join(self.selector, joined.candidates, joined.costs)
         self._event_log.record(joined)
         self.pool.add(candidates)
         self._pairs.news.set()
@@ -155,7 +166,7 @@ class RunLoop:
             self._record_finished()
             raise
         finally:
-            self._running = False
+            self._running = self._stop_asked = False
             self._pairs.end()
             told = (self._elapsed(), self.ledger.close(), self._evaluator.replies.remarks())
             self._event_log.record(Stopped(self._clock.utc(), end.value, *told))
@@ -165,8 +176,10 @@ class RunLoop:
     def _begin(self) -> None:
         self._began = self._clock.now()
         self._running = True
-        self._stop_asked = False
+        self.is_paused = False
         self._pairs.begin()
+        if isinstance(self.selector, ConfirmedPairs):
+            self._stages = Stages(self.selector, self.pool, self.ledger, self.state, self._rules)
         if self.state.end is not None or self.state.asks:  # stopped, or killed
             self._event_log.record(Resumed(self._clock.utc(), __version__))
 
@@ -195,8 +208,8 @@ class RunLoop:
             if end is not None and not self._seconds_left():
                 pairs.cut_off()  # the time cap binds what is in flight too
             opens_in = self.pool.opens_in()  # first: a limit may open while pairs are asked for
-            asked = [] if end else self._fill()
-            opens_in = min(opens_in, self.pool.opens_in())
+            asked = [] if end or self.is_paused else self._fill()
+            opens_in = _PAUSE_SECONDS if self.is_paused else min(opens_in, self.pool.opens_in())
             self.pool.memory.start_judging(at_once=not asked)
             if asked:
                 await self._event_log.flush()  # an ask is durable before a byte leaves
@@ -206,7 +219,10 @@ class RunLoop:
                 if end is None and (self._catch_up() or self._try_put_off(tasks)):
                     continue
                 left = bool(pairs.put_off)
-                return end or end_of_silence(self.selector, self.pool, self.ledger, put_off=left)
+                end = end or end_of_silence(self.selector, self.pool, self.ledger, put_off=left)
+                if self._stages is None or not self._stages.advance(end):
+                    return end if self._stages is None else self._stages.end_of_run(end)
+                continue
             if not pairs.has_outcomes:
                 await self._sleep(math.inf if end else opens_in)
 
@@ -229,7 +245,7 @@ class RunLoop:
 
     def _available(self) -> BoolArray | None:
         """Return (K,) whether a candidate can be called, and matters; None if all."""
-        worth = None if self._rules.objective is None else self._rules.objective.worth
+        worth = (self._stages or self._rules).worth
         return both(both(self.pool.available(), self._pairs.first.mask()), worth)
 
     def _asked(self, ask: Ask, shut_out: Rows) -> Asked:
@@ -239,20 +255,18 @@ class RunLoop:
         return asked
 
     def _is_throttled(self, opens_in: float) -> bool:
-        """Return whether only a rate limit keeps the selector from asking."""
-        return opens_in < math.inf and self.selector.stopped() is None
+        """Return whether only a pause or a rate limit keeps the selector from asking."""
+        return opens_in < math.inf and (self.is_paused or self.selector.stopped() is None)
 
     def _review(self, *, now: bool = False) -> None:
-        """Bar candidates that are shown to cost more than the objective allows.
+        """Bar candidates that are shown to break a limit of the objective.
 
         ``now``: look even if little was told since the last time.
         """
         objective = self._rules.objective
         while objective is not None and (gone := objective.review(self.selector, now=now)):
-            self._event_log.record(
-                CandidatesBarred(gone, "more expensive than the objective allows")
-            )
-            self.selector.bar(gone)
+            for reason in dict.fromkeys(gone.values()):
+                self.bar(tuple(row for row in gone if gone[row] == reason), reason)
 
     def _catch_up(self) -> bool:
         """Review the objective if results came since the last time; return whether it was done."""
@@ -278,13 +292,13 @@ class RunLoop:
             return End.INTERRUPTED
         if self._pairs.first.failed:
             return End.FAILURES
-        n_told = len(self.state.told)
-        return self._rules.end(self.seconds, self.ledger.budget, n_told, self._void)
+        rules = self._stages or self._rules
+        return rules.end(self.seconds, self.ledger.budget, len(self.state.told), self._void)
 
     def _record_finished(self) -> None:
-        tells = [self._told(seq, outcome) for seq, outcome in self._pairs.outcomes()]
-        if tells:
-            self.selector.tell(tells)
+        for seq, outcome in self._pairs.outcomes():
+            self.selector.tell([self._told(seq, outcome)])
+            self._event_log.course.told(self.selector)
 
     def _told(self, seq: int, outcome: Outcome) -> Tell:
         state, score = judged(outcome, self._rules.failed_score)

@@ -11,7 +11,7 @@ from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.engine.run.candidate_pool import CandidatePool
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import State
+from bestarm_agent.selectors.types import BoolArray, State
 
 _ENOUGH_TO_JUDGE_FAILURES = 20
 
@@ -22,6 +22,8 @@ class End(StrEnum):
     SEPARATED = "separated"  # the answer is established at the confidence asked for
     EXHAUSTED = "exhausted"  # every pair was evaluated
     INDIFFERENT = "indifferent"  # what is left cannot matter
+    WITHIN = "within"  # the answer is shown to be good enough
+    PROBABLE = "probable"  # the rule's model is as sure as was asked for: no guarantee
     VERDICT = "verdict"  # a certification has its verdicts
     SERVED = "served"  # a router answered every prompt
     BUDGET = "budget"  # the budget cannot pay another pair
@@ -41,6 +43,11 @@ class Rules:
     max_failed_share: float = 0.5  # share of void pairs, in [0, 1], above which the run stops
     # an objective that depends on prices; None: the best candidate
     objective: ObjectiveTracker | None = None
+
+    @property
+    def worth(self) -> BoolArray | None:
+        """(K,) candidates that it is worth asking; None means all."""
+        return None if self.objective is None else self.objective.worth
 
     def end(self, seconds: float, budget: Budget, n_told: int, n_void: int) -> End | None:
         """Return why nothing more may be asked even if the selector wants to; None if it may.

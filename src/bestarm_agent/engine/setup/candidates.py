@@ -146,7 +146,8 @@ class CandidateFactory:
     def _compiled(self, template: PromptTemplate) -> CompiledPrompt:
         if template not in self._prompts:
             prompt = CompiledPrompt(template)
-            check_prompt(prompt, self._examples)
+            with locating(partial(self._providers.places.located, ("prompts",))):
+                check_prompt(prompt, self._examples)
             self._prompts[template] = prompt
         return self._prompts[template]
 

@@ -21,7 +21,9 @@ from bestarm_agent.engine.setup.candidates import (
     prepare,
 )
 from bestarm_agent.engine.setup.expected_cost import expected_spend, times
+from bestarm_agent.engine.setup.placed_models import PlacedModel, placed_models
 from bestarm_agent.engine.setup.study_parts import StudyParts
+from bestarm_agent.providers.base import Provider
 from bestarm_agent.store.run_state import RunState
 
 
@@ -57,6 +59,7 @@ class Plan:
     prices: tuple[ModelPrice, ...]  # what is known of each model's price
     unpriced: tuple[str, ...]  # models whose price is not known, the judge's included
     budget: Budget  # the caps
+    placed: tuple[PlacedModel, ...]  # models that are given devices of this machine
     notices: tuple[str, ...]  # what was done to the grid that the user should know
 
 
@@ -85,6 +88,7 @@ def make_plan(parts: StudyParts, earlier: Sequence[RunState] = ()) -> Plan:
         prices=prices,
         unpriced=tuple(sorted(price.model for price in prices if price.most_usd_nanos is None)),
         budget=parts.budget,
+        placed=placed_models(_providers(prepared)),
         notices=notices,
     )
 
@@ -102,6 +106,11 @@ def _prepared(parts: StudyParts) -> tuple[PreparedCandidates, tuple[str, ...]]:
     size = Size(len(costs), len(parts.examples), parts.budget, costs)
     pairs = parts.mode.pairs(size, parts.candidates)
     return prepared, (*parts.notices, *parts.mode.notices(pairs, size))
+
+
+def _providers(prepared: PreparedCandidates) -> list[Provider]:
+    own = [entry.client.provider for entry in prepared.entries]
+    return [*own, *prepared.factory.judge_client.providers]
 
 
 def _most_expensive(entries: Sequence[ReadyCandidate]) -> Spend:

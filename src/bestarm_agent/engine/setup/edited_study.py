@@ -1,4 +1,4 @@
-"""A study file that was edited since its run began: what joins, and what must not change."""
+"""A study that was edited since its run began: what joins, and what must not change."""
 
 from __future__ import annotations
 
@@ -55,22 +55,24 @@ def with_edits(recorded: LoadedStudy, file: str | None) -> LoadedStudy:
 
 
 def joining(parts: StudyParts, events: Sequence[Event]) -> list[Candidate]:
-    """Return the candidates that an edited study file adds to a run, in the order of the file.
+    """Return the candidates that edits add to a run, in the order of the study.
+
+    Those of an edited study file, or else those of prompt files that are new.
 
     Raises:
-        ConfigError: one that the run began with has gone or changed.
+        ConfigError: a candidate, or the file of a prompt, that the run began with has changed.
     """
     added = [event.candidates for event in events if isinstance(event, CandidatesAdded)]
-    now = {candidate.id for candidate in parts.candidates}
-    gone = [candidate.label for candidate in added[0] if candidate.id not in now]
-    if gone:
-        more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
-        raise ConfigError(
-            f"the study file was edited: candidate {gone[0]!r}{more} of the run is no longer in it "
-            f"as it was (model, prompt text and parameters); {_WAY_OUT}"
-        )
     there = {candidate.id for some in added for candidate in some}
-    return [candidate for candidate in parts.candidates if candidate.id not in there]
+    new = [candidate for candidate in parts.candidates if candidate.id not in there]
+    if parts.study.path is not None:
+        _check_candidates(parts, added[0])
+        return new
+    _check_prompts(parts, added[0])
+    if parts.config.gate is not None:
+        return []  # it has the challengers that it was given
+    known = {candidate.prompt.name for some in added for candidate in some}
+    return [candidate for candidate in new if candidate.prompt.name not in known]
 
 
 def joined_notice(candidates: Sequence[Candidate]) -> tuple[str, ...]:
@@ -78,7 +80,32 @@ def joined_notice(candidates: Sequence[Candidate]) -> tuple[str, ...]:
     if not candidates:
         return ()
     labels = ", ".join(candidate.label for candidate in candidates)
-    return (f"the study file was edited: {counted(len(candidates), 'candidate')} joined: {labels}",)
+    return (f"the study was edited: {counted(len(candidates), 'candidate')} joined: {labels}",)
+
+
+def _check_candidates(parts: StudyParts, first: Sequence[Candidate]) -> None:
+    now = {candidate.id for candidate in parts.candidates}
+    gone = [candidate.label for candidate in first if candidate.id not in now]
+    if gone:
+        more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+        raise ConfigError(
+            f"the study file was edited: candidate {gone[0]!r}{more} of the run is no longer in it "
+            f"as it was (model, prompt text and parameters); {_WAY_OUT}"
+        )
+
+
+def _check_prompts(parts: StudyParts, first: Sequence[Candidate]) -> None:
+    """Check the prompts that lie in files of their own, or in the catalogue."""
+    labels = {candidate.label for candidate in parts.candidates}
+    for candidate in first:
+        if parts.config.gate is not None and candidate.label not in labels:
+            continue  # the baseline came from another run, with a prompt of its own
+        now = parts.prompts.get(candidate.prompt.name)
+        if now is not None and now.as_json() != candidate.prompt.as_json():
+            raise ConfigError(
+                f"prompt `{now.name}` was edited since the run began, and scores of both texts "
+                f"must not mix; {_WAY_OUT}"
+            )
 
 
 def _content(study: LoadedStudy) -> Mapping[str, Json]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from bestarm_agent.domain.candidate import Candidate
@@ -15,8 +15,10 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import BudgetEndedError
+from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.engine.limits.gates import Slot
+from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.engine.setup.candidates import check_prices, prepare
 from bestarm_agent.engine.setup.open_run import Options, store_of
@@ -39,10 +41,13 @@ class FirstCall:
     spend: Spend  # retries and judging included
 
 
-async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCall]:
+async def make_first_calls(
+    parts: StudyParts, options: Options, waiting: Callable[[Sequence[Wait]], None]
+) -> list[FirstCall]:
     """Ask each model the first example by its first candidate, and let the judge score the reply.
 
-    Replies go to the reply cache of the study's store, and the study's caps hold.
+    Replies go to the reply cache of the study's store, and the study's caps hold. ``waiting`` is
+    told every second what calls wait for.
 
     Raises:
         ConfigError: a model cannot be used, or a price that is needed is not known.
@@ -57,7 +62,26 @@ async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCal
             await stack.enter_async_context(provider)
         replies = ReplyCache(store, ledger, use_cache=options.use_cache)
         caller = _Caller(prepared.factory.judge_client, replies, ledger, asyncio.Lock())
+        await stack.enter_async_context(_watched(prepared.board, options.clock, waiting))
         return await caller.call_all(_one_of_each_model(prepared.entries), parts.examples[0])
+
+
+@asynccontextmanager
+async def _watched(
+    board: WaitBoard, clock: Clock, waiting: Callable[[Sequence[Wait]], None]
+) -> AsyncIterator[None]:
+    async def watch() -> None:
+        while True:
+            waiting(board.summary(clock.now()))
+            await clock.sleep(1.0)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
 
 
 def _one_of_each_model(entries: Sequence[ReadyCandidate]) -> list[ReadyCandidate]:

@@ -32,7 +32,7 @@ from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.store.registry import StorePlace, folder_of, open_store
-from bestarm_agent.store.run_state import RunState, fold
+from bestarm_agent.store.run_state import RunState, folded
 
 STORE_FILE = "runs.sqlite"
 
@@ -153,7 +153,7 @@ async def learn_from_history(
     async def read_run(run: str) -> RunState:
         try:
             async with open_store(where, create=keeps) as store:
-                state = fold(await store.events_of(run))
+                state = await folded(store, run)
         except StoreError as error:
             raise ConfigError(f"selector.history: {error}") from error
         if state.started is not None and state.started.judge not in (None, parts.judge.digest):

@@ -57,7 +57,8 @@ class ProviderSet:
 
     def check(self, provider: Provider, model: str) -> None:
         """Check that a model can be used; raises ConfigError with its position in the study."""
-        with self._locating(provider.name, model):
+        own = OptionPlaces(self.places, self._config, self._catalog, provider.name, model)
+        with self._locating(provider.name, model), placing(own.where):
             provider.check(model)
 
     def _locating(self, provider: str, model: str) -> AbstractContextManager[None]:

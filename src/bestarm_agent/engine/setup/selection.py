@@ -8,20 +8,25 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.confirm import ConfirmSpec
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.config.study.objective import ObjectiveSpec
-from bestarm_agent.config.study.run_options import SelectorSpec
+from bestarm_agent.config.study.run_options import SelectorSpec, StopSpec
 from bestarm_agent.config.user_functions import load_object
-from bestarm_agent.config.yaml.documents import placing
+from bestarm_agent.config.yaml.documents import locating, placing
 from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
+from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs, held_back
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.event_log import Size
-from bestarm_agent.errors import PluginError, counted
+from bestarm_agent.engine.run.event_log import Size, axes_of
+from bestarm_agent.errors import PluginError, counted, nearest
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.measured import MeasuredJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.plugins.registry import is_path
 from bestarm_agent.selectors.base import Selector
@@ -44,32 +49,58 @@ class Selection:
     objective: ObjectiveSpec = field(default_factory=ObjectiveSpec)
     places: Places = field(default_factory=lambda: Places("the study"))
     rule: type[Selector] | None = None
+    confirm: ConfirmSpec | None = None
+    stop: StopSpec = field(default_factory=StopSpec)
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate] = (), history: HistoryModel | None = None
-    ) -> Selector:
+    ) -> Selector | ConfirmedPairs:
         """Make the rule.
 
         Raises:
-            ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls.
+            ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls;
+                or there is no such baseline.
         """
+        problem = size.problem(per_dollar=self.chosen.per == "dollar")
+        first = candidates[: size.n_candidates]
+        if len(first) == size.n_candidates:
+            problem = replace(problem, axes=axes_of(first))
+        if self.confirm is None:
+            return self._rule(problem, history)
+        held = held_back(size.n_examples, self.confirm.share, self.chosen.seed)
+        labels = [candidate.label for candidate in first]
+        baseline = self._baseline(labels)
+        rule = self._rule(*_without(held, 2 - (baseline is None), problem, history))
+        return ConfirmedPairs(problem, rule, held, baseline)
+
+    def _rule(self, problem: Problem, history: HistoryModel | None) -> Selector:
         chosen = self.chosen
         try:
-            problem = size.problem(per_dollar=chosen.per == "dollar")
-            return build_selector(chosen, problem, history, self.objective, self.rule)
+            return build_selector(chosen, problem, history, self.objective, self.rule, self.stop)
         except (ValueError, PluginError) as error:
             key = "params" if chosen.name in selector_names() and chosen.params else "name"
             raise self.places.error(str(error), "selector", key) from error
 
+    def _baseline(self, labels: Sequence[str]) -> int | None:
+        name = None if self.confirm is None else self.confirm.baseline
+        if name is None:
+            return None
+        if name not in labels:
+            message = f"confirm.baseline: there is no candidate {name!r}; {nearest(name, labels)}"
+            raise self.places.error(message, "confirm", "baseline")
+        return labels.index(name)
+
     def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
         """Say which settings of the rule will not do what they are there for."""
-        if not isinstance(pairs, Selector):
+        rule = pairs.rule if isinstance(pairs, ConfirmedPairs) else pairs
+        if not isinstance(rule, Selector):
             return ()
         return (
             *_nothing_to_compare(size),
-            *_costs_ignored(self.chosen, pairs),
-            *_first_batch_too_large(pairs),
-            *_all_wanted(pairs),
+            *_costs_ignored(self.chosen, rule),
+            *_first_batch_too_large(rule),
+            *_all_wanted(rule),
+            *_much_kept_back(pairs, size),
         )
 
     def result(self, pairs: PairSource, standing: Standing) -> None:
@@ -88,13 +119,30 @@ def open_selection(
     config = study.config
     with placing(partial(study.places.where, "scorer")):
         judge = create_judge(config.scorer.name, config.scorer.options, catalog)
-    check_examples(judge, examples)
+    with locating(partial(study.places.located, ("dataset",))):
+        check_examples(judge, examples)
+    if config.measures:
+        judge = _with_measures(judge, study, examples, catalog)
     try:
         rule = find_rule(config.selector.name, study.base_dir, catalog)
     except PluginError as error:
         raise study.places.error(str(error), "selector", "name") from error
     _check_history(config.selector, study.places, rule)
-    return Selection(config.selector, config.objective, study.places, rule), judge
+    mode = Selection(
+        config.selector, config.objective, study.places, rule, config.confirm, config.stop
+    )
+    return mode, judge
+
+
+def _with_measures(
+    judge: Judge, study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+) -> Judge:
+    measures = {}
+    for name, spec in sorted(study.config.measures.items()):  # a log keeps no order of keys
+        with placing(partial(study.places.where, "measures", name)):
+            measures[name] = create_judge(spec.name, spec.options, catalog)
+        check_examples(measures[name], examples)
+    return MeasuredJudge(judge, measures)
 
 
 def find_rule(name: str, base_dir: Path, catalog: Catalog | None = None) -> type[Selector] | None:
@@ -113,17 +161,34 @@ def build_selector(
     history: HistoryModel | None = None,
     objective: ObjectiveSpec | None = None,
     rule: type[Selector] | None = None,
+    stop: StopSpec | None = None,
 ) -> Selector:
     """Make the configured selection rule."""
-    objective = objective or ObjectiveSpec()
+    objective, stop = objective or ObjectiveSpec(), stop or StopSpec()
     problem = replace(
         problem,
         seed=chosen.seed,
         confidence=objective.level(chosen.level),
-        stop_when_separated=chosen.stop_when_separated and not objective.by_price,
+        stop_when_separated=chosen.stop_when_separated and objective.is_plain,
+        within=stop.within,
+        probability=stop.probability,
     )
     learned = {} if history is None else {"history": history}
     return make_selector(rule or chosen.name, problem, **chosen.params, **learned)
+
+
+def _without(
+    held: Sequence[int], n_subjects: int, problem: Problem, history: HistoryModel | None
+) -> tuple[Problem, HistoryModel | None]:
+    """Return a rule's problem, and what it learned, without the examples that are kept back."""
+    shown = np.setdiff1d(np.arange(problem.n_examples), held)
+    budget = problem.budget
+    if budget is not None:
+        budget = max(1, budget - min(n_subjects * len(held), budget // 2))
+    if history is not None:
+        known = np.where(shown < history.factors.n_examples, shown, -1)
+        history = replace(history, factors=history.factors.at(known))
+    return replace(problem, n_examples=len(shown), budget=budget), history
 
 
 def _check_history(
@@ -161,6 +226,20 @@ def _first_batch_too_large(rule: Selector) -> tuple[str, ...]:
         f"{rule.name} pulls a candidate {batch} times in a row, so a first look at all {n} takes "
         f"{n * batch:,} pairs, and the budget allows {pulls:,}: some will never be tried; set "
         f"`selector: {{name: {rule.name}, params: {{batch: {max(1, pulls // (4 * n))}}}}}`",
+    )
+
+
+def _much_kept_back(pairs: PairSource, size: Size) -> tuple[str, ...]:
+    """Warn if confirming the winner takes more than half of the pairs that the budget allows."""
+    if not isinstance(pairs, ConfirmedPairs) or size.pulls is None:
+        return ()
+    needed = len(pairs.held) * (2 - (pairs.baseline is None))
+    if 2 * needed <= size.pulls:
+        return ()
+    return (
+        f"confirm: the examples kept back take {needed:,} pairs, and the budget allows "
+        f"{size.pulls:,}: half of it is left to choose by, and not all will be asked; lower "
+        f"confirm.share, or raise the budget",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TypeVar
@@ -20,7 +20,8 @@ from bestarm_agent.judges.base_judge import BaseJudge
 from bestarm_agent.judges.member_calls import gather_all
 from bestarm_agent.judges.models.options import ModelJudgeOptions
 from bestarm_agent.judges.models.untrusted_text import enclosed, shortened, visible
-from bestarm_agent.judges.models.verdicts import UnreadableError
+from bestarm_agent.judges.models.verdict_forms import read_in_form
+from bestarm_agent.judges.models.verdicts import UnreadableError, Verdict, read_verdict
 from bestarm_agent.judges.rules.base import (
     candidate_failed,
     judge_failed,
@@ -162,10 +163,19 @@ class ModelJudge(BaseJudge[OptionsT]):
             params=self.options.sampling(vote),
             example=f"{example.id}{suffix}",
             attempt=vote * self.options.attempts,
-            response_schema=schema,
+            response_schema=schema if self.options.verdict == "json" else None,
             top_logprobs=top_logprobs,
         )
         return JudgeCall(self.model, request)
+
+    def _verdict(
+        self, reply: Reply, keys: Sequence[str], evidence: str, labels: Collection[str]
+    ) -> Verdict:
+        """Return the verdict in the form asked for; raises UnreadableError."""
+        form = self.options.verdict
+        if form == "json":
+            return read_verdict(reply, keys, evidence, labels)
+        return read_in_form(reply, form, keys[0], evidence, labels)
 
     def _task(self, example: Example) -> str:
         names = self.options.fields or [name for name in example.inputs if name != "id"]

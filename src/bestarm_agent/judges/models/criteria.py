@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
@@ -37,6 +37,15 @@ class CriteriaOptions(GradingOptions):
     """Options of ``criteria``: what counts, by name; all criteria have the same scale."""
 
     criteria: Annotated[dict[str, Criterion], Field(min_length=1), AfterValidator(_check_names)]
+
+    @model_validator(mode="after")
+    def _check_form(self) -> Self:
+        if self.verdict != "json":
+            raise ValueError(
+                "`verdict` must be 'json' for several criteria: other forms hold one verdict; "
+                "lines such as `clarity: 4` and tags `<clarity>4</clarity>` are read as it is"
+            )
+        return self
 
 
 class CriteriaJudge(GradingJudge[CriteriaOptions]):

@@ -13,7 +13,7 @@ from bestarm_agent.judges.models.base import Judgement, ModelJudge, Query, verdi
 from bestarm_agent.judges.models.options import ModelJudgeOptions
 from bestarm_agent.judges.models.scales import ScaleOption, make_scale
 from bestarm_agent.judges.models.untrusted_text import clean
-from bestarm_agent.judges.models.verdicts import Verdict, read_verdict
+from bestarm_agent.judges.models.verdicts import Verdict
 
 
 class GradingOptions(ModelJudgeOptions):
@@ -54,7 +54,7 @@ class GradingJudge(ModelJudge[OptionsT], Generic[OptionsT]):
         evidence = clean(answer)
 
         def read(reply: Reply) -> Judgement:
-            return self._judgement_of(read_verdict(reply, keys, evidence, self._scale.labels))
+            return self._judgement_of(self._verdict(reply, keys, evidence, self._scale.labels))
 
         return Query(call, read)
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from bestarm_agent.config.study.value_types import Options, Params
 from bestarm_agent.judges.base_judge import JudgeOptions
+from bestarm_agent.judges.models.verdict_forms import VerdictForm
 
 SYSTEM = """\
 You are a careful, impartial judge of answers that other systems gave.
@@ -53,6 +61,19 @@ class ModelJudgeOptions(JudgeOptions):
     fields: tuple[str, ...] | None = Field(None, min_length=1)
     system: str = SYSTEM  # Jinja text of the system message; "" for none
     template: str = Field(min_length=1)  # Jinja text; the catalogue holds one for each judge
+    # the form in which the template asks for the verdict; another than JSON is read strictly
+    verdict: VerdictForm = "json"
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Leave out the default form: judges from before the option keep their digests.
+
+        The types of the signature are built in: pydantic 2.10 looks them up where a subclass is.
+        """
+        dumped: dict[str, object] = dump(self)
+        if self.verdict == "json":
+            del dumped["verdict"]
+        return dumped
 
     @model_validator(mode="after")
     def _check_votes(self) -> Self:

@@ -26,7 +26,7 @@ from bestarm_agent.judges.base import JudgeCall
 from bestarm_agent.judges.models.base import Judgement, ModelJudge, Query, verdict_schema
 from bestarm_agent.judges.models.options import ModelJudgeOptions
 from bestarm_agent.judges.models.untrusted_text import clean
-from bestarm_agent.judges.models.verdicts import UnreadableError, read_verdict
+from bestarm_agent.judges.models.verdicts import UnreadableError
 
 _TOP_LOGPROBS = 20
 _POSITION_NOTE = {"first": "its answer first", "second": "its answer second"}
@@ -52,6 +52,8 @@ class PairwiseOptions(ModelJudgeOptions):
         first, second = (token.strip() for token in self.tokens)
         if not first or not second or first == second:
             raise ValueError(f"`tokens` must be two different words, got {list(self.tokens)}")
+        if self.logprobs and self.verdict != "json":
+            raise ValueError("`logprobs` reads one token; leave out `verdict` or `logprobs`")
         return self
 
 
@@ -121,7 +123,7 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
         if self.options.logprobs:
             value, said, why = *token_preference(reply, self._tokens), ""
         else:
-            verdict = read_verdict(reply, ["winner"], answer, [*_WORTH, *_LETTERS])
+            verdict = self._verdict(reply, ["winner"], answer, [*_WORTH, *_LETTERS])
             said = str(verdict["winner"]).strip().lower()
             said = _LETTERS.get(said, said)
             if said not in self._verdicts:

@@ -43,7 +43,7 @@ _OTHER_NAMES = {"verdict": ("score", "grade", "rating"), "winner": ("verdict",)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Stated:
+class Stated:
     """A verdict, perhaps on some of the keys only, and whether it is the whole reply."""
 
     values: Verdict
@@ -69,6 +69,17 @@ def read_verdict(
         >>> read_verdict(Reply('Well, {"Score": 7} it is.'), ["score"])
         {'score': 7}
     """
+    text = said_at_last(reply)
+    verdict = verdict_in(whole_value(text), keys)
+    if verdict is not None:
+        return verdict
+    forms = prose_forms(keys, labels)
+    found = _all_stated(text, keys, forms, is_cut_off=reply.finish is Finish.LENGTH)
+    return agreed(found, keys, evidence, claims(evidence, keys, forms))
+
+
+def said_at_last(reply: Reply) -> str:
+    """Return a reply without the reasoning before it; raises UnreadableError if nothing is left."""
     if reply.finish in (Finish.REFUSAL, Finish.CONTENT_FILTER):
         raise UnreadableError("the judge refused to answer")
     text = _without_thoughts(reply.text)
@@ -76,12 +87,7 @@ def read_verdict(
         raise UnreadableError("the judge's reply is empty")
     if len(text) > _MAX_CHARS:
         raise UnreadableError(f"the judge's reply is longer than {_MAX_CHARS:,} characters")
-    verdict = verdict_in(whole_value(text), keys)
-    if verdict is not None:
-        return verdict
-    forms = _prose_forms(keys, labels)
-    found = _all_stated(text, keys, forms, is_cut_off=reply.finish is Finish.LENGTH)
-    return _agreed(found, keys, evidence, _claimed(evidence, keys, forms))
+    return text
 
 
 def _without_thoughts(text: str) -> str:
@@ -97,14 +103,12 @@ def _without_thoughts(text: str) -> str:
     return text
 
 
-def _all_stated(
-    text: str, keys: Sequence[str], forms: _Forms, *, is_cut_off: bool
-) -> list[_Stated]:
+def _all_stated(text: str, keys: Sequence[str], forms: _Forms, *, is_cut_off: bool) -> list[Stated]:
     objects = complete_objects(text)
     found, end = [], 0
     for value, start, after in objects:
         if (verdict := verdict_in(value, keys)) is not None:
-            found.append(_Stated(verdict, not _prose(text[:start] + text[after:])))
+            found.append(Stated(verdict, not prose(text[:start] + text[after:])))
             end = after
     rest = blanked(text, [(start, after) for _, start, after in objects])
     tail = text[end:]
@@ -114,16 +118,20 @@ def _all_stated(
         found.append(_repaired(text, end, keys))
     found += _in_fragments(rest[:end], keys)
     # a line that the token limit ended may be cut off within its number
-    found += _in_prose(rest.rpartition("\n")[0] if is_cut_off else rest, forms)
+    found += in_prose(rest.rpartition("\n")[0] if is_cut_off else rest, forms)
     if not found and not is_cut_off:
         found += _bare(text, keys)
     return found
 
 
-def _agreed(
-    found: Sequence[_Stated], keys: Sequence[str], evidence: str, claimed: Mapping[str, set[str]]
+def agreed(
+    found: Sequence[Stated], keys: Sequence[str], evidence: str, claimed: Mapping[str, set[str]]
 ) -> Verdict:
-    """Return the verdict on which all statements agree that are the judge's own."""
+    """Return the verdict on which all statements agree that are the judge's own.
+
+    ``claimed`` holds, by key, the canonical values that the answer being judged states. Raises
+    UnreadableError if statements differ, or if none is the judge's own.
+    """
     squeezed = _squeezed(evidence)
     own = [one for one in found if not _may_be_quoted(one, claimed, squeezed)]
     if found and not own:
@@ -132,7 +140,7 @@ def _agreed(
     hides = any(len(values) > 1 for values in claimed.values())
     for key in keys:
         counted = [one.values[key] for one in (found if hides else own) if key in one.values]
-        if len({_canonical(value) for value in counted}) > 1:
+        if len({canonical(value) for value in counted}) > 1:
             raise UnreadableError(f"the judge's reply gives different values of {key!r}")
     merged = {key: value for one in own for key, value in one.values.items()}
     if not all(key in merged for key in keys):
@@ -140,23 +148,24 @@ def _agreed(
     return merged
 
 
-def _claimed(evidence: str, keys: Sequence[str], forms: _Forms) -> dict[str, set[str]]:
+def claims(evidence: str, keys: Sequence[str], forms: _Forms) -> dict[str, set[str]]:
+    """Return, by key, the canonical values that the answer being judged states."""
     claimed: dict[str, set[str]] = {key: set() for key in keys}
-    for one in _in_prose(evidence, forms):
+    for one in in_prose(evidence, forms):
         for key, value in one.values.items():
-            claimed[key].add(_canonical(value))
+            claimed[key].add(canonical(value))
     for key in keys:
-        claimed[key] |= {_canonical(m["value"]) for m in key_pattern(key).finditer(evidence)}
+        claimed[key] |= {canonical(m["value"]) for m in key_pattern(key).finditer(evidence)}
     return claimed
 
 
-def _may_be_quoted(one: _Stated, claimed: Mapping[str, set[str]], evidence: str) -> bool:
+def _may_be_quoted(one: Stated, claimed: Mapping[str, set[str]], evidence: str) -> bool:
     if one.is_whole:
         return False
     why = one.values.get(_EXPLANATION)
     if isinstance(why, str) and _squeezed(why) and _squeezed(why) not in evidence:
         return False
-    values = [(key, _canonical(one.values[key])) for key in claimed if key in one.values]
+    values = [(key, canonical(one.values[key])) for key in claimed if key in one.values]
     return bool(values) and all(value in claimed[key] for key, value in values)
 
 
@@ -172,15 +181,15 @@ def _begins_object(text: str, keys: Sequence[str]) -> bool:
     return any(begun)
 
 
-def _repaired(text: str, end: int, keys: Sequence[str]) -> _Stated:
+def _repaired(text: str, end: int, keys: Sequence[str]) -> Stated:
     start = text.index("{", end)
     if len(text) - start > _MAX_REPAIRED:
         raise UnreadableError("the judge's reply is too long to be repaired")
     around = text[:start] + text[start:].rpartition("}")[2] * ("}" in text[start:])
-    return _Stated(repaired(text[start:], keys), is_whole=not _prose(around))
+    return Stated(repaired(text[start:], keys), is_whole=not prose(around))
 
 
-def _in_fragments(text: str, keys: Sequence[str]) -> list[_Stated]:
+def _in_fragments(text: str, keys: Sequence[str]) -> list[Stated]:
     """Return the numbers and words in what looks like an object but is not JSON."""
     found = []
     for key in keys:
@@ -188,21 +197,22 @@ def _in_fragments(text: str, keys: Sequence[str]) -> list[_Stated]:
             value = plain(match["value"])
             is_inside = text.rfind("{", 0, match.start()) > text.rfind("}", 0, match.start())
             if is_inside and value[:1].isalnum():
-                found.append(_Stated({key: value}))
+                found.append(Stated({key: value}))
     return found
 
 
-def _in_prose(text: str, forms: _Forms) -> list[_Stated]:
+def in_prose(text: str, forms: _Forms) -> list[Stated]:
+    """Return the verdicts that lines, tags and brackets of a text state."""
     found = []
-    length = len(_prose(text))
+    length = len(prose(text))
     for key, pattern in forms.items():
         for match in pattern.finditer(text):
             value = next(group for group in match.groups() if group is not None)
-            found.append(_Stated({key: value}, len(_prose(match[0])) == length))
+            found.append(Stated({key: value}, len(prose(match[0])) == length))
     return found
 
 
-def _prose_forms(keys: Sequence[str], labels: Collection[str]) -> _Forms:
+def prose_forms(keys: Sequence[str], labels: Collection[str]) -> _Forms:
     """Return a pattern for each key: lines, tags and, for a single key, double brackets."""
     value = "|".join([_NUMBER_VALUE, *map(_flexible, labels)])
     is_single = len(keys) == 1
@@ -225,18 +235,19 @@ def _flexible(name: str) -> str:
     return r"[\ _-]".join(map(re.escape, re.split(r"[\s_-]+", name)))
 
 
-def _bare(text: str, keys: Sequence[str]) -> list[_Stated]:
+def _bare(text: str, keys: Sequence[str]) -> list[Stated]:
     value = plain(text)
     if len(keys) != 1 or not value or "\n" in value or "{" in value:
         return []
-    return [_Stated({keys[0]: value}, is_whole=True)]
+    return [Stated({keys[0]: value}, is_whole=True)]
 
 
-def _prose(text: str) -> str:
+def prose(text: str) -> str:
+    """Return a text without fences, white space and decoration."""
     return _DECORATION.sub("", _FENCE.sub("", text))
 
 
-def _canonical(value: object) -> str:
+def canonical(value: object) -> str:
     """Return one text for equal values: 10, "10", 10.0 and "10/10"; "Very good" and "very-good"."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return repr(value)

@@ -72,6 +72,9 @@ class RuleJudge(BaseJudge[OptionsT], Generic[OptionsT, AnswerT]):
         Raises JudgeError with blame CANDIDATE if the reply was refused or holds no answer, with
         blame JUDGE if the example cannot be scored by this rule.
         """
+        return self._score_at_once(example, reply)
+
+    def _score_at_once(self, example: Example, reply: Reply) -> Score:
         refuse_declined(reply)
         if self.needs_reference and example.reference is None:
             raise judge_failed(

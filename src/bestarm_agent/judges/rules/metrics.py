@@ -29,9 +29,14 @@ def extra(module: str, judge: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError:
-        raise ConfigError(
-            f"judge `{judge}` needs the extra `metrics`; run: pip install 'bestarm-agent[metrics]'"
-        ) from None
+        raise missing_extra(judge) from None
+
+
+def missing_extra(judge: str) -> ConfigError:
+    """Return the error for a judge whose package is not installed."""
+    return ConfigError(
+        f"judge `{judge}` needs the extra `metrics`; run: pip install 'bestarm-agent[metrics]'"
+    )
 
 
 class MetricJudge(RuleJudge[RuleOptions, str]):

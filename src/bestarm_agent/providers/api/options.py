@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from bestarm_agent.domain.rate_limits import Resource
+from bestarm_agent.domain.redaction import masked
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
 FILE = "file://"
+_VARIABLE = re.compile(r"(?!(?!.*_).{24})[A-Za-z_]\w*", re.ASCII)  # a long one has underscores
 _SCHEMES = ("http://", "https://", "${")
 
 
@@ -50,6 +53,17 @@ class ApiOptions(ModelFacts):
         elif given is not None and (not given or not all(u.startswith(_SCHEMES) for u in given)):
             raise ValueError("needs at least one address; each begins with http:// or https://")
         return given
+
+    @model_validator(mode="after")
+    def _check_key(self) -> ApiOptions:
+        """Refuse a key in place of its variable's name, without repeating it."""
+        if self.key and (not _VARIABLE.fullmatch(self.key) or masked(self.key) != self.key):
+            raise ValueError(
+                "needs in `key` the name of an environment variable, such as OPENAI_API_KEY, and "
+                "what is there cannot be one; if it is the key itself, write it to .env, and its "
+                "variable's name here"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_addresses(self) -> ApiOptions:

@@ -141,10 +141,10 @@ class ApiProvider(BaseProvider[ApiOptions]):
         known = self._models.get(request.model)
         wire, body = self._encode(known, request)
         now = asyncio.get_running_loop().time
-        started = now()
         with self._opened().hold(prompt_prefix(request)) as endpoint:
-            sent = endpoint.connection.send(wire, body)
-            response = await self._send(request.model, endpoint, sent)
+            connection = endpoint.connection  # the first one imports an SDK, which is no latency
+            started = now()
+            response = await self._send(request.model, endpoint, connection.send(wire, body))
             seconds = now() - started
             answer = self._decode(request.model, endpoint.endpoint, wire, response)
         answer = _without_keys(answer, endpoint.keys)

@@ -21,12 +21,11 @@ class ContinuousWorker(Worker[ContinuousEngine]):
     def __init__(
         self,
         model: str,
-        n_bytes: int,
         load: Callable[[], ContinuousEngine],
         memory: ModelMemory,
         settings: WorkerSettings,
     ) -> None:
-        super().__init__(model, n_bytes, load, memory, settings)
+        super().__init__(model, load, memory, settings)
         self._uses = UseCount()
         self._time = SharedTime(settings.clock, settings.max_gpu_seconds)
         self._calls: set[asyncio.Task[Reply]] = set()
@@ -70,13 +69,14 @@ class ContinuousWorker(Worker[ContinuousEngine]):
         await self.unload()
 
     async def _answer(self, call: Call) -> Reply:
-        submitted = self._settings.clock()
         async with self._uses.join(self, self._memory):
             if self._engine is None:
                 raise RuntimeError("the model is not loaded")
+            began = self._settings.clock()
             generation, seconds = await self._generate(self._engine, call)
+            took = self._settings.clock() - began
         self.call_seconds.add(seconds)
-        return self._reply(generation, seconds, self._settings.clock() - submitted)
+        return self._reply(generation, seconds, took)
 
     async def _generate(self, engine: ContinuousEngine, call: Call) -> tuple[Generation, float]:
         ticket = self._time.enter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -50,12 +50,25 @@ class ModelFolders:
         """Return the bytes of a model's weights in memory."""
         return folder.n_parameters * _BYTES_PER_NUMBER[self._dtype]
 
+    def fit(self, models: Collection[str]) -> bool:
+        """Return True if models fit into memory together; those to be downloaded count nothing."""
+        return sum(self.sizes.get(model, 0) for model in models) <= self.memory_cap
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the weights of every model found so far."""
+        return {model: self.n_bytes(folder) for model, folder in self._folders.items()}
+
     @cached_property
     def memory_cap(self) -> int:
         """Bytes for the weights of all loaded models."""
+        return self.share_of(self._free_bytes())
+
+    def share_of(self, free: int) -> int:
+        """Return how much of some free memory weights may take, in bytes."""
         if self._memory_gb is not None:
             return int(self._memory_gb * 1e9)
-        return int(_SHARE_OF_FREE_MEMORY * self._free_bytes())
+        return int(_SHARE_OF_FREE_MEMORY * free)
 
     def _checked(self, model: str, *, download: bool) -> ModelFolder | None:
         if model not in self._folders:

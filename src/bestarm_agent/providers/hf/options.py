@@ -29,6 +29,17 @@ class PageSettings:
     batch_tokens: int | None = None
 
 
+def _check_devices(value: object) -> object:
+    if value == "auto":
+        return value
+    if isinstance(value, list | tuple) and value:
+        if all(one == "cpu" for one in value):
+            return tuple(value)
+        if all(isinstance(one, int) and one >= 0 for one in value) and len({*value}) == len(value):
+            return tuple(value)
+    raise ValueError("must be `auto`, a list of device numbers such as [0, 1], or [cpu, cpu]")
+
+
 class HfOptions(LocalOptions):
     """Options of the ``hf`` provider, in addition to ``LocalOptions``.
 
@@ -37,8 +48,11 @@ class HfOptions(LocalOptions):
             included; bounds the memory for generation.
         threads: torch's threads for each model. None: 1 where several models share the cores, else
             as many as there are cores, up to 4.
-        memory_gb: memory for weights, 1e9 bytes each; idle models are unloaded to make room. None:
-            60 % of what is free at the start.
+        memory_gb: memory for weights, 1e9 bytes each, of every device; idle models are unloaded to
+            make room. None: 60 % of what is free at the start.
+        devices: numbers, as nvidia-smi counts, of the accelerators that get a worker process each;
+            "auto": all that are visible, if there are several. A list of "cpu" starts as many
+            processes without accelerators.
         batching: "static" batches run until their longest reply is done; calls join and leave
             "continuous" ones at any token, and seeds have no effect there. "auto": continuous on an
             accelerator, static on processors.
@@ -52,6 +66,10 @@ class HfOptions(LocalOptions):
     threads: int | None = Field(default=None, ge=1)
     memory_gb: float | None = Field(default=None, gt=0)
     device: Device = "auto"  # "auto": an accelerator ("cuda") if there is one
+    devices: Annotated[
+        Literal["auto"] | tuple[int, ...] | tuple[Literal["cpu"], ...],
+        BeforeValidator(_check_devices),
+    ] = "auto"
     batching: Literal["auto", "static", "continuous"] = "auto"
     page_size: int = Field(default=256, ge=1)  # tokens of a page of the attention's memory
     pages: int | None = Field(default=None, ge=1)  # None: as many as fit; on processors 64

@@ -36,12 +36,11 @@ class StaticWorker(Worker[Engine]):
     def __init__(
         self,
         model: str,
-        n_bytes: int,
         load: Callable[[], Engine],
         memory: ModelMemory,
         settings: WorkerSettings,
     ) -> None:
-        super().__init__(model, n_bytes, load, memory, settings)
+        super().__init__(model, load, memory, settings)
         self._queue = BatchQueue(settings.max_batch, settings.max_batch_tokens)
         self._thread: ThreadPoolExecutor | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -139,8 +138,11 @@ class StaticWorker(Worker[Engine]):
     def _settle(
         self, jobs: list[Job], results: list[Generation | ProviderError], seconds: float
     ) -> None:
-        """Return the replies; worker seconds, loading included, are split by tokens."""
-        now = self._settings.clock()
+        """Return the replies; worker seconds, loading included, are split by tokens.
+
+        Each call took as long as its batch: loading and the queue before it do not count.
+        """
+        batch_seconds = seconds
         n_tokens = sum(map(_n_tokens, results))
         if n_tokens:
             seconds += self._uncharged
@@ -154,7 +156,7 @@ class StaticWorker(Worker[Engine]):
             share = seconds * _n_tokens(result) / n_tokens
             # the deadline is checked between tokens; time of the last one beyond it is free
             charged = min(share, self._settings.max_gpu_seconds)
-            job.reply.set_result(self._reply(result, charged, now - job.submitted))
+            job.reply.set_result(self._reply(result, charged, batch_seconds))
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

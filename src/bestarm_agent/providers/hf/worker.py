@@ -44,13 +44,11 @@ class Worker(ABC, Generic[_Engine]):
     def __init__(
         self,
         model: str,
-        n_bytes: int,  # memory that its weights take
         load: Callable[[], _Engine],  # loads it; runs in a thread and may raise anything
         memory: ModelMemory,  # decides when it may be loaded
         settings: WorkerSettings,
     ) -> None:
         self.name = model
-        self.n_bytes = n_bytes
         self.n_loads = 0
         self.load_seconds = Average()
         self.call_seconds = Average()

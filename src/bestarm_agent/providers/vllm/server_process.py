@@ -73,16 +73,20 @@ class ServerProcess:
                     await self._supervisor.wait()
         return not self.is_running
 
-    async def start(self) -> None:
-        """Start it and wait until it is ready; raises ServerError with the end of its log."""
+    async def start(self, *, again: bool = False) -> None:
+        """Start it and wait until it is ready; raises ServerError with the end of its log.
+
+        ``again``: at the address that it had, which others know.
+        """
         for left in reversed(range(_MAX_STARTS)):
-            self._port = _free_port()
+            if not again:
+                self._port = _free_port()
             try:
                 await self._start()
                 return
             except ServerError:
                 await self.stop()
-                if not left or _ADDRESS_TAKEN not in self._tail().lower():
+                if again or not left or _ADDRESS_TAKEN not in self._tail().lower():
                     raise  # else another process took the port before the server did
             except BaseException:
                 await self.stop()

@@ -173,11 +173,12 @@ function chart(place, { data, series, x, y, legend = [], tell = null, ...more })
   }, data, box);
 }
 
-const STATES = { best: "best", open: "open: not ruled out", beaten: "beaten",
-  broken: "cannot be called", barred: "too expensive" };
+// the colour of a state that has none of its own name
+const SHADES = { leading: "best", broken: "bad", barred: "beaten", dropped: "beaten" };
+const shade = (state) => SHADES[state] ?? state;
 const LINES = ["line-1", "line-2", "line-3", "line-4", "line-5"];
 
-function drawBudget(place, { budget }) {
+function drawBudget(place, { budget, states }) {
   const names = Object.keys(budget.counts);
   const parts = budget.asked.map((_, k) => names.reduce((sum, n) => sum + budget.counts[n][k], 0));
   let below = parts.map(() => 0);
@@ -185,22 +186,21 @@ function drawBudget(place, { budget }) {
     below = below.map((sum, k) => sum + budget.counts[name][k] / parts[k]);
     return below;
   });
-  const name = (state) => (state === "barred" ? "beaten" : state === "broken" ? "bad" : state);
   chart(place, {
     data: [[0, ...budget.asked], ...stacked.reverse().map((line) => [line[0], ...line])],
     series: names.map((_, k) => {
       const state = names[names.length - 1 - k];
-      return { stroke: colour("paper"), width: 1, fill: colour(name(state)), points: { show: false },
+      return { stroke: colour("paper"), width: 1, fill: colour(shade(state)), points: { show: false },
         paths: uPlot.paths.stepped({ align: -1 }) };
     }),
     scales: { x: { time: false }, y: { range: [0, 1] } },
     x: axis("pairs asked", (u, at) => at.map(count)),
     y: axis("", (u, at) => at.map((v) => `${Math.round(100 * v)} %`)),
-    legend: names.map((state) => [name(state), STATES[state]]),
+    legend: names.map((state) => [shade(state), states[state]]),
     tell: (u) => {
       const at = (u.cursor.idx ?? 0) - 1;
       return at < 0 ? null : `up to pair ${count(budget.asked[at])}: ` +
-        names.map((n) => `${budget.counts[n][at]} ${STATES[n]}`).join(", ");
+        names.map((n) => `${budget.counts[n][at]} ${states[n]}`).join(", ");
     },
   });
 }
@@ -239,7 +239,7 @@ function drawRace(place, { race }, candidates) {
   });
 }
 
-function drawPareto(place, { candidates }) {
+function drawPareto(place, { candidates, states }) {
   const priced = candidates.some((one) => one.price > 0);
   const key = priced ? "price" : "tokens";
   const shown = candidates.filter((one) => one.estimate !== null && one[key] > 0);
@@ -263,8 +263,7 @@ function drawPareto(place, { candidates }) {
     ctx.stroke();
     ctx.setLineDash([]);
     for (const one of [...shown].reverse()) {
-      ctx.strokeStyle = ctx.fillStyle = colour(
-        { broken: "bad", barred: "beaten" }[one.state] ?? one.state);
+      ctx.strokeStyle = ctx.fillStyle = colour(shade(one.state));
       if (shown.length <= 60 || front.includes(one)) {
         ctx.globalAlpha = 0.35;
         ctx.beginPath();
@@ -275,7 +274,7 @@ function drawPareto(place, { candidates }) {
       }
       ctx.beginPath();
       ctx.arc(x(one), y(one.estimate), 4.5 * ratio, 0, 2 * Math.PI);
-      if (one.state === "best" || one.state === "beaten") ctx.fill(); else ctx.stroke();
+      if (["best", "leading", "beaten"].includes(one.state)) ctx.fill(); else ctx.stroke();
     }
     ctx.restore();
   };
@@ -295,8 +294,8 @@ function drawPareto(place, { candidates }) {
     x: axis(priced ? "dollars for 1,000 pairs" : "tokens of a pair",
       (u, at) => at.map((v) => v === null ? "" : amount(v))),
     y: axis("", (u, at) => at.map(share)),
-    legend: Object.keys(STATES).filter((state) => shown.some((one) => one.state === state))
-      .map((state) => [{ broken: "bad", barred: "beaten" }[state] ?? state, STATES[state]]),
+    legend: Object.keys(states).filter((state) => shown.some((one) => one.state === state))
+      .map((state) => [shade(state), states[state]]),
     hooks: { draw: [draw] },
     tell: (u) => {
       const one = u.cursor.left < 0 ? null : nearest(u);

@@ -16,6 +16,14 @@ then come early in the order, in proportion to the spread of a good candidate's 
 allocation). The order is still drawn without regard to the scores of this run, with known chances,
 by which the intervals are weighed.
 
+A run that stops once the best is established needs more than the model's opinion. When no
+challenger has a chance of 1 in 20, whoever has the fewest examples is pulled, of the leader and
+those whom it is not shown to beat. Duels would go on with the closest challenger alone.
+
+Candidates that share levels of axes (model, prompt, parameters) are not all tried: until there are
+four scores per candidate, another model learns what levels share
+(``stats.models.crossed_effects``).
+
 Only allocation and the answer rest on the model. A run is stopped by the betting intervals and the
 paired comparisons of ``PairedIntervals`` alone, which hold whatever the scores are like.
 """
@@ -24,12 +32,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.evidence import Belief
+from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.rules.auto_duels import Duels, chance_of_being_best
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import (
@@ -41,25 +49,32 @@ from bestarm_agent.selectors.types import (
     State,
     Tell,
 )
-from bestarm_agent.stats.intervals.betting_bounds import Odds
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.models.example_factors import Factors
+from bestarm_agent.stats.models.crossed_effects import CrossedEffects
 from bestarm_agent.stats.models.example_profiles import Profile
 from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.stats.models.one_factor import OneFactor
 from bestarm_agent.stats.models.posterior import Posterior
 
+_Model = TypeVar("_Model", OneFactor, CrossedEffects)
+
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
+_UNLIKELY = 0.05  # chance of a challenger below which the leader is taken to be the best
 _FIRST_SWEEPS, _SWEEPS = 8, 2
 _FEWEST_NEW, _SHARE_NEW = 4, 0.02  # scores between two fits: a number, a share of all
 _SHARE_ALL = 1.125  # growth of the scores between two fits of all candidates
+_FIRST_FIT = 20  # scores before the first fit of a grid
+_SHARE_NEW_OF_GRID = 0.05  # scores between two fits of a grid: a share of all
+_FLOOR_OF_GRID = 0.4  # of the floor's share: a grid's model knows what the floor would find out
+_FEW = 4  # scores per candidate up to which a grid is modelled by its axes
 
 
 class Auto(Selector):
     """Top-two sampling on common examples, with a rank floor.
 
     Warm-up: the first ``warm_up`` examples of the order on every candidate, also on those that join
-    later. Then the model is fitted again whenever 2 % more scores are in (at least 4 more).
+    later; with axes, one example of twenty candidates. Then the model is fitted again whenever 2 %
+    more scores are in (at least 4 more), 5 % with axes.
 
     In flight: a pending or void pull counts as seen, at the score that the model expects, when
     choosing what to ask; so concurrent asks spread out. A candidate that may not be asked leaves
@@ -105,12 +120,12 @@ class Auto(Selector):
         self.narrow = narrow
         self.anytime = problem.budget is None or not narrow
         self._profile = Profile.plain(problem.n_examples)
-        self._order = SharedOrder(self.table, problem.seed)
         if history is not None and history.validation.is_strong:
-            self._profile = Profile.of(_factors_of_all(history, problem.n_examples))
+            self._profile = Profile.of(history.factors_of(problem.n_examples))
             weights, purpose = self._profile.weights(), f"shared-order {history.factors.digest}"
             self._order = SharedOrder(self.table, problem.seed, weights, purpose)
         self._posterior = KeyedRandom(problem.seed, "posterior")
+        self._model: OneFactor | CrossedEffects
         self._n_told = 0
         self._duels: Duels | None = None  # None until the warm-up is told
         self._latest: Posterior | None = None  # of the scores up to the `_answered_at`-th
@@ -122,23 +137,24 @@ class Auto(Selector):
         """True if history orders the examples."""
         return not self._order.is_even
 
-    def odds_of(self, example: int) -> Odds:
-        """Return how an example that was asked was drawn; history makes some likelier."""
-        return self._order.odds_of(example)
-
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         candidate, reason = self._pick(allowed, rng)
-        example, propensity = self._order.draw(candidate)
+        example, propensity = self.draw_unseen(candidate, rng)
         return Choice(Pair(candidate, example), propensity, reason)
 
     def _pick(self, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
         n_trials = self.table.n_trials
         fewest = int(n_trials[allowed].min())
-        if self._duels is None or fewest < self.warm_up:
+        if self._duels is None or (fewest < self.warm_up and not self._has_axes):
             ties = np.flatnonzero(allowed & (n_trials == fewest))
             return int(ties[rng.integers(len(ties))]), "warm-up"
-        if rng.random() < self.floor:
-            return self._duels.below_floor(allowed, n_trials), "floor"
+        if self.problem.seeks_proof and self._duels.likeliest < _UNLIKELY:
+            field = allowed & self.evidence.contenders(self._duels.order, self.top_k)
+            if field.any():
+                return self._duels.behind(field, n_trials), "proof"
+        floor = self.floor * (_FLOOR_OF_GRID if isinstance(self._model, CrossedEffects) else 1.0)
+        if rng.random() < floor:  # of candidates not tried yet, the most promising is first
+            return self._duels.below_floor(allowed, n_trials + self._has_axes), "floor"
         return self._duels.draw(allowed, n_trials, rng), "duel"
 
     def _belief(self) -> Belief:
@@ -154,7 +170,8 @@ class Auto(Selector):
         least = table.total / table.n_examples  # the model may expect what cannot be
         most = least + 1.0 - n_scored / table.n_examples
         means = np.where(complete, seen, np.clip(posterior.mean, least, most))
-        means = np.where(n_scored > 0, means, np.nan)
+        if not self._has_axes:
+            means = np.where(n_scored > 0, means, np.nan)
         chance = partial(
             chance_of_being_best,
             posterior,
@@ -164,7 +181,8 @@ class Auto(Selector):
             out=self.barred,
             void_share=table.void_share,
         )
-        return Belief(means, chance=chance)
+        untried = (n_scored == 0).astype(np.int64)  # their axes tell of them; they rank last
+        return Belief(means, tier=untried if self._has_axes else None, chance=chance)
 
     def _answer(self) -> Posterior | None:
         if self._duels is not None and self._answered_at != self._n_told:
@@ -188,6 +206,9 @@ class Auto(Selector):
             self._model.put(int(table.candidate[seq]), place, float(table.score[seq]))
 
     def _fit(self) -> None:
+        if isinstance(self._model, CrossedEffects) and self._is_well_seen():
+            self._model = self._filled(self._one_factor())
+            self._next_fit_of_all = 0
         all_rows = self._n_told >= self._next_fit_of_all
         sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
         self._latest = self._model.fit(sweeps, all_rows=all_rows)
@@ -202,7 +223,9 @@ class Auto(Selector):
             most_challengers=self._most_challengers(),
         )
         self.evidence.presumed_order = self._duels.order
-        self._next_fit = self._n_told + max(_FEWEST_NEW, int(_SHARE_NEW * self._n_told))
+        crossed = isinstance(self._model, CrossedEffects)
+        share = _SHARE_NEW_OF_GRID if crossed else _SHARE_NEW
+        self._next_fit = self._n_told + max(_FEWEST_NEW, int(share * self._n_told))
         if all_rows:
             self._next_fit_of_all = int(_SHARE_ALL * self._n_told)
 
@@ -226,34 +249,47 @@ class Auto(Selector):
     def _grown(self) -> None:
         """Put all scores into the new order: examples that join fall anywhere in it."""
         began = self._duels is not None
-        self._order.grow()
         self._profile = self._profile.joined_by(self.table.n_examples - len(self._profile.mean))
         self._begin()
         if began:
             self._fit()
 
     def _begin(self) -> None:
-        table = self.table
-        self._model = OneFactor(self._profile.at(self._order.examples), table.n_candidates)
-        places = self._order.places[table.example]
-        for seq in range(table.n_asked):
-            self._model.open(int(table.candidate[seq]), int(places[seq]))
-            self._put(seq)
+        self._model = self._first_model()
         self._duels = None
         self.evidence.presumed_order = None
         self._latest = None
         self._answered_at = -1
-        self._next_fit = table.n_candidates * self.warm_up
+        self._next_fit = self.table.n_candidates * self.warm_up
+        if self._has_axes:
+            self._next_fit = min(self._next_fit, _FIRST_FIT)
         self._next_fit_of_all = 0
 
+    def _first_model(self) -> OneFactor | CrossedEffects:
+        """Return the model of the axes if they are of use, else that without; with all scores."""
+        axes = self.problem.axes
+        self._has_axes = False
+        if axes is not None and not self.uses_history:
+            crossed = CrossedEffects(axes, self.table.n_examples)
+            self._has_axes = crossed.n_families > 0
+            if self._has_axes and not self._is_well_seen():
+                return self._filled(crossed)
+        return self._filled(self._one_factor())
 
-def _factors_of_all(history: HistoryModel, n_examples: int) -> Factors:
-    """Return the factors of all examples; later ones are taken to be average."""
-    known = history.factors.n_examples
-    if known > n_examples:
-        raise ValueError(
-            f"history has factors of {known} examples, the problem has only {n_examples};"
-            " align the history with the problem's examples"
-        )
-    columns = np.arange(n_examples)
-    return history.factors.at(np.where(columns < known, columns, -1))
+    def _is_well_seen(self) -> bool:
+        """Return whether candidates have been seen so often that their axes tell nothing new."""
+        untried = (self.table.n_trials == 0) & ~self.barred
+        return self._n_told >= _FEW * len(untried) and not untried.any()
+
+    def _one_factor(self) -> OneFactor:
+        return OneFactor(self._profile.at(self._order.examples), self.table.n_candidates)
+
+    def _filled(self, model: _Model) -> _Model:
+        """Return the model, with all scores so far."""
+        self._model = model
+        table = self.table
+        places = self._order.places[table.example]
+        for seq in range(table.n_asked):
+            model.open(int(table.candidate[seq]), int(places[seq]))
+            self._put(seq)
+        return model

@@ -61,6 +61,7 @@ class Duels:
     cumulative: FloatArray  # (L * (K - L),) running sums of the weights, row by row
     optimistic: FloatArray  # (K,) posterior means plus two standard deviations
     last_floor_rank: int  # ranks beyond it get no share of the floor
+    likeliest: float  # the highest chance of a challenger to be better than a leader, in [0, 1]
 
     @classmethod
     def of(
@@ -87,11 +88,13 @@ class Duels:
         leaders, challengers = order[:top_k], order[top_k:]
         weight = np.empty((len(leaders), len(challengers)))
         hidden = (_VOID_SD * void_share) ** 2
+        likeliest = 0.0
         for at, leader in enumerate(leaders.tolist()):
             behind = posterior.mean[leader] - posterior.mean[challengers]
             variance = _INFLATION * posterior.gap_variance(leader)[challengers]
             variance += hidden[leader] + hidden[challengers]
             chance = ndtr(-behind / np.sqrt(variance))
+            likeliest = max(likeliest, float(chance.max(initial=0.0, where=~out[challengers])))
             worth = chance**_SHARPNESS / (0.5 * (price[leader] + price[challengers]))
             weight[at] = np.where(out[challengers], 0.0, worth)
         last_floor_rank = len(order)
@@ -109,6 +112,7 @@ class Duels:
             cumulative=np.cumsum(weight),
             optimistic=optimistic,
             last_floor_rank=last_floor_rank,
+            likeliest=likeliest,
         )
 
     def below_floor(self, allowed: BoolArray, n_seen: IntArray) -> int:
@@ -116,6 +120,11 @@ class Duels:
         near = allowed & (self.rank <= self.last_floor_rank)
         n_due = np.where(near if near.any() else allowed, n_seen * self.floor_weight, np.inf)
         return int(n_due.argmin())
+
+    def behind(self, field: BoolArray, n_seen: IntArray) -> int:
+        """Return who has the fewest examples in a ``field`` (K,), the most promising of equals."""
+        in_field = self.order[field[self.order]]
+        return int(in_field[n_seen[in_field].argmin()])
 
     def draw(self, allowed: BoolArray, n_seen: IntArray, rng: np.random.Generator) -> int:
         """Draw a pair of which at least one is ``allowed`` (K,); return the one of it to pull.

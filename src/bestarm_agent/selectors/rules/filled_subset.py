@@ -11,8 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.shared_order import SharedOrder
-from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem
+from bestarm_agent.selectors.types import BoolArray, Choice, Pair
 
 
 class FilledSubset(Selector):
@@ -27,16 +26,9 @@ class FilledSubset(Selector):
     common_examples: bool = True
     heeds_costs: ClassVar[bool] = False
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self._order = SharedOrder(self.table, problem.seed)
-
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         unseen = np.where(allowed, self.table.n_unseen, -1)
         fewest = np.flatnonzero(unseen == unseen.max())
         candidate = int(fewest[rng.integers(len(fewest))])
-        example, propensity = self._order.draw(candidate)
+        example, propensity = self.draw_unseen(candidate, rng)
         return Choice(Pair(candidate, example), propensity, "fill")
-
-    def _grown(self) -> None:
-        self._order.grow()

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.evidence import Belief
+from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.rules.row_mean import random_pair
 from bestarm_agent.selectors.types import BoolArray, Choice, FloatArray, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.evidence import Belief
+from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.rules.pulse_predictions import Predictions
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, Problem, State, Tell

@@ -47,6 +47,8 @@ class Racing(FilledSubset):
         if not field.any():
             return ~field
         field[leader] = True
+        if (awaited := self.evidence.awaited) is not None:
+            field[awaited] = True
         return field
 
     def _told(self, tell: Tell) -> None:

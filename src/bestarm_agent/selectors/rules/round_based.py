@@ -9,9 +9,8 @@ from math import ceil
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.evidence import Belief
+from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.rules.round_schedule import Field, Schedule, fit_schedule
-from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import (
     BoolArray,
     Choice,
@@ -60,7 +59,6 @@ class RoundSelector(Selector):
         self.common_examples = common_examples
         super().__init__(problem)
         self._budget = problem.budget
-        self._order = SharedOrder(self.table, problem.seed) if common_examples else None
         self._round_ties = KeyedRandom(problem.seed, "round-ties")
         self._n_closed = 0
         self._reached = np.zeros(problem.n_candidates, dtype=np.int64)  # pulls decided upon
@@ -96,14 +94,9 @@ class RoundSelector(Selector):
                 done = np.where(owed, n_trials[active] / self._shares[active], np.inf)
                 ties = active[done == done.min()]
                 candidate = int(ties[rng.integers(len(ties))])
-                example, propensity = self._draw(candidate, rng)
+                example, propensity = self.draw_unseen(candidate, rng)
                 return Choice(Pair(candidate, example), propensity, self.name)
         return None
-
-    def _draw(self, candidate: int, rng: np.random.Generator) -> tuple[int, float | None]:
-        if self._order is None:
-            return self.draw_unseen(candidate, rng)
-        return self._order.draw(candidate)
 
     def _outlook(self) -> Iterator[tuple[Field, IntArray]]:
         """Yield this round and those to follow if each ended on what is told; (K,) targets."""
@@ -134,8 +127,6 @@ class RoundSelector(Selector):
         self._field = Field(active, self._field.accepted, self._field.dropped)
         self._reached = np.zeros(self.table.n_candidates, dtype=np.int64)
         self._budget = self.problem.budget or self._budget
-        if self._order is not None:
-            self._order.grow()
         self._plan_rest()
 
     def _left_race(self, candidates: Sequence[int]) -> None:

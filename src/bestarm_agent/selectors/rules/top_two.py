@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.evidence import Belief
+from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.types import (
     Ask,
     BoolArray,

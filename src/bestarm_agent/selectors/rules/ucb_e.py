@@ -2,7 +2,7 @@
 
 Zhou et al. 2024, "On Speeding Up Language Model Evaluation", Algorithm 1. Strong where two
 finalists stand far above the rest. Several close, correlated candidates need too many pulls, since
-it compares them on different examples.
+the paper compares them on different examples; ``common_examples`` mends that.
 """
 
 from __future__ import annotations
@@ -28,13 +28,22 @@ class UcbE(Selector):
         eta: uncertainty scaling, > 0; the paper uses 1, and small values multiply the error.
         batch: pulls of the same candidate per decision, >= 1; the paper uses 1, its published
             program 32. Larger ones forgive an unlucky first score.
+        common_examples: whether all candidates take their examples from one shared random order.
     """
 
     name: ClassVar[str] = "ucb-e"
 
-    def __init__(self, problem: Problem, *, eta: float = 1.0, batch: int = 1) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        eta: float = 1.0,
+        batch: int = 1,
+        common_examples: bool = False,
+    ) -> None:
         if not eta > 0:
             raise ValueError(f"eta must be > 0, got {eta}")
+        self.common_examples = common_examples
         super().__init__(problem)
         self.eta = eta
         self.batch = Batch(batch)
@@ -44,7 +53,7 @@ class UcbE(Selector):
         candidate = self.batch.candidate
         if not (self.batch.left and allowed[candidate]):  # line 3: argmax B_i, ties uniformly
             candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
-        example, propensity = self.draw_unseen(candidate, rng)  # line 3: j uniform in [m] \ S_i
+        example, propensity = self.draw_unseen(candidate, rng)  # line 3: j in [m] \ S_i
         return Choice(Pair(candidate, example), propensity, "ucb")
 
     def _index(self) -> FloatArray:

@@ -154,9 +154,8 @@ class Wager:
     ) -> NDArray[np.float64]:
         """Count draws; return the (bets, draws) logarithms of the factors in (2)."""
         ratio, most = (1.0, 1.0) if odds is None else odds.T
-        logs = _log_factors(
-            values, self._mean, self._bets, self._size, (self.n, self.total), (ratio, most)
-        )
+        drawn = self.total + np.cumsum(values) - values
+        logs = log_factors(values, drawn, self._mean, self._bets, self._size, self.n, (ratio, most))
         self.n += len(values)
         self.total += float(values.sum())
         return logs
@@ -178,30 +177,33 @@ def wealth_paths(
         bets: from ``bet_grid``.
         size: population drawn from without replacement.
     """
-    logs = np.cumsum(_log_factors(values, mean, bets, size), axis=-1)
+    total = np.cumsum(values, axis=-1)
+    logs = np.cumsum(log_factors(values, total - values, mean, bets, size), axis=-1)
     wealth = np.exp(np.minimum(logs, 600.0)).mean(axis=0)
-    refuted = np.cumsum(values, axis=-1) > size * mean + _TINY
+    refuted = total > size * mean + _TINY
     return np.asarray(np.where(refuted, math.inf, wealth))
 
 
-def _log_factors(
+def log_factors(
     values: NDArray[np.float64],
-    mean: float,
+    drawn: NDArray[np.float64],
+    mean: float | NDArray[np.float64],
     bets: tuple[float, ...],
     size: int | None,
-    before: tuple[int, float] = (0, 0.0),
+    start: int = 0,
     odds: tuple[float | NDArray[np.float64], float | NDArray[np.float64]] = EVEN,
 ) -> NDArray[np.float64]:
     """Return the (bets, ..., draws) logarithms of the factors in (2).
 
-    ``before`` is the number and the sum of earlier draws, ``odds`` the ratio and most of each.
+    ``values`` (..., draws) come in the order of their last axis; ``drawn`` is the sum of what was
+    drawn before each, ``start`` the number before the first; ``mean`` is one, or one per draw. Of
+    the ``odds`` a ratio of 0 bets nothing.
     """
     n = values.shape[-1]
     if size is None:
-        fair, growth = np.full(n, mean), np.ones(n)
+        fair, growth = np.broadcast_to(mean, n), np.ones(n)
     else:
-        left = np.arange(size - before[0], size - before[0] - n, -1.0)
-        drawn = before[1] + np.cumsum(values, axis=-1) - values
+        left = np.arange(size - start, size - start - n, -1.0)
         fair = np.maximum((size * mean - drawn) / left, _TINY)  # (1)
         growth = size / left
     ratio, most = odds

@@ -1,28 +1,48 @@
-"""E-processes for "row a beats row b" on the examples that both have seen.
+"""E-processes that compare rows on the examples that both have seen.
 
 The noise that examples bring cancels in differences. Rows (candidates) take the examples in one
-shared order, drawn at random before any score is seen; each has come a different length. On the
-common prefix
+shared order, drawn at random before any score is seen; each has come a different length. At place t
+of the order
 
-    z_t = (1 + x_a,t - x_b,t) / 2                                                          (1)
+    x_t = (1 + V_i,t - V_j,t) / 2                                                          (1)
 
-is a draw without replacement from N values in [0, 1] of mean 1/2 + (mu_a - mu_b) / 2. So the wealth
-W_ab against "the mean of z is at most 1/2" (``betting_bounds``) is an e-process against
-"mu_a <= mu_b", however the lengths came about.
+is a draw without replacement from N values in [0, 1] of mean 1/2 + (mu_i - mu_j) / 2, whatever came
+before. Let D_t be the sum of x over the places before t. If mu_i <= mu_j, its conditional mean is
 
-    a beats b once W_ab >= (K - 1) / alpha                                                 (2)
+    E[x_t | all rows before t] <= c_t = (N / 2 - D_t) / (N - t)                            (2)
 
-The best row is beaten only if one of the K - 1 pairs (a, best) errs, each with
-probability at most alpha / (K - 1): so it survives all pairs and times with probability at least
-1 - alpha. The same union bounds by how much another row may be better: the least d for which
-"mu_leader <= mu_other - d" is rejected at that level (``shortfall``).
+so the wealth of bets on x_t at the odds c_t (``betting_bounds``) is an e-process.
 
-A pair has a wager only once it is looked at: ``beaten_by(leader)`` opens the leader's pairs and
-feeds what came since, so the cost is that of the leaders there were, not K^2. Results depend on
-the values alone, not on when or how often they are looked at.
+**Which row is best** (``rejected``). H_j is "no row is better than j". The opponent i may change
+from place to place: (2) holds for every i if H_j is true, as long as i is chosen before any score
+of place t is known. So a leader I_t is committed when place t is first asked of any row: the one of
+the highest mean among the rows that have been asked all places before. One wealth per row j,
 
-Examples may have unequal chances (``Odds``) if these are known. An order that depends on scores
-breaks the guarantee.
+    W_j = mean over bets of prod_t (1 + l_t (x_t(I_t, j) / c_t(I_t, j) - 1)),   1 where I_t = j
+
+is an e-process under H_j. Where rows tie for the best, each of their H_j is true, and it is enough
+that one of them survives. So the best row is ever rejected at W_j >= 1 / alpha with probability at
+most alpha, with no union over rows.
+
+**How far the leader may be behind** (``lag``). For a row i and a gap d, let W_j(i, d) use
+c_t = (N (1 - d) / 2 - D_t) / (N - t) at the places with I_t = i. Let j be the best row, and W* use
+the true gap of every opponent: an e-process. A factor falls in c_t, so W_j(i, d) <= W* for every i
+and every d up to the true gap of i. Hence "i is less than d behind, since all W_j(i, d) reached
+1 / alpha" is wrong for any i, d and time with probability at most alpha in all, and so is the
+rejection of the best row.
+
+**Fixed pairs** (``beaten_by``, ``shortfall``): a beats b once the wealth of the pair (a, b), on all
+that both have seen, reaches (K - 1) / alpha. The best row is beaten only if one of the K - 1 pairs
+(a, best) errs. Sets need this too: if the chosen k rows beat all others and are not the best k,
+then one of K - 1 pairs errs, with b and c the rows of rank k and k + 1: (c, b), (b, a better one)
+or (a worse one, c). So do statements about rows that seldom lead.
+
+Unknown values enter as the least of V_i and the highest of V_j that are possible. Then D is smaller
+and c larger, so each wealth is at most what it would be, and all bounds hold.
+
+A wealth is worked out once it is looked at. Results depend on the values and the order of asking
+alone, not on when or how often they are looked at. Examples may have unequal chances (``Odds``)
+if these are known. An order that depends on scores breaks the guarantee.
 
 References:
     Waudby-Smith and Ramdas (2024), JRSS B 86(1), section 5 (the wealth).
@@ -32,23 +52,27 @@ References:
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.intervals.betting_bounds import EVEN, LowerBound, Odds, Wager, bet_grid
+from bestarm_agent.stats.intervals.betting_bounds import LowerBound, Odds, bet_grid, log_factors
+from bestarm_agent.stats.intervals.common_examples import LEADERS, CommonExamples
 
-_FEW = 12  # up to this many draws, pushing one by one is faster
-_FINE = 2.0**-11  # precision of a shortfall, rounded upwards
+_FINE = 2.0**-11  # precision of a bound, rounded upwards
+_CHUNK = 512  # places that are worked out together
+_SLACK = 1e-9  # of compared sums
 
 
-class PairedSequences:
+class PairedSequences(CommonExamples):
     """E-processes and intervals for differences of row means on common examples.
 
     Args:
         n_examples: N >= 1, size of the population; all of one shared order.
-        alpha: probability with which the best row may ever be beaten, in (0, 1).
+        alpha: probability with which the best row may ever be rejected, in (0, 1).
+        pair_alpha: the same for fixed pairs, all together; ``alpha`` if left out.
+        leaders: rows that were committed for the first places, where examples were asked before.
 
     Example:
         >>> pairs = PairedSequences(2, 40, alpha=0.05)
@@ -59,76 +83,59 @@ class PairedSequences:
         array([False,  True])
     """
 
-    def __init__(self, n_rows: int, n_examples: int, alpha: float) -> None:
-        if not 0.0 < alpha < 1.0:
-            raise ValueError(f"alpha must be in (0, 1), got {alpha}")
-        self._size = n_examples
-        self._enough = max(1, n_rows - 1) / alpha  # (2)
-        self._bets = bet_grid(n_examples, 1.0 / self._enough)
-        self._order = array("q")  # the shared order, as far as the longest row has come
-        self._odds = array("d")  # ratio and most of every place in it
-        self._taken = bytearray(n_examples)
-        self._low = [array("d") for _ in range(n_rows)]
-        self._high = [array("d") for _ in range(n_rows)]
-        self._length = np.zeros(n_rows, dtype=np.int64)
-        self._by_row: dict[int, _RowWagers] = {}
+    def __init__(
+        self,
+        n_rows: int,
+        n_examples: int,
+        alpha: float,
+        *,
+        pair_alpha: float | None = None,
+        leaders: Sequence[int] = (),
+    ) -> None:
+        pair_alpha = alpha if pair_alpha is None else pair_alpha
+        if not (0.0 < alpha < 1.0 and 0.0 < pair_alpha < 1.0):
+            raise ValueError(f"alpha must be in (0, 1), got {alpha} and {pair_alpha}")
+        super().__init__(n_rows, n_examples, leaders)
+        self._enough = 1.0 / alpha
+        self._enough_for_pairs = max(1, n_rows - 1) / pair_alpha
+        self._bets = bet_grid(n_examples, alpha)
+        self._pair_bets = bet_grid(n_examples, 1.0 / self._enough_for_pairs)
+        self._wealth: dict[int, _Wealth] = {}  # by opponent
 
-    def push(self, row: int, example: int, low: float, high: float, odds: Odds = EVEN) -> None:
-        """Feed the row's next value along the shared order, known to lie in [low, high].
-
-        The first row to come to a place of the order sets its example, and the ``odds`` with which
-        it was drawn among those left. Raises ValueError if the example is not the order's next one.
-        """
-        if not 0.0 <= low <= high <= 1.0:  # NaN fails this too
-            raise ValueError(f"0 <= low <= high <= 1 must hold, got low={low}, high={high}")
-        place = len(self._low[row])
-        if place == len(self._order):
-            self._append(example, odds)
-        elif self._order[place] != example:
-            raise ValueError(
-                f"row {row} must take example {self._order[place]} next, as the rows before it, "
-                f"got {example}; paired sequences need one shared order"
-            )
-        self._low[row].append(low)
-        self._high[row].append(high)
-        self._length[row] = place + 1
+    def rejected(self) -> NDArray[np.bool_]:
+        """Return a (K,) mask of the rows that are shown not to be the best; they stay in it."""
+        return self._highest(LEADERS, self._enough) >= self._enough
 
     def beaten_by(self, leader: int, among: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
-        """Return a (K,) mask of the rows ``among`` that ``leader`` is shown to beat.
+        """Return a (K,) mask of the rows ``among`` that ``leader`` is shown to beat, pair by pair.
 
         A row once in it stays in it. Looking at fewer rows costs less.
         """
-        row = self._wagers_of(leader)
-        common = np.minimum(self._length, self._length[leader])
-        due = (common > row.n) & (row.highest < self._enough)
-        if among is not None:
-            due &= among
-        due[leader] = False
-        for other in np.flatnonzero(due).tolist():
-            self._catch_up(leader, other)
-        beaten: NDArray[np.bool_] = row.highest >= self._enough
+        highest = self._highest(leader, self._enough_for_pairs, among)
+        beaten: NDArray[np.bool_] = highest >= self._enough_for_pairs
         return beaten if among is None else beaten & among
 
     def wealth(self, better: int, worse: int) -> float:
         """Return the e-value for "``better`` beats ``worse``" on all common examples, >= 0."""
-        return self._catch_up(better, worse).wealth
+        self._highest(better, np.inf, np.arange(len(self._length)) == worse)
+        return self._wealth[better].now(worse)
 
-    def shortfall(self, leader: int, other: int, least: float = 0.0) -> float:
-        """Bound by how much ``other`` may be better than ``leader``, at the level of decisions.
+    def lag(self, leader: int, other: int, least: float = 0.0) -> float:
+        """Bound by how much ``other`` is better than ``leader``, if it is the best of all.
 
-        All such bounds against the best row hold together, at all times, with probability at least
-        1 - ``alpha``: so any leader is within the largest of them of the best row. The bound is in
+        The largest over all other rows says how far ``leader`` is behind at most. The bound is in
         [``least``, 1], rounded upwards; a larger ``least`` saves work.
         """
-        stop = int(min(self._length[leader], self._length[other]))
-        draws, odds = self._differences(leader, other, 0, stop), self._odds_of(0, stop)
-        low, high = least, 1.0
-        if self._excludes(least, draws, odds):
-            return least
-        while high - low > _FINE:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self._excludes(middle, draws, odds) else (middle, high)
-        return high
+        led = np.frombuffer(self._leaders, dtype=np.int64) == leader
+        return self._bound(LEADERS, other, led, least)
+
+    def shortfall(self, leader: int, other: int, least: float = 0.0) -> float:
+        """Bound by how much ``other`` may be better than ``leader``, by that pair alone.
+
+        All such bounds against the best row hold together, at all times, with probability at least
+        1 - ``pair_alpha``. The bound is in [``least``, 1], rounded upwards.
+        """
+        return self._bound(leader, other, np.full(len(self._order), True), least)
 
     def difference(self, a: int, b: int, alpha: float) -> tuple[float, float]:
         """Bound the mean of row ``a`` minus that of ``b``, in [-1, 1], at all times at ``alpha``.
@@ -137,67 +144,94 @@ class PairedSequences:
         """
         return self._least_difference(a, b, alpha / 2), -self._least_difference(b, a, alpha / 2)
 
-    def _catch_up(self, better: int, worse: int) -> Wager:
-        """Feed a pair's wager the new examples; keep its highest wealth, valid by Ville."""
-        row = self._wagers_of(better)
-        wager = row.by_opponent.get(worse) or Wager(0.5, self._bets, self._size)
-        row.by_opponent[worse] = wager
-        stop = int(min(self._length[better], self._length[worse]))
-        fresh, odds = self._differences(better, worse, wager.n, stop), self._odds_of(wager.n, stop)
-        highest = wager.wealth
-        if len(fresh) > _FEW:
-            highest = max(highest, wager.climb(fresh, odds))
-        else:
-            for value, (ratio, most) in zip(fresh.tolist(), odds.tolist(), strict=True):
-                wager.push(value, Odds(ratio, most))
-                highest = max(highest, wager.wealth)
-        row.n[worse] = stop
-        row.highest[worse] = max(highest, float(row.highest[worse]))
-        return wager
-
-    def _excludes(self, lead: float, draws: NDArray[np.float64], odds: NDArray[np.float64]) -> bool:
-        """Return whether "the second row is better by ``lead`` or more" is rejected."""
-        wager = Wager((1.0 - lead) / 2.0, self._bets, self._size)
-        wager.extend(draws, odds)
-        return wager.wealth >= self._enough
-
     def _least_difference(self, a: int, b: int, alpha: float) -> float:
         bound = LowerBound(alpha, bet_grid(self._size, alpha), self._size)
         stop = int(min(self._length[a], self._length[b]))
-        draws, odds = self._differences(a, b, 0, stop), self._odds_of(0, stop)
-        for value, (ratio, most) in zip(draws.tolist(), odds.tolist(), strict=True):
-            bound.push(value, Odds(ratio, most))
+        values, _, (ratio, most) = self.draws(a, np.array([b]), 0, stop)
+        for value, one, largest in zip(values[0].tolist(), ratio[0].tolist(), most, strict=True):
+            bound.push(value, Odds(one, float(largest)))
         return 2.0 * max(bound.lower, bound.total / self._size) - 1.0
 
-    def _differences(self, a: int, b: int, start: int, stop: int) -> NDArray[np.float64]:
-        """Return the least possible (1) at places start..stop-1 of the order."""
-        low = np.array(self._low[a][start:stop])
-        high = np.array(self._high[b][start:stop])
-        return np.asarray((1.0 + low - high) / 2.0)
+    def _highest(
+        self, opponent: int, enough: float, among: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float64]:
+        """(K,) highest wealth so far against an opponent, of those not decided brought up to date.
 
-    def _odds_of(self, start: int, stop: int) -> NDArray[np.float64]:
-        """Return the (n, 2) odds of places start..stop-1 of the order."""
-        return np.array(self._odds[2 * start : 2 * stop]).reshape(-1, 2)
+        Rows in step are worked out together.
+        """
+        if opponent not in self._wealth:
+            bets = self._bets if opponent == LEADERS else self._pair_bets
+            self._wealth[opponent] = _Wealth(len(self._length), bets)
+        wealth = self._wealth[opponent]
+        stop = np.minimum(self._length, self.n_known(opponent))
+        due = (stop > wealth.n) & (wealth.highest < enough)
+        if among is not None:
+            due &= among
+        if opponent != LEADERS:
+            due[opponent] = False
+        for row in np.flatnonzero(due).tolist():
+            start, end = int(wealth.n[row]), int(stop[row])
+            if start == end:  # taken along with an earlier row
+                continue
+            step = np.flatnonzero(due & (wealth.n == start) & (stop == end))
+            for at in range(start, end, _CHUNK):
+                draws = self.draws(opponent, step, at, min(end, at + _CHUNK))
+                wealth.take(step, at, *draws, self._size)
+        return wealth.highest
 
-    def _wagers_of(self, row: int) -> _RowWagers:
-        if row not in self._by_row:
-            self._by_row[row] = _RowWagers(len(self._length))
-        return self._by_row[row]
+    def _bound(self, opponent: int, row: int, shifted: NDArray[np.bool_], least: float) -> float:
+        """Find the least gap at the ``shifted`` places whose wealth has ever been enough."""
+        is_led = opponent == LEADERS
+        bets = self._bets if is_led else self._pair_bets
+        enough = self._enough if is_led else self._enough_for_pairs
+        stop = int(min(self._length[row], self.n_known(opponent)))
+        values, drawn, odds = self.draws(opponent, np.array([row]), 0, stop)
 
-    def _append(self, example: int, odds: Odds) -> None:
-        if not 0 <= example < self._size:
-            raise ValueError(f"example must be in 0..{self._size - 1}, got {example}")
-        if self._taken[example]:
-            raise ValueError(f"example {example} has its place in the shared order already")
-        self._taken[example] = 1
-        self._order.append(example)
-        self._odds.extend(odds)
+        def excludes(gap: float) -> bool:
+            mean = np.where(shifted[:stop], (1.0 - gap) / 2.0, 0.5)
+            logs = log_factors(values, drawn, mean, bets, self._size, 0, odds)
+            paths = np.exp(np.minimum(np.cumsum(logs, axis=-1), 600.0)).mean(axis=0)
+            refuted = (drawn + values > self._size * mean + _SLACK) & (odds[0] > 0.0)
+            return bool(refuted.any() or paths.max(initial=1.0) >= enough)
+
+        if excludes(least):
+            return least
+        low, high = least, 1.0
+        while high - low > _FINE:
+            middle = (low + high) / 2
+            low, high = (low, middle) if excludes(middle) else (middle, high)
+        return high
 
 
-class _RowWagers:
-    __slots__ = ("by_opponent", "highest", "n")
+class _Wealth:
+    """Worth of the bets of all rows against one opponent."""
 
-    def __init__(self, n_rows: int) -> None:
-        self.by_opponent: dict[int, Wager] = {}
-        self.n: NDArray[np.int64] = np.zeros(n_rows, dtype=np.int64)  # common examples counted in
-        self.highest: NDArray[np.float64] = np.zeros(n_rows)  # wealth at any time so far
+    __slots__ = ("_bets", "_each", "highest", "n")
+
+    def __init__(self, n_rows: int, bets: tuple[float, ...]) -> None:
+        self.n = np.zeros(n_rows, dtype=np.int64)  # places counted in
+        self.highest = np.zeros(n_rows)  # at any time so far
+        self._bets = bets
+        self._each = np.ones((len(bets), n_rows))
+
+    def now(self, row: int) -> float:
+        """Return the wealth at the last place, infinite if the draws alone refute the row."""
+        return float("inf") if np.isinf(self.highest[row]) else float(self._each[:, row].mean())
+
+    def take(
+        self,
+        rows: NDArray[np.int64],
+        start: int,
+        values: NDArray[np.float64],
+        drawn: NDArray[np.float64],
+        odds: tuple[NDArray[np.float64], NDArray[np.float64]],
+        size: int,
+    ) -> None:
+        """Count (rows, places) draws from place ``start`` on, as ``log_factors`` takes them."""
+        logs = np.cumsum(log_factors(values, drawn, 0.5, self._bets, size, start, odds), axis=-1)
+        paths = self._each[:, rows, None] * np.exp(np.minimum(logs, 600.0))
+        self._each[:, rows] = np.minimum(paths[:, :, -1], 1e250)
+        refuted = (drawn + values > size / 2 + _SLACK) & (odds[0] > 0.0)
+        best = np.where(refuted, np.inf, paths.mean(axis=0)).max(axis=-1)
+        self.highest[rows] = np.maximum(self.highest[rows], best)
+        self.n[rows] = start + values.shape[-1]

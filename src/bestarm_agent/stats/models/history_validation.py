@@ -72,6 +72,17 @@ class HistoryModel:
     factors: Factors
     validation: Validation
 
+    def factors_of(self, n_examples: int) -> Factors:
+        """Return the factors of all examples; later ones are taken to be average."""
+        known = self.factors.n_examples
+        if known > n_examples:
+            raise ValueError(
+                f"history has factors of {known} examples, the problem has only {n_examples};"
+                " align the history with the problem's examples"
+            )
+        columns = np.arange(n_examples)
+        return self.factors.at(np.where(columns < known, columns, -1))
+
 
 class _Trial(NamedTuple):
     loss: float

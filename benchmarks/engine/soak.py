@@ -1,0 +1,135 @@
+"""A long run that is killed again and again: does it stay small, and do its books stay exact?
+
+    python -m benchmarks.engine.soak [--pairs 1000000] [--kills 5] [--rule uniform]
+
+Candidates answer at once in this process. The run is ended by SIGKILL at equal shares of its pairs
+and resumed, each time in a new process. In the end every pair must have been told once, the calls
+must be those of the pairs and of what was in flight when a process died, and what the sessions
+reserved must have been settled or given back. Prints sizes, seconds and the peak of every process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.engine.large_studies import (
+    IN_FLIGHT,
+    Instant,
+    line,
+    log_size,
+    measured,
+    write_study,
+)
+
+from bestarm_agent import Budget, Study
+from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
+from bestarm_agent.providers.base_provider import ProviderOptions
+from bestarm_agent.runs import Archive
+
+N_CANDIDATES = 200
+_POLL = 0.5  # seconds between two looks at how far the run has come
+
+
+async def work(path: Path, pairs: int) -> None:
+    """Begin or resume the run, until that many pairs were asked."""
+    store = path.parent / "runs" / STORE_FILE
+    began = time.monotonic()
+    provider = Instant("instant", ProviderOptions(), path.parent)
+    options = Options(providers={"instant": provider}, store=store)
+    opened = Study.resume(options=options) if store.exists() else Study.open(path, options=options)
+    async with opened as study:
+        print(json.dumps({"opened after s": time.monotonic() - began}), flush=True)
+        left = pairs - study.standing().asked
+        await study.run(Budget(pulls=left))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"peak MB": peak}), flush=True)
+
+
+def told(store: Path) -> int:
+    """Return how many pairs the store holds an outcome of."""
+    if not store.exists():
+        return 0
+    runs = asyncio.run(Archive(store).runs())
+    return runs[-1].n_told if runs else 0
+
+
+def peak_of(pid: int) -> float:
+    """Return the most memory that a live process has held, in MB; 0 once it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return 0.0
+    lines = [one.split() for one in status.splitlines() if one.startswith("VmHWM:")]
+    return int(lines[0][1]) / 1024 if lines else 0.0
+
+
+def session(path: Path, pairs: int, kill_at: int | None) -> dict[str, float]:
+    """Run one process, and kill it once ``kill_at`` pairs are told; None: let it end."""
+    store, began, peak = path.parent / "runs" / STORE_FILE, time.monotonic(), 0.0
+    command = [sys.executable, "-m", "benchmarks.engine.soak", "--work", str(path), str(pairs)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    while child.poll() is None:
+        time.sleep(_POLL)
+        peak = max(peak, peak_of(child.pid))
+        if kill_at is not None and told(store) >= kill_at:
+            os.kill(child.pid, signal.SIGKILL)
+            child.wait()
+    assert child.stdout is not None
+    said: dict[str, float] = {"told": told(store)}
+    for found in child.stdout:
+        said |= json.loads(found)
+    assert kill_at is not None or child.returncode == 0, "the run ended with an error"
+    return {**said, "s": time.monotonic() - began, "peak MB": max(peak, said.get("peak MB", 0.0))}
+
+
+def check_books(store: Path, pairs: int, kills: int) -> dict[str, float]:
+    """Check the log of the whole run against itself."""
+    state = asyncio.run(Archive(store).state("latest"))
+    n = len(state.told)  # a pull that was charged for a killed process counts against the budget
+    assert n == len(state.asks)
+    assert pairs - kills * 2 * IN_FLIGHT <= n <= pairs
+    assert not state.pending
+    assert sum(spend.calls for spend in state.spend_of) == state.spend.calls
+    charged = state.spend.calls - n
+    assert 0 <= charged <= kills * 2 * IN_FLIGHT, f"{charged} calls too many"
+    assert state.books.difference.calls == 0, "what was reserved is settled or given back"
+    return {"pairs": n, "calls charged for kills": charged}
+
+
+def main() -> None:
+    """Print all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=1_000_000)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--rule", default="uniform")
+    parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        asyncio.run(work(Path(options.work[0]), int(options.work[1])))
+        return
+    pairs, kills = options.pairs, options.kills
+    with tempfile.TemporaryDirectory() as name:
+        path = write_study(Path(name), N_CANDIDATES, -(-2 * pairs // N_CANDIDATES), options.rule)
+        for k in range(1, kills + 2):
+            kill_at = pairs * k // (kills + 1) if k <= kills else None
+            line(f"process {k}", session(path, pairs, kill_at))
+        store = path.parent / "runs" / STORE_FILE
+        line("log", log_size(store, pairs))
+        line("show", measured("--part", "show", str(store)))
+        line("report", measured("--part", "report", str(store)))
+        line("export", measured("--part", "export", str(store)))
+        line("books exact", check_books(store, pairs, kills))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Other machines: the connection to a Ray cluster, for providers and simulations."""

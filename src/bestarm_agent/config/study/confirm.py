@@ -1,0 +1,32 @@
+"""The `confirm` part of a study: examples kept back for the winner."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, Strict, field_validator
+
+from bestarm_agent.config.fields import StudyModel, broken
+from bestarm_agent.config.study.value_types import GridShare
+
+_MOST = 0.5
+
+
+class ConfirmSpec(StudyModel):
+    """Keeps examples back, which only the winner answers, after it was chosen."""
+
+    share: GridShare = Field(
+        0.2,
+        description=f'Share of the examples kept back, in (0, {_MOST}]; 0.2 or "20%". The '
+        "selection does not see them.",
+    )
+    baseline: Annotated[str, Strict(), Field(min_length=1)] | None = Field(
+        None, description="Label of a candidate that answers them too, to be compared with."
+    )
+
+    @field_validator("share")
+    @classmethod
+    def _check_share(cls, share: float) -> float:
+        if share > _MOST:
+            broken(f"must be at most {_MOST}, or too few examples are left to choose by")
+        return share

@@ -1,0 +1,127 @@
+"""The winner's number on examples that had no say in the choice.
+
+The mean of a candidate that was chosen for its mean is too high on average: the luck that helped it
+to be chosen is in that mean. Scores on examples kept back have no such luck. Given the choice they
+are like scores on new examples, so the interval is for the mean over such (draws with replacement,
+``betting_bounds``), and holds at all times, also if the budget ends early.
+
+It is not for the mean over the N examples of the study. Of N fixed examples, those kept back are
+what the choice left over: a candidate chosen for its luck on the one part was unlucky on the other.
+
+The error probability alpha has room for later winners, should the run go on: the j-th one confirmed
+gets 0.8 * 0.2^(j-1) of it. With a baseline a third of alpha is for the baseline's mean, and the
+winner's part is halved between its mean and its difference to the baseline.
+
+References:
+    Andrews, Kitagawa and McCloskey (2024), "Inference on winners", Quarterly Journal of Economics
+    139(1), on the bias. Waudby-Smith and Ramdas (2024), JRSS B 86(1), section 4 (the intervals).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
+from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.stats.intervals.betting_bounds import LowerBound, bet_grid
+
+_FIRST = 0.8  # of what is left of alpha, for each further winner
+_BASELINE = 1.0 / 3.0
+
+Ranges = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """One candidate on the examples kept back."""
+
+    row: int
+    label: str
+    n: int  # scores
+    void: int  # pairs that could not be measured
+    mean: Measure  # for new examples of the same kind
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The winner on the examples kept back, and the baseline, if one is named."""
+
+    held_back: int  # examples
+    confidence: float  # of all that is stated here, and was of earlier winners, together
+    winner: Confirmed | None = None  # None while it was not asked on any of them
+    baseline: Confirmed | None = None
+    difference: Measure | None = None  # winner minus baseline
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether every example kept back was asked and answered."""
+        shown = [one for one in (self.winner, self.baseline) if one is not None]
+        return bool(shown) and all(one.n + one.void == self.held_back for one in shown)
+
+
+def confirmation(
+    pairs: ConfirmedPairs, winner: int | None, labels: list[str], confidence: float
+) -> Confirmation:
+    """Work out what the examples kept back say of the candidate that is the winner now."""
+    size, alpha = len(pairs.held), 1.0 - confidence
+    asked = winner is not None and pairs.n_due(winner) < size
+    if winner is None or not asked or not pairs.answers(winner).ranges:
+        return Confirmation(size, confidence)
+    baseline = pairs.baseline
+    if baseline is None:
+        found = _confirmed(pairs, winner, labels, _share(pairs, winner) * alpha)
+        return Confirmation(size, confidence, found)
+    reference = _confirmed(pairs, baseline, labels, _BASELINE * alpha)
+    if winner == baseline:
+        return Confirmation(size, confidence, reference, reference)
+    each = _share(pairs, winner) * (1.0 - _BASELINE) * alpha / 2
+    one, two = pairs.answers(winner).ranges, pairs.answers(baseline).ranges
+    return Confirmation(
+        size,
+        confidence,
+        _confirmed(pairs, winner, labels, each),
+        reference,
+        _difference(one, two, size, each),
+    )
+
+
+def widest(n_held: int, confidence: float) -> float:
+    """Return half the width of the first winner's interval if half of its answers are right."""
+    halves = tuple((float(i % 2),) * 2 for i in range(n_held))
+    found = mean_of_new(halves, n_held, _FIRST * (1.0 - confidence))
+    return (found.upper - found.lower) / 2
+
+
+def _share(pairs: ConfirmedPairs, winner: int) -> float:
+    return _FIRST * (1.0 - _FIRST) ** pairs.winners.index(winner)
+
+
+def _confirmed(pairs: ConfirmedPairs, row: int, labels: list[str], alpha: float) -> Confirmed:
+    answers = pairs.answers(row)
+    measure = mean_of_new(answers.ranges, len(pairs.held), alpha)
+    return Confirmed(row, labels[row], answers.n, answers.void, measure)
+
+
+@lru_cache(maxsize=16)
+def mean_of_new(ranges: Ranges, n_planned: int, alpha: float) -> Measure:
+    """Bound the mean of what (n,) values in [0, 1] are independent draws of, each known as a range.
+
+    ``n_planned`` draws are planned. The value is the mean of the middles; NaN without a draw.
+    """
+    bets = bet_grid(n_planned, alpha / 2)
+    below, above = LowerBound(alpha / 2, bets), LowerBound(alpha / 2, bets)
+    for low, high in ranges:
+        below.push(low)
+        above.push(1.0 - high)
+    known = [low for low, high in ranges if low == high]
+    value = sum(known) / len(known) if known else float("nan")
+    return Measure(value, below.lower, 1.0 - above.lower)
+
+
+def _difference(one: Ranges, two: Ranges, n_planned: int, alpha: float) -> Measure:
+    """Bound the mean difference on the examples that both answered."""
+    gains = tuple(
+        ((1.0 + a[0] - b[1]) / 2, (1.0 + a[1] - b[0]) / 2) for a, b in zip(one, two, strict=False)
+    )
+    return Measure(*(2.0 * end - 1.0 for end in mean_of_new(gains, n_planned, alpha)))

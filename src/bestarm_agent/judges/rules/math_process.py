@@ -1,0 +1,139 @@
+"""Compare mathematical answers by math-verify, in a process of its own that can be ended.
+
+SymPy can take forever on a hostile expression, and math-verify's time limit is a signal, which
+works in the main thread only. The process runs this file as a script, so it imports nothing of the
+package. It sees none of the environment's secrets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from threading import Lock, Timer
+from typing import Any
+
+_ENVIRONMENT = ("PATH", "PYTHONPATH", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR")
+
+
+class MathProcess:
+    """Answers questions one after another; begins the process when it is first asked."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def compare(self, answer: str, references: Sequence[str], seconds: int) -> str:
+        """Return "right", "wrong", or why the two cannot be compared; blocks the thread.
+
+        The reason is "no answer", "no reference" or "timeout"; ``seconds`` limits each step.
+        """
+        question = {"answer": answer, "references": list(references), "seconds": seconds}
+        with self._lock:
+            process = self._begun()
+            # a step may be one long operation of C, which no signal interrupts
+            limit = Timer((2 + 2 * len(references)) * seconds + 1, process.kill)
+            limit.start()
+            try:
+                said = _asked(process, question)
+            finally:
+                limit.cancel()
+            if not said:
+                _end(process)
+                self._process = None
+        return said or "timeout"
+
+    def _begun(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            process = subprocess.Popen(
+                [sys.executable, "-P", __file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                encoding="utf-8",
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            )
+            weakref.finalize(self, _end, process)  # also at the end of the interpreter
+            # loads all that SymPy loads late, which would count against the limit of an answer
+            first = {"answer": "$x^2+2x+1$", "references": ["(x+1)^2"], "seconds": 100}
+            if _asked(process, first) != "right":
+                raise RuntimeError("math-verify does not work in a process of its own")
+            self._process = process
+        return self._process
+
+
+@cache
+def math_process() -> MathProcess:
+    """Return the process that all judges share."""
+    return MathProcess()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    with suppress(BrokenPipeError):  # a question may lie in the buffer
+        process.communicate()
+
+
+def _asked(process: subprocess.Popen[str], question: dict[str, Any]) -> str:
+    """Return the process's line; empty if it ended."""
+    if process.stdin is None or process.stdout is None:
+        raise TypeError("the process has pipes")
+    try:
+        process.stdin.write(json.dumps(question) + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        return ""
+    return process.stdout.readline().strip()
+
+
+def _answer_lines() -> None:
+    """Answer each line of the standard input by a word; ends with the input."""
+    package = import_module("math_verify")
+    stopped = import_module("math_verify.errors").TimeoutException
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            said = _compared(package, question)
+        except stopped:
+            said = "timeout"
+        sys.stdout.write(said + "\n")
+        sys.stdout.flush()
+
+
+def _compared(package: Any, question: dict[str, Any]) -> str:  # noqa: ANN401 - it has no types
+    seconds = question["seconds"]
+
+    def parsed(text: str) -> Any:  # noqa: ANN401
+        try:
+            return package.parse(text, parsing_timeout=seconds, raise_on_error=True)
+        except Exception:  # of SymPy, on a text that is no expression
+            return []
+
+    targets = [parsed(_marked(reference)) for reference in question["references"]]
+    if not all(targets):
+        return "no reference"
+    answer = parsed(question["answer"])
+    if not answer:
+        return "no answer"
+    is_right = any(
+        package.verify(target, answer, timeout_seconds=seconds, raise_on_error=True)
+        for target in targets
+    )
+    return "right" if is_right else "wrong"
+
+
+def _marked(reference: str) -> str:
+    """Mark a reference as LaTeX, unless it says itself where its answer is."""
+    says = any(mark in reference for mark in ("$", "\\boxed", "\\(", "\\["))
+    return reference if says else f"\\boxed{{{reference}}}"
+
+
+if __name__ == "__main__":
+    _answer_lines()

@@ -1,0 +1,1 @@
+"""The ray adapter: another provider's engine, in actors on the machines of a Ray cluster."""

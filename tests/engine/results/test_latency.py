@@ -1,0 +1,40 @@
+"""Latencies of candidates and models, from the log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.engine.results.latency import Latency, latency_of
+from tests.support.commands import invoke
+from tests.support.studies import write_study
+
+
+@pytest.mark.parametrize(
+    ("n", "p50", "p95"), [(1, 1, 1), (2, 1, 2), (19, 10, 19), (20, 10, 19), (100, 50, 95)]
+)
+def test_percentiles_are_measured_times(n: int, p50: float, p95: float) -> None:
+    seconds = [float(i) for i in range(1, n + 1)]
+    assert latency_of(seconds) == Latency(n, p50, p95, float(n))
+    assert sum(one <= p95 for one in seconds) >= 0.95 * n
+
+
+def test_times_of_pairs_reach_json_table_and_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(tmp_path, n_candidates=2, n_examples=10)
+    lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    for i, line in enumerate(lines):
+        line["seconds"] = 0.001 * (1 + i % 10) if line["candidate"] == "c0" else 0.0
+    (tmp_path / "scores.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    done = invoke(capsys, "select", path, "-q", "--json", folder=tmp_path)
+    found = {row["label"]: row["latency"] for row in json.loads(done.out)["candidates"]}
+    assert found == {"c0": {"n": 10, "p50": 0.005, "p95": 0.01, "longest": 0.01}, "c1": None}
+    shown = invoke(capsys, "show", folder=tmp_path).out
+    assert "p95" in shown.splitlines()[0]
+    assert "5 ms" in shown
+    page = next((tmp_path / "runs").glob("*.html")).read_text(encoding="utf-8")
+    assert '<td class="n" data-value="0.005">5 ms</td>' in page
+    assert "95% within" in page

@@ -1,0 +1,157 @@
+"""The ray provider on a real cluster: the contract, replies of models, what cannot start."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers.ray.provider import RayProvider
+from bestarm_agent.providers.registry import create_provider
+from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
+from tests.support.processes import dies
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[3]
+MORTAL = Path(__file__).with_name("mortal_provider.py")
+PLUGIN: Mapping[str, Json] = {"adapter": "mortal_provider:Mortal", "cpus": 0.5}
+
+
+@pytest.fixture(scope="module")
+def connected(ray_cluster: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Stay in the cluster over several tests; providers then leave the connection alone."""
+    from bestarm_agent.cluster.ray_connection import connect, disconnect
+
+    assert connect(ray_cluster.address)
+    yield ray_cluster
+    disconnect()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copy(MORTAL, tmp_path)
+    return tmp_path
+
+
+def provider_of(folder: Path, **options: Json) -> RayProvider:
+    return RayProvider.create("ray", {**PLUGIN, **options}, folder)
+
+
+def ask(text: str, model: str = "m") -> Request:
+    return Request(model, text=text)
+
+
+class TestConformance(ProviderSuite):
+    adapters = ("ray",)
+
+    @pytest.fixture
+    def case(self, folder: Path, connected: object) -> ProviderCase:
+        return ProviderCase(
+            lambda: provider_of(folder),
+            requests=[ask("one"), ask("two"), ask("three")],
+            failing=[ask("fail"), ask("crash")],
+        )
+
+
+def test_failures_arrive_as_they_were_raised(folder: Path, connected: object) -> None:
+    async def main() -> list[ProviderError]:
+        async with provider_of(folder) as provider:
+            errors = []
+            for text in ("fail", "crash"):
+                with pytest.raises(ProviderError) as caught:
+                    await provider.generate(ask(text))
+                errors.append(caught.value)
+            return errors
+
+    refused, crashed = asyncio.run(main())
+    assert (refused.kind, str(refused)) == (FailureKind.REFUSED, "I would rather not")
+    assert crashed.kind is FailureKind.INTERNAL
+    assert "provider ray raised ZeroDivisionError: a mistake" in str(crashed)
+
+
+def test_actors_get_variables_of_the_runtime_environment(folder: Path, connected: object) -> None:
+    async def main() -> Reply:
+        environment: Json = {"env_vars": {"BESTARM_GREETING": "hello"}}
+        options: Mapping[str, Json] = {"variable": "BESTARM_GREETING"}
+        async with provider_of(folder, runtime_env=environment, **options) as provider:
+            return await provider.generate(ask("a"))
+
+    assert asyncio.run(main()).text == "HELLO"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"gpus": 1, "start_seconds": 0.5},
+            r"no actor was up within 0.5 s. Each needs 1 GPU and 0.5 CPU on one node; the cluster "
+            r"has 0 GPU \(0 free\) and \d CPU \(\d\.?\d* free\) on \d nodes. Lower `gpus`",
+        ),
+        ({"fails": True}, "no actor can be started: this node has no accelerator"),
+    ],
+)
+def test_a_run_without_any_actor_does_not_begin(
+    folder: Path, connected: object, options: Mapping[str, Json], message: str
+) -> None:
+    async def main() -> None:
+        async with provider_of(folder, **options):
+            raise AssertionError("it must not start")
+
+    with pytest.raises(ConfigError, match=message):
+        asyncio.run(main())
+
+
+def test_models_answer_as_they_do_here(models: Path, ray_cluster: Any) -> None:  # noqa: ANN401
+    """Greedy and drawn replies of ``hf`` in an actor, and in this process."""
+    params: list[Mapping[str, Json]] = [
+        {"temperature": temperature, "max_tokens": 8, "seed": 3} for temperature in (0, 1)
+    ]
+    requests = [
+        Request(model, text=f"{n}+{n}=", params=drawn)
+        for model in ("llama", "counting")
+        for drawn in params
+        for n in range(10)
+    ]
+
+    async def answers(name: str, **options: Json) -> list[Reply]:
+        async with create_provider(name, {"threads": 1, **options}, models) as provider:
+            for request in requests:
+                provider.check(request.model)
+            return await answer_all(provider, requests)
+
+    here = asyncio.run(answers("hf"))
+    there = asyncio.run(answers("ray", adapter="hf", address=ray_cluster.address))
+    assert [reply.text for reply in there] == [reply.text for reply in here]
+    assert [reply.usage for reply in there] == [reply.usage for reply in here]
+    assert all(reply.gpu_seconds > 0 for reply in there)
+    assert {reply.sent["actor"] for reply in there} == {0}
+
+
+def test_an_actor_runs_servers_of_vllm(tmp_path: Path, ray_cluster: Any) -> None:  # noqa: ANN401
+    """With the fake one; its process ends with the actor."""
+    fake = ROOT / "tests" / "support" / "fake_vllm.py"
+    serve: Json = {"model": "small", "command": [sys.executable, str(fake)], "start_seconds": 60}
+
+    async def main() -> Reply:
+        options: Mapping[str, Json] = {"address": ray_cluster.address, "serve": serve}
+        async with create_provider("ray", {"adapter": "vllm", **options}, tmp_path) as provider:
+            provider.check("small")
+            return await provider.generate(ask("hello", "small"))
+
+    reply = asyncio.run(main())
+    assert reply.text == "small|hello"
+    assert reply.gpu_seconds > 0
+    (log,) = (tmp_path / "runs" / "vllm" / "actor-0").iterdir()
+    found = re.search(r"engine pid=(\d+)", log.read_text())
+    assert found
+    assert dies(int(found[1]))

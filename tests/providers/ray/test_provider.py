@@ -1,0 +1,116 @@
+"""Options of the ray provider and the engine that its actors run, without a cluster."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.cluster import ray_connection
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Request
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.errors import BestarmError, ConfigError, FailureKind
+from bestarm_agent.providers.failures import BilledError, failure
+from bestarm_agent.providers.hf.provider import HfProvider
+from bestarm_agent.providers.ray.provider import RayProvider
+
+SERVE: Mapping[str, Json] = {
+    "models": {"small": {"path": "models/small", "memory_gb": 30}},
+    "python": "only/on/the/nodes/python",
+}
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_connection, "find_spec", lambda name: object())
+
+
+def provider_of(base: Path, **options: Json) -> RayProvider:
+    return RayProvider.create("ray", options, base)
+
+
+def test_it_describes_models_as_the_engine_does(models: Path) -> None:
+    here = HfProvider.create("hf", {"usd_per_gpu_hour": 2, "device": "cpu"}, models)
+    there = provider_of(models, replicas=3, usd_per_gpu_hour=2)
+    there.check("llama")
+    able, one = there.capabilities("llama"), here.capabilities("llama")
+    assert able.in_flight == 3 * one.in_flight
+    assert (able.params, able.queued, able.price_source) == (one.params, True, "usd_per_gpu_hour")
+    assert there.fingerprint("llama") == here.fingerprint("llama")
+    request = Request("llama", text="1+2=", params={"max_tokens": 4})
+    assert there.bound(request) == here.bound(request)
+    assert there.endpoints == ()
+
+
+def test_accelerators_need_not_be_here(models: Path) -> None:
+    """The machine that selects may have none: nothing is asked of its devices."""
+    there = provider_of(models, gpus=0.5)
+    there.check("llama")
+    assert not there.capabilities("llama").seed, "batching is continuous on an accelerator"
+    assert there.fingerprint("llama") != provider_of(models).fingerprint("llama")
+
+
+def test_servers_of_vllm_get_the_actors_accelerators_and_logs_of_their_own(tmp_path: Path) -> None:
+    provider = provider_of(tmp_path, adapter="vllm", gpus=2, replicas=2, serve=SERVE)
+    provider.check("small")  # although vLLM and devices are nowhere near
+    able = provider.capabilities("small")
+    assert "top_k" in able.params, "what the catalogue knows of vllm holds"
+    assert (able.in_flight, able.rate_limited) == (512, False)
+    engine = provider._engine
+    serve = engine.options["serve"]
+    assert isinstance(serve, Mapping)
+    assert serve["gpus"] == 2
+    logs = [engine.create(number).options.log_dir for number in (0, 1)]  # type: ignore[attr-defined]
+    assert logs == ["runs/vllm/actor-0", "runs/vllm/actor-1"]
+    assert pickle.loads(pickle.dumps(engine)) == engine
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replicas": 0}, "provider `ray`: .*replicas"),
+        ({"gpus": -1}, "provider `ray`: .*gpus"),
+        ({"adapter": "hv"}, "no provider is called `hv`; there are `alibaba`"),
+        ({"adapter": "ray"}, "provider `ray`: actors cannot run `ray`; set `adapter` to hf"),
+        ({"max_bach": 3}, "unknown option `max_bach`; did you mean `max_batch`"),
+    ],
+)
+def test_wrong_options_are_refused(
+    tmp_path: Path, options: Mapping[str, Json], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        provider_of(tmp_path, **options)
+
+
+def test_an_api_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-nothing")
+    with pytest.raises(ConfigError, match=r"calls an API here.*name the model openai/gpt-6-luna"):
+        provider_of(tmp_path, adapter="openai").check("gpt-6-luna")
+
+
+def test_a_model_that_is_not_there_is_refused_before_the_cluster_is_needed(models: Path) -> None:
+    with pytest.raises(ConfigError, match="absent"):
+        provider_of(models).check("absent")
+
+
+def test_ray_must_be_installed(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_connection, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'bestarm-agent\[ray\]'"):
+        provider_of(models).check("llama")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("no such thing"),
+        failure(FailureKind.RATE_LIMITED, "slow down", retry_after=2.5),
+        BilledError(failure(FailureKind.SERVER, "died"), Spend(calls=1, tokens=3)),
+    ],
+)
+def test_errors_travel(error: BestarmError) -> None:
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is type(error)
+    assert (str(back), vars(back)) == (str(error), vars(error))

@@ -1,0 +1,137 @@
+"""``auto`` on candidates with axes: no warm-up, levels learned from others, nothing lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bestarm_agent.selectors.rules.auto import Auto
+from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
+from bestarm_agent.stats.models.crossed_effects import CrossedEffects
+from bestarm_agent.stats.models.one_factor import OneFactor
+from bestarm_agent.testing.selector_runs import Run, World
+from bestarm_agent.testing.selector_suite import SelectorSuite
+
+
+def grid(*sizes: int) -> IntArray:
+    """Return the (K, A) levels of a full grid."""
+    return np.indices(sizes).reshape(len(sizes), -1).T
+
+
+def halves(n: int) -> IntArray:
+    """Return two axes on which any number of candidates share levels."""
+    return np.column_stack([np.arange(n) % 2, np.arange(n) // 2])
+
+
+class TestAutoOnAGrid(SelectorSuite):
+    def make(self, problem: Problem) -> Auto:
+        return Auto(replace(problem, axes=halves(problem.n_candidates)))
+
+
+def additive(sizes: tuple[int, int], seed: int, n_examples: int = 200) -> World:
+    """Draw a world whose chances are the sum of a model's and a prompt's part."""
+    rng = np.random.default_rng([seed, 5])
+    parts = [rng.uniform(0.0, share, n) for share, n in zip((0.6, 0.3), sizes, strict=True)]
+    return World.bernoulli(np.add.outer(*parts).ravel().tolist(), n_examples, seed)
+
+
+def regret(world: World, axes: IntArray | None, seed: int, n_pulls: int) -> float:
+    """Run ``auto`` on the world; return how far its answer is from the best mean."""
+    k, n = world.scores.shape
+    selector = Auto(Problem(k, n, seed=seed, axes=axes, track_intervals=False))
+    Run(selector, world).go(n_pulls)
+    means = world.scores.mean(axis=1)
+    return float(means.max() - means[selector.best().best])
+
+
+def test_candidates_without_shared_levels_are_asked_as_without_axes() -> None:
+    world = additive((3, 4), 0, 40)
+    plain = Run(Auto(Problem(12, 40, seed=2)), world, 3).go(120)
+    alone = Problem(12, 40, seed=2, axes=np.column_stack([np.arange(12), np.zeros(12, int)]))
+    assert Run(Auto(alone), world, 3).go(120).pairs == plain.pairs
+
+
+def test_it_works_with_fewer_pulls_than_candidates() -> None:
+    sizes, n_pulls = (8, 30), 150
+    found: list[FloatArray] = []
+    for seed in range(3):
+        world = additive(sizes, seed)
+        axes = grid(*sizes)
+        found.append(np.array([regret(world, given, seed, n_pulls) for given in (axes, None)]))
+    with_axes, without = np.mean(found, axis=0)
+    assert with_axes < 0.1 < without
+
+
+def test_it_says_what_it_expects_of_candidates_not_tried() -> None:
+    sizes = (6, 25)
+    world, axes = additive(sizes, 3), grid(*sizes)
+    selector = Auto(Problem(150, 200, seed=3, axes=axes))
+    Run(selector, world).go(120)
+    untried = selector.table.n_trials == 0
+    assert untried.sum() > 50
+    expected, true = selector.estimates().mean[untried], world.scores.mean(axis=1)[untried]
+    assert np.corrcoef(expected, true)[0, 1] > 0.5
+    tried = np.flatnonzero(~untried)
+    assert set(selector.ranking()[: len(tried)]) == set(tried.tolist())
+
+
+@pytest.mark.slow
+def test_labels_that_say_nothing_lose_nothing() -> None:
+    worlds = [additive((5, 5), seed, 60) for seed in range(8)]
+    shuffled = [np.random.default_rng(seed).permutation(grid(5, 5)) for seed in range(8)]
+    lost = [
+        regret(world, axes, seed, 120) - regret(world, None, seed, 120)
+        for seed, (world, axes) in enumerate(zip(worlds, shuffled, strict=True))
+    ]
+    # three standard errors of the mean difference
+    assert np.mean(lost) < 3.0 * np.std(lost) / np.sqrt(len(lost)) + 0.005
+
+
+def test_candidates_that_join_with_levels_are_known_by_them() -> None:
+    axes = grid(4, 10)
+    world = World.bernoulli([0.2 + 0.2 * model for model in axes[:, 0]], 60, seed=1)
+    selector = Auto(Problem(40, 60, seed=1, axes=axes))
+    Run(selector, world).go(100)
+    selector.add_candidates(2, axes=np.array([[0, 99], [3, 99]]))
+    worst, best = selector.estimates().mean[40:]
+    assert best - worst > 0.3
+    selector.add_candidates(1)  # levels of its own
+    assert worst < selector.estimates().mean[42] < best
+
+
+def test_joining_axes_must_fit() -> None:
+    plain, axes = Auto(Problem(2, 5)), Auto(Problem(4, 5, axes=grid(2, 2)))
+    with pytest.raises(ValueError, match=r"Problem.axes is None"):
+        plain.add_candidates(1, axes=np.array([[1, 2]]))
+    with pytest.raises(ValueError, match=r"has 2 columns"):
+        axes.add_candidates(1, axes=np.array([[1, 2, 3]]))
+
+
+def test_wrong_axes_are_named() -> None:
+    with pytest.raises(ValueError, match=r"4 candidates x at least 1 axis, got \(3, 2\)"):
+        Problem(4, 5, axes=grid(3, 1))
+    with pytest.raises(ValueError, match="integers >= 0"):
+        Problem(2, 5, axes=np.array([[0.5], [1.0]]))
+
+
+def test_pairs_in_flight_spread_out_over_the_grid() -> None:
+    world, axes = additive((5, 8), 2, 100), grid(5, 8)
+    selector = Auto(Problem(40, 100, seed=2, axes=axes))
+    Run(selector, world).go(80)
+    asked = [ask.pair for ask in selector.ask(20)]
+    assert len(set(asked)) == 20
+    assert len({pair.candidate for pair in asked}) > 3
+
+
+def test_many_pulls_hand_over_to_the_model_without_axes() -> None:
+    world, axes = additive((3, 4), 4, 60), grid(3, 4)
+    selector = Auto(Problem(12, 60, seed=4, axes=axes))
+    run = Run(selector, world)
+    run.go(20)
+    models = [type(selector._model)]
+    run.go(120)
+    models.append(type(selector._model))
+    assert models == [CrossedEffects, OneFactor]
+    assert len(run.pairs) == len(set(run.pairs)) == 140

@@ -1,0 +1,100 @@
+"""Runs that stop though the best is not established: good enough, or probable enough."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.rules.auto import Auto
+from bestarm_agent.selectors.rules.racing import Racing
+from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
+from bestarm_agent.testing.selector_runs import Run, World
+
+N = 300
+NEAR = World.bernoulli([0.8, 0.79, 0.3, 0.2], N, 3)
+
+
+def finished(rule: str, world: World = NEAR, **asked: float | bool) -> Run:
+    return Run(make_selector(rule, Problem(4, N, **asked)), world).finish()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rule", ["racing", "auto", "uniform"])
+def test_a_run_stops_once_the_leading_one_is_near_enough(rule: str) -> None:
+    run = finished(rule, stop_when_separated=True, within=0.1)
+    selector = run.selector
+    assert selector.stopped() is Stop.WITHIN
+    assert selector.margin() <= 0.1
+    assert not selector.best().separated
+    means = NEAR.mean(4, N)
+    assert means[selector.best().best] >= means.max() - 0.1
+
+
+def test_near_enough_costs_less_than_the_best() -> None:
+    whole = finished("racing", stop_when_separated=True)
+    near = finished("racing", stop_when_separated=True, within=0.1)
+    nearer = finished("racing", stop_when_separated=True, within=0.03)
+    assert len(near.pairs) < 0.7 * len(whole.pairs)
+    assert len(near.pairs) < len(nearer.pairs) <= len(whole.pairs)
+    assert whole.pairs[: len(near.pairs)] == near.pairs
+
+
+def test_a_set_is_near_enough_if_each_of_it_is() -> None:
+    selector = Auto(Problem(4, N, stop_when_separated=True, within=0.25), top_k=3)
+    Run(selector, World.bernoulli([0.9, 0.85, 0.3, 0.28], N, 4)).finish()
+    assert selector.stopped() is Stop.WITHIN
+    assert set(selector.top()) >= {0, 1}
+
+
+def test_a_run_stops_at_a_probability_without_any_guarantee() -> None:
+    world = World.bernoulli([0.8, 0.65, 0.3, 0.2], N, 5)
+    sure = finished("auto", world, stop_when_separated=True)
+    likely = finished("auto", world, stop_when_separated=True, probability=0.9)
+    verdict = likely.selector.best()
+    assert likely.selector.stopped() is Stop.PROBABLE
+    assert verdict.probability is not None
+    assert verdict.probability >= 0.9
+    assert not verdict.separated
+    assert len(likely.pairs) < 0.7 * len(sure.pairs)
+
+
+def test_a_rule_without_a_model_stops_at_no_probability() -> None:
+    run = finished("racing", probability=0.5)
+    assert run.selector.stopped() is Stop.EXHAUSTED
+
+
+def test_a_rebuilt_selector_stops_at_the_same_pair() -> None:
+    warm = finished("auto", stop_when_separated=True, within=0.1)
+    cold = make_selector("auto", Problem(4, N, stop_when_separated=True, within=0.1))
+    for event in warm.events:
+        if isinstance(event, Tell):
+            cold.tell([event])
+        elif isinstance(event, Ask):
+            assert cold.stopped() is None
+            cold.adopt([event])
+    assert cold.stopped() is Stop.WITHIN
+
+
+@pytest.mark.slow
+@pytest.mark.coverage
+def test_good_enough_is_wrong_at_most_at_level_delta() -> None:
+    # 60 runs at delta = .2, binomial at 1e-6: the leader of three is .04 or .08 behind, and 16
+    # calls in flight decide who leads.
+    wrong = 0
+    for seed in range(60):
+        rows = np.random.default_rng([seed, 5]).permuted(
+            (np.arange(100) < np.array([[58], [54], [50]])) * 1.0, axis=1
+        )
+        world = World(rows, np.full(rows.shape, int(State.DONE), dtype=np.int8))
+        problem = Problem(3, 100, seed, 0.8, stop_when_separated=True, within=0.03)
+        run = Run(Racing(problem), world, in_flight=16).finish()
+        if run.selector.stopped() in (Stop.WITHIN, Stop.SEPARATED):
+            wrong += run.selector.best().best != 0
+    assert binom.sf(wrong - 1, 60, 0.2) >= 1e-6
+
+
+@pytest.mark.parametrize("asked", [{"within": 0.0}, {"within": 1.0}, {"probability": 1.5}])
+def test_what_is_good_enough_lies_between_0_and_1(asked: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"must be in \(0, 1\), got"):
+        Problem(2, 10, **asked)  # type: ignore[arg-type]

@@ -1,0 +1,142 @@
+"""The model of rows with axes, against dense Gaussian conditioning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bestarm_agent.stats.models import crossed_design, crossed_equations
+from bestarm_agent.stats.models.crossed_effects import CrossedEffects
+from bestarm_agent.stats.models.crossed_solution import CrossedPosterior
+
+Array = NDArray[np.float64]
+AXES = np.indices((3, 2, 2)).reshape(3, -1).T
+K, M = len(AXES), 9
+
+
+def filled(seed: int) -> tuple[CrossedEffects, list[tuple[int, int, float]]]:
+    """Return a model with random prefixes, some of them empty, and its scores less 1/2."""
+    rng = np.random.default_rng(seed)
+    model, seen = CrossedEffects(AXES, M), []
+    for row in range(K):
+        for place in range(int(rng.integers(0, 6))):
+            score = float(rng.integers(0, 2))
+            model.put(row, place, score)
+            seen.append((row, place, score - 0.5))
+    return model, seen
+
+
+def dense(
+    model: CrossedEffects, seen: list[tuple[int, int, float]], places: int, near: int
+) -> tuple[Array, Array]:
+    """Return mean and covariance of the rows' means, with every unknown written out."""
+    effects, v = model._effects, model.variances
+    n, n_blocks = len(effects), effects.n_blocks
+    priors = [0.25, *(v.of(effects.families[f]) for f in effects.family[1:])]
+    priors += [v.own] * K + [v.easiness] * places + [v.residual] * n_blocks * near
+
+    def unit(row: int, place: int) -> Array:
+        x = np.zeros(len(priors))
+        x[effects.of_row[row]] = 1.0
+        x[n + row] = 1.0
+        if place < places:
+            x[n + K + place] = 1.0
+        if place < near:
+            x[n + K + places + AXES[row, 0] * near + place] = 1.0
+        return x
+
+    design = np.array([unit(row, place) for row, place, _ in seen])
+    y = np.array([score for *_, score in seen])
+    covariance = np.linalg.inv(np.diag(1.0 / np.array(priors)) + design.T @ design / v.noise)
+    found = covariance @ design.T @ y / v.noise
+    known = {(row, place): score for row, place, score in seen}
+    unseen = [[j for j in range(M) if (row, j) not in known] for row in range(K)]
+    loads = np.array([sum(unit(row, j) for j in unseen[row]) / M for row in range(K)])
+    total = np.array([sum(known.get((row, j), 0.0) for j in range(M)) for row in range(K)])
+    noise = np.array([len(left) for left in unseen]) * v.noise / M**2
+    mean = 0.5 + total / M + loads @ found
+    return mean, loads @ covariance @ loads.T + np.diag(noise)
+
+
+@pytest.mark.parametrize(("most_places", "most_residuals"), [(512, 512), (4, 9), (3, 3)])
+def test_it_agrees_with_dense_conditioning(
+    monkeypatch: pytest.MonkeyPatch, most_places: int, most_residuals: int
+) -> None:
+    monkeypatch.setattr(crossed_equations, "_MOST_PLACES", most_places)
+    monkeypatch.setattr(crossed_design, "_MOST_RESIDUALS", most_residuals)
+    for seed in range(3):
+        model, seen = filled(seed)
+        places = min(int(model.rows.length.max()), most_places)
+        near = min(places, most_residuals // 3)
+        mean, covariance = dense(model, seen, places, near)
+        posterior = model.fit(sweeps=1)
+        assert isinstance(posterior, CrossedPosterior)
+        np.testing.assert_allclose(posterior.mean, mean, atol=1e-12)
+        np.testing.assert_allclose(posterior.covariance, covariance, atol=1e-12)
+        np.testing.assert_allclose(posterior.sd, np.sqrt(covariance.diagonal()), atol=1e-12)
+        gaps = covariance.diagonal() + covariance[3, 3] - 2.0 * covariance[3]
+        others = np.arange(K) != 3
+        np.testing.assert_allclose(posterior.gap_variance(3)[others], gaps[others], atol=1e-12)
+
+
+def test_two_rows_of_a_model_by_hand() -> None:
+    # rows 0 and 1 share a level, so do rows 2 and 3; one score, 1, of row 0 on one of one example
+    model = CrossedEffects(np.array([[0], [0], [1], [1]]), 1)
+    model.put(0, 0, 1.0)
+    posterior = model.fit(sweeps=1)
+    # prior variances: constant .25, level .02, own .01, easiness .05, residual .03, noise .12; the
+    # score has variance .48, and the mean of row 1 shares with it .25 + .02 + .05 + .03 = .35,
+    # that of row 2 the constant and the easiness, .3; the score is .5 above its expectation
+    np.testing.assert_allclose(
+        posterior.mean, [1.0, 0.5 + 0.5 * 0.35 / 0.48, *[0.5 + 0.5 * 0.3 / 0.48] * 2]
+    )
+    np.testing.assert_allclose(posterior.sd[:2], [0.0, np.sqrt(0.48 - 0.35**2 / 0.48)], atol=1e-8)
+
+
+def test_variances_are_found_again() -> None:
+    rng = np.random.default_rng(1)
+    axes = np.indices((12, 20)).reshape(2, -1).T
+    one, two = rng.normal(0.0, 0.2, 12), rng.normal(0.0, 0.1, 20)
+    level = one[axes[:, 0]] + two[axes[:, 1]] + rng.normal(0.0, 0.05, len(axes))
+    model = CrossedEffects(axes, 400)
+    easiness = rng.normal(0.0, 0.15, 400)
+    for row in range(len(axes)):
+        for place in range(20):
+            noise = rng.normal(0.0, 0.2)
+            model.put(row, place, 0.5 + level[row] + easiness[place] + noise)
+    posterior = model.fit(sweeps=30)
+    found = model.variances
+    np.testing.assert_allclose(found.noise, 0.04, rtol=0.1)
+    np.testing.assert_allclose(found.own, 0.0025, rtol=0.4)
+    np.testing.assert_allclose(found.of((0,)), one.var(), rtol=0.25)
+    np.testing.assert_allclose(found.of((1,)), two.var(), rtol=0.35)
+    assert found.residual < 0.003
+    errors = posterior.mean - 0.5 - level - easiness.mean()
+    assert 0.7 < np.sqrt(np.mean((errors - errors.mean()) ** 2)) / np.sqrt(found.noise / 20) < 1.1
+
+
+def test_levels_that_no_two_rows_share_are_left_out() -> None:
+    rows = np.arange(6)
+    model = CrossedEffects(np.column_stack([rows, rows * 0, rows // 3]), 5)
+    assert model._effects.families == ((2,),)
+    assert CrossedEffects(np.full((6, 2), -1), 5).n_families == 0
+
+
+def test_a_look_changes_nothing() -> None:
+    model, _ = filled(4)
+    model.fit(sweeps=2)
+    model.put(0, int(model.rows.length[0]), 1.0)
+    before = model.variances
+    looked = model.peek().mean
+    assert model.variances is before
+    np.testing.assert_array_equal(model.fit().mean, looked)
+
+
+def test_a_pending_pull_moves_no_estimate_but_counts_as_seen() -> None:
+    model, _ = filled(5)
+    before = model.fit(sweeps=60)
+    model.open(2, int(model.rows.length[2]))
+    after = model.fit(sweeps=1)
+    np.testing.assert_allclose(after.mean, before.mean, atol=2e-3)
+    assert after.sd[2] < before.sd[2]
