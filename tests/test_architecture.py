@@ -77,7 +77,7 @@ CONFINED = {
     "torch": {"providers.hf"},
     "transformers": {"providers.hf"},
     "safetensors": {"providers.hf"},
-    "aiohttp": {"view"},
+    "aiohttp": {"providers.api", "view"},
     "openai": {"providers.api"},
     "anthropic": {"providers.api"},
     "vllm": {"providers.vllm"},

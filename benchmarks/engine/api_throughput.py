@@ -6,9 +6,11 @@ A fake server in a process of its own answers after 50 ms. All sides send the sa
 aiohttp, without the SDK's retries, and take turns in one run:
 
 - bare: tasks that await the SDK's ``create`` under a semaphore, nothing else;
+- aiohttp: the same with a POST of aiohttp's client, whose JSON is parsed;
 - provider: the same with the ``openai`` provider, which also prices, checks and records;
 - study: all that ``bestarm-agent select`` does: selecting, budget in dollars, rate limits, durable
-  log and reply cache, scoring.
+  log and reply cache, scoring;
+- lean: provider and study with ``transport: lean``.
 
 The median of the rounds is printed. The server takes one core of its own. With ``--inspect PYTHON``
 inspect-ai does as many sums with one of the models and a scorer, in the environment of that
@@ -29,11 +31,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from bestarm_agent import Budget, Study
@@ -130,9 +135,25 @@ async def bare(url: str, calls: int, in_flight: int) -> Cost:
         return await spread(calls, in_flight, call)
 
 
-async def provider(url: str, calls: int, in_flight: int) -> Cost:
+async def raw(url: str, calls: int, in_flight: int) -> Cost:
+    """Await aiohttp."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def call(k: int) -> object:
+            body = {
+                "model": f"m{k % len(MODELS)}",
+                "messages": [{"role": "user", "content": question(k)}],
+                "max_completion_tokens": 16,
+            }
+            async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+                return (await response.json())["choices"][0]["message"]["content"]
+
+        return await spread(calls, in_flight, call)
+
+
+async def provider(url: str, calls: int, in_flight: int, transport: str = "sdk") -> Cost:
     """Await the provider."""
-    options: dict[str, Json] = {"base_url": f"{url}/v1", "price": PRICE}
+    options: dict[str, Json] = {"base_url": f"{url}/v1", "price": PRICE, "transport": transport}
     async with create_provider("openai", options, Path()) as opened:
 
         async def call(k: int) -> object:
@@ -145,10 +166,10 @@ async def provider(url: str, calls: int, in_flight: int) -> Cost:
         return await spread(calls, in_flight, call)
 
 
-async def study(url: str, calls: int, in_flight: int) -> Cost:
+async def study(url: str, calls: int, in_flight: int, transport: str = "sdk") -> Cost:
     """Run the study."""
     with tempfile.TemporaryDirectory() as name:
-        path = write_study(Path(name), url, in_flight)
+        path = write_study(Path(name), url, in_flight, transport)
         async with Study.open(path) as opened:
             await opened.run(Budget(pulls=1))
             with Meter() as meter:
@@ -157,7 +178,7 @@ async def study(url: str, calls: int, in_flight: int) -> Cost:
         return meter.cost(calls)
 
 
-def write_study(folder: Path, url: str, in_flight: int) -> Path:
+def write_study(folder: Path, url: str, in_flight: int, transport: str) -> Path:
     """Write a study of 10 models x 500 additions."""
     rows = [{"id": f"e{k}", "q": question(k), "answer": ""} for k in range(EXAMPLES)]
     for row in rows:
@@ -172,7 +193,7 @@ def write_study(folder: Path, url: str, in_flight: int) -> Path:
         "budget": {"usd": 100},
         "selector": {"name": "ucb-e", "stop_when_separated": False},
         "limits": {"in_flight": in_flight, "providers": {"openai": {"in_flight": in_flight}}},
-        "providers": {"openai": {"base_url": f"{url}/v1", "price": PRICE}},
+        "providers": {"openai": {"base_url": f"{url}/v1", "price": PRICE, "transport": transport}},
     }
     path = folder / "study.json"
     path.write_text(json.dumps(config))
@@ -217,7 +238,14 @@ def inspect(python: str, url: str, calls: int, in_flight: int) -> Cost:
     return Cost(*json.loads(done.stdout.splitlines()[-1]))
 
 
-SIDES = {"bare": bare, "provider": provider, "study": study}
+SIDES: Mapping[str, Callable[[str, int, int], Coroutine[Any, Any, Cost]]] = {
+    "bare": bare,
+    "aiohttp": raw,
+    "provider": provider,
+    "provider, lean": partial(provider, transport="lean"),
+    "study": study,
+    "study, lean": partial(study, transport="lean"),
+}
 
 
 def measure(url: str, calls: int, in_flight: int, rounds: int) -> dict[str, Cost]:
@@ -247,7 +275,7 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
     print(f"{options.calls} calls, {options.latency_ms:g} ms, median of {options.rounds} rounds")
-    print("in flight  side      calls/s  of bare  CPU ms/call  more than bare")
+    print("in flight  side            calls/s  of bare  CPU ms/call  of bare")
     with server(options.latency_ms) as url:
         for in_flight in options.in_flight:
             found = measure(url, options.calls, in_flight, options.rounds)
@@ -256,9 +284,9 @@ def main() -> None:
             alone = found["bare"]
             for name, cost in found.items():
                 print(
-                    f"{in_flight:9}  {name:8} {cost.calls_per_second:8.0f} "
+                    f"{in_flight:9}  {name:14} {cost.calls_per_second:8.0f} "
                     f"{cost.calls_per_second / alone.calls_per_second:8.0%} {cost.cpu_ms:12.2f} "
-                    f"{cost.cpu_ms - alone.cpu_ms:15.2f}"
+                    f"{cost.cpu_ms / alone.cpu_ms:8.2f}"
                 )
 
 

@@ -40,8 +40,13 @@ def api() -> Iterator[FakeApi]:
         ("openai", {"text": "completions"}),
         ("anthropic", {}),
         ("anthropic", {"legacy_sampling": True}),
+        ("openai-lean", {}),
+        ("anthropic-lean", {}),
     ],
-    ids=["chat", "responses", "completions", "messages", "legacy-messages"],
+    ids=[
+        *("chat", "responses", "completions", "messages", "legacy-messages"),
+        *("lean-chat", "lean-messages"),
+    ],
 )
 class TestApiProviders(ProviderSuite):
     adapters = ("anthropic", "openai")

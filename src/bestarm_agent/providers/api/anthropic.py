@@ -10,8 +10,7 @@ from bestarm_agent.providers.api.connection import Endpoint, Response, Vendor, o
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.api.wire import Wire
 
-# The last version of the API that takes temperature, top_p and top_k.
-_LEGACY_HEADERS = {"anthropic-version": "2023-06-01"}
+_VERSION = "2026-10-21"  # of the API, as the SDK sends it
 
 
 class AnthropicConnection:
@@ -27,9 +26,12 @@ class AnthropicConnection:
     async def send(self, wire: Wire, body: dict[str, Json]) -> Response:
         """Send one request; raises AnthropicError."""
         # `extra_body` is sent as it is and overrides the arguments, which `create` transforms
-        headers = _LEGACY_HEADERS if wire is LEGACY_MESSAGES else {}
         raw = await self._create(
-            model=body["model"], messages=[], max_tokens=0, extra_body=body, extra_headers=headers
+            model=body["model"],
+            messages=[],
+            max_tokens=0,
+            extra_body=body,
+            extra_headers=dict(wire.headers),
         )
         return Response(raw.headers, await raw.read())
 
@@ -51,6 +53,8 @@ ANTHROPIC = Vendor(
     logprobs=False,
     wire=lambda facts, chat: LEGACY_MESSAGES if facts.legacy_sampling else MESSAGES,
     connect=AnthropicConnection,
+    headers=lambda key: {"Authorization": f"Bearer {key}", "anthropic-version": _VERSION},
+    models_path="v1/models",
 )
 
 

@@ -26,6 +26,7 @@ _FINISH: Mapping[Json, Finish] = {
     "refusal": Finish.REFUSAL,
 }
 SAMPLING = frozenset({"temperature", "top_p", "top_k"})
+_PATH = "v1/messages"
 _PARAMS = frozenset({"max_tokens", "stop", "effort", "thinking", "service_tier"})
 
 
@@ -83,14 +84,17 @@ def _usage(usage: Mapping[str, Json]) -> Usage | None:
 
 
 MESSAGES = Wire(
+    path=_PATH,
     params=_PARAMS,
     encode=_encode,
     decode=_decode,
     prompt_fields=frozenset({"model", "messages", "system"}),
 )
 LEGACY_MESSAGES = Wire(
+    path=_PATH,
     params=_PARAMS | SAMPLING,
     encode=_encode,
     decode=_decode,
     prompt_fields=MESSAGES.prompt_fields,
+    headers=(("anthropic-version", "2023-06-01"),),  # the last that takes SAMPLING
 )

@@ -1,4 +1,4 @@
-"""The interface between API providers and the SDKs behind them."""
+"""The interface between API providers and what sends their requests."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Response:
 
 
 class Connection(Protocol):
-    """An open client of one SDK."""
+    """An open client of an endpoint."""
 
-    errors: type[Exception]  # base class of the exceptions that the SDK raises
+    errors: type[Exception]  # base class of its own exceptions; those of HTTP libraries come, too
 
     async def send(self, wire: Wire, body: dict[str, Json]) -> Response:
         """Send one request; raises one of ``errors`` if no successful response comes."""
@@ -59,7 +59,10 @@ class Vendor:
     logprobs: bool  # True if models return log probabilities unless their facts say otherwise
     # chooses the protocol of a model for chat messages (True) or a plain prompt (False)
     wire: Callable[[ModelFacts, bool], Wire]
-    connect: Callable[[Endpoint], Connection]  # opens a client
+    connect: Callable[[Endpoint], Connection]  # opens the SDK's client
+    # for requests without the SDK: the headers that go with a key, and the path of the models
+    headers: Callable[[str], Mapping[str, str]]
+    models_path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,10 @@ def open_client(sdk: Any, http: Any, endpoint: Endpoint) -> Any:  # noqa: ANN401
     Redirects are not followed: the key and the headers are meant for this address alone, and
     each redirect would be a request that is not counted. The caller keeps time and retries.
     """
+    base, _, query = endpoint.url.partition("?")
     return sdk(
-        base_url=endpoint.url,
+        base_url=base,
+        default_query=dict(parse_qsl(query, keep_blank_values=True)),  # else in front of the path
         api_key=endpoint.key,
         default_headers=endpoint.headers,
         max_retries=0,
@@ -119,19 +124,20 @@ def open_client(sdk: Any, http: Any, endpoint: Endpoint) -> Any:  # noqa: ANN401
 async def _limit_body(max_bytes: int, response: Any) -> None:  # noqa: ANN401
     """Make reading a response's body stop at ``max_bytes``, counted after decompression."""
     read = response.aiter_bytes
+    response.aiter_bytes = lambda chunk_size=None: limited(read(chunk_size), max_bytes)
 
-    async def read_limited(chunk_size: int | None = None) -> AsyncIterator[bytes]:
-        n_bytes = 0
-        async for chunk in read(chunk_size):
-            n_bytes += len(chunk)
-            if n_bytes > max_bytes:
-                malformed(
-                    f"it is longer than {max_bytes:,} bytes; raise the provider's option "
-                    "`max_response_bytes` if its answers are that long"
-                )
-            yield chunk
 
-    response.aiter_bytes = read_limited
+async def limited(chunks: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
+    """Pass a body's chunks on; raises MalformedError where they exceed ``max_bytes``."""
+    n_bytes = 0
+    async for chunk in chunks:
+        n_bytes += len(chunk)
+        if n_bytes > max_bytes:
+            malformed(
+                f"it is longer than {max_bytes:,} bytes; raise the provider's option "
+                "`max_response_bytes` if its answers are that long"
+            )
+        yield chunk
 
 
 def find_endpoint(options: ApiOptions, vendor: Vendor) -> Endpoint:

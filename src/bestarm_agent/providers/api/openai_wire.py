@@ -213,24 +213,28 @@ _COMMON = frozenset({"temperature", "top_p", "max_tokens", "max_completion_token
 _SAMPLED = _COMMON | {"seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias"}
 
 CHAT = Wire(
+    path="chat/completions",
     params=_SAMPLED | {"reasoning_effort", "verbosity", "prompt_cache_key"},
     encode=_encode_chat,
     decode=_decode_chat,
     prompt_fields=frozenset({"model", "messages"}),
 )
 COMPLETIONS = Wire(
+    path="completions",
     params=_SAMPLED - {"service_tier"},
     encode=_encode_completion,
     decode=_decode_completion,
     prompt_fields=frozenset({"model", "prompt"}),
 )
 RESPONSES = Wire(
+    path="responses",
     params=_COMMON | {"reasoning_effort", "verbosity", "prompt_cache_key"},
     encode=_encode_response,
     decode=_decode_response,
     prompt_fields=frozenset({"model", "input"}),
 )
 EMBEDDINGS = Wire(
+    path="embeddings",
     params=frozenset({"dimensions"}),
     encode=_encode_embedding,
     decode=_decode_embedding,

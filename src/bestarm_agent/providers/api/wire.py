@@ -17,12 +17,14 @@ from bestarm_agent.providers.catalog_entry import ModelFacts
 class Wire:
     """One protocol."""
 
+    path: str  # of its requests, below the base address
     params: frozenset[str]  # names of its sampling parameters
     # writes the body of a request, given the longest answer in tokens; without "model"
     encode: Callable[[Request, ModelFacts, int], dict[str, Json]]
     # reads the body of a response; raises MalformedError
     decode: Callable[[Mapping[str, Json]], Answer]
     prompt_fields: frozenset[str]  # fields of the body that hold the prompt
+    headers: tuple[tuple[str, str], ...] = ()  # further ones, by name
 
     def params_of(self, facts: ModelFacts) -> frozenset[str]:
         """Return the names of the sampling parameters that a model takes."""
