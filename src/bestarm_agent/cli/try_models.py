@@ -67,6 +67,7 @@ def _as_json(call: FirstCall) -> Json:
         "score": None if call.score is None else call.score.value,
         "problem": call.problem or None,
         "seconds": None if call.reply is None else call.reply.seconds,
+        "first_token_seconds": None if call.reply is None else call.reply.first_token_seconds,
         "cached": call.cached,
         "calls": call.spend.calls,
         "tokens": call.spend.tokens,
@@ -110,10 +111,15 @@ def _lines_of(call: FirstCall) -> Iterator[str]:
 
 
 def _result(call: FirstCall) -> str:
+    from bestarm_agent.report.text import seconds_text
+
     score = "FAILED" if call.score is None else f"score {call.score.value:.2f}"
     if call.reply is None:
         return f": {score}"
-    return f": {score}, {call.reply.seconds:.1f} s" + (", from the reply cache" * call.cached)
+    first = call.reply.first_token_seconds
+    begun = "" if first is None else f", first token after {seconds_text(first)}"
+    took = f"{seconds_text(call.reply.seconds)}{begun}"
+    return f": {score}, {took}" + (", from the reply cache" * call.cached)
 
 
 def _prompt(request: Request) -> str:

@@ -49,6 +49,8 @@ class Scored:
     gold: float | None = None
     guesses: tuple[float | None, ...] = ()
     measures: tuple[float | None, ...] = ()
+    # wall-clock, to the first text of a streamed answer; None if unknown, or from the cache
+    first_token_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

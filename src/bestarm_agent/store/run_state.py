@@ -24,7 +24,7 @@ from bestarm_agent.domain.events import (
     Stopped,
     Told,
 )
-from bestarm_agent.domain.outcome import Failed
+from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.errors import FailureKind, StoreError
 from bestarm_agent.store.base import RunStore
@@ -85,6 +85,7 @@ class RunState:
     books: Books = field(default_factory=Books)  # of all sessions that stopped
     seconds_of: list[float] = field(default_factory=list)  # (K,) of answered calls, summed
     latencies_of: list[array[float]] = field(default_factory=list)  # (K,) the same, sorted
+    first_tokens_of: list[array[float]] = field(default_factory=list)  # (K,) to first texts, sorted
     failures_of: list[Counter[FailureKind]] = field(default_factory=list)  # (K,)
     sessions: list[Session] = field(default_factory=list)
     seconds: float = 0.0  # wall-clock, of the sessions that are over
@@ -166,6 +167,8 @@ class RunState:
         self.seconds_of[ask.candidate] += outcome.seconds
         if outcome.seconds > 0:
             insort(self.latencies_of[ask.candidate], outcome.seconds)
+        if isinstance(outcome, Scored) and outcome.first_token_seconds is not None:
+            insort(self.first_tokens_of[ask.candidate], outcome.first_token_seconds)
         self.elapsed = max(self.elapsed, told.elapsed)
         if isinstance(outcome, Failed):
             self.failures_of[ask.candidate][outcome.kind] += 1
@@ -209,6 +212,7 @@ class RunState:
             spends += [Spend() for _ in event.candidates]
         self.seconds_of += [0.0 for _ in event.candidates]
         self.latencies_of += [array("d") for _ in event.candidates]
+        self.first_tokens_of += [array("d") for _ in event.candidates]
         self._asked_cells += [bytearray() for _ in event.candidates]
         self.failures_of += [Counter() for _ in event.candidates]
 

@@ -42,10 +42,12 @@ def api() -> Iterator[FakeApi]:
         ("anthropic", {"legacy_sampling": True}),
         ("openai-lean", {}),
         ("anthropic-lean", {}),
+        ("openai", {"stream": True}),
+        ("anthropic-lean", {"stream": True}),
     ],
     ids=[
         *("chat", "responses", "completions", "messages", "legacy-messages"),
-        *("lean-chat", "lean-messages"),
+        *("lean-chat", "lean-messages", "streamed-chat", "streamed-lean-messages"),
     ],
 )
 class TestApiProviders(ProviderSuite):

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from tests.support.fake_api import anthropic_wire, openai_wire
+from tests.support.fake_api import anthropic_wire, openai_wire, streams
 from tests.support.fake_api.answers import echo
 from tests.support.fake_api.calls import Answer, Api, Call
 from tests.support.fake_api.faults import Fault, Script, calm
@@ -86,7 +86,9 @@ class FakeApi:
         script: which requests meet which fault.
         models: those that there are; None for any name, with the defaults of ``FakeModel``.
         key: the key that clients must send; None to let everyone in.
-        latency: seconds that an answer takes.
+        latency: seconds that an answer takes; of a stream, its first event.
+        streams: whether it knows streams, or answers whole in any case.
+        pace: seconds from one event of a stream to the next.
         request_id: the id of a request, given its number.
         detail: what is said of a bad request.
         more_headers: sent with every answer.
@@ -99,6 +101,8 @@ class FakeApi:
     models: Mapping[str, FakeModel] | None = None
     key: str | None = "fake-key-3f9a"
     latency: Callable[[Call], float] = lambda _call: 0.0
+    pace: float = 0.0
+    streams: bool = True
     request_id: Callable[[int], str] = "req_{}".format
     detail: str = "Bad request."
     more_headers: Mapping[str, str] = field(default_factory=dict)
@@ -205,7 +209,8 @@ class FakeApi:
         call = replace(call, attempt=self._seen[call.digest])
         self._seen[call.digest] += 1
         note.fault = self.script(call)
-        if note.fault is not None:
+        streamed = self.streams and bool(call.body.get("stream"))
+        if note.fault is not None and not (streamed and note.fault in streams.IN_THE_MIDDLE):
             response = await fail(note.fault, call, request, self._words(call, note))
             if response is not None:
                 return response
@@ -225,9 +230,14 @@ class FakeApi:
             spoken = speak(call, self.answer, limited=limited)
         finally:
             limiter.leave(sum(one.tokens for one in spoken))
-        return self._answered(call, note, spoken)
+        body, headers = self._answered(call, note, spoken)
+        if streamed:
+            return await streams.send(request, call, body, headers, note.fault, self.pace)
+        return web.json_response(body, headers=headers)
 
-    def _answered(self, call: Call, note: Received, spoken: Sequence[Spoken]) -> web.Response:
+    def _answered(
+        self, call: Call, note: Received, spoken: Sequence[Spoken]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
         wire = anthropic_wire if call.api.anthropic else openai_wire
         model = self._model(call.model)
         spoken = with_faults(note.fault, spoken)
@@ -241,7 +251,7 @@ class FakeApi:
             body["usage"] = {name: _zero(value) for name, value in body["usage"].items()}
         if note.fault is Fault.WRONG_USAGE:
             body["usage"] = {name: _wrong(value) for name, value in body["usage"].items()}
-        return web.json_response(body, headers=headers)
+        return body, headers
 
     def _check(self, call: Call, note: Received) -> None:
         """Refuse what the real servers refuse; raises Trouble."""

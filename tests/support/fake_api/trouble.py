@@ -31,6 +31,7 @@ _PATIENCE: Mapping[Fault, Mapping[str, str]] = {
     Fault.NO_RETRY: {"x-should-retry": "false"},
 }
 _BODIES: Mapping[Fault, str] = {
+    Fault.ENDED_EARLY: '{"id": "chatcmpl-1", "choices": [',
     Fault.MALFORMED: '{"id": "chatcmpl-1", "choices": [{"index": 0, "message": {"con',
     Fault.EMPTY_BODY: "",
     Fault.BARE_TEXT: '"an answer"',
@@ -90,13 +91,16 @@ def errors_of(call: Call, trouble: Trouble, headers: Mapping[str, str]) -> web.R
         more["retry-after"] = format_datetime(datetime.now(UTC) + timedelta(seconds=1), usegmt=True)
     if trouble.retry_after is not None:
         more["retry-after"] = f"{trouble.retry_after:.3f}"
-    plain = Fault.RATE_LIMITED if fault in _RATE_LIMITED else fault
+    plain = _PLAIN.get(fault, fault)
     wire = anthropic_wire if call.api.anthropic else openai_wire
     status, body = wire.error(plain, trouble.words)
     return web.json_response(body, status=status, headers={**headers, **more})
 
 
-_RATE_LIMITED = {*_PATIENCE, Fault.RATE_LIMITED_DATE} - {Fault.NO_RETRY}
+_PLAIN: Mapping[Fault, Fault] = {
+    **dict.fromkeys({*_PATIENCE, Fault.RATE_LIMITED_DATE} - {Fault.NO_RETRY}, Fault.RATE_LIMITED),
+    Fault.ERROR_IN_STREAM: Fault.SERVER_ERROR,
+}
 
 
 async def fail(
@@ -110,7 +114,9 @@ async def fail(
     if fault in _ON_THE_ANSWER:
         return None
     if fault in _BODIES:
-        return web.Response(text=_BODIES[fault], content_type="application/json")
+        if not call.body.get("stream"):
+            return web.Response(text=_BODIES[fault], content_type="application/json")
+        return web.Response(text=f"data: {_BODIES[fault]}\n\n", content_type="text/event-stream")
     if fault is Fault.BAD_GATEWAY:
         html = "<html><body><h1>502 Bad Gateway</h1></body></html>"
         return web.Response(text=html, status=502, content_type="text/html")
@@ -119,11 +125,11 @@ async def fail(
     if fault is Fault.DEEP_JSON:
         return web.Response(text="[" * _DEPTH + "]" * _DEPTH, content_type="application/json")
     if fault in (Fault.ENDLESS, Fault.GZIP_BOMB):
-        return await _flood(fault, request)
+        return await _flood(fault, request, streamed=bool(call.body.get("stream")))
     if fault in (Fault.REDIRECT, Fault.REDIRECT_LOOP):
         place = str(request.url) if fault is Fault.REDIRECT_LOOP else _elsewhere(request)
         return web.Response(status=307, headers={"location": place})
-    if fault in (Fault.SILENT, Fault.SLOW_DRIP, Fault.RESET, Fault.DROPPED):
+    if fault in (Fault.SILENT, Fault.SLOW_DRIP, Fault.RESET, Fault.DROPPED, Fault.STALLED):
         return await _cut_off(fault, request)
     raise Trouble(fault, words)
 
@@ -136,10 +142,10 @@ async def _send_raw(content: bytes, request: web.Request) -> web.StreamResponse:
     return web.StreamResponse()
 
 
-async def _flood(fault: Fault, request: web.Request) -> web.StreamResponse:
+async def _flood(fault: Fault, request: web.Request, *, streamed: bool) -> web.StreamResponse:
     """Send 100 MB of zeros, as they are or in 100 kB of gzip, until the client has enough."""
     response = web.StreamResponse()
-    response.content_type = "application/json"
+    response.content_type = "text/event-stream" if streamed else "application/json"
     if fault is Fault.GZIP_BOMB:
         response.headers["Content-Encoding"] = "gzip"
     await response.prepare(request)
@@ -158,11 +164,13 @@ async def _cut_off(fault: Fault, request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse()
     if fault is Fault.SILENT:
         await asyncio.sleep(_FOREVER)
-    if fault in (Fault.SLOW_DRIP, Fault.DROPPED):
+    if fault in (Fault.SLOW_DRIP, Fault.DROPPED, Fault.STALLED):
         response.content_type = "application/json"
         response.content_length = int(_FOREVER)
         await response.prepare(request)
         await response.write(b'{"id": "chatcmpl-1", ')
+    if fault is Fault.STALLED:
+        await asyncio.sleep(_FOREVER)
     while fault is Fault.SLOW_DRIP:
         await response.write(b" ")
         await asyncio.sleep(_DRIP_SECONDS)

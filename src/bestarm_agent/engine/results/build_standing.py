@@ -196,7 +196,7 @@ def _rows(
             lower=float(estimates.lower[i]),
             upper=float(estimates.upper[i]),
             spend=state.spend_of[i],
-            latency=latency_of(state.latencies_of[i]),
+            latency=latency_of(state.latencies_of[i], state.first_tokens_of[i]),
             seconds=state.seconds_of[i] / max(1, int(estimates.n[i])),
             problem=problems.get(labels[i]),
             price=None if prices is None else prices[i],

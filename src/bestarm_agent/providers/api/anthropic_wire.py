@@ -8,6 +8,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Request
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.api.anthropic_stream import MessageStream
 from bestarm_agent.providers.api.response_body import (
     Answer,
     count,
@@ -89,6 +90,7 @@ MESSAGES = Wire(
     encode=_encode,
     decode=_decode,
     prompt_fields=frozenset({"model", "messages", "system"}),
+    assembly=MessageStream,
 )
 LEGACY_MESSAGES = Wire(
     path=_PATH,
@@ -97,4 +99,5 @@ LEGACY_MESSAGES = Wire(
     decode=_decode,
     prompt_fields=MESSAGES.prompt_fields,
     headers=(("anthropic-version", "2023-06-01"),),  # the last that takes SAMPLING
+    assembly=MessageStream,
 )

@@ -9,7 +9,14 @@ from urllib.request import getproxies, proxy_bypass
 
 from bestarm_agent._version import __version__
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.providers.api.connection import Endpoint, Response, Vendor, limited
+from bestarm_agent.providers.api.connection import (
+    Endpoint,
+    Response,
+    Vendor,
+    limited,
+    read_response,
+)
+from bestarm_agent.providers.api.stream import Assembly
 from bestarm_agent.providers.api.wire import Wire
 
 _Headers: TypeAlias = tuple[tuple[str, str], ...]
@@ -58,7 +65,8 @@ class LeanConnection:
     async def send(self, wire: Wire, body: dict[str, Json]) -> Response:
         """Send one request; raises StatusError, MalformedError or an error of aiohttp."""
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return await self._request("POST", wire.path, content.encode(), wire.headers)
+        assembly = wire.begin_stream(body)
+        return await self._request("POST", wire.path, content.encode(), wire.headers, assembly)
 
     async def list_models(self) -> Response:
         """Return the server's list of models; raises as ``send`` does."""
@@ -69,14 +77,19 @@ class LeanConnection:
         await self._session.close()
 
     async def _request(
-        self, method: str, path: str, data: bytes | None = None, headers: _Headers = ()
+        self,
+        method: str,
+        path: str,
+        data: bytes | None = None,
+        headers: _Headers = (),
+        assembly: Assembly | None = None,
     ) -> Response:
         url = f"{self._base.rstrip('/')}/{path}{self._mark}{self._query}"
         async with self._session.request(
             method, url, data=data, headers=headers, allow_redirects=False, proxy=self._proxy
         ) as found:
-            chunks = [c async for c in limited(found.content.iter_any(), self._max_bytes)]
-        response = Response(found.headers, b"".join(chunks))
+            chunks = limited(found.content.iter_any(), self._max_bytes)
+            response = await read_response(found.headers, chunks, assembly if found.ok else None)
         if not 200 <= found.status < 300:
             raise StatusError(found.status, response)
         return response
