@@ -143,6 +143,32 @@ def test_an_odd_first_pair_stops_a_run_once(tmp_path: Path) -> None:
     assert sum(row.void for row in resumed.rows) == 1
 
 
+@pytest.mark.parametrize("models", ["ab", "b"])
+def test_a_server_that_never_answers_costs_one_time_out(tmp_path: Path, models: str) -> None:
+    """Its model is left out with the reason, the others go on, and ``resume`` tries it again."""
+    hangs = True
+
+    def script(call: Call) -> Fault | None:
+        return Fault.SILENT if hangs and call.model == "b" else None
+
+    async def scene() -> tuple[Standing, Counter[str], Standing]:
+        nonlocal hangs
+        async with FakeApi(answer=answered, script=script) as api:
+            path = write_study(tmp_path, api, models, limits={"timeout_seconds": 0.3})
+            stopped = await run(path)
+            before, hangs = asked(api), False
+            return stopped, before, await run(path, resumed=True)
+
+    stopped, before, resumed = asyncio.run(scene())
+    assert exit_code(stopped, confidence_asked=False) == EXIT_FAILURES
+    assert before["b"] == 1
+    assert before["a"] == 2 * N * (models == "ab")
+    problems = {row.candidate.model: str(row.problem) for row in stopped.rows}
+    assert "did not answer within 0.3 s" in problems["b"]
+    assert "so the model is left out" in problems["b"]
+    assert resumed.told == 2 * N * len(models)
+
+
 def test_replies_that_are_not_judged_do_not_hold_a_run_up(tmp_path: Path) -> None:
     async def scene() -> tuple[Standing, Counter[str]]:
         async with FakeApi(script=lambda _: Fault.REFUSAL) as api:

@@ -74,6 +74,7 @@ class Call:
     found: bool = False  # whether the reply was in the cache
     log: AttemptLog | None = None  # where attempts are logged; None where no pair is paid for
     is_logged: bool = False  # whether the next attempt is in the log already
+    is_first: bool = False  # whether its model never answered; a time-out is not repeated then
     judging: SharedReserve | None = None  # pays for judging a reply; None for a judge's call
     obstacle: Exception | None = None  # the fatal error that keeps a candidate's pair pending
 
@@ -263,8 +264,10 @@ class ProviderClient:
 
     def _exhausted(self, call: Call) -> bool:
         elapsed = self._clock.now() - (call.began or 0.0)
+        hangs = call.is_first and call.failure is FailureKind.TIMEOUT
         return (
-            call.n_failures >= self._policy.max_attempts
+            (hangs and elapsed >= self._policy.timeout_seconds)
+            or call.n_failures >= self._policy.max_attempts
             or elapsed >= self._policy.max_elapsed_seconds
         )
 

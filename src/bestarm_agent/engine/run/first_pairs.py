@@ -11,7 +11,7 @@ from bestarm_agent.domain.outcome import Failed, Outcome
 from bestarm_agent.engine.calls.judge_calls import JudgeClient
 from bestarm_agent.engine.calls.retrying import Call, Origin
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
-from bestarm_agent.errors import Blame, JudgeError, ProviderError
+from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
 from bestarm_agent.selectors.types import BoolArray, State
 from bestarm_agent.store.run_state import RunState
 
@@ -26,7 +26,8 @@ class FirstPairs:
     While the first call to a model has to be repeated, no other pair begins.
 
     A first pair that fails, and not by the candidate's own doing, ends the run before others are
-    paid for, and stays pending. Sent again by ``resume``, it counts as any other does.
+    paid for, and stays pending. Where nothing came within the time-out others have been paid for:
+    the model is left out, and they go on. Sent again by ``resume``, it counts as any other does.
     """
 
     def __init__(self, pool: CandidatePool, judge_client: JudgeClient, state: RunState) -> None:
@@ -72,7 +73,8 @@ class FirstPairs:
     def sent(self, candidate: int, call: Call) -> None:
         """Note that a pair is on its way."""
         self._join()
-        self._in_flight[call] = self._models[candidate]
+        model = self._in_flight[call] = self._models[candidate]
+        call.is_first = call.origin is Origin.FRESH and model in self._untried
 
     def ended(self, candidate: int, call: Call, outcome: Outcome | None) -> None:
         """Note how a pair ended; one that ends the run gets an obstacle and stays pending."""
@@ -81,7 +83,11 @@ class FirstPairs:
         if outcome is None:
             self.failed |= call.obstacle is not None and model in self._untried
         elif call.origin is Origin.FRESH and (obstacle := self._obstacle(model, outcome)):
-            self.failed, call.obstacle = True, obstacle
+            call.obstacle = obstacle
+            if _hangs(outcome):
+                self._untried.discard(model)
+            else:
+                self.failed = True
         else:
             self._note(model, _blame_of(outcome))
 
@@ -100,7 +106,8 @@ class FirstPairs:
     def _obstacle(self, model: _Model | None, outcome: Outcome) -> Exception | None:
         if not isinstance(outcome, Failed) or outcome.blame is Blame.CANDIDATE:
             return None
-        said = f"{outcome.message}; it was the first pair, so the run stopped before it paid more"
+        stops = "model is left out" if _hangs(outcome) else "run stopped before it paid more"
+        said = f"{outcome.message}; it was the first pair, so the {stops}"
         if outcome.blame is Blame.JUDGE:
             watched = self._judge_over_network or model is not None
             error = JudgeError(said, kind=outcome.kind, blame=outcome.blame)
@@ -122,6 +129,12 @@ class FirstPairs:
 def _blame_of(outcome: Outcome) -> Blame | None:
     """Return whose failure it is; None of a scored pair."""
     return outcome.blame if isinstance(outcome, Failed) else None
+
+
+def _hangs(outcome: Outcome) -> bool:
+    """Return whether the provider left a call without an answer."""
+    timed_out = isinstance(outcome, Failed) and outcome.kind is FailureKind.TIMEOUT
+    return timed_out and _blame_of(outcome) is Blame.PROVIDER
 
 
 def _model_of(one: ReadyCandidate) -> _Model | None:

@@ -113,6 +113,7 @@ class _Caller:
 
     async def _call(self, entry: ReadyCandidate, example: Example) -> FirstCall:
         call, judging = entry.call(example), SharedReserve(self.ledger)
+        call.is_first = True
         call.slot = Slot.outside(*entry.client.gates(entry.candidate.model))
         reply, score, problem = None, None, ""
         try:
