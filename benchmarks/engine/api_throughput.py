@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import resource
@@ -172,8 +173,10 @@ async def study(url: str, calls: int, in_flight: int, transport: str = "sdk") ->
         path = write_study(Path(name), url, in_flight, transport)
         async with Study.open(path) as opened:
             await opened.run(Budget(pulls=1))
+            gc.freeze()  # as the command line does
             with Meter() as meter:
                 standing = await opened.run(Budget(pulls=calls))
+            gc.unfreeze()
             assert standing.told == calls + 1, standing.end
         return meter.cost(calls)
 

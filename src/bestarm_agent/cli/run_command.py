@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import AsyncIterator, Iterable
 from contextlib import (
@@ -107,6 +108,7 @@ async def run_shown(
         async with _frames(study, progress), _interruptible(study):
             if more is not None:
                 study.raise_budget(more.caps(study.standing().grid))
+            gc.freeze()  # what is loaded by now lives as long as this process
             standing = await study.run()
         progress.show(standing)
     return standing

@@ -71,7 +71,13 @@ class Spend:
 
     def capped(self, cap: Spend) -> Spend:
         """Return the smaller of the two, amount by amount."""
-        return Spend(*map(min, _amounts(self), _amounts(cap)))
+        return Spend(
+            min(self.pulls, cap.pulls),
+            min(self.calls, cap.calls),
+            min(self.tokens, cap.tokens),
+            min(self.usd_nanos, cap.usd_nanos),
+            min(self.gpu_seconds, cap.gpu_seconds),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,5 +146,5 @@ class Budget:
         return replace(self, **moved)
 
 
-def _amounts(of: Spend | Books) -> list[Any]:
+def _amounts(of: Books) -> list[Any]:
     return [getattr(of, part.name) for part in fields(of)]

@@ -228,7 +228,7 @@ class Service:
         for name in self.router.choose(text, min(k, len(able)), features=features, among=able):
             candidate = self._entries.by_name[name]
             call = candidate.call(example)
-            if self._evaluator.reserve(call, example):
+            if self._evaluator.reserve(call, *self._evaluator.bounds(call, example)):
                 gates = candidate.client.gates(candidate.candidate.model)
                 call.slot = Slot.outside(*gates, self._pool.gate)
                 calls[name] = call

@@ -237,16 +237,19 @@ def _object_coder(cls: type[_Value]) -> tuple[_Convert, _Convert]:
     hints = get_type_hints(cls)
     coders = {field.name: _coder(hints[field.name]) for field in fields(cls)}
     known = frozenset(coders)
-    writers = [(field.name, _default(field), coders[field.name][0]) for field in fields(cls)]
-    readers = [(name, decode) for name, (_, decode) in coders.items() if decode]
     implied = _IMPLIED.get(cls, {})
-    optional = {name: default for name, default, _ in writers if implied}
+    writers = [
+        (field.name, _default(field), implied.get(field.name), coders[field.name][0])
+        for field in fields(cls)
+    ]
+    readers = [(name, decode) for name, (_, decode) in coders.items() if decode]
+    optional = {name: default for name, default, *_ in writers if implied}
 
     def encode(value: _Value) -> dict[str, Any]:
         record = {}
-        for name, default, write in writers:
+        for name, default, follows, write in writers:
             item = getattr(value, name)
-            if item != (implied[name](value) if name in implied else default):
+            if item != (follows(value) if follows else default):
                 record[name] = write(item) if write else item
         return record
 

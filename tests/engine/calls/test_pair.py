@@ -32,8 +32,8 @@ def reserved(budget: Budget, *, paid_before: bool = False) -> Spend | None:
     call: Call = candidate.call(scene.examples[0])
     if paid_before:
         call.spend = Spend(pulls=1)
-    assert evaluator.bound(call, scene.examples[0]) == CALL + JUDGING
-    taken = evaluator.reserve(call, scene.examples[0])
+    assert evaluator.bounds(call, scene.examples[0]) == (CALL, JUDGING)
+    taken = evaluator.reserve(call, CALL, JUDGING)
     outstanding = ledger.balance().outstanding
     if not taken:
         assert outstanding == Spend()
@@ -75,7 +75,7 @@ def evaluated(
     (example,) = scene.examples
     call: Call = candidate.call(example)
     call.origin = origin
-    assert evaluator.reserve(call, example)
+    assert evaluator.reserve(call, *evaluator.bounds(call, example))
     outcome = run_virtual(evaluator.evaluate(call, example))
     assert ledger.spent == call.pair_spend
     assert ledger.balance().outstanding == Spend()

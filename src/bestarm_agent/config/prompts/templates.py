@@ -68,7 +68,11 @@ class CompiledPrompt:
             fields |= meta.find_undeclared_variables(tree)
             fixed = _fixed_text(tree)
             self._sandbox.count_loops(tree)
-            return self._sandbox.from_string(tree) if fixed is None else fixed
+            if fixed is not None:
+                return fixed
+            template = self._sandbox.from_string(tree)
+            template.globals = dict(template.globals)  # a chain of mappings, copied in each render
+            return template
         except TemplateSyntaxError as error:
             raise ConfigError(
                 f"{self.called}, line {error.lineno} of the template: {error.message}"

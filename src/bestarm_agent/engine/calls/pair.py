@@ -24,17 +24,17 @@ class PairEvaluator:
         self.replies = replies
         self._ledger = ledger
 
-    def bound(self, call: Call, example: Example) -> Spend:
-        """Return the most that one attempt at a call and judging the reply can cost."""
-        return call.bound() + self.judge_client.bound(example)
+    def bounds(self, call: Call, example: Example) -> tuple[Spend, Spend]:
+        """Return the most that one attempt at a call, and that judging the reply, can cost."""
+        return call.bound(), self.judge_client.bound(example)
 
-    def reserve(self, call: Call, example: Example) -> bool:
-        """Reserve the cost of an attempt, of judging, and of a pull unless it was paid before.
+    def reserve(self, call: Call, attempt: Spend, judging: Spend) -> bool:
+        """Reserve these bounds of an attempt and of judging, and a pull unless it was paid before.
 
         Return False, and reserve nothing, if the budget cannot pay them together.
         """
-        judging = self.judge_client.bound(example)
-        attempt = call.bound() if call.spend.pulls else call.bound() + Spend(pulls=1)
+        if not call.spend.pulls:
+            attempt += Spend(pulls=1)
         if not self._ledger.affords(attempt + judging):
             return False
         spent = call.judging.spent if call.judging is not None else Spend()

@@ -87,12 +87,13 @@ class InFlight:
             call.is_logged = True
         else:
             call.renew()
-        self._pool.raise_bound(candidate, self._evaluator.bound(call, example))
-        if not self._evaluator.reserve(call, example):
+        attempt, judging = self._evaluator.bounds(call, example)
+        self._pool.raise_bound(candidate, attempt + judging)
+        if not self._evaluator.reserve(call, attempt, judging):
             self._put_off(asked.seq, call)
             return False
         call.slot = self._pool.slot(candidate, self.news.set)
-        call.permit = candidate.limiter.take(call.request, call.bound())
+        call.permit = candidate.limiter.take(call.request, attempt)
         self._unsent[asked.seq] = call
         self.first.sent(asked.candidate, call)
         return True

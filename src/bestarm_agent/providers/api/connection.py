@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
@@ -70,7 +70,7 @@ class Vendor:
     models_path: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Endpoint:
     """An address with its key and headers."""
 
@@ -86,7 +86,7 @@ class Endpoint:
         """The address for messages: without a query, which may hold a key."""
         return self.url.partition("?")[0]
 
-    @property
+    @cached_property
     def secrets(self) -> tuple[str, ...]:
         """Texts that no message may hold: the key, headers, and what a query holds."""
         queried = (value for _, value in parse_qsl(urlsplit(self.url).query))

@@ -159,7 +159,8 @@ class ApiProvider(BaseProvider[ApiOptions]):
         bound = self._max_usage(known, request)
         usage = charged_usage(answer, bound, known.facts)
         allowed = replace(bound, output=max_output_tokens(request, known.facts))
-        self.learn(request, usage)
+        if usage.output > bound.output:
+            self.learn(request, usage)
         return Reply(
             text=answer.text,
             finish=answer.finish,
