@@ -9,10 +9,21 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
-from benchmarks.gate.worlds import World, fixed_gate, question_of, simulate, wrong
+from benchmarks.gate.worlds import (
+    World,
+    examples_taken,
+    fixed_gate,
+    is_ever_wrong,
+    question_of,
+    simulate,
+    simulate_sliced,
+    verdicts,
+    wrong,
+)
 from scipy.stats import binom
 
 LEVEL = 0.05
@@ -20,6 +31,9 @@ MARGIN = 0.05
 N = 500
 TIES = (-MARGIN, 0.0)
 SIZES = (100, 200, 400)  # of fixed gates
+SLICES = (300, 160, 40)
+SLICE_MARGIN = 0.1
+SIZED = ((1_800, 200), (1_500, 300, 150, 50))
 HEAD = """# Gates: error rates and examples needed
 
 Written by `python -m benchmarks.gate.error_rates`; {worlds:,} worlds per setting, margin
@@ -55,6 +69,57 @@ def error_table(worlds: int, seed: int) -> str:
             f"| {'better' if improve else 'not worse'} | {world.difference:+.2f} "
             f"| {world.disagreement:.0%} | {world.n_challengers} | {world.void:.0%} "
             f"| {mistakes / worlds:.2%} | {p_value:.2g} |"
+        )
+    return "\n".join(rows)
+
+
+def slice_settings() -> Iterator[tuple[tuple[float, ...], int]]:
+    """Yield the true differences on slices, and the number of challengers."""
+    for challengers in (1, 3):
+        yield (-MARGIN,) * 3, challengers
+        yield (0.0,) * 3, challengers
+        yield (0.0, 0.0, -MARGIN), challengers
+        yield (0.02, 0.02, -0.1), challengers
+
+
+def slice_table(worlds: int, seed: int) -> str:
+    """Return how often any statement is wrong, and what a gate with slices takes."""
+    rows = [
+        "| differences by slice | challengers | any mistake | p-value | passes | fails |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for index, (differences, challengers) in enumerate(slice_settings()):
+        slices = [
+            World(size, difference, 0.15, challengers)
+            for size, difference in zip(SLICES, differences, strict=True)
+        ]
+        rng = np.random.default_rng([seed, 300 + index])
+        found = simulate_sliced(slices, MARGIN, LEVEL, worlds, rng)
+        mistakes = int(is_ever_wrong(found).sum())
+        passed, failed = verdicts(found)
+        texts = " / ".join(f"{difference:+.2f}" for difference in differences)
+        rows.append(
+            f"| {texts} | {challengers} | {mistakes / worlds:.2%} "
+            f"| {float(binom.sf(mistakes - 1, worlds, LEVEL)):.2g} "
+            f"| {passed.mean():.1%} | {failed.mean():.1%} |"
+        )
+    return "\n".join(rows)
+
+
+def order_table(worlds: int, seed: int) -> str:
+    """Return after how many examples a gate with slices ends, by its order and by a uniform one."""
+    rows = [
+        "| slices | difference on the smallest | verdict | by turns | in one order |",
+        "| --- | ---: | --- | ---: | ---: |",
+    ]
+    for index, (sizes, worst) in enumerate(product(SIZED, (0.0, -0.25))):
+        slices = [World(n, worst if n == min(sizes) else 0.0, max(0.1, -worst)) for n in sizes]
+        rng = np.random.default_rng([seed, 400 + index])
+        by_turns, in_order = examples_taken(slices, SLICE_MARGIN, LEVEL, worlds, rng)
+        rows.append(
+            f"| {' / '.join(f'{n:,}' for n in sizes)} | {worst:+.2f} "
+            f"| {'passes' if worst == 0.0 else 'fails'} "
+            f"| {np.median(by_turns):.0f} | {np.median(in_order):.0f} |"
         )
     return "\n".join(rows)
 
@@ -120,6 +185,22 @@ Any wrong statement about any challenger, at any time; at most {LEVEL:.0%} are a
 is that of a binomial test of that rate.
 
 {error_table(given.worlds, given.seed)}
+
+## Mistakes with slices
+
+Slices of {", ".join(map(str, SLICES))} examples, margin {MARGIN:g} on each and over all. A mistake
+is any wrong statement about any challenger, over all examples or on any slice, at any time. One
+that is worse by the margin exactly may pass.
+
+{slice_table(given.worlds, given.seed)}
+
+## Examples with slices
+
+Medians of the examples that a gate asks until it ends, with a margin of {SLICE_MARGIN:g}. By turns:
+all examples and every slice advance alike, and what is decided is left, as gates do. In one order:
+the examples are asked in the common random order until all is decided.
+
+{order_table(max(1, given.worlds // 50), given.seed)}
 
 ## Examples until there is an answer, of 2,000
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.gate.evidence import Question, Shown, shown
+from bestarm_agent.gate.agenda import Agenda
+from bestarm_agent.stats.intervals.non_inferiority import Question, Shown, shown
 
 FloatArray = NDArray[np.float64]
 _CHUNK = 250  # worlds in memory at once
@@ -82,7 +84,11 @@ def wrong(found: Shown, world: World, question: Question) -> NDArray[np.bool_]:
     A difference that equals the bar is a tie: passing is then right where no improvement is asked
     for, failing where one is.
     """
-    true, bar = world.difference, question.bar
+    return _mistakes(found, world.difference, question)
+
+
+def _mistakes(found: Shown, true: float, question: Question) -> NDArray[np.bool_]:
+    bar = question.bar
     passes = true > bar if question.improve else true >= bar
     mistakes = np.isfinite(found.failed if passes else found.passed)
     if not question.improve and true >= 0.0:
@@ -106,3 +112,107 @@ def fixed_gate(
 def _urn(rate: float, world: World) -> tuple[int, int]:
     right = round(rate * world.n_examples)
     return right, world.n_examples - right
+
+
+@dataclass(frozen=True, slots=True)
+class SlicedRuns:
+    """Simulated gates with slices: all examples, then each slice."""
+
+    found: tuple[Shown, ...]  # of (runs, challengers) each
+    differences: tuple[float, ...]  # the true ones
+    question: Question
+    places: NDArray[np.int64]  # (runs, N) slice of every example in the common order, from 1
+
+
+def simulate_sliced(
+    slices: Sequence[World], margin: float, alpha: float, runs: int, rng: np.random.Generator
+) -> SlicedRuns:
+    """Return when each statement is shown, over all examples and in each slice of them.
+
+    The worlds of the slices have as many challengers each.
+    """
+    sizes = [one.n_examples for one in slices]
+    count = slices[0].n_challengers * (1 + len(slices))
+    question = Question(margin, False, alpha, count, sum(sizes))
+    mean = float(np.average([one.difference for one in slices], weights=sizes))
+    parts: list[list[Shown]] = [[] for _ in range(1 + len(slices))]
+    all_places = []
+    for start in range(0, runs, _CHUNK):
+        n_runs = min(_CHUNK, runs - start)
+        drawn = [one.differences(n_runs, rng) for one in slices]
+        kinds = np.broadcast_to(
+            np.repeat(np.arange(1, len(sizes) + 1), sizes), (n_runs, sum(sizes))
+        )
+        places = rng.permuted(kinds, axis=1)
+        back = places.argsort(axis=1, kind="stable").argsort(axis=1)[:, None, :]
+        gains, losses = (
+            np.take_along_axis(np.concatenate(side, axis=-1), back, axis=-1)
+            for side in zip(*drawn, strict=True)
+        )
+        parts[0].append(shown(gains, losses, question))
+        for k, one in enumerate(drawn, 1):
+            parts[k].append(shown(*one, replace(question, n_examples=sizes[k - 1])))
+        all_places.append(places)
+    found = tuple(
+        Shown(*(np.concatenate(part) for part in zip(*one, strict=True))) for one in parts
+    )
+    differences = (mean, *(one.difference for one in slices))
+    return SlicedRuns(found, differences, question, np.concatenate(all_places))
+
+
+def is_ever_wrong(runs: SlicedRuns) -> NDArray[np.bool_]:
+    """Return (runs,) whether any statement about any part was ever wrong."""
+    mistakes = [
+        _mistakes(found, true, runs.question)
+        for found, true in zip(runs.found, runs.differences, strict=True)
+    ]
+    return np.asarray(np.logical_or.reduce(mistakes))
+
+
+def verdicts(runs: SlicedRuns) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return (runs, challengers) whether each passes all parts, and whether it fails one."""
+    passed = [found.passed < found.failed for found in runs.found]
+    failed = [found.failed < found.passed for found in runs.found]
+    return np.asarray(np.logical_and.reduce(passed)), np.asarray(np.logical_or.reduce(failed))
+
+
+def examples_taken(
+    slices: Sequence[World], margin: float, alpha: float, runs: int, rng: np.random.Generator
+) -> tuple[list[int], list[int]]:
+    """Return after how many examples gates of one challenger end: by turns, and in one order."""
+    runs_found = simulate_sliced(slices, margin, alpha, runs, rng)
+    by_turns, in_order = [], []
+    for run, kinds in enumerate(runs_found.places):
+        members = [np.arange(len(kinds)), *(np.flatnonzero(kinds == k) for k in _kinds(slices))]
+        after = [np.minimum(one.passed, one.failed)[run, 0] for one in runs_found.found]
+        fails = [bool((one.failed < one.passed)[run, 0]) for one in runs_found.found]
+        by_turns.append(_taken(members, after, fails))
+        places = [
+            float(of[int(n) - 1] + 1) if np.isfinite(n) else float(len(kinds))
+            for of, n in zip(members, after, strict=True)
+        ]
+        failed = [place for place, fail in zip(places, fails, strict=True) if fail]
+        in_order.append(int(min(failed, default=max(places))))
+    return by_turns, in_order
+
+
+def _kinds(slices: Sequence[World]) -> range:
+    return range(1, 1 + len(slices))
+
+
+def _taken(
+    members: Sequence[NDArray[np.int64]], after: Sequence[float], fails: Sequence[bool]
+) -> int:
+    """Count the examples of a gate whose parts end after so many of their ``members``."""
+    agenda = Agenda([one.tolist() for one in members], n_rows=1)
+    open_ = list(range(len(members)))
+    while open_:
+        example = agenda.next_of(0, lambda _: True, open_)
+        if example is None:
+            break
+        agenda.note(0, example)
+        done = [part for part in open_ if agenda.reach(part) >= after[part]]
+        if any(fails[part] for part in done):
+            break
+        open_ = [part for part in open_ if part not in done]
+    return len(agenda)

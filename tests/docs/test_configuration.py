@@ -28,6 +28,7 @@ from bestarm_agent.config.study.run_options import (
     StopSpec,
 )
 from bestarm_agent.config.study.schema import StudyConfig
+from bestarm_agent.config.study.slices import SlicesSpec
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -48,6 +49,7 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Stop", StopSpec),
     ("Certify", CertifySpec),
     ("Gate", GateSpec),
+    ("Slices", SlicesSpec),
     ("Limits", LimitsSpec),
     ("Limits", ProviderLimits),
     ("Limits", RateSpec),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from benchmarks.gate.worlds import World, fixed_gate, question_of, simulate, wrong
 
-from bestarm_agent.gate.evidence import Comparison, Question, Verdict, shown
+from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict, shown
 from tests.stats.conftest import RateCheck
 
 WORLDS = 2_000

@@ -5,20 +5,22 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bestarm_agent.gate.evidence import Question, Verdict
 from bestarm_agent.gate.files import junit, markdown
-from bestarm_agent.gate.summary import Compared, GateSummary
+from bestarm_agent.gate.summary import Compared, GateSummary, word
+from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
 
 HOSTILE = "a|b <img src=x> [x](http://e.vil) @all #1 `c`\n\x1b[31m*_"
-OPEN = Compared(HOSTILE, Verdict.UNDECIDED, 40, 0, -0.1, -0.3, 0.1, 1, 5, 33, forecast=600)
+QUESTION = Question(0.05, False, 0.05, 3, 2_000)
+OPEN = Compared(
+    HOSTILE, QUESTION, Verdict.UNDECIDED, 40, 0, -0.1, -0.3, 0.1, 1, 5, 33, forecast=600
+)
 
 
 @pytest.fixture
 def found() -> GateSummary:
-    question = Question(0.05, False, 0.05, 3, 2_000)
-    passed = Compared("p", Verdict.PASSED, 120, 2, 0.01, -0.05, 0.08, 9, 8, None)
-    failed = replace(passed, label="f", verdict=Verdict.FAILED, difference=-0.2)
-    return GateSummary(HOSTILE, question, (passed, failed, OPEN), name="support & co")
+    passed = Compared("p", QUESTION, Verdict.PASSED, 120, 2, 0.01, -0.05, 0.08, 9, 8, None)
+    failed = replace(passed, label="f", alone=Verdict.FAILED, difference=-0.2)
+    return GateSummary(HOSTILE, QUESTION, (passed, failed, OPEN), name="support & co")
 
 
 def test_names_do_nothing_in_markdown(found: GateSummary) -> None:
@@ -66,5 +68,5 @@ def test_the_worst_verdict_is_that_of_the_gate(found: GateSummary) -> None:
     ],
 )
 def test_verdicts_in_words(margin: float, improve: bool, words: tuple[str, str]) -> None:
-    found = GateSummary("b", Question(margin, improve, 0.05, 1, 10), (), name="s")
-    assert (found.word(Verdict.PASSED), found.word(Verdict.FAILED)) == words
+    question = Question(margin, improve, 0.05, 1, 10)
+    assert (word(question, Verdict.PASSED), word(question, Verdict.FAILED)) == words

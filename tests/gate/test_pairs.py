@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bestarm_agent.gate.evidence import Question, Verdict
 from bestarm_agent.gate.pairs import GatePairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
+from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
 from tests.stats.conftest import RateCheck
 
 Latency = Callable[[float], float]
@@ -114,7 +114,7 @@ def test_wrong_passes_with_calls_in_flight_that_take_longer_when_wrong(
         pairs = gate(1, 80, margin=min(0.99, -true - 0.01), seed=seed)
         drive(pairs, scores, 64, lambda score: 1.0 if score else 30.0)
         wrong += pairs.comparisons[1].verdict is Verdict.PASSED
-        first = [pairs._order[place] for place in range(40)]
+        first = [pairs.parts[0].examples[place] for place in range(40)]
         quick = [j for j in first if scores[:, j].all()]
         by_completion += float((scores[1] - scores[0])[quick].mean()) > true + 0.01
     check_rate(wrong, runs, 0.05)

@@ -313,4 +313,5 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
         ),
         *("Stopped", "Resumed", "Scored", "Vote", "Failed", "Usage", "Spend", "Budget", "Books"),
         *("Candidate", "PromptTemplate", "Message", "Reply", "Position", "Token", "Rows"),
+        "Slice",
     }

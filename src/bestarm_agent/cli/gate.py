@@ -38,6 +38,13 @@ class GateOptions:
     confidence: Annotated[
         Number, Keyed("gate.confidence", "Probability that all verdicts are right; 0.95.")
     ] = None
+    by: Annotated[
+        list[str] | None,
+        Keyed("slices.by", "Field whose values' examples get verdicts of their own; repeatable."),
+    ] = None
+    slice_margin: Annotated[
+        Number, Keyed("gate.slice_margin", "The margin of each of them; the margin.")
+    ] = None
     improve: Annotated[
         bool, typer.Option("--improve", help="Ask for better ones, by more than the margin; 0.")
     ] = False
@@ -60,7 +67,8 @@ def gate(
 ) -> None:
     """Tell whether candidates are not worse than a baseline.
 
-    Exit code 0: none is worse; 5: one is; 3: the budget left it open; 4: too many calls failed.
+    Exit code 0: none is worse, on all examples and each slice; 5: one is; 3: the budget left it
+    open; 4: too many calls failed.
     """
     from bestarm_agent.cli.gate_output import GateFiles
     from bestarm_agent.cli.run_command import run_study

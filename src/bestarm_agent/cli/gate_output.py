@@ -45,7 +45,7 @@ def show_gate(found: GateSummary, *, as_json: bool, report: Path | None = None) 
         typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
         return
     console = stdout_console()
-    if len(found.compared) > 1:
+    if len(found.compared) > 1 or found.has_slices:
         table = plain_table(*found.columns[:2], right=found.columns[2:])
         for cells in found.rows():
             table.add_row(*cells)

@@ -25,10 +25,10 @@ from bestarm_agent.cli.result_output import print_result
 from bestarm_agent.config.study.run_options import BudgetSpec
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
-from bestarm_agent.gate.evidence import Verdict
 from bestarm_agent.gate.summary import GateSummary
 from bestarm_agent.report.certificate import CertificateSummary
 from bestarm_agent.report.text import safe
+from bestarm_agent.stats.intervals.non_inferiority import Verdict
 from bestarm_agent.study import Study
 
 _FRAME_SECONDS = 0.25

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.example import Slice
 from bestarm_agent.domain.outcome import Outcome
 from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Books, Budget, Spend
@@ -60,6 +61,7 @@ class ExamplesAdded:
 
     ids: tuple[str, ...]
     digests: tuple[str, ...]  # of their contents, to recognise them in other runs and on resume
+    slices: tuple[Slice, ...] = ()  # groups of them that are looked at by themselves
 
 
 @dataclass(frozen=True, slots=True)

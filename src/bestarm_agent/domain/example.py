@@ -9,6 +9,14 @@ from functools import cached_property
 from bestarm_agent.domain.digest import Json, digest
 
 
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Examples that have the same value in a field of the dataset."""
+
+    name: str  # "language=de"
+    examples: tuple[int, ...]  # their numbers, from 0, rising
+
+
 @dataclass(frozen=True)
 class Example:
     """One row of the dataset."""

@@ -72,7 +72,8 @@ class LiveRun:
         """
         state = self.event_log.state
         n_candidates, n_examples = len(state.candidates), len(state.example_ids)
-        size = Size(n_candidates, n_examples, state.budget, tuple(state.costs))
+        costs, slices = tuple(state.costs), state.slices
+        size = Size(n_candidates, n_examples, state.budget, costs, slices)
         if not state.asks and size != self._size:
             self._size = size
             self.pairs = self._parts.mode.pairs(size, state.candidates, self._history)

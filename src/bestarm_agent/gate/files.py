@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from bestarm_agent.gate.evidence import Verdict
 from bestarm_agent.gate.summary import GateSummary
 from bestarm_agent.report.text import safe
+from bestarm_agent.stats.intervals.non_inferiority import Verdict
 
 _MARKS = {Verdict.PASSED: "✅", Verdict.FAILED: "❌", Verdict.UNDECIDED: "⚠️"}
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -15,9 +15,8 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 def markdown(found: GateSummary) -> str:
     """Return the answer as Markdown; names of candidates are shown as they are, and do nothing."""
-    mark, word = _MARKS[found.verdict], found.word(found.verdict)
     head = [
-        f"### {mark} Gate {_plain(found.name)}: {word}",
+        f"### {_MARKS[found.verdict]} Gate {_plain(found.name)}: {found.word}",
         "",
         f"Baseline: {_plain(found.baseline)}, {found.question.n_examples:,} examples.",
         "",
@@ -25,8 +24,8 @@ def markdown(found: GateSummary) -> str:
         f"| --- | --- |{' ---: |' * (len(found.columns) - 2)}",
     ]
     rows = [
-        f"| {_plain(label)} | {_MARKS[one.verdict]} {' | '.join(cells)} |"
-        for one, (label, *cells) in zip(found.compared, found.rows(), strict=True)
+        f"| {_plain(label)} | {_MARKS[one.alone]} {' | '.join(cells)} |"
+        for (_, one), (label, *cells) in zip(found.entries(), found.rows(), strict=True)
     ]
     notes = [f"- {_plain(line)}" for line in found.outlooks()]
     remarks = [f"- {_plain(' '.join(line.split()))}" for line in found.remarks]
@@ -54,7 +53,7 @@ def junit(found: GateSummary) -> str:
             ElementTree.SubElement(case, "system-out").text = statement
         else:
             kind = "failure" if one.verdict is Verdict.FAILED else "error"
-            ElementTree.SubElement(case, kind, message=statement, type=found.word(one.verdict))
+            ElementTree.SubElement(case, kind, message=statement, type=one.word_in_all)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 

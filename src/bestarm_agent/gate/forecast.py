@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bestarm_agent.gate.evidence import Comparison, shown
 from bestarm_agent.selectors.types import FloatArray
+from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, shown
 
 _FUTURES = 64
 _UNSEEN = np.array([(1.0, -1.0), (0.0, 0.0), (-1.0, 1.0)])  # differences that may yet be met,
@@ -18,6 +18,7 @@ class Forecast(NamedTuple):
     """The likely course of a comparison that goes on."""
 
     chance: float  # of an answer within the examples that were allowed, in [0, 1]
+    fails: float  # of the answer that it fails
     # median number of examples, those seen included, after which there is an answer; infinite if
     # there is none within the allowed ones
     examples: float
@@ -34,13 +35,17 @@ def forecast(comparison: Comparison, n_allowed: int, rng: np.random.Generator) -
     drawn = np.concatenate([past, _futures(seen, n_allowed - len(seen), rng)], axis=1)
     found = shown(drawn[..., 0], drawn[..., 1], comparison.question)
     ends = np.minimum(found.passed, found.failed)
-    return Forecast(float(np.isfinite(ends).mean()), float(np.quantile(ends, 0.5, method="higher")))
+    return Forecast(
+        chance=float(np.isfinite(ends).mean()),
+        fails=float((found.failed < found.passed).mean()),
+        examples=float(np.quantile(ends, 0.5, method="higher")),
+    )
 
 
-def least_examples(comparison: Comparison) -> float:
+def least_examples(question: Question) -> float:
     """Return how many examples an answer takes if no reply differs from the baseline's."""
-    nothing = np.zeros(comparison.question.n_examples)
-    found = shown(nothing, nothing, comparison.question)
+    nothing = np.zeros(question.n_examples)
+    found = shown(nothing, nothing, question)
     return float(np.minimum(found.passed, found.failed))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,14 +20,13 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.gate.evidence import Comparison, Question
-from bestarm_agent.gate.forecast import least_examples
 from bestarm_agent.gate.pairs import GatePairs
 from bestarm_agent.gate.summary import Compared, GateSummary
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.report.caveats import passed_caps
 from bestarm_agent.report.progress_text import budget_line, ending, what_next
 from bestarm_agent.report.text import duration
+from bestarm_agent.stats.intervals.non_inferiority import Question
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
 
@@ -52,26 +51,29 @@ class Gate:
     ) -> GatePairs:
         """Make what asks for the pairs of a run."""
         labels = [candidate.label for candidate in candidates[: size.n_candidates]]
+        spec = self.spec
         question = Question(
-            margin=self.spec.margin_used,
-            improve=self.spec.improve,
-            alpha=1.0 - self.spec.confidence,
-            n_challengers=max(1, len(labels) - 1),
+            margin=spec.margin_used,
+            improve=spec.improve,
+            alpha=1.0 - spec.confidence,
+            n_comparisons=max(1, len(labels) - 1) * (1 + len(size.slices)),
             n_examples=size.n_examples,
         )
-        problem = size.problem(per_dollar=False)
-        return GatePairs(problem, labels.index(self.spec.baseline), question, self.seed)
+        in_slice = replace(question, margin=spec.slice_margin_used, improve=False)
+        slices = [(one, replace(in_slice, n_examples=len(one.examples))) for one in size.slices]
+        problem, baseline = size.problem(per_dollar=False), labels.index(spec.baseline)
+        return GatePairs(problem, baseline, question, self.seed, slices)
 
     def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
         """Warn of a budget that cannot suffice."""
-        if not isinstance(pairs, GatePairs) or not pairs.comparisons:
+        if not isinstance(pairs, GatePairs) or not pairs.challengers:
             return ()
-        least = least_examples(next(iter(pairs.comparisons.values())))
-        if pairs.examples_allowed >= min(least, size.n_examples):
+        least = pairs.examples_needed
+        if pairs.examples_allowed >= least:
             return ()
         return (
             f"gate: the budget pays {pairs.examples_allowed:,} examples, and a challenger whose "
-            f"scores are all those of the baseline needs {least:,.0f}; raise the budget or the "
+            f"scores are all those of the baseline needs {least:,}; raise the budget or the "
             f"margin",
         )
 
@@ -99,8 +101,8 @@ def _summary(pairs: GatePairs, standing: Standing) -> GateSummary:
     remarks += [f"Problem:   {problem}" for problem in sorted(problems)]
     return GateSummary(
         baseline=labels[pairs.baseline],
-        question=pairs.question,
-        compared=tuple(_compared(pairs, row, labels[row]) for row in pairs.comparisons),
+        question=pairs.parts[0].question,
+        compared=tuple(_challenger(pairs, row, labels[row]) for row in pairs.challengers),
         name=standing.name,
         remarks=tuple(remarks),
         facts={
@@ -117,13 +119,19 @@ def _summary(pairs: GatePairs, standing: Standing) -> GateSummary:
     )
 
 
-def _compared(pairs: GatePairs, row: int, label: str) -> Compared:
-    comparison = pairs.comparisons[row]
+def _challenger(pairs: GatePairs, row: int, label: str) -> Compared:
+    over_all, *slices = (_compared(pairs, row, part) for part in range(len(pairs.parts)))
+    return replace(over_all, label=label, slices=tuple(slices))
+
+
+def _compared(pairs: GatePairs, row: int, part: int) -> Compared:
+    comparison = pairs.challengers[row].comparisons[part]
     gains, losses = np.array(comparison.gains), np.array(comparison.losses)
     lower, upper = comparison.interval()
     return Compared(
-        label=label,
-        verdict=comparison.verdict,
+        label=pairs.parts[part].name,
+        question=comparison.question,
+        alone=comparison.verdict,
         n=comparison.n,
         void=int((gains != -losses).sum()),
         difference=float((gains - losses).mean() / 2) if comparison.n else math.nan,
@@ -133,14 +141,15 @@ def _compared(pairs: GatePairs, row: int, label: str) -> Compared:
         worse_on=int((losses > 0).sum()),
         worse_after=_count(comparison.worse_after),
         given_up=row in pairs.given_up,
-        forecast=_forecast(pairs, row, comparison),
+        forecast=_forecast(pairs, row, part),
     )
 
 
-def _forecast(pairs: GatePairs, row: int, comparison: Comparison) -> int | None:
-    if comparison.is_decided or not comparison.n:
+def _forecast(pairs: GatePairs, row: int, part: int) -> int | None:
+    challenger, comparison = pairs.challengers[row], pairs.challengers[row].comparisons[part]
+    if part not in challenger.open_parts or not comparison.n:
         return None
-    return _count(pairs.forecast(row, pairs.problem.n_examples).examples)
+    return _count(pairs.forecast(row, comparison.question.n_examples, part).examples)
 
 
 def _count(examples: float) -> int | None:

@@ -23,15 +23,19 @@ if TYPE_CHECKING:
     from bestarm_agent.gate.summary import GateSummary
 
 _PROPERTY = "gate"
-_SETTINGS = ("margin", "confidence", "improve", "challengers", "baseline")
+_KEYS = {
+    **{name: f"gate.{name}" for name in ("margin", "confidence", "improve", "challengers")},
+    **{"baseline": "gate.baseline", "slice_margin": "gate.slice_margin", "by": "slices.by"},
+    "budget": "budget",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
         "markers",
-        "gate(margin, confidence, improve, challengers, baseline, budget): settings of the fixture "
-        "`gate`; `budget` is a mapping as in a study, such as {'usd': 1}",
+        "gate(margin, confidence, improve, challengers, baseline, by, slice_margin, budget): "
+        "settings of the fixture `gate`; `budget` is a mapping as in a study, such as {'usd': 1}",
     )
 
 
@@ -81,14 +85,11 @@ def _lines(reporter: pytest.TerminalReporter) -> Iterator[str]:
 
 def _overrides(settings: Mapping[str, Json]) -> dict[str, Json]:
     """Return settings as overrides of a study, by dotted key."""
-    if unknown := sorted(settings.keys() - {*_SETTINGS, "budget"}):
+    if unknown := sorted(settings.keys() - _KEYS.keys()):
         raise pytest.UsageError(
-            f"gate: there is no setting {unknown[0]!r}; there are {', '.join(_SETTINGS)}, budget"
+            f"gate: there is no setting {unknown[0]!r}; there are {', '.join(_KEYS)}"
         )
-    changes = {f"gate.{key}": settings[key] for key in _SETTINGS if key in settings}
-    if "budget" in settings:
-        changes["budget"] = settings["budget"]
-    return changes
+    return {_KEYS[name]: value for name, value in settings.items()}
 
 
 async def _answer(path: Path, changes: Mapping[str, Json]) -> GateSummary:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from bestarm_agent.gate.evidence import Question, Verdict
 from bestarm_agent.report.text import safe
+from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
+
+_NAMED = 3  # slices that a sentence names
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """One challenger, on the examples that it and the baseline have both answered."""
 
-    label: str
-    verdict: Verdict
+    label: str  # of the challenger; of a slice its name
+    question: Question
+    alone: Verdict  # on these examples, whatever is shown on slices of them
     n: int  # common examples used
     void: int  # of these, pairs of which one side could not be measured
     difference: float  # mean score of the challenger minus the baseline's; NaN without an example
@@ -28,6 +31,22 @@ class Compared:
     given_up: bool = False  # whether the budget left next to no chance of an answer
     # number of examples that would probably give an answer; None: decided, or no number would
     forecast: int | None = None
+    slices: tuple[Compared, ...] = ()  # the same on each slice of the examples
+
+    @property
+    def verdict(self) -> Verdict:
+        """Failed if it is so here or on any slice; passed if it is so here and on all."""
+        return _worst({self.alone, *(one.alone for one in self.slices)})
+
+    @property
+    def word(self) -> str:
+        """The verdict on these examples, in words."""
+        return word(self.question, self.alone)
+
+    @property
+    def word_in_all(self) -> str:
+        """The verdict on these examples and all slices, in words."""
+        return next(one.word for one in (self, *self.slices) if one.alone is self.verdict)
 
     @property
     def interval(self) -> str:
@@ -64,32 +83,27 @@ class GateSummary:
     @property
     def verdict(self) -> Verdict:
         """Failed if any challenger is; passed if all are."""
-        found = {one.verdict for one in self.compared}
-        for verdict in (Verdict.FAILED, Verdict.UNDECIDED):
-            if verdict in found:
-                return verdict
-        return Verdict.PASSED
+        return _worst({one.verdict for one in self.compared})
 
     @property
     def is_answered(self) -> bool:
         """Return whether every challenger has its verdict."""
         return all(one.verdict is not Verdict.UNDECIDED for one in self.compared)
 
-    def word(self, verdict: Verdict) -> str:
-        """Say a verdict in words."""
-        margin = self.question.margin
-        if verdict is Verdict.UNDECIDED:
-            return "undecided"
-        if self.question.improve:
-            better = f"better by more than {margin:g}" if margin else "better"
-            return better if verdict is Verdict.PASSED else f"not {better}"
-        worse = f"worse by more than {margin:g}" if margin else "worse"
-        return worse if verdict is Verdict.FAILED else f"not {worse}"
+    @property
+    def word(self) -> str:
+        """The verdict of all challengers together, in words."""
+        return next(one.word_in_all for one in self.compared if one.verdict is self.verdict)
+
+    @property
+    def has_slices(self) -> bool:
+        """Return whether there are verdicts on slices."""
+        return any(one.slices for one in self.compared)
 
     @property
     def sure(self) -> str:
         """The grounds of the verdicts, in one sentence."""
-        several = len(self.compared) > 1
+        several = len(self.compared) > 1 or self.has_slices
         whose = "all verdicts together are" if several else "the verdict is"
         return (
             f"{1.0 - self.question.alpha:.0%} sure that {whose} right, whenever one looked "
@@ -98,12 +112,17 @@ class GateSummary:
 
     def statement(self, one: Compared) -> str:
         """Say in a sentence what was found of one challenger."""
-        n_all = self.question.n_examples
-        text = f"{safe(one.label)} is {self.word(one.verdict)}"
-        if one.n:
-            text += f": difference {one.difference:+.3f} {one.interval}"
-        text += f", after {one.n:,} of {n_all:,} examples"
-        return "; ".join([text, *_outlook(one)])
+        over_all = _found(one, " over all examples" if one.slices else "")
+        bad = [part for part in one.slices if _is_failed(part)]
+        failed = [_found(part, f" on {safe(part.label)}") for part in bad]
+        open_ = [safe(part.label) for part in one.slices if part.alone is Verdict.UNDECIDED]
+        texts = [over_all, *failed] if _is_failed(one) else [*failed, over_all]
+        if open_:
+            more = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""
+            texts.append(f"undecided on {', '.join(open_[:_NAMED])}{more}")
+        elif one.slices and not failed:
+            texts.append(f"{one.slices[0].word} on each of {len(one.slices)} slices")
+        return f"{safe(one.label)} is {'; '.join([*texts, *_outlook(one)])}"
 
     def outlooks(self) -> list[str]:
         """Say what is known of the challengers that are undecided, a sentence each."""
@@ -121,19 +140,25 @@ class GateSummary:
         return [*lines, baseline, f"How sure:  {self.sure}", *self.remarks]
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a table row for each challenger."""
+        """Return a table row for each challenger, and after it one for each slice."""
         return [
             (
-                safe(one.label),
-                self.word(one.verdict),
+                safe(label),
+                one.word,
                 f"{one.n:,}",
                 f"{one.difference:+.3f}" if one.n else "-",
                 one.interval,
                 f"{one.better_on:,}",
                 f"{one.worse_on:,}",
             )
-            for one in self.compared
+            for label, one in self.entries()
         ]
+
+    def entries(self) -> Iterator[tuple[str, Compared]]:
+        """Yield label and findings of every row of the table."""
+        for one in self.compared:
+            yield one.label, one
+            yield from ((f"· {part.label}", part) for part in one.slices)
 
     def as_json(self) -> dict[str, object]:
         """Return the answer as a JSON object."""
@@ -149,15 +174,19 @@ class GateSummary:
                 {
                     "label": one.label,
                     "verdict": one.verdict.value,
-                    "examples": one.n,
-                    "void": one.void,
-                    "difference": None if math.isnan(one.difference) else one.difference,
-                    "interval": [one.lower, one.upper],
-                    "better_on": one.better_on,
-                    "worse_on": one.worse_on,
-                    "worse_after": one.worse_after,
+                    "verdict_over_all": one.alone.value,
+                    **_json(one),
                     "given_up": one.given_up,
-                    "forecast_examples": one.forecast,
+                    "slices": [
+                        {
+                            "slice": part.label,
+                            "verdict": part.alone.value,
+                            "margin": part.question.margin,
+                            "of_examples": part.question.n_examples,
+                            **_json(part),
+                        }
+                        for part in one.slices
+                    ],
                 }
                 for one in self.compared
             ],
@@ -165,15 +194,59 @@ class GateSummary:
         }
 
 
+def word(question: Question, verdict: Verdict) -> str:
+    """Say a verdict in words."""
+    margin = question.margin
+    if verdict is Verdict.UNDECIDED:
+        return "undecided"
+    if question.improve:
+        better = f"better by more than {margin:g}" if margin else "better"
+        return better if verdict is Verdict.PASSED else f"not {better}"
+    worse = f"worse by more than {margin:g}" if margin else "worse"
+    return worse if verdict is Verdict.FAILED else f"not {worse}"
+
+
+def _worst(found: set[Verdict]) -> Verdict:
+    for verdict in (Verdict.FAILED, Verdict.UNDECIDED):
+        if verdict in found:
+            return verdict
+    return Verdict.PASSED
+
+
+def _is_failed(one: Compared) -> bool:
+    return one.alone is Verdict.FAILED
+
+
+def _found(one: Compared, where: str) -> str:
+    """Say what was found on some examples."""
+    numbers = f": difference {one.difference:+.3f} {one.interval}" if one.n else ""
+    return f"{one.word}{where}{numbers}, after {one.n:,} of {one.question.n_examples:,} examples"
+
+
+def _json(one: Compared) -> dict[str, object]:
+    return {
+        "examples": one.n,
+        "void": one.void,
+        "difference": None if math.isnan(one.difference) else one.difference,
+        "interval": [one.lower, one.upper],
+        "better_on": one.better_on,
+        "worse_on": one.worse_on,
+        "worse_after": one.worse_after,
+        "forecast_examples": one.forecast,
+    }
+
+
 def _outlook(one: Compared) -> list[str]:
     """Say what is known of an undecided challenger; what would decide is a forecast."""
     if one.verdict is not Verdict.UNDECIDED or not one.n:
         return []
     parts = []
-    if one.worse_after is not None:
+    if one.alone is Verdict.UNDECIDED and one.worse_after is not None:
         parts.append("it is worse than the baseline, perhaps by less than the margin")
     if one.given_up:
         parts.append("given up early, as the budget would probably end without an answer")
-    if one.forecast is None:
-        return [*parts, "forecast: not even all examples would decide"]
-    return [*parts, f"forecast: about {one.forecast:,} examples would decide"]
+    first = next(part for part in (one, *one.slices) if part.alone is Verdict.UNDECIDED)
+    at = "" if first is one else f" on {safe(first.label)}"
+    if first.forecast is None:
+        return [*parts, f"forecast: not even all examples would decide{at}"]
+    return [*parts, f"forecast: about {first.forecast:,} examples would decide{at}"]

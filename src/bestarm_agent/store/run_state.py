@@ -24,6 +24,7 @@ from bestarm_agent.domain.events import (
     Stopped,
     Told,
 )
+from bestarm_agent.domain.example import Slice
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.errors import FailureKind, StoreError
@@ -72,6 +73,7 @@ class RunState:
     barred: dict[int, str] = field(default_factory=dict)  # by row: why it was excluded
     example_ids: list[str] = field(default_factory=list)  # (N,)
     example_digests: list[str] = field(default_factory=list)  # (N,)
+    slices: tuple[Slice, ...] = ()  # groups of examples that are looked at by themselves
     asks: AskedPairs = field(default_factory=AskedPairs)
     told: ToldPairs = field(default_factory=ToldPairs)  # by ask number
     pending: dict[int, Asked] = field(default_factory=dict)  # by ask number, in ask order
@@ -228,6 +230,7 @@ class RunState:
             raise self._impossible(f"examples join with {counts}")
         self.example_ids += event.ids
         self.example_digests += event.digests
+        self.slices += event.slices
 
     def _stop(self, event: Stopped) -> None:
         if self.sessions[-1].stopped is not None:

@@ -25,6 +25,11 @@ class GateSpec(StudyModel):
         description="By how much the mean score may be lower, in [0, 1); with `improve`, by how "
         f"much it must be exceeded. Left out: {_MARGIN}; 0 with `improve`.",
     )
+    slice_margin: Annotated[float, Strict(), Field(ge=0, lt=1)] | None = Field(
+        None,
+        description="By how much the mean score of a slice may be lower, in [0, 1), where the "
+        f"study has `slices`. Left out: the margin; {_MARGIN} with `improve`.",
+    )
     improve: bool = Field(False, description="Ask for challengers that are better.")
     confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
         0.95, description="Probability in (0, 1) that all verdicts together are right."
@@ -36,3 +41,10 @@ class GateSpec(StudyModel):
         if self.margin is None:
             return 0.0 if self.improve else _MARGIN
         return self.margin
+
+    @property
+    def slice_margin_used(self) -> float:
+        """The margin of slices, given or by default."""
+        if self.slice_margin is not None:
+            return self.slice_margin
+        return _MARGIN if self.improve else self.margin_used

@@ -21,6 +21,7 @@ from bestarm_agent.config.study.models_and_prompts import (
 )
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.config.study.run_options import BudgetSpec, LimitsSpec, SelectorSpec, StopSpec
+from bestarm_agent.config.study.slices import SlicesSpec
 from bestarm_agent.config.study.value_types import Expandable, Grid, Name, Options, Params
 from bestarm_agent.errors import nearest
 
@@ -80,6 +81,10 @@ class StudyConfig(StudyModel):
         None,
         description="Ask for the cheapest candidate that is good enough instead of the best one; "
         "only the seed of `selector` is then used.",
+    )
+    slices: SlicesSpec = Field(
+        default_factory=SlicesSpec,
+        description="Groups of examples that are looked at by themselves, beside all examples.",
     )
     gate: GateSpec | None = Field(
         None,

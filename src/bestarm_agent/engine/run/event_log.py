@@ -18,7 +18,7 @@ from bestarm_agent.domain.events import (
     ExamplesAdded,
     Told,
 )
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.example import Example, Slice
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend, usd
 from bestarm_agent.engine.pair_source import PairSource
@@ -84,11 +84,12 @@ class PairLog:
         await self._event_log.flush()
 
 
-def examples_added(examples: Sequence[Example]) -> ExamplesAdded:
+def examples_added(examples: Sequence[Example], slices: Sequence[Slice] = ()) -> ExamplesAdded:
     """Record examples by id and content."""
     return ExamplesAdded(
         ids=tuple(example.id for example in examples),
         digests=tuple(example.digest for example in examples),
+        slices=tuple(slices),
     )
 
 
@@ -138,6 +139,7 @@ class Size:
     budget: Budget = field(default_factory=Budget)  # the caps
     # (K,) most dollars that a call can cost; None where unknown, or as a whole
     costs: tuple[float | None, ...] | None = None
+    slices: tuple[Slice, ...] = ()  # of the examples
 
     @property
     def pulls(self) -> int | None:
@@ -155,6 +157,7 @@ def initial_size(events: Iterable[Event]) -> Size:
     """Return the size of the problem when the first pair was asked."""
     n_candidates, n_examples, budget = 0, 0, Budget()
     costs: list[float | None] = []
+    slices: tuple[Slice, ...] = ()
     for event in events:
         match event:
             case CandidatesAdded():
@@ -162,11 +165,12 @@ def initial_size(events: Iterable[Event]) -> Size:
                 costs += event.costs
             case ExamplesAdded():
                 n_examples += len(event.ids)
+                slices += event.slices
             case BudgetSet():
                 budget = event.budget
             case Asked():
                 break
-    return Size(n_candidates, n_examples, budget, tuple(costs))
+    return Size(n_candidates, n_examples, budget, tuple(costs), slices)
 
 
 def known_costs(costs: Sequence[float | None], highest: float = 0.0) -> tuple[float, ...] | None:

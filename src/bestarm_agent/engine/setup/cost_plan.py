@@ -103,7 +103,7 @@ def _prepared(parts: StudyParts) -> tuple[PreparedCandidates, tuple[str, ...]]:
     prepared = prepare(parts, parts.candidates, Ledger(parts.budget), SystemClock())
     check_prices(parts.config, prepared.entries)
     costs = tuple(entry.usd for entry in prepared.entries)
-    size = Size(len(costs), len(parts.examples), parts.budget, costs)
+    size = Size(len(costs), len(parts.examples), parts.budget, costs, parts.slices)
     pairs = parts.mode.pairs(size, parts.candidates)
     return prepared, (*parts.notices, *parts.mode.notices(pairs, size))
 

@@ -122,7 +122,7 @@ def first_events(
     )
     return [
         started,
-        examples_added(parts.examples),
+        examples_added(parts.examples, parts.slices),
         candidates_added(entries),
         BudgetSet(parts.budget),
     ]

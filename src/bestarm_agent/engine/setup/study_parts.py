@@ -8,13 +8,14 @@ from functools import partial
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets.gold_labels import Label, load_labels
+from bestarm_agent.config.datasets.slices import slices_of
 from bestarm_agent.config.study.grid import expand
 from bestarm_agent.config.study.inputs import check_fields, read_examples, read_prompts
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.config.study.schema import StudyConfig
 from bestarm_agent.config.yaml.documents import locating
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.example import Example, Slice
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.judge_calls import left_out
 from bestarm_agent.engine.mode import Mode, OpenMode
@@ -31,6 +32,7 @@ class StudyParts:
     candidates: tuple[Candidate, ...]  # what is compared
     prompts: Mapping[str, PromptTemplate]  # the prompt templates by name
     examples: tuple[Example, ...]  # the dataset
+    slices: tuple[Slice, ...]  # groups of them that are looked at by themselves
     providers: ProviderSet  # the providers
     judge: Judge  # scores replies
     labels: tuple[Label, ...]  # gold scores of some answers
@@ -60,6 +62,8 @@ def assemble(
     config, base_dir = study.config, study.base_dir
     with locating(partial(study.places.located, ("dataset",))):
         found = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
+    with locating(partial(study.places.located, ("slices",))):
+        slices = slices_of(found, config.slices.by)
     mode, judge = open_mode(study, found, catalog)
     prompts = read_prompts(config.prompts, base_dir, catalog, study.places)
     with locating(partial(study.places.located, ("prompts",))):
@@ -75,6 +79,7 @@ def assemble(
         candidates=expansion.candidates,
         prompts=prompts,
         examples=found,
+        slices=slices,
         providers=providers,
         judge=judge,
         labels=labels,

@@ -12,11 +12,18 @@ one looks. With the bar B, which is -margin, or +margin where an improvement is 
 
 (3) is looked at where no improvement is asked for.
 
-Several challengers share the error probability: C of them are tested at a = alpha / C each. The
-wealth (2) is never above (3) where B <= 0, so for a challenger with D != B there is one
+Several comparisons share the error probability: C of them are tested at a = alpha / C each. The
+wealth (2) is never above (3) where B <= 0, so for a comparison with D != B there is one
 hypothesis whose refutation would be a mistake, and the probability that any of these statements
-about any challenger is ever wrong is at most alpha (union bound). For D = B, (1) and (2) each err
-with probability at most a.
+is ever wrong is at most alpha (union bound). For D = B, (1) and (2) each err with probability at
+most a.
+
+A comparison is about one challenger and all examples, or one challenger and a slice of them: N is
+then the size of the slice. One random order of all examples, read where it is in a slice, is a
+random order of the slice, so the slice's e-process needs no other draw and no weights. Each process
+is a function of the order and the scores along it, and Ville's inequality bounds how often it
+*ever* reaches 1/a on its way to N. So which pairs are asked first may depend on anything seen,
+also on examples further down the order, as long as every process takes its own examples in order.
 
 A score that is not known lies in [low, high]: each test takes the end that speaks against it.
 
@@ -32,17 +39,20 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bestarm_agent.selectors.types import BoolArray, FloatArray
 from bestarm_agent.stats.intervals.betting_bounds import (
     LowerBound,
     Wager,
     bet_grid,
     wealth_paths,
 )
+
+FloatArray: TypeAlias = NDArray[np.float64]
+BoolArray: TypeAlias = NDArray[np.bool_]
 
 _TIE = 1e-9  # means that differ by less are equal: scores such as 0.1 are rounded
 
@@ -62,7 +72,7 @@ class Question:
     margin: float  # in [0, 1)
     improve: bool  # whether "better by more than the margin" is asked, not "not worse"
     alpha: float  # probability that any statement is ever wrong, in (0, 1)
-    n_challengers: int
+    n_comparisons: int  # that share this error probability
     n_examples: int
 
     @property
@@ -73,7 +83,7 @@ class Question:
     @property
     def enough(self) -> float:
         """The wealth that refutes a hypothesis."""
-        return self.n_challengers / self.alpha
+        return self.n_comparisons / self.alpha
 
     @cached_property
     def bets(self) -> tuple[float, ...]:

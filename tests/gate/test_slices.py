@@ -1,0 +1,211 @@
+"""Gates with slices: order of asking, verdicts by slice, error rates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.gate.worlds import World, is_ever_wrong, simulate_sliced
+
+from bestarm_agent.domain.example import Slice
+from bestarm_agent.gate.pairs import GatePairs
+from bestarm_agent.selectors.types import FloatArray, Problem, Stop
+from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
+from tests.gate.test_pairs import drive, scored
+from tests.stats.conftest import RateCheck
+from tests.support.commands import invoke
+from tests.support.studies import write_study
+
+MARGIN = 0.05
+
+
+def sliced(
+    sizes: tuple[int, ...], n_challengers: int = 1, *, margin: float = MARGIN, seed: int = 0
+) -> GatePairs:
+    """A gate whose slices follow one another in the numbers of the examples."""
+    n, count = sum(sizes), n_challengers * (1 + len(sizes))
+    ends = np.cumsum((0, *sizes))
+    slices = [
+        (
+            Slice(f"s{k}", tuple(range(ends[k], ends[k + 1]))),
+            Question(margin, False, 0.05, count, size),
+        )
+        for k, size in enumerate(sizes)
+    ]
+    question = Question(margin, False, 0.05, count, n)
+    return GatePairs(Problem(1 + n_challengers, n), 0, question, seed, slices)
+
+
+def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None:
+    sizes = (900, 70, 30)
+    pairs = sliced(sizes)
+    first = [ask.pair.example for ask in pairs.ask(120) if ask.pair.candidate == 0]
+    counts = np.histogram(first, bins=(0, 900, 970, 1000))[0]
+    assert counts.min() >= 15, "60 examples, by their share 54, 4 and 2"
+    scores = np.ones((2, 1000))
+    asked = drive(pairs := sliced(sizes), scores)
+    assert pairs.challengers[1].verdict is Verdict.PASSED
+    rows = [np.unique(pairs.table.example[pairs.table.candidate == row]) for row in (0, 1)]
+    assert np.array_equal(rows[0], rows[1]), "both answered the same examples"
+    assert asked < 2 * 400, "large slices are left once they are decided"
+    assert np.histogram(rows[0], bins=(0, 900, 970, 1000))[0][2] >= 25
+
+
+def test_every_part_takes_its_examples_in_one_random_order() -> None:
+    pairs = sliced((60, 40), seed=3)
+    over_all, *slices = (list(part.examples) for part in pairs.parts)
+    for own in slices:
+        assert [j for j in over_all if j in own] == own
+    scores = np.random.default_rng(0).random((2, 100))
+    drive(pairs, scores, 16, lambda score: 1.0 if score > 0.5 else 20.0)
+    for part, comparison in zip(pairs.parts, pairs.challengers[1].comparisons, strict=True):
+        seen = list(part.examples[: comparison.n])
+        assert comparison.gains == pytest.approx((scores[1] - scores[0])[seen])
+
+
+def simpson() -> FloatArray:
+    """Scores on 200 easy and 800 hard examples of a baseline, a challenger that is worse by .2 and
+    by .1, and one that is worse by the margin on the hard ones, which takes all of them to show.
+    """
+    scores = np.zeros((3, 1_000))
+    scores[0, :190] = scores[1, :150] = scores[2, :190] = 1.0
+    scores[0, 200:280] = scores[2, 200:240] = 1.0
+    return scores
+
+
+def test_a_challenger_that_saw_easier_examples_is_still_seen_to_be_worse() -> None:
+    """Simpson's paradox: the better mean of all it answered, and worse in every slice."""
+    scores, pairs = simpson(), sliced((200, 800), 2)
+    drive(pairs, scores)
+    means = pairs.table.total / pairs.table.n_scored
+    assert means[1] > means[0], "the baseline went on with the hard examples for the other one"
+    assert pairs.challengers[1].verdict is Verdict.FAILED
+    for part, comparison in zip(pairs.parts, pairs.challengers[1].comparisons, strict=True):
+        members = list(part.examples)
+        assert (scores[1] - scores[0])[members].mean() < -MARGIN
+        assert np.mean(comparison.gains) < 0.0
+
+
+def test_one_bad_slice_fails_the_challenger_though_the_mean_is_better() -> None:
+    scores = np.ones((2, 500))
+    scores[0, :200] = 0.0  # better on the large slice
+    scores[1, 450:] = 0.0  # worse on the small one
+    pairs = sliced((450, 50))
+    drive(pairs, scores)
+    over_all, large, small = pairs.challengers[1].comparisons
+    assert pairs.challengers[1].verdict is Verdict.FAILED
+    assert small.verdict is Verdict.FAILED
+    assert over_all.verdict is not Verdict.FAILED
+    assert large.verdict is not Verdict.FAILED
+    assert pairs.stopped() is Stop.VERDICT
+
+
+def test_a_log_that_is_replayed_leads_to_the_same() -> None:
+    scores = (np.random.default_rng(7).random((3, 300)) < 0.8).astype(float)
+    live, again = sliced((200, 60, 40), 2), sliced((200, 60, 40), 2)
+    while asks := live.ask(17):
+        live.tell([scored(ask, scores) for ask in asks])
+        again.adopt(asks)
+        for ask in asks:
+            again.tell([scored(ask, scores)])
+    assert again.stopped() == live.stopped()
+    for row in (1, 2):
+        ours, theirs = live.challengers[row].comparisons, again.challengers[row].comparisons
+        assert [one.gains for one in ours] == [one.gains for one in theirs]
+
+
+def test_a_slice_that_the_budget_cannot_decide_is_given_up_until_there_is_more() -> None:
+    scores = (np.random.default_rng(5).random((2, 600)) < 0.8).astype(float)
+    pairs = GatePairs(
+        Problem(2, 600, budget=300),
+        0,
+        Question(MARGIN, False, 0.05, 3, 600),
+        0,
+        [(Slice("s0", tuple(range(600))), Question(0.001, False, 0.05, 3, 600))],
+    )
+    drive(pairs, scores, budget=300)
+    assert pairs.given_up == {1}
+    assert pairs.stopped() is Stop.INDIFFERENT
+    pairs.add_budget(900)
+    drive(pairs, scores)
+    assert pairs.challengers[1].is_decided
+
+
+@pytest.mark.slow
+@pytest.mark.coverage
+@pytest.mark.parametrize(
+    "differences",
+    [(-MARGIN,) * 3, (0.0,) * 3, (0.0, -MARGIN, -MARGIN), (0.02, 0.02, -0.1)],
+)
+def test_any_statement_on_any_slice_is_ever_wrong_at_most_as_often_as_allowed(
+    differences: tuple[float, ...], check_rate: RateCheck
+) -> None:
+    # Binomial test at 1e-6 of the joint error rate .05, looking after every example.
+    sizes, worlds = (200, 100, 40), 1_000
+    parts = [World(n, d, 0.15) for n, d in zip(sizes, differences, strict=True)]
+    found = simulate_sliced(parts, MARGIN, 0.05, worlds, np.random.default_rng(21))
+    check_rate(int(is_ever_wrong(found).sum()), worlds, 0.05)
+
+
+def study(folder: Path) -> None:
+    """c1 is as good as c0 on the whole, and worse on the German quarter of 400 examples."""
+    n = 400
+    write_study(folder, n_candidates=2, n_examples=n)
+    rng = np.random.default_rng(2)
+    german = np.arange(n) % 4 == 0
+    baseline = (rng.random(n) < 0.8).astype(float)
+    challenger = np.where(german, baseline * (rng.random(n) < 0.3), 1.0)
+    rows = [
+        {"candidate": f"c{i}", "example": f"e{j}", "score": score}
+        for i, scores in enumerate((baseline, challenger))
+        for j, score in enumerate(scores.tolist())
+    ]
+    examples = [
+        {"id": f"e{j}", "question": f"q{j}", "language": "de" if german[j] else "en"}
+        for j in range(n)
+    ]
+    for name, records in (("scores", rows), ("questions", examples)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
+
+
+def test_verdicts_by_slice_in_all_outputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path)
+    asked = ("gate", "study.json", "-q", "--baseline", "c0", "--margin", "0.05")
+    done = invoke(capsys, *asked, folder=tmp_path)
+    assert done.code == 0, done.out
+    files = ("--markdown", "summary.md", "--by", "language", "--slice-margin", "0.1")
+    done = invoke(capsys, *asked, *files, folder=tmp_path)
+    assert done.code == 5, done.out
+    assert "FAIL:      c1 is worse by more than 0.1 on language=de: difference" in done.out
+    assert "over all examples" in done.out
+    assert "all verdicts together are right" in done.out
+    summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert "language=de | ❌ worse by more than 0.1 |" in summary
+    assert summary.startswith("### ❌ Gate recorded: worse by more than 0.1")
+    shown = invoke(capsys, "show", "--json", folder=tmp_path)
+    found = json.loads(shown.out)["challengers"][0]
+    assert found["verdict"] == "failed"
+    verdicts = {one["slice"]: one["verdict"] for one in found["slices"]}
+    assert verdicts["language=de"] == "failed"
+    assert {one["of_examples"] for one in found["slices"]} == {100, 300}
+    [page] = [
+        path.read_text(encoding="utf-8")
+        for path in (tmp_path / "runs").glob("*.html")
+        if "language=de" in path.read_text(encoding="utf-8")
+    ]
+    assert "· language=de" in page
+
+
+def test_an_unknown_field_is_refused_before_anything_is_paid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path)
+    asked = ("gate", "study.json", "-q", "--baseline", "c0", "--by", "lang")
+    done = invoke(capsys, *asked, folder=tmp_path)
+    assert done.code == 2
+    assert "no example has the field `lang`" in done.err
+    assert "language" in done.err
