@@ -55,21 +55,23 @@ class StudyModel(BaseModel):
     """A mapping of a study file: immutable, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    short_form: ClassVar[str | None] = None  # the field that a text in place of the mapping sets
+    short_form: ClassVar[str | None] = None  # the field that a value in place of the mapping sets
+    short_type: ClassVar[type] = str  # of that value: str or int
 
     @model_validator(mode="before")
     @classmethod
     def _spell_out(cls, value: object) -> object:
         if cls.short_form is not None:
-            if isinstance(value, str):
+            if isinstance(value, cls.short_type):
                 return {cls.short_form: value}
             cls._check_text_or_mapping(value)
         return cls._without_blanks(value)
 
     @classmethod
     def _check_text_or_mapping(cls, value: object) -> None:
-        if not isinstance(value, str | dict | cls):
-            broken(f"must be a text or a mapping (`key: value`), got {shown(value)}")
+        if not isinstance(value, dict | cls):
+            short = "a text" if cls.short_type is str else "a whole number"
+            broken(f"must be {short} or a mapping (`key: value`), got {shown(value)}")
 
     @classmethod
     def _without_blanks(cls, value: object) -> object:
@@ -83,5 +85,7 @@ class StudyModel(BaseModel):
     ) -> dict[str, Any]:
         reference = handler(core_schema)
         if cls.short_form is not None:
-            allow_also(handler.resolve_ref_schema(reference), {"type": "string", "minLength": 1})
+            is_text = cls.short_type is str
+            short = {"type": "string", "minLength": 1} if is_text else {"type": "integer"}
+            allow_also(handler.resolve_ref_schema(reference), short)
         return reference

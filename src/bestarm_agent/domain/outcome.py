@@ -8,6 +8,8 @@ from typing import TypeAlias
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
 
+RIGHT = 0.5  # a score of at least this counts as right
+
 
 @dataclass(frozen=True, slots=True)
 class Vote:
@@ -32,8 +34,23 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """One of several replies to a pair's prompt."""
+
+    value: float  # score in [0, 1]; the floor score if the candidate itself failed
+    answer: str | None = None  # as in ``Score``
+    reply_key: str | None = None  # in the reply cache; None if no reply came back
+    failure: FailureKind | None = None  # the candidate's own; None if the draw was scored
+
+
+@dataclass(frozen=True, slots=True)
 class Scored:
-    """The pair was evaluated; ``answer`` and what follows ``gold`` as in ``Score``."""
+    """The pair was evaluated; ``answer`` and what follows ``gold`` as in ``Score``.
+
+    With ``draws``, ``value`` is what their scores were reduced to. Key, answer and votes are those
+    of a draw that shows it. Seconds and price are the first draw's; usage and the time to the first
+    text are those of the first that was scored.
+    """
 
     value: float  # score in [0, 1]
     answer: str | None
@@ -51,6 +68,7 @@ class Scored:
     measures: tuple[float | None, ...] = ()
     # wall-clock, to the first text of a streamed answer; None if unknown, or from the cache
     first_token_seconds: float | None = None
+    draws: tuple[Draw, ...] = ()  # in order; empty where a pair is drawn once
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +84,7 @@ class Failed:
     judge_spend: Spend = field(default_factory=Spend)
     lost_spend: Spend = field(default_factory=Spend)
     usd_nanos: int | None = None
+    draws: tuple[Draw, ...] = ()  # those before the failure, or all if the candidate failed on all
 
 
 Outcome: TypeAlias = Scored | Failed

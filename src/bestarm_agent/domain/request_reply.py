@@ -48,6 +48,7 @@ class Request:
             Set only where ``Capabilities.logprobs`` says so.
         attempt: number of equal requests before this one whose replies could not be used; it is not
             sent, but part of the key of the reply cache.
+        draw: number of draws of the same prompt before this one; not sent, but part of the key.
         inputs: the example's fields, for programs that read more than the prompt; part of the key
             only where ``Capabilities.by_inputs`` says so.
     """
@@ -61,6 +62,7 @@ class Request:
     response_schema: Mapping[str, Json] | None = None
     top_logprobs: int | None = None
     attempt: int = 0
+    draw: int = 0
     inputs: Mapping[str, Json] = field(default_factory=dict)
 
     def as_json(self) -> Json:
@@ -77,6 +79,8 @@ class Request:
             content["top_logprobs"] = self.top_logprobs
         if self.attempt:
             content["attempt"] = self.attempt
+        if self.draw:
+            content["draw"] = self.draw
         return content
 
 

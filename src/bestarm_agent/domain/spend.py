@@ -69,6 +69,15 @@ class Spend:
             self.gpu_seconds - other.gpu_seconds,
         )
 
+    def __mul__(self, n: int) -> Spend:
+        return Spend(
+            n * self.pulls,
+            n * self.calls,
+            n * self.tokens,
+            n * self.usd_nanos,
+            n * self.gpu_seconds,
+        )
+
     def capped(self, cap: Spend) -> Spend:
         """Return the smaller of the two, amount by amount."""
         return Spend(

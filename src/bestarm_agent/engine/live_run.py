@@ -13,6 +13,7 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import DROPPED
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget
+from bestarm_agent.engine.calls.draws import Draws
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.limits.wait_reasons import Wait
@@ -87,7 +88,8 @@ class LiveRun:
     @cached_property
     def loop(self) -> RunLoop:
         """The run loop; made when the run goes on, not when it is opened."""
-        limits = self._parts.config.limits
+        config, limits = self._parts.config, self._parts.config.limits
+        draws = Draws(config.repeats, limits.failed_score, stops_early=not config.measures)
         pool = CandidatePool(limits.in_flight, self.factory.judge_client.turns)
         pool.add(self._entries)
         return RunLoop(
@@ -95,7 +97,7 @@ class LiveRun:
             selector=self.pairs,
             pool=pool,
             examples=self._parts.examples,
-            evaluator=PairEvaluator(self.replies, self.factory.judge_client, self.ledger),
+            evaluator=PairEvaluator(self.replies, self.factory.judge_client, self.ledger, draws),
             ledger=self.ledger,
             clock=self._clock,
             rules=Rules(limits.failed_score, limits.max_failed_share, self._objective),

@@ -32,8 +32,8 @@ def reserved(budget: Budget, *, paid_before: bool = False) -> Spend | None:
     call: Call = candidate.call(scene.examples[0])
     if paid_before:
         call.spend = Spend(pulls=1)
-    assert evaluator.bounds(call, scene.examples[0]) == (CALL, JUDGING)
-    taken = evaluator.reserve(call, CALL, JUDGING)
+    assert evaluator.bounds(call, scene.examples[0]) == (CALL, Spend(), JUDGING)
+    taken = evaluator.reserve(call, CALL, Spend(), JUDGING)
     outstanding = ledger.balance().outstanding
     if not taken:
         assert outstanding == Spend()

@@ -20,6 +20,7 @@ from bestarm_agent.config.study.models_and_prompts import (
     model_labels,
 )
 from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.config.study.run_options import BudgetSpec, LimitsSpec, SelectorSpec, StopSpec
 from bestarm_agent.config.study.slices import SlicesSpec
 from bestarm_agent.config.study.value_types import Expandable, Grid, Name, Options, Params
@@ -53,6 +54,10 @@ class StudyConfig(StudyModel):
         default_factory=dict,
         description="Further scorers by name, for `objective.subject_to`: each scores every reply "
         "in [0, 1], beside `scorer`.",
+    )
+    repeats: RepeatsSpec = Field(
+        default_factory=RepeatsSpec,
+        description="Draws of every pair, where replies vary, or just their number.",
     )
     labels: Expandable | None = Field(
         None,
@@ -146,6 +151,15 @@ class StudyConfig(StudyModel):
                 "contradicts `selector.stop_when_separated: false`, which goes on until the budget "
                 "is spent; leave one of them out",
                 *("stop", asked[0]),
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_repeats(self) -> Self:
+        if self.certify is not None and self.repeats.draws > 1:
+            broken(
+                "does not go with `certify`, which certifies single replies; leave one of them out",
+                "repeats",
             )
         return self
 

@@ -1,45 +1,67 @@
-"""One pair, from reservation to outcome: buy or look up the reply, store it, score it."""
+"""One pair, from reservation to outcome: buy or look up its replies, store and score them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.calls.attempt import replied_spend
+from bestarm_agent.engine.calls.draws import Draws, begin_draw
 from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import BudgetEndedError, Call, Origin
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.errors import JudgeError, ProviderError
 
+_NOTHING = Spend()
+
 
 class PairEvaluator:
-    """Turns candidates' calls into outcomes; cancellation is the only thing that it raises."""
+    """Turns candidates' calls into outcomes; cancellation is the only thing that it raises.
 
-    def __init__(self, replies: ReplyCache, judge_client: JudgeClient, ledger: Ledger) -> None:
+    Args:
+        draws: how often a pair is drawn; by default, once.
+    """
+
+    def __init__(
+        self,
+        replies: ReplyCache,
+        judge_client: JudgeClient,
+        ledger: Ledger,
+        draws: Draws | None = None,
+    ) -> None:
         self.judge_client = judge_client
         self.replies = replies
         self._ledger = ledger
+        self._draws = draws or Draws()
 
-    def bounds(self, call: Call, example: Example) -> tuple[Spend, Spend]:
-        """Return the most that one attempt at a call, and that judging the reply, can cost."""
-        return call.bound(), self.judge_client.bound(example)
+    def bounds(self, call: Call, example: Example) -> tuple[Spend, Spend, Spend]:
+        """Return the most that the first draw, the later ones, and judging them all can cost.
 
-    def reserve(self, call: Call, attempt: Spend, judging: Spend) -> bool:
-        """Reserve these bounds of an attempt and of judging, and a pull unless it was paid before.
+        That is so if no call is repeated after a failure.
+        """
+        draw, judging, n_draws = call.bound(), self.judge_client.bound(example), self._draws.number
+        if n_draws == 1:
+            return draw, _NOTHING, judging
+        return draw, draw * (n_draws - 1), judging * n_draws
+
+    def reserve(self, call: Call, draw: Spend, later: Spend, judging: Spend) -> bool:
+        """Reserve these bounds, and a pull unless it was paid before.
 
         Return False, and reserve nothing, if the budget cannot pay them together.
         """
         if not call.spend.pulls:
-            attempt += Spend(pulls=1)
-        if not self._ledger.affords(attempt + judging):
+            draw += Spend(pulls=1)
+        if not self._ledger.affords(draw + later + judging):
             return False
         spent = call.judging.spent if call.judging is not None else Spend()
-        call.reservation = self._ledger.reserve(attempt)
+        call.reservation = self._ledger.reserve(draw)
         call.judging = SharedReserve(self._ledger, self._ledger.reserve(judging), spent)
+        if later != _NOTHING:
+            call.later = SharedReserve(self._ledger, self._ledger.reserve(later))
         return True
 
     async def evaluate(self, call: Call, example: Example) -> Outcome | None:
@@ -47,28 +69,52 @@ class PairEvaluator:
 
         Return None if the pair stays pending, for lack of budget or because of ``call.obstacle``.
         """
+        first = call.request
+        made: list[Outcome] = []
+        replies: list[Reply] = []
         try:
-            reply = await self.replies.obtain(call)
-            if not self.judge_client.judge.models:
-                return await self._judged(call, example, reply)
-            call.slot.keep_last()
-            async with self.judge_client.turns.session(call.slot):
-                return await self._judged(call, example, reply)
+            while not self._draws.is_over(made):
+                if made:
+                    await begin_draw(call, first, len(made))
+                made.append(await self._drawn(call, example, replies))
+            return self._draws.outcome(made)
         except BudgetEndedError:
             return None
-        except JudgeUnavailableError as error:
+        except (JudgeUnavailableError, ProviderError) as error:
             call.obstacle = error
             return None
-        except ProviderError as error:
-            if error.fatal:
-                call.obstacle = error
-                return None
-            lost = replace(call.spend, pulls=0)
-            return Failed(error.kind, error.blame, str(error), call.pair_spend, lost_spend=lost)
         finally:
+            call.request = first
             call.let_go()
 
-    async def _judged(self, call: Call, example: Example, reply: Reply) -> Outcome:
+    async def _drawn(self, call: Call, example: Example, replies: list[Reply]) -> Outcome:
+        """Evaluate one draw; its reply joins ``replies``, if it may have been paid for.
+
+        Raise what keeps the pair pending.
+        """
+        try:
+            reply = await self.replies.obtain(call)
+        except ProviderError as error:
+            if error.fatal:
+                raise
+            lost, judging = lost_spend(call, replies), call.pair_spend - call.spend
+            return Failed(
+                error.kind,
+                error.blame,
+                str(error),
+                call.pair_spend,
+                judge_spend=judging,
+                lost_spend=lost,
+            )
+        if not call.found or call.origin is not Origin.FRESH:
+            replies.append(reply)
+        if not self.judge_client.judge.models:
+            return await self._judged(call, example, reply, lost_spend(call, replies))
+        call.slot.keep_last()
+        async with self.judge_client.turns.session(call.slot):
+            return await self._judged(call, example, reply, lost_spend(call, replies))
+
+    async def _judged(self, call: Call, example: Example, reply: Reply, lost: Spend) -> Outcome:
         judging = call.judging or SharedReserve(self._ledger)
         calls = JudgeCalls(
             self.judge_client,
@@ -89,7 +135,7 @@ class PairEvaluator:
                 reply.seconds,
                 call.key,
                 judge_spend=judging.spent,
-                lost_spend=lost_spend(call, reply),
+                lost_spend=lost,
                 usd_nanos=reply.usd_nanos,
             )
         return Scored(
@@ -102,7 +148,7 @@ class PairEvaluator:
             cached=call.found and call.origin is not Origin.INHERITED,
             judge_spend=judging.spent,
             votes=score.votes,
-            lost_spend=lost_spend(call, reply),
+            lost_spend=lost,
             usd_nanos=reply.usd_nanos,
             gold=score.gold,
             guesses=score.guesses,
@@ -111,6 +157,7 @@ class PairEvaluator:
         )
 
 
-def lost_spend(call: Call, reply: Reply) -> Spend:
-    """Return the cost of a candidate's call beyond the attempt that was answered."""
-    return call.spend - replied_spend(reply, pulls=call.spend.pulls).capped(call.spend)
+def lost_spend(call: Call, replies: Sequence[Reply]) -> Spend:
+    """Return the cost of a candidate's calls beyond the attempts that were answered."""
+    answered = sum((replied_spend(reply, pulls=0) for reply in replies), Spend())
+    return call.spend - (answered + Spend(pulls=call.spend.pulls)).capped(call.spend)

@@ -76,6 +76,7 @@ class Call:
     is_logged: bool = False  # whether the next attempt is in the log already
     is_first: bool = False  # whether its model never answered; a time-out is not repeated then
     judging: SharedReserve | None = None  # pays for judging a reply; None for a judge's call
+    later: SharedReserve | None = None  # pays for the pair's draws after this one
     obstacle: Exception | None = None  # the fatal error that keeps a candidate's pair pending
 
     @property
@@ -109,15 +110,19 @@ class Call:
         self.refund_permit()
         if (reservation := self.take_reservation()) is not None:
             self.client.ledger.release(reservation)
-        if self.judging is not None:
-            self.judging.close()
+        for reserve in filter(None, (self.judging, self.later)):
+            reserve.close()
 
     def renew(self) -> None:
         """Get ready to be sent again after the pair was put off."""
         if self.origin is Origin.FRESH and (self.pair_spend != Spend() or self.obstacle):
             self.origin = Origin.RESENT
+        self.forget_attempts()
+
+    def forget_attempts(self) -> None:
+        """Begin to count attempts anew."""
         self.failure, self.n_failures, self.began, self.obstacle = None, 0, None, None
-        self.is_logged = False
+        self.is_logged = self.is_first = False
 
 
 class ProviderClient:

@@ -21,7 +21,7 @@ from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Scored, Vote
+from bestarm_agent.domain.outcome import RIGHT, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.engine.results.notebook import data_frame
@@ -33,7 +33,6 @@ from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.score_export_rows import labels
 
 PAGE = 100  # replies read at a time
-RIGHT = 0.5  # a score of at least this counts as right
 
 
 @dataclass(frozen=True, slots=True)

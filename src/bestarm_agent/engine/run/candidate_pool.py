@@ -30,8 +30,8 @@ class ReadyCandidate:
     """A candidate, ready to be called.
 
     Attributes:
-        bound: highest cost of one attempt met so far, judging included; starts with the longest
-            example's.
+        bound: highest cost of a pair met so far, judging included, with one attempt at each draw;
+            starts with the longest example's.
         usd: the most dollars that a call to it can cost, without judging: for the longest example,
             or for any where the objective depends on prices; None if not known.
     """

@@ -87,13 +87,13 @@ class InFlight:
             call.is_logged = True
         else:
             call.renew()
-        attempt, judging = self._evaluator.bounds(call, example)
-        self._pool.raise_bound(candidate, attempt + judging)
-        if not self._evaluator.reserve(call, attempt, judging):
+        draw, later, judging = self._evaluator.bounds(call, example)
+        self._pool.raise_bound(candidate, draw + later + judging)
+        if not self._evaluator.reserve(call, draw, later, judging):
             self._put_off(asked.seq, call)
             return False
         call.slot = self._pool.slot(candidate, self.news.set)
-        call.permit = candidate.limiter.take(call.request, attempt)
+        call.permit = candidate.limiter.take(call.request, draw)
         self._unsent[asked.seq] = call
         self.first.sent(asked.candidate, call)
         return True

@@ -40,20 +40,21 @@ class CandidateFactory:
         judge: Judge,
         ledger: Ledger,
         *,
-        policy: RetryPolicy,
+        config: StudyConfig,
         clock: Clock,
         board: WaitBoard,
-        every_bound: bool = False,
     ) -> None:
         self._providers = providers
         self._examples = examples
         self._longest = longest_of(examples)
         self._judge = judge
         self._ledger = ledger
-        self._policy = policy
+        limits = config.limits
+        self._policy = RetryPolicy(limits.max_attempts, limits.timeout_seconds)
         self._clock = clock
         self._board = board
-        self._priced_by = examples if every_bound else (self._longest,)
+        self._n_draws = config.repeats.draws
+        self._priced_by = examples if config.objective.by_price else (self._longest,)
         self._clients: dict[int, ProviderClient] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
         self._fingerprints: dict[tuple[int, str], str] = {}
@@ -85,7 +86,7 @@ class CandidateFactory:
             prompt,
             client,
             fingerprint,
-            bound=call + self.judge_client.bound(self._longest),
+            bound=(call + self.judge_client.bound(self._longest)) * self._n_draws,
             usd=self._most(provider, candidate, prompt) if able.priced else None,
             price_source=able.price_source,
         )
@@ -201,16 +202,15 @@ def prepare(
     examples: Sequence[Example] | None = None,
 ) -> PreparedCandidates:
     """Check candidates and make them ready to be called; digests of large weights take a while."""
-    limits, board = parts.config.limits, WaitBoard()
+    board = WaitBoard()
     factory = CandidateFactory(
         parts.providers,
         parts.examples if examples is None else examples,
         parts.judge,
         ledger,
-        policy=RetryPolicy(limits.max_attempts, limits.timeout_seconds),
+        config=parts.config,
         clock=clock,
         board=board,
-        every_bound=parts.config.objective.by_price,
     )
     return PreparedCandidates(factory.entries(candidates), factory, ledger, board)
 

@@ -72,7 +72,9 @@ def make_plan(parts: StudyParts, earlier: Sequence[RunState] = ()) -> Plan:
     attempts = parts.config.limits.max_attempts
     most = _most_expensive(entries)
     per_dollar = parts.config.selector.per == "dollar"
-    expected, learned = expected_spend(entries, earlier, pulls, per_dollar=per_dollar)
+    expected, learned = expected_spend(
+        entries, earlier, pulls, per_dollar=per_dollar, n_draws=parts.config.repeats.draws
+    )
     worst = times(most, pulls * attempts, pulls)
     judge_prices = _judge_prices(prepared.factory.judge_client, longest_of(parts.examples))
     prices = (*_prices(entries), *judge_prices)

@@ -14,7 +14,7 @@ from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import ConfigError, counted
 
 _GRID = ("models", "prompts", "params", "candidates", "exclude", "providers")
-_FIXED = ("dataset", "scorer")
+_FIXED = ("dataset", "scorer", "repeats")
 _FREE = ("endpoints", "key")  # options of providers: which server answers, and for which account
 _WAY_OUT = (
     "restore it, and give what you changed a name of its own, so that it joins; or begin a new run "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from bestarm_agent.config.study.repeats import recorded_repeats
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.engine.run.event_log import known_costs
@@ -17,13 +18,18 @@ _PULLS = 1000  # mean costs are kept for so many, since amounts are whole number
 
 
 def expected_spend(
-    entries: Sequence[ReadyCandidate], earlier: Sequence[RunState], pulls: int, *, per_dollar: bool
+    entries: Sequence[ReadyCandidate],
+    earlier: Sequence[RunState],
+    pulls: int,
+    *,
+    per_dollar: bool,
+    n_draws: int = 1,
 ) -> tuple[Spend, bool]:
     """Estimate the cost of pulls if no candidate proves better or worse than the others.
 
     Also return whether an earlier run told what pulls cost; else each costs its bound.
     """
-    each, learned = _expected_pulls(entries, earlier)
+    each, learned = _expected_pulls(entries, _seen_pulls(earlier, n_draws))
     return _mixed(each, _shares(entries, per_dollar=per_dollar), pulls), learned
 
 
@@ -36,11 +42,10 @@ def _shares(entries: Sequence[ReadyCandidate], *, per_dollar: bool) -> list[floa
 
 
 def _expected_pulls(
-    entries: Sequence[ReadyCandidate], earlier: Sequence[RunState]
+    entries: Sequence[ReadyCandidate], seen: Mapping[str, Spend]
 ) -> tuple[list[Spend], bool]:
     """Return the cost of ``_PULLS`` pulls of each candidate, and whether an earlier run told it."""
     bounds = [times(entry.bound, _PULLS, _PULLS) for entry in entries]
-    seen = _seen_pulls(earlier)
     known = [
         (bound, seen[e.candidate.id])
         for e, bound in zip(entries, bounds, strict=True)
@@ -54,13 +59,15 @@ def _expected_pulls(
     return [seen.get(e.candidate.id, g) for e, g in zip(entries, guesses, strict=True)], True
 
 
-def _seen_pulls(earlier: Sequence[RunState]) -> dict[str, Spend]:
+def _seen_pulls(earlier: Sequence[RunState], n_draws: int) -> dict[str, Spend]:
     """Return the cost of ``_PULLS`` pulls by candidate id, from the latest run that has it."""
     seen: dict[str, Spend] = {}
     for state in earlier:
+        config = None if state.started is None else state.started.config
+        pulls = _PULLS * n_draws / recorded_repeats(config).draws
         for candidate, spend in zip(state.candidates, state.spend_of, strict=True):
             if spend.calls and spend.pulls:  # replies from the cache say nothing about prices
-                seen[candidate.id] = times(spend, _PULLS / spend.pulls, _PULLS)
+                seen[candidate.id] = times(spend, pulls / spend.pulls, _PULLS)
     return seen
 
 

@@ -21,6 +21,7 @@ from bestarm_agent.engine.calls.judge_calls import left_out
 from bestarm_agent.engine.mode import Mode, OpenMode
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.engine.setup.selection import open_selection
+from bestarm_agent.errors import counted
 from bestarm_agent.judges.base import Judge
 
 
@@ -72,6 +73,9 @@ def assemble(
     notices = left_out(judge, found, providers.able) if judge.models else []
     expansion = expand(config, prompts, providers.params, study.places)
     unused = _same_for_all(fixed, expansion.candidates, providers)
+    cells = len(expansion.candidates) * len(found)
+    budget = config.budget.caps(cells)
+    repeated = _repeat_notices(config, expansion.candidates, providers, budget, cells)
     with locating(partial(study.places.located, ("labels",))):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
     return StudyParts(
@@ -83,10 +87,39 @@ def assemble(
         providers=providers,
         judge=judge,
         labels=labels,
-        budget=config.budget.caps(len(expansion.candidates) * len(found)),
-        notices=(*expansion.notices, *unused, *notices),
+        budget=budget,
+        notices=(*expansion.notices, *unused, *notices, *repeated),
         mode=mode,
     )
+
+
+def _repeat_notices(
+    config: StudyConfig,
+    candidates: Sequence[Candidate],
+    providers: ProviderSet,
+    budget: Budget,
+    cells: int,
+) -> list[str]:
+    """Warn of draws that are alike, and of those that more examples would be worth more than."""
+    n_draws, notices = config.repeats.draws, []
+    if n_draws == 1:
+        return []
+    cold = [one for one in candidates if one.params.get("temperature") == 0]
+    able = [providers.of(one.provider, one.model).capabilities(one.model) for one in cold]
+    if alike := sum(not (one.by_example or one.by_inputs) for one in able):
+        notices.append(
+            f"repeats: {counted(alike, 'candidate')} at temperature 0, where {n_draws} draws are "
+            f"(nearly) alike and all paid for; raise the temperature, or leave `repeats` out"
+        )
+    caps = [budget.pulls, None if budget.calls is None else budget.calls // n_draws]
+    paid = min([cap for cap in caps if cap is not None], default=cells)
+    if config.repeats.reduce == "mean" and paid < cells:
+        notices.append(
+            f"repeats: the budget ends after {paid:,} of {cells:,} pairs of {n_draws} draws each; "
+            f"until all examples are used, a mean is known better from new examples than from "
+            f"more draws: leave `repeats` out, and allow as many calls"
+        )
+    return notices
 
 
 def _same_for_all(

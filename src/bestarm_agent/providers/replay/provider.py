@@ -121,7 +121,8 @@ class ReplayProvider(BaseProvider[ReplayOptions]):
             return attempts[0]
         pair = (self._owner(request), request.example)
         self._played[pair] += 1
-        return attempts[min(self._played[pair], len(attempts)) - 1]
+        number = max(self._played[pair], request.draw + 1)  # earlier draws may be in the cache
+        return attempts[min(number, len(attempts)) - 1]
 
     def _attempts(self, request: Request) -> Sequence[Record]:
         return self._recording.attempts(self._owner(request), request.example)
