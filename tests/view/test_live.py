@@ -102,7 +102,7 @@ async def control(place: Path | str) -> list[Json]:
         assert await post(session, address, {"paused": True}) == 200
         while not shown[-1]["paused"]:
             shown = [await next_news(stream)]
-        join = {"add": {**spec, "params": {}}}
+        join = {"add": {**spec, "params": {}, "label": "newcomer"}}
         for wish in ({"drop": 0}, join, join, {"paused": False}):
             assert await post(session, address, wish) == 200
         while shown[-1]["running"]:
@@ -114,13 +114,14 @@ async def control(place: Path | str) -> list[Json]:
 def check_controls(shown: list[Json]) -> None:
     last = shown[-1]
     assert len({page["pairs"].split()[0] for page in shown if page["paused"]}) == 1
-    assert any("'c5/q' is the same as 'c5/q'" in why for page in shown for why in page["refused"])
+    refused = [why for page in shown for why in page["refused"]]
+    assert any("'newcomer' is the same as 'newcomer'" in why for why in refused)
     rows = {row["label"]: row for row in last["rows"]}
     assert rows["c0"]["state"] == "× dropped"
     assert [line for line in last["lines"] if line.startswith("Dropped: c0, by hand")]
     seen = {label: int(row["seen"].split("/")[1]) for label, row in rows.items()}
     assert seen.pop("c0") < 40
-    others = ["c1", "c2", "c3", "c4", "c5/q"]
+    others = ["c1", "c2", "c3", "c4", "newcomer"]
     assert seen == dict.fromkeys(others, 40), "all others were asked to the end"
     assert last["ending"].startswith("ended: exhausted")
     assert "c0" not in last["verdict"]

@@ -217,6 +217,7 @@ def test_a_label_that_is_no_score_is_refused(store: Path, value: Json) -> None:
         {"drop": "c0"},
         {"paused": 1},
         {"add": {"model": "a/b"}},
+        {"add": {"model": "a/b", "prompt": "p", "params": {}, "label": 1}},
         {"add": {"model": "a/b", "prompt": {"name": "p", "text": "t"}, "params": {}}},
     ],
 )

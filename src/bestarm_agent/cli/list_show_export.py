@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from bestarm_agent.engine.results.pair_outcomes import PairOutcome, RunTexts
-    from bestarm_agent.engine.results.standing import Standing
-    from bestarm_agent.runs import Archive
+    from bestarm_agent.runs import Archive, StoredRun
     from bestarm_agent.store.base import RunInfo
     from bestarm_agent.store.run_state import RunState
     from bestarm_agent.store.score_export_rows import Texts
@@ -121,24 +120,25 @@ def report(
     if fmt is ReportFormat.HTML:
         typer.echo(_wait_for(archive.write_report(found, out)))
         return
-    standing = _wait_for(archive.record(found)).standing
-    path = out or report_path(where, standing.run_id).with_suffix(f".{fmt.value}")
+    record = _wait_for(archive.record(found))
+    path = out or report_path(where, record.standing.run_id).with_suffix(f".{fmt.value}")
     if fmt is ReportFormat.PNG:
         from bestarm_agent.report.picture import draw_standing
 
-        draw_standing(standing, path)
+        draw_standing(record.standing, path, record.result)
     else:
-        write_page(_summary(standing, fmt), path)
+        write_page(_summary(record, fmt), path)
     typer.echo(path)
 
 
-def _summary(standing: Standing, fmt: ReportFormat) -> str:
+def _summary(record: StoredRun, fmt: ReportFormat) -> str:
     from bestarm_agent.cli.result_output import standing_json
     from bestarm_agent.report.markdown import markdown
 
     if fmt is ReportFormat.MD:
-        return markdown(standing)
-    return json.dumps(standing_json(standing), indent=2, ensure_ascii=False) + "\n"
+        return markdown(record.standing, record.result)
+    found = standing_json(record.standing) if record.result is None else record.result.as_json()
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
 def export(

@@ -21,6 +21,7 @@ class ModeResult(Protocol):
 
     title: ClassVar[str]  # of the table
     note: ClassVar[str]  # on the table, a sentence or two
+    ranking: ClassVar[str]  # on what the ranking of the candidates shows, a sentence
     columns: ClassVar[tuple[str, ...]]  # heads of the table: two texts, then numbers
 
     @property

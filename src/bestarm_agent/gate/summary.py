@@ -68,8 +68,9 @@ class GateSummary:
     title: ClassVar[str] = "Gate"
     note: ClassVar[str] = (
         "Differences are challenger minus baseline, on common examples; each end of an interval "
-        "holds at the confidence. The ranking above shows the mean scores."
+        "holds at the confidence."
     )
+    ranking: ClassVar[str] = "The ranking shows the mean scores."
     columns: ClassVar[tuple[str, ...]] = (
         "Challenger",
         "Verdict",

@@ -30,9 +30,8 @@ class CertificateSummary:
     facts: Mapping[str, object] = field(default_factory=dict)  # entries to add to the JSON object
 
     title: ClassVar[str] = "Certificate"
-    note: ClassVar[str] = (
-        "In the order of testing. The ranking above shows the scores of the autoevaluator."
-    )
+    note: ClassVar[str] = "In the order of testing."
+    ranking: ClassVar[str] = "The ranking shows the scores of the autoevaluator."
     columns: ClassVar[tuple[str, ...]] = (
         "Candidate",
         "Verdict",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.caveats import caveat, caveat_lines
 from bestarm_agent.report.outlook import effects_line, headline, outlook
@@ -22,14 +23,13 @@ from bestarm_agent.report.text import (
 _SHOWN_ROWS = 20
 
 
-def markdown(standing: Standing) -> str:
-    """Write where a run stands as Markdown; texts of others are escaped."""
-    graded, (name, said) = standing.graded, headline(standing)
-    lines = [f"## {escaped(standing.name)}", "", f"**{escaped(name)}** {said}{caveat(standing)}"]
-    lines += ["", f"{how_sure(standing)}."] if standing.winner else []
-    lines += [f"{text}." for text in (outlook(standing), _effects(standing)) if text]
-    lines += [f"{title}: {escaped(text)}." for title, text in caveat_lines(standing)]
+def markdown(standing: Standing, result: ModeResult | None = None) -> str:
+    """Write where a run stands, or the ``result`` of its mode; texts of others are escaped."""
+    graded = standing.graded
+    lines = [f"## {escaped(standing.name)}", ""]
+    lines += _verdict(standing) if result is None else _result(result)
     lines += ["", f"{budget_line(standing)}, {duration(standing.seconds)}; {ending(standing.end)}."]
+    lines += [] if result is None else ["", result.ranking]
     lines += ["", f"| candidate | {seen_title(graded=graded)} | estimate | interval | state |"]
     lines += ["| --- | --: | --: | --: | --- |"]
     for row in standing.rows[:_SHOWN_ROWS]:
@@ -37,6 +37,22 @@ def markdown(standing: Standing) -> str:
         lines.append(f"| {escaped(row.candidate.label)} | {numbers} | {state(row)} |")
     lines += ["", hidden_line(standing.rows[_SHOWN_ROWS:]), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _verdict(standing: Standing) -> list[str]:
+    name, said = headline(standing)
+    lines = [f"**{escaped(name)}** {said}{caveat(standing)}"]
+    lines += ["", f"{how_sure(standing)}."] if standing.winner else []
+    lines += [f"{text}." for text in (outlook(standing), _effects(standing)) if text]
+    return lines + [f"{title}: {escaped(text)}." for title, text in caveat_lines(standing)]
+
+
+def _result(result: ModeResult) -> list[str]:
+    lines = [f"- {escaped(' '.join(line.split()))}" for line in result.lines()]
+    lines += ["", f"### {result.title}", "", result.note]
+    lines += ["", f"| {' | '.join(result.columns)} |"]
+    lines += [f"| --- | --- |{' --: |' * (len(result.columns) - 2)}"]
+    return lines + [f"| {' | '.join(map(escaped, row))} |" for row in result.rows()]
 
 
 def _effects(standing: Standing) -> str:

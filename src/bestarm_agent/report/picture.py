@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.axis_effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.caveats import caveat
@@ -48,8 +49,10 @@ _COLOURS = {  # those of the report
 _FILLED = (Status.BEST, Status.LEADING, Status.BEATEN)
 
 
-def draw_standing(standing: Standing, path: Path) -> None:
-    """Draw where a run stands; the suffix of the path gives the format: .png, .svg or .pdf.
+def draw_standing(standing: Standing, path: Path, result: ModeResult | None = None) -> None:
+    """Draw where a run stands, under the ``result`` of its mode if there is one.
+
+    The suffix of the path gives the format: .png, .svg or .pdf.
 
     Raises:
         ConfigError: the format is unknown, there is no such folder, or matplotlib is not installed.
@@ -63,22 +66,32 @@ def draw_standing(standing: Standing, path: Path) -> None:
     below = (0.01, 0.02, 0.98, 1 - _HEADER / height - 0.02)
     with paper_style():
         figure = Figure(figsize=(_WIDTH, height), layout=ConstrainedLayoutEngine(rect=below))
-        _write_header(figure, standing)
+        _write_header(figure, standing, result)
         left, *right = _panels(figure, effects)
         _draw_ranking(left, standing)
         _draw_effects(right, effects)
         figure.savefig(path, dpi=160)
 
 
-def _write_header(figure: Figure, standing: Standing) -> None:
-    name, said = headline(standing)
+def _write_header(figure: Figure, standing: Standing, result: ModeResult | None) -> None:
+    verdict, first, second = _said(standing) if result is None else _answer(result)
     _write(figure, 0.25, safe(standing.name), size=9, color=_DIM)
-    verdict = f"{shortened(name, _LABEL)} {said}{caveat(standing)}".strip()
     _write(figure, 0.58, _cut(verdict, 90), size=14, weight="bold")
-    sure = how_sure(standing) if standing.winner is not None else ""
-    lines = [sure, outlook(standing), f"{budget_line(standing)}, {duration(standing.seconds)}"]
+    lines = [first, second, f"{budget_line(standing)}, {duration(standing.seconds)}"]
     for place, line in enumerate([line for line in lines if line]):
         _write(figure, 0.9 + 0.21 * place, _cut(line, _LINE), size=8.5, color=_DIM)
+
+
+def _said(standing: Standing) -> tuple[str, str, str]:
+    name, said = headline(standing)
+    verdict = f"{shortened(name, _LABEL)} {said}{caveat(standing)}".strip()
+    sure = how_sure(standing) if standing.winner is not None else ""
+    return verdict, sure, outlook(standing)
+
+
+def _answer(result: ModeResult) -> tuple[str, str, str]:
+    first, *more = (" ".join(line.split()) for line in result.lines())
+    return safe(first), safe(next(iter(more), "")), result.ranking
 
 
 def _write(figure: Figure, inches: float, text: str, **style: Any) -> None:  # noqa: ANN401

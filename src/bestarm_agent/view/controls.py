@@ -33,12 +33,12 @@ def read_instruction(text: str) -> Instruction:
         case {"drop": int(row)} if row >= 0:
             return Instruction(drop=row)
         case {"add": {"model": str(), "prompt": str(), "params": {**_params}, **rest} as spec} if (
-            not rest
+            all(key == "label" and isinstance(value, str) for key, value in rest.items())
         ):
             return Instruction(add=spec)
     raise ConfigError(
         'an instruction is {"stop": true}, {"paused": true}, {"pulls": 100}, {"usd": 2.5}, '
-        '{"drop": 0} or {"add": {"model": "...", "prompt": "...", "params": {}}}'
+        '{"drop": 0} or {"add": {"model": "...", "prompt": "...", "params": {}, "label": "..."}}'
     )
 
 

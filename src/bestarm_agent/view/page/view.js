@@ -225,10 +225,12 @@ function controls(at) {
     h("label", {}, "Candidate", parts.row), h("button", {}, "Drop for good"));
   const add = form((chosen) => {
     const params = paramsOf(chosen.get("params"));
-    return params && { add: { model: chosen.get("model"), prompt: chosen.get("prompt"), params } };
+    const label = chosen.get("label").trim();
+    return params && { add: { model: chosen.get("model"), prompt: chosen.get("prompt"), params, ...(label && { label }) } };
   }, "Asked the run to let the candidate join.",
     h("label", {}, "Model", h("input", { type: "text", name: "model", list: "models", required: true }), parts.models), h("label", {}, "Prompt", parts.prompt),
-    h("label", {}, "Parameters", h("input", { type: "text", name: "params", placeholder: "temperature=0.7" })), h("button", {}, "Add"));
+    h("label", {}, "Parameters", h("input", { type: "text", name: "params", placeholder: "temperature=0.7" })),
+    h("label", {}, "Name in tables", h("input", { type: "text", name: "label", placeholder: "by its parts" })), h("button", {}, "Add"));
   parts.candidates = h("details", {}, h("summary", {}, "Drop a candidate, or add one"), drop, add);
   parts.root = h("section", { "aria-label": "Controls" },
     h("div", { class: "keys" }, parts.pause, h("button", { type: "button", onclick: stop }, "Stop, to be resumed"), allow), parts.candidates, parts.state);
