@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import mean, variance
 from typing import Any
 
 import pytest
@@ -60,9 +61,9 @@ def test_recorded_attempts_are_played_as_draws(tmp_path: Path) -> None:
     assert (standing.spent.pulls, standing.spent.calls) == (4 * N, 4 * N * 3)
     means = {row.candidate.label: row.estimate for row in standing.rows}
     scores = recorded(path)
-    for label, mean in means.items():
-        each = [sum(scores[label, f"e{j}"]) / 3 for j in range(N)]
-        assert mean == pytest.approx(sum(each) / N)
+    for label, estimate in means.items():
+        each = [mean(scores[label, f"e{j}"]) for j in range(N)]
+        assert estimate == pytest.approx(mean(each))
     outcomes = [event.outcome for event in events_of(path) if isinstance(event, Told)]
     drawn = sorted(
         tuple(draw.value for draw in one.draws) for one in outcomes if isinstance(one, Scored)
@@ -166,3 +167,39 @@ def test_wrong_repeats_are_refused(repeats: Any, problem: str) -> None:  # noqa:
 def test_certificates_are_about_single_replies() -> None:
     with pytest.raises(ConfigError, match="certifies single replies"):
         study_from({**CONTENT, "repeats": 3, "certify": {"risk": 0.1, "judge": "exact"}})
+
+
+def test_the_spread_of_draws_is_told(tmp_path: Path, capsys: Capsys) -> None:
+    path = drawn_study(tmp_path)
+    found = json.loads(invoke(capsys, "select", path, "--json", "--quiet", folder=tmp_path).out)
+    scores = recorded(path)
+    for row in found["candidates"]:
+        each = [scores[row["label"], f"e{j}"] for j in range(N)]
+        within = sum(variance(drawn) for drawn in each) / N
+        between = max(0.0, variance([mean(drawn) for drawn in each]) - within / 3)
+        assert row["draws"] == {
+            "n_examples": N,
+            "n_draws": 3,
+            "within": pytest.approx(within**0.5),
+            "between": pytest.approx(between**0.5),
+            "of_mean": pytest.approx((within / (3 * N)) ** 0.5),
+            "share_if_drawn_once": pytest.approx((between + within) / (3 * between + within)),
+        }
+    shown = invoke(capsys, "show", folder=tmp_path).out
+    assert "Draws:     drawing anew would move the mean of c3 by about ±.0" in shown
+    page = (tmp_path / "runs" / f"{found['run']}.html").read_text(encoding="utf-8")
+    assert "How much do draws vary?" in page
+
+
+def test_draws_that_stop_early_have_no_spread(tmp_path: Path, capsys: Capsys) -> None:
+    path = drawn_study(tmp_path, repeats={"draws": 3, "reduce": "pass@k"})
+    done = invoke(capsys, "select", path, "--json", "--quiet", folder=tmp_path)
+    assert all(row["draws"] is None for row in json.loads(done.out)["candidates"])
+
+
+def test_a_run_that_leaves_examples_says_what_new_ones_would_have_told(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    path = drawn_study(tmp_path)
+    done = invoke(capsys, "select", path, "--quiet", "--budget-pulls", "60", folder=tmp_path)
+    assert "new examples, drawn once, would have said as much" in " ".join(done.out.split())

@@ -28,6 +28,7 @@ from bestarm_agent.domain.example import Slice
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.errors import FailureKind, StoreError
+from bestarm_agent.stats.random_effects import DrawSums
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.pair_records import AskedPairs, ToldPairs
 
@@ -88,6 +89,7 @@ class RunState:
     seconds_of: list[float] = field(default_factory=list)  # (K,) of answered calls, summed
     latencies_of: list[array[float]] = field(default_factory=list)  # (K,) the same, sorted
     first_tokens_of: list[array[float]] = field(default_factory=list)  # (K,) to first texts, sorted
+    draws_of: list[DrawSums] = field(default_factory=list)  # (K,) of pairs drawn several times
     failures_of: list[Counter[FailureKind]] = field(default_factory=list)  # (K,)
     sessions: list[Session] = field(default_factory=list)
     seconds: float = 0.0  # wall-clock, of the sessions that are over
@@ -171,6 +173,8 @@ class RunState:
             insort(self.latencies_of[ask.candidate], outcome.seconds)
         if isinstance(outcome, Scored) and outcome.first_token_seconds is not None:
             insort(self.first_tokens_of[ask.candidate], outcome.first_token_seconds)
+        if outcome.draws and told.score is not None:
+            self.draws_of[ask.candidate].push([draw.value for draw in outcome.draws])
         self.elapsed = max(self.elapsed, told.elapsed)
         if isinstance(outcome, Failed):
             self.failures_of[ask.candidate][outcome.kind] += 1
@@ -216,6 +220,7 @@ class RunState:
         self.latencies_of += [array("d") for _ in event.candidates]
         self.first_tokens_of += [array("d") for _ in event.candidates]
         self._asked_cells += [bytearray() for _ in event.candidates]
+        self.draws_of += [DrawSums() for _ in event.candidates]
         self.failures_of += [Counter() for _ in event.candidates]
 
     def _bar(self, event: CandidatesBarred) -> None:

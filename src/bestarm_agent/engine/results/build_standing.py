@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bestarm_agent.config.study.repeats import recorded_repeats
 from bestarm_agent.domain.events import DROPPED
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
@@ -29,6 +30,7 @@ from bestarm_agent.engine.results.standing import (
 )
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Estimates, Guarantee, State, Verdict
+from bestarm_agent.stats.random_effects import DrawSpread
 from bestarm_agent.store.run_state import RunState
 
 _NOT_BEST = (Status.BEATEN, *LEFT_OUT)
@@ -178,6 +180,7 @@ def _rows(
 ) -> tuple[Row, ...]:
     failed, prices = pairs.table.count(State.FAILED), _prices(objective)
     judge_priced = state.started is None or state.started.judge_priced
+    draws = _draws(state)
     labels = [candidate.label for candidate in state.candidates]
     problems = {**{labels[i]: why for i, why in state.barred.items()}, **live.broken}
     tied = frozenset(verdict.tied)
@@ -203,9 +206,18 @@ def _rows(
             price_source=state.prices[i],
             priced=state.costs[i] is not None and judge_priced,
             void_bounds=_void_bounds(pairs.table, i),
+            draws=draws[i],
         )
         for i in order
     )
+
+
+def _draws(state: RunState) -> Sequence[DrawSpread | None]:
+    """Return the spread of each candidate's draws; unknown where scores say how many are made."""
+    config = None if state.started is None else state.started.config
+    if recorded_repeats(config).reduce != "mean":
+        return [None] * len(state.candidates)
+    return [sums.spread() for sums in state.draws_of]
 
 
 def _with_best(rows: Sequence[Row]) -> tuple[Row, ...]:

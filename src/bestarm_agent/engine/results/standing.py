@@ -16,6 +16,7 @@ from bestarm_agent.engine.results.cost_breakdown import CostLine
 from bestarm_agent.engine.results.latency import Latency
 from bestarm_agent.engine.results.notebook import data_frame, html_table
 from bestarm_agent.selectors.types import Guarantee
+from bestarm_agent.stats.random_effects import DrawSpread
 
 
 class Status(StrEnum):
@@ -86,6 +87,7 @@ class Row:
     priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
     # mean of its pairs if every void one had scored 0, and 1; None without pairs
     void_bounds: tuple[float, float] | None = None
+    draws: DrawSpread | None = None  # of its draws, where each pair's mean is taken
 
     def flat(self) -> dict[str, Any]:
         """Return the fields that fit into a table."""
