@@ -25,7 +25,11 @@ from bestarm_agent.plugins.registry import Registry
 Reader: TypeAlias = Callable[[Path], Iterable[Mapping[str, object]]]
 
 READERS: Final = Registry[Reader](
-    "dataset format", "datasets", {}, callable, "a function from a path to rows"
+    "dataset format",
+    "datasets",
+    {"promptfoo": "bestarm_agent.interop.promptfoo_tests:read_tests"},
+    callable,
+    "a function from a path to rows",
 )
 _SUFFIXES = {
     ".jsonl": "jsonl",
@@ -50,8 +54,8 @@ def load_examples(
     Args:
         path: the file.
         columns: the fields that hold id, target and inputs.
-        format: "jsonl", "json", "csv", "tsv", "parquet", the name of a plug-in, or a dotted path
-            ``module:function``; "auto" goes by the file's suffix.
+        format: "jsonl", "json", "csv", "tsv", "parquet", "promptfoo" (the tests of a config), the
+            name of a plug-in, or a dotted path ``module:function``; "auto" goes by the suffix.
         limit: read at most this many rows, from the top, >= 1; None reads all.
         base_dir: folder where the module of a dotted path is looked up first.
 
@@ -119,7 +123,7 @@ def _read_by_plugin(read: Reader, path: Path, format: str) -> Iterator[Row]:
     try:
         for number, values in enumerate(read(path), start=1):
             yield Row(f"row {number}", values)
-    except OSError:
+    except (OSError, ConfigError):
         raise
     except Exception as error:  # a reader may raise anything
         raise PluginError(

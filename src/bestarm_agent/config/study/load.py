@@ -21,6 +21,7 @@ from bestarm_agent.config.yaml.validation_messages import config_error, model_at
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.interop.promptfoo_config import is_promptfoo, translated
 
 ENV_FILE = ".env"
 
@@ -66,6 +67,8 @@ def load_study(
 ) -> LoadedStudy:
     """Load and validate a study file (YAML; JSON and TOML by the ending of its name).
 
+    A promptfoo config is translated into the study that it means.
+
     Args:
         path: the file; relative paths in it start from its folder.
         overrides: values that replace those of the file, by dotted key ("selector.seed").
@@ -77,6 +80,8 @@ def load_study(
     """
     data, places = read_source(path)
     data.pop("$schema", None)  # for editors, in a JSON file
+    if is_promptfoo(data):
+        data, places = translated(data, places, path)
     data.setdefault("name", _name_of(path))
     named = {key: (given_by or {}).get(key, f"override {key}") for key in overrides or {}}
     places = replace(places, origins={tuple(key.split(".")): name for key, name in named.items()})

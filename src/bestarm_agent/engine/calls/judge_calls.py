@@ -132,7 +132,7 @@ def left_out(judge: Judge, examples: Sequence[Example], able: CapabilitiesOf) ->
 
 
 def _check_offers(judge: Judge, call: JudgeCall, able_to: Capabilities) -> None:
-    if not able_to.chat:
+    if call.request.messages and not able_to.chat:
         raise ConfigError(
             f"judge `{judge.name}` needs a model that takes chat messages, and {call.model} does "
             f"not; choose another model"

@@ -59,23 +59,7 @@ class PythonJudge(BaseJudge[PythonOptions]):
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply; anything but None or a number in [0, 1] is the judge's failure."""
         refuse_declined(reply)
-        try:
-            if self._program.is_async:
-                found = await self._program.function(reply.text, example)
-            else:
-                found = await asyncio.to_thread(self._program.function, reply.text, example)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise judge_failed(
-                f"{self._program.name} let a cancellation of its own get out"
-            ) from error
-        except (Exception, SystemExit) as error:  # a function may raise anything
-            said = self._program.said(error)
-            raise judge_failed(
-                f"{self._program.name} raised {type(error).__name__}: {said}"
-            ) from error
+        found = await call_program(self._program, reply.text, example)
         if found is None:
             raise unparsable(f"{self._program.name} found nothing to score", reply.text)
         value = _number(found)
@@ -85,6 +69,22 @@ class PythonJudge(BaseJudge[PythonOptions]):
                 f"{self._program.said(reprlib.repr(found)):.60}"
             )
         return Score(value)
+
+
+async def call_program(program: Program, *arguments: object) -> Any:  # noqa: ANN401 - as below
+    """Call or await a function of the user; raises JudgeError, blame JUDGE, where it raises."""
+    try:
+        if program.is_async:
+            return await program.function(*arguments)
+        return await asyncio.to_thread(program.function, *arguments)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise judge_failed(f"{program.name} let a cancellation of its own get out") from error
+    except (Exception, SystemExit) as error:  # a function may raise anything
+        said = program.said(error)
+        raise judge_failed(f"{program.name} raised {type(error).__name__}: {said}") from error
 
 
 def _number(found: Any) -> float:  # noqa: ANN401 - a function may return anything

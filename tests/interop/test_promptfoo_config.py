@@ -1,0 +1,191 @@
+"""A promptfoo config as a study; what promptfoo itself says of it is in the golden file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent import Study
+from bestarm_agent.config.study.load import load_study
+from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.interop.promptfoo_assertions import from_cell
+from bestarm_agent.judges.rules.assertion_checks import json_objects
+from tests.support.commands import invoke
+from tests.support.fake_api.server import FakeApi
+from tests.support.fake_api.threads import in_thread
+from tests.support.promptfoo_answers import say
+
+GOLDEN = Path(__file__).parent / "golden" / "promptfoo"
+
+
+async def outcomes_of(
+    config: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[PairOutcome]:
+    """Run the whole grid of a config on the fake server."""
+    async with FakeApi(answer=say, key=None) as api:
+        monkeypatch.setenv("OPENAI_BASE_URL", api.openai_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "fake")
+        overrides = {"selector.stop_when_separated": False}
+        async with Study.open(config, overrides=overrides, options=Options(store=store)) as study:
+            await study.run()
+            return [pair async for pair in study.outcomes()]
+
+
+def _score(kind: str, score: float) -> tuple[float, ...]:
+    """Leave out the score of a rubric: a model that is asked otherwise grades otherwise."""
+    return () if "rubric" in kind else (round(score, 4),)
+
+
+def test_every_test_passes_and_fails_as_in_promptfoo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = GOLDEN / "promptfooconfig.yaml"
+    outcomes = asyncio.run(outcomes_of(config, tmp_path / "runs.db", monkeypatch))
+    ours = sorted(
+        (
+            str(pair.reply),
+            pair.score == 1,
+            [(vote.said == "pass", *_score(vote.by, vote.value)) for vote in pair.votes],
+        )
+        for pair in outcomes
+    )
+    theirs = sorted(
+        (
+            row["answer"],
+            row["success"],
+            [(passes, *_score(kind, score)) for kind, passes, score in row["assertions"]],
+        )
+        for row in json.loads((GOLDEN / "verdicts.json").read_text())
+    )
+    assert ours == theirs
+
+
+QUICK_START = """\
+description: Capitals
+prompts: ["Answer in one word: {{question}}", file://long.txt]
+providers: [openai:small, {id: "openai:chat:large", config: {temperature: 0.7}}]
+tests:
+  - vars: {question: "The capital of France?"}
+    assert: [{type: icontains, value: france}, {type: latency, threshold: 60000}]
+  - vars: {question: Rome}
+    assert: [{type: starts-with, value: Answer}]
+"""
+
+
+@pytest.fixture
+def quick_start(tmp_path: Path) -> Path:
+    (tmp_path / "long.txt").write_text("Think first, then answer: {{question}}\n")
+    (tmp_path / "promptfooconfig.yaml").write_text(QUICK_START)
+    return tmp_path
+
+
+def test_the_commands_take_a_config_as_it_is(
+    quick_start: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_thread(FakeApi(key=None)) as api:
+        monkeypatch.setenv("OPENAI_BASE_URL", api.openai_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "fake")
+        config = "promptfooconfig.yaml"
+        validated = invoke(capsys, "validate", config, folder=quick_start)
+        selected = invoke(capsys, "select", config, "--quiet", folder=quick_start)
+
+    assert (validated.code, selected.code) == (0, 0), validated.err + selected.err
+    assert "4 candidates x 2 examples, scorer assertions" in validated.out
+    assert "prompt-1" in selected.out
+    prompts = {row.body["messages"][-1]["content"] for row in api.received}
+    assert "Think first, then answer: Rome" in prompts
+    assert {row.body["temperature"] for row in api.received} == {0, 0.7}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("starts-with", "javascript", r"line 8: `tests\[1\].assert\[0\]` is .*get_assert"),
+        ("starts-with", "webhook", "line 8: .* has no counterpart here; there are equals, "),
+        ("starts-with", "not-factuality", "line 8: .*promptfoo ignores the `not-`"),
+        ("type: starts-with", "type: python", "line 8: .*is code in the config"),
+        ("value: Answer", "value: ''", "line 8: .* needs a `value`"),
+        ("value: Answer", "value: file://gone.txt", "gone.txt does not exist"),
+        ("value: Answer", "value: a, transform: x", r"`tests\[1\].assert\[0\].transform` has no"),
+        ("openai:small", "exec:run.sh", r"line 3: `providers\[0\]` is .*`command/...`"),
+        ("temperature", "tools", r"line 3: `providers\[1\].config.tools` has no counterpart"),
+        ("file://long.txt", "file://long.py", r"line 2: `prompts\[1\]` is .*are read from .txt"),
+        ("description:", "scenarios:", "line 1: `scenarios` has no counterpart"),
+        (
+            "description: Capitals",
+            "evaluateOptions: {delay: 3}",
+            "`evaluateOptions.delay` has no",
+        ),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_with_its_line(
+    quick_start: Path, old: str, new: str, message: str
+) -> None:
+    config = quick_start / "promptfooconfig.yaml"
+    config.write_text(QUICK_START.replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        load_study(config, environ={})
+
+
+def test_a_row_of_a_table_is_a_test() -> None:
+    cells = [
+        "Paris",
+        "not-icontains: a, b",
+        "similar(0.8): x",
+        "latency(9)",
+        "python:f()",
+        "is-json",
+    ]
+    assert [from_cell(cell) for cell in cells] == [
+        {"type": "equals", "value": "Paris"},
+        {"type": "not-icontains", "value": "a, b"},
+        {"type": "similar", "value": "x", "threshold": 0.8},
+        {"type": "latency", "threshold": 9.0},
+        {"type": "python", "value": "f()"},
+        {"type": "is-json"},
+    ]
+    assert from_cell("webhook: http://a")["type"] == "webhook"  # which is refused
+
+
+def test_settings_and_labels_are_translated(tmp_path: Path) -> None:
+    config = tmp_path / "promptfooconfig.yaml"
+    config.write_text(
+        "prompts: [{label: a, raw: 'A {{x}}'}, {label: b, raw: 'B {{x | dump}}'}]\n"
+        "targets:\n"
+        "  - id: groq:llama\n"
+        "    config: {apiKey: '{{env.MY_KEY}}', inputCost: 0.000001, stop: [END]}\n"
+        "    prompts: [a]\n"
+        "  - openai:responses:gpt-5: {label: Five}\n"
+        "evaluateOptions: {maxConcurrency: 3, repeat: 2}\n"
+        "tests: [{vars: {x: 1}, assert: [{type: equals, value: 1}]}]\n"
+    )
+    found = load_study(config, environ={"MY_KEY": "k"}).config
+    first, second = found.models
+    assert (first.model, first.params) == ("groq/llama", {"stop": [["END"]]})
+    assert first.options == {"api_key": "k", "price": {"input": 1}}
+    assert (second.model, second.label, second.options) == (
+        "openai/gpt-5",
+        "Five",
+        {"api": "responses"},
+    )
+    assert list(found.exclude) == [{"model": "groq/llama", "prompt": ["b"]}]
+    assert [prompt.text for prompt in found.prompts] == ["A {{x}}", "B {{x | tojson}}"]
+    assert (found.limits.in_flight, found.repeats.draws) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('a {"b": {"c": 1}} d', [{"b": {"c": 1}}]),
+        ("{a: 1", [{"a": 1}]),
+        ("{[} and {b: 2}", [{"b": 2}]),
+        ("none", []),
+    ],
+)
+def test_objects_are_found_in_a_text(text: str, found: list[object]) -> None:
+    assert list(json_objects(text)) == found
