@@ -15,6 +15,7 @@ from rich.text import Text
 
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Row, Standing, Status
+from bestarm_agent.report.limits import limits_text
 from bestarm_agent.report.progress_text import (
     budget_line,
     failures_line,
@@ -30,7 +31,6 @@ from bestarm_agent.report.text import (
     duration,
     estimate,
     interval,
-    limits_text,
     price_text,
     safe,
     seconds_text,

@@ -27,12 +27,13 @@ from bestarm_agent.engine.results.standing import (
 )
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
+from bestarm_agent.report.limits import limit_text
 from bestarm_agent.report.outlook import effects_line, outlook
 from bestarm_agent.report.progress_text import budget_line, ending, hidden_line, what_next
+from bestarm_agent.report.slices import slices_json, weakest_line
 from bestarm_agent.report.text import (
     duration,
     how_sure,
-    limit_text,
     objective_text,
     placed,
     safe,
@@ -122,6 +123,7 @@ def _verdict_lines(standing: Standing) -> list[str]:
         lines = [f"{title} {winner}"] if best is not None else []
     lines.append(f"How sure:  {how_sure(standing)}")
     lines += [f"{title + ':':<11}{text}" for title, text in number_lines(standing)]
+    lines += [f"Weakest:   {text}"] if (text := weakest_line(standing)) else []
     lines += [f"Forecast:  {text}"] if (text := outlook(standing)) else []
     if second is not None and standing.objective is None:
         lines.append(f"Runner-up: {placed(second, graded=graded)}")
@@ -204,6 +206,7 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
             "worker_seconds": spent.gpu_seconds,
             "seconds": standing.seconds,
         },
+        "slices": slices_json(standing),
         "effects": [asdict(axis) for axis in axis_effects(standing)],
         "forecast": None if (found := forecast(standing)) is None else asdict(found),
         "accounts": [

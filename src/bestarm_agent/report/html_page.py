@@ -24,16 +24,17 @@ from bestarm_agent.engine.results.latency import latency_by_model
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.differences import departure, differences
+from bestarm_agent.report.limits import limit_text
 from bestarm_agent.report.outlook import headline, is_clear, outlook
 from bestarm_agent.report.page_data import Details, page_data, price_per_1k
 from bestarm_agent.report.progress_text import budget_line, ending
+from bestarm_agent.report.slices import slice_rows, slice_text
 from bestarm_agent.report.text import (
     cost_text,
     duration,
     estimate,
     how_sure,
     interval,
-    limit_text,
     measure,
     money,
     objective_text,
@@ -197,6 +198,8 @@ def _environment() -> Environment:
         effect_title=_effect_title,
         full_grid=_full_grid,
         limit_text=limit_text,
+        slice_rows=slice_rows,
+        slice_text=slice_text,
         objective_text=objective_text,
         measure=measure,
         per_1k=_per_1k,

@@ -8,10 +8,8 @@ from math import ceil, inf, isnan
 from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.engine.results.standing import (
-    LimitState,
     ObjectiveResult,
     Row,
-    RowLimit,
     RowPrice,
     Standing,
     Status,
@@ -227,32 +225,6 @@ def objective_text(spec: ObjectiveSpec) -> str:
         for one in spec.constraints
     ]
     return f"the best that {' and '.join(limits)}" if limits else "the best"
-
-
-def limits_text(row: Row) -> str:
-    """Count the limits that a candidate keeps, breaks or may keep, in two words or so."""
-    counts = [(state, sum(one.state is state for one in row.limits)) for state in LimitState]
-    return ", ".join(f"{count} {state}" for state, count in counts if count)
-
-
-def limit_text(found: RowLimit) -> str:
-    """Say whether a candidate keeps a limit, and by which numbers."""
-    said = {
-        LimitState.KEPT: "shown to be kept",
-        LimitState.BROKEN: "shown to be broken",
-        LimitState.OPEN: "not shown yet",
-    }[found.state]
-    one = found.constraint
-    if found.mean is None:
-        return f"{one.text}: nothing seen yet"
-    if one.of == "price":
-        price = price_text(RowPrice(found.mean, found.lower, found.upper))
-        return f"{one.text}: {said}; {price}"
-    if one.percentile is None:
-        numbers = f"[{found.lower:.3f}, {found.upper:.3f}]"
-        return f"{one.text}: {said}; mean {found.mean:.3f} {numbers}"
-    shares = f"{found.mean:.1%} [{found.lower:.1%}, {found.upper:.1%}]"
-    return f"{one.text}: {said}; {shares} are above, {one.allowed:.0%} may be"
 
 
 def price_text(price: RowPrice | None) -> str:

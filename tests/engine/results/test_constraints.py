@@ -201,3 +201,21 @@ def test_a_limit_of_an_unknown_measure_names_those_there_are(tmp_path: Path) -> 
     path = limited(tmp_path, {"subject_to": {"rudee": "<= 0.1"}})
     with pytest.raises(ConfigError, match=r"rudee.*is not one of `measures`.*rude"):
         run_all(path)
+
+
+def test_a_mean_length_is_bounded_by_the_most_tokens_of_a_reply() -> None:
+    book = ConstraintBook(constraint_of("output_tokens_mean", "<= 60"), [], 0.9)
+    ids = tuple(f"e{j}" for j in range(N))
+    book.take(ExamplesAdded(ids, ids))
+    limits: tuple[dict[str, Json], ...] = ({"max_tokens": 100}, {}, {"max_tokens": 20})
+    book.take(
+        CandidatesAdded(tuple(Candidate("p", f"m{i}", PROMPT, one) for i, one in enumerate(limits)))
+    )
+    for seq in range(3 * 150):
+        book.take(Asked(seq, seq % 3, seq // 3, None, "rule"))
+        book.take(told(seq, 1.0, tokens=40))
+    found = book.finding()
+    assert found.mean.tolist() == pytest.approx([40] * 3)
+    assert found.kept.tolist() == [True, False, False], "no bound; longer than its bound"
+    assert 30 < found.lower[0] < 40 < found.upper[0] < 55
+    assert np.isinf(found.upper[1:]).all()

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from bestarm_agent.config.fields import broken, shown
 
 PRICE = "usd_per_1k_calls"
+LENGTH = "output_tokens_mean"
+SLICE_LOSS = "slice_loss"
+_MEANS = {PRICE: "price", LENGTH: "output_tokens"}
 _TEXT = re.compile(r"\s*(<=|>=)\s*\$?(\d+(?:\.\d*)?|\.\d+)\s*")
 _PERCENTILE = re.compile(r"(latency|output_tokens)_p(\d{1,2})(?:_seconds)?")
-NAMES = f"latency_p95_seconds, output_tokens_p95 (any percentile), {PRICE}"
+NAMES = f"latency_p95_seconds, output_tokens_p95 (any percentile), {LENGTH}, {PRICE}, {SLICE_LOSS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class Constraint:
     name: str  # as the study has it
     at_most: bool  # else at least
     limit: float
-    of: str  # "latency", "output_tokens", "price", or the name of a measure
+    # "latency", "output_tokens", "price", "slice_loss", or the name of a measure
+    of: str
     percentile: int | None = None  # in 1..99; None for a mean
 
     @property
@@ -46,18 +50,19 @@ def constraint_of(name: str, text: str) -> Constraint:
         broken(f'must be a limit such as "<= 2" or ">= 0.9", got {shown(text)}', name)
     at_most, limit = match[1] == "<=", float(match[2])
     part = _PERCENTILE.fullmatch(name)
-    if part is not None or name == PRICE:
-        if not at_most:
-            broken('limits from above: write "<="', name)
-        of, percentile = ("price", None) if part is None else (part[1], int(part[2]))
-        if percentile == 0:
-            broken("names percentile 0; choose one in 1..99", name)
-        return Constraint(name, at_most, limit, of, percentile)
-    if limit > 1:
+    if is_quantity(name) and not at_most:
+        broken('limits from above: write "<="', name)
+    if part is not None and int(part[2]) == 0:
+        broken("names percentile 0; choose one in 1..99", name)
+    if part is not None:
+        return Constraint(name, at_most, limit, part[1], int(part[2]))
+    if name not in _MEANS and limit > 1:
         broken(f"limits a mean score, which is in [0, 1], got {limit:g}", name)
-    return Constraint(name, at_most, limit, name)
+    if name == SLICE_LOSS and limit == 1:
+        broken("is always kept; name a loss below 1", name)
+    return Constraint(name, at_most, limit, _MEANS.get(name, name))
 
 
 def is_quantity(name: str) -> bool:
     """Return whether a name stands for a quantity of calls, so that no measure may have it."""
-    return name == PRICE or _PERCENTILE.fullmatch(name) is not None
+    return name in (SLICE_LOSS, *_MEANS) or _PERCENTILE.fullmatch(name) is not None

@@ -18,6 +18,7 @@ from bestarm_agent.engine.results.constraint_books import Finding
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
 from bestarm_agent.engine.results.latency import latency_of
 from bestarm_agent.engine.results.objectives import ObjectiveState, ObjectiveTracker
+from bestarm_agent.engine.results.slice_means import slice_means
 from bestarm_agent.engine.results.standing import (
     LEFT_OUT,
     LimitState,
@@ -97,6 +98,10 @@ def build_standing(
     )
     if standing.is_provisional:
         standing = replace(standing, probability=None)
+    if not live.in_flight:
+        ranking = [row.index for row in rows]
+        found = slice_means(state, pairs, ranking, standing.confidence)
+        standing = replace(standing, slices=found)
     return _confirmed(standing, pairs, state) if isinstance(pairs, ConfirmedPairs) else standing
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestarm_agent.config.study.constraints import Constraint
-from bestarm_agent.domain.events import Told
+from bestarm_agent.config.study.constraints import LENGTH, Constraint
+from bestarm_agent.domain.events import CandidatesAdded, Event, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.engine.results.call_prices import Prices
 from bestarm_agent.engine.results.outcome_book import OutcomeBook
@@ -22,6 +22,7 @@ from bestarm_agent.selectors.types import BoolArray, FloatArray, State, Tell
 from bestarm_agent.stats.intervals.betting_bounds import Odds
 
 _CALLS = 1000
+_LONG = 2**20  # tokens of a reply without a limit, which its mean is counted by
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,9 @@ def price_finding(constraint: Constraint, prices: Prices) -> Finding:
 class ConstraintBook(OutcomeBook):
     """Keeps what a constraint limits; ``measures`` are the names of the study's, in their order.
 
-    A reply that failed has no length and no measure; like a pair that could not be measured it is
-    counted as either.
+    A mean length is bounded by ``max_tokens``; without it, or where a reply was longer, it has no
+    upper end. A reply that failed has no length and no measure; like a pair that could not be
+    measured it is counted as either.
     """
 
     def __init__(
@@ -77,6 +79,9 @@ class ConstraintBook(OutcomeBook):
     ) -> None:
         super().__init__(confidence, odds, held_back)
         self.constraint = constraint
+        self._is_length = constraint.name == LENGTH
+        self._most: list[int] = []  # by row: most tokens of a reply
+        self._unlimited = set[int]()  # rows whose replies may be longer
         self._index = list(measures).index(constraint.of) if constraint.of in measures else None
 
     def finding(self) -> Finding:
@@ -85,7 +90,23 @@ class ConstraintBook(OutcomeBook):
         lower, upper = intervals.lower.copy(), intervals.upper.copy()
         for row in self._unbounded:
             lower[row], upper[row] = 0.0, 1.0
-        return Finding(self.constraint, self._mean_of(table.score, table.total), lower, upper)
+        if not self._is_length:
+            return Finding(self.constraint, self._mean_of(table.score, table.total), lower, upper)
+        most = np.array(self._most, dtype=float)
+        lower, upper = lower * most, upper * most
+        upper[[*self._unbounded, *self._unlimited]] = np.inf
+        return Finding(self.constraint, self._mean_of(table.cost, table.spent), lower, upper)
+
+    def take(self, event: Event) -> None:
+        """Take the run's next event in."""
+        if isinstance(event, CandidatesAdded):
+            for candidate in event.candidates:
+                most = candidate.params.get("max_tokens")
+                if not isinstance(most, int) or most < 1:
+                    self._unlimited.add(len(self._most))
+                    most = _LONG
+                self._most.append(most)
+        super().take(event)
 
     def _tell_of(self, told: Told) -> Tell:
         value = self._value(told)
@@ -93,6 +114,11 @@ class ConstraintBook(OutcomeBook):
             return Tell(told.seq, State.VOID)
         if self.constraint.percentile is not None:
             value = float(value > self.constraint.limit)
+        elif self._is_length:
+            row = int(self._table.candidate[told.seq])
+            if value > self._most[row]:
+                self._unlimited.add(row)
+            return Tell(told.seq, State.DONE, min(1.0, value / self._most[row]), value)
         return Tell(told.seq, State.DONE, value)
 
     def _value(self, told: Told) -> float | None:

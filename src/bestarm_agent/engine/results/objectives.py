@@ -7,10 +7,11 @@ so do statements about limits. Elsewhere prices are told apart by their means.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bestarm_agent.config.study.constraints import SLICE_LOSS
 from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
 from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.events import Event
@@ -22,6 +23,7 @@ from bestarm_agent.engine.results.constraint_books import (
     Finding,
     price_finding,
 )
+from bestarm_agent.engine.results.slice_loss import SliceLossBook
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee, State
 
@@ -178,7 +180,7 @@ class ObjectiveTracker:
         *,
         stops: bool,
         prices: PriceBook | None,
-        limits: Sequence[ConstraintBook] = (),
+        limits: Sequence[ConstraintBook | SliceLossBook] = (),
     ) -> None:
         self.spec = spec
         self.confidence = confidence
@@ -207,7 +209,13 @@ class ObjectiveTracker:
     def state(self, selector: PairSource) -> ObjectiveState:
         """Work out what is known now."""
         prices = None if self.book is None else self.book.prices()
-        return rule(self.spec, selector, prices, [book.finding() for book in self._limits])
+        found = rule(self.spec, selector, prices, [book.finding() for book in self._limits])
+        if found.worth is None or found.answer is None:
+            return found
+        for book in self._limits:
+            if isinstance(book, SliceLossBook) and (row := book.behind(found.answer)) is not None:
+                return replace(found, worth=np.arange(len(found.worth)) == row)
+        return found
 
     def is_behind(self, selector: PairSource) -> bool:
         """Return whether something was told since the last review."""
@@ -254,7 +262,9 @@ def track_objective(
         stops=chosen.stop_when_separated,
         prices=PriceBook(level, selector.odds_of, held) if spec.by_price else None,
         limits=[
-            ConstraintBook(one, measures, level, selector.odds_of, held)
+            SliceLossBook(one, spec.baseline or "", level)
+            if one.name == SLICE_LOSS
+            else ConstraintBook(one, measures, level, selector.odds_of, held)
             for one in spec.constraints
             if one.of != "price"
         ],

@@ -15,6 +15,7 @@ from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.cost_breakdown import CostLine
 from bestarm_agent.engine.results.latency import Latency
 from bestarm_agent.engine.results.notebook import data_frame, html_table
+from bestarm_agent.engine.results.slice_means import SliceMeans
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.random_effects import DrawSpread
 
@@ -165,6 +166,7 @@ class Standing:
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
     books: Books = field(default_factory=Books)  # reserved money, over sessions that ended well
     confirmation: Confirmation | None = None  # None where no examples are kept back
+    slices: tuple[SliceMeans, ...] = ()  # filled while no pair is in flight
 
     def __repr__(self) -> str:
         return f"<Standing of {self._summary}>"

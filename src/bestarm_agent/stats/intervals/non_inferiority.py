@@ -45,11 +45,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.stats.intervals.betting_bounds import (
-    LowerBound,
     Wager,
     bet_grid,
     wealth_paths,
 )
+from bestarm_agent.stats.intervals.whole_sequences import lower_bound
 
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -220,8 +220,6 @@ class Comparison:
             self._shown[statement] = float(self.n)
 
     def _bound(self, differences: list[float]) -> float:
-        size = self.question.n_examples
-        bound = LowerBound(1.0 / self.question.enough, self.question.bets, size)
-        for difference in differences:
-            bound.push((1.0 + difference) / 2.0)
-        return 2.0 * max(bound.lower, bound.total / size) - 1.0
+        asked = self.question
+        values = (1.0 + np.array(differences)) / 2.0
+        return 2.0 * lower_bound(values, 1.0 / asked.enough, asked.n_examples, asked.bets) - 1.0

@@ -1,0 +1,108 @@
+"""Means of the candidates on slices of the examples, with their intervals.
+
+A candidate's scores on a slice enter in the order of asking, up to the first that is pending. One
+random order of all examples, read where it is in the slice, is a random order of the slice, so the
+intervals are those of scores: draws without replacement from the slice (``betting_bounds``). For K
+candidates and S slices each interval has the K S-th part of the error probability: all hold
+together, at all times, as a statement of its own beside that of the ranking. A mean counts all
+scores of its slice, so it does not matter how much of each slice a candidate has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bestarm_agent.domain.example import Slice
+from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
+from bestarm_agent.engine.pair_source import PairSource
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.types import BoolArray, IntArray, State
+from bestarm_agent.stats.intervals.betting_bounds import EVEN
+from bestarm_agent.stats.intervals.whole_sequences import mean_interval
+from bestarm_agent.store.run_state import RunState
+
+_SHOWN = 30  # candidates
+
+
+@dataclass(frozen=True, slots=True)
+class SliceMean:
+    """Known scores of one candidate on one slice of the examples."""
+
+    n: int  # scores
+    mean: float | None  # None without a score
+    lower: float  # lower end of its interval
+    upper: float  # upper end
+
+
+@dataclass(frozen=True, slots=True)
+class SliceMeans:
+    """One slice of the examples, and the first candidates on it."""
+
+    name: str  # "language=de"
+    n_examples: int
+    means: tuple[SliceMean, ...]  # of the first rows, in their order
+
+
+def slice_means(
+    state: RunState, pairs: PairSource, ranking: Sequence[int], confidence: float
+) -> tuple[SliceMeans, ...]:
+    """Return the means on each slice of the first candidates of a ranking, in its order.
+
+    Examples kept back are no part of a slice. There are no intervals where examples are not drawn
+    with equal chances.
+    """
+    if not state.slices or not isinstance(pairs, Selector | ConfirmedPairs):
+        return ()
+    held = pairs.held if isinstance(pairs, ConfirmedPairs) else ()
+    alpha = (1.0 - confidence) / max(1, len(state.candidates) * len(state.slices))
+    answers = [_Answers(state, pairs, row) for row in ranking[:_SHOWN]]
+    found = []
+    for one, members in _members(state.slices, held, len(state.example_ids)):
+        means = tuple(candidate.mean(members, alpha) for candidate in answers)
+        found.append(SliceMeans(one.name, int(members.sum()), means))
+    return tuple(found)
+
+
+def _members(
+    slices: Sequence[Slice], held: Sequence[int], n_examples: int
+) -> Iterator[tuple[Slice, BoolArray]]:
+    """Yield each slice with a mask of its examples that were not kept back, if there are any."""
+    for one in slices:
+        mask = np.full(n_examples, False)
+        mask[list(one.examples)] = True
+        mask[list(held)] = False
+        if mask.any():
+            yield one, mask
+
+
+class _Answers:
+    """Asks and known scores of a candidate, in order."""
+
+    def __init__(self, state: RunState, pairs: Selector | ConfirmedPairs, row: int) -> None:
+        seqs: IntArray = np.flatnonzero(state.asks.candidate == row)
+        told, score = state.told.state, state.told.score
+        seen = seqs < len(told)
+        self._example = state.asks.example[seqs]
+        self._state = np.full(len(seqs), int(State.PENDING))
+        self._state[seen] = told[seqs[seen]]
+        self._score = np.full(len(seqs), np.nan)
+        self._score[seen] = score[seqs[seen]]
+        self._is_even = pairs.exogenous and all(
+            pairs.odds_of(example) == EVEN for example in self._example.tolist()
+        )
+
+    def mean(self, members: BoolArray, alpha: float) -> SliceMean:
+        """Return the mean on some of the examples, with an interval that errs with ``alpha``."""
+        asked = members[self._example]
+        state, score = self._state[asked], self._score[asked]
+        known = score[~np.isnan(score)]
+        mean = float(known.mean()) if len(known) else None
+        if not self._is_even:
+            return SliceMean(len(known), mean, 0.0, 1.0)
+        pending = np.flatnonzero(state == int(State.PENDING))
+        score = score[: pending[0]] if len(pending) else score
+        low, high = np.nan_to_num(score, nan=0.0), np.nan_to_num(score, nan=1.0)
+        return SliceMean(len(known), mean, *mean_interval(low, high, alpha, int(members.sum())))

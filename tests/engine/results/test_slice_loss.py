@@ -1,0 +1,175 @@
+"""The limit ``slice_loss``: best, subject to no slice worse than the baseline's by more than x."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bestarm_agent.config.study.constraints import constraint_of
+from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import Asked, CandidatesAdded, ExamplesAdded, Told
+from bestarm_agent.domain.example import Slice
+from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.engine.results.slice_loss import SliceLossBook
+from bestarm_agent.engine.results.standing import LimitState, Status
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.selectors.types import FloatArray
+from tests.support.standings import PROMPT
+from tests.support.studies import run_all, write_study
+
+N = 200
+GERMAN = tuple(range(0, N, 4))
+
+
+def book_of(n_candidates: int = 2) -> SliceLossBook:
+    book = SliceLossBook(constraint_of("slice_loss", "<= 0.1"), "c0", 0.9)
+    ids = tuple(f"e{j}" for j in range(N))
+    english = tuple(sorted(set(range(N)) - set(GERMAN)))
+    book.take(ExamplesAdded(ids, ids, (Slice("l=de", GERMAN), Slice("l=en", english))))
+    book.take(CandidatesAdded(tuple(candidate(i) for i in range(n_candidates))))
+    return book
+
+
+def candidate(i: int) -> Candidate:
+    return Candidate("p", f"m{i}", PROMPT, {}, f"c{i}")
+
+
+def ask_all(book: SliceLossBook, scores: FloatArray, order: list[int]) -> list[Told]:
+    """Ask every candidate for the examples of an order; return what may be told."""
+    outcomes = []
+    for seq, (row, example) in enumerate((i, j) for i in range(len(scores)) for j in order):
+        book.take(Asked(seq, row, example, None, "rule"))
+        value = float(scores[row, example])
+        outcomes.append(Told(seq, Scored(value, None, Usage(), Spend(), 1.0, "key"), value))
+    return outcomes
+
+
+def test_one_slice_can_break_the_limit_of_a_better_candidate() -> None:
+    scores = np.zeros((3, N))
+    scores[1] = scores[2] = 1.0
+    scores[0, list(GERMAN)] = 1.0
+    scores[1, list(GERMAN)] = 0.0  # better by half over all, worse on the German examples
+    book = book_of(3)
+    for told in ask_all(book, scores, np.random.default_rng(0).permutation(N)[:150].tolist()):
+        book.take(told)
+    found = book.finding()
+    assert found.broken.tolist() == [False, True, False]
+    assert found.kept.tolist() == [True, False, True]
+    assert found.mean.tolist() == pytest.approx([0.0, 1.0, 0.0])
+    book.take(CandidatesAdded((candidate(3),)))
+    assert book.finding().broken.tolist() == [False, True, False, False]
+    assert np.isnan(book.finding().mean[3])
+
+
+def test_late_answers_are_waited_for() -> None:
+    scores = np.ones((2, N))
+    scores[1, ::2] = 0.0
+    book = book_of()
+    outcomes = ask_all(book, scores, list(range(N)))
+    late = [one for one in outcomes if one.score == 0.0]
+    for told in outcomes:
+        if told.score == 1.0:
+            book.take(told)
+    assert not book.finding().kept[1]
+    for told in late:
+        book.take(told)
+    assert book.finding().broken[1]
+
+
+def test_candidates_that_saw_other_examples_are_not_compared() -> None:
+    book = book_of()
+    for seq, example in enumerate(range(100)):
+        book.take(Asked(seq, 0, example, None, "rule"))
+        book.take(Asked(100 + seq, 1, N - 1 - example, None, "rule")) if seq == 99 else None
+    assert book.finding().upper[1] == 1.0
+    assert book.behind(1) == 1
+
+
+def study(folder: Path, objective: Json, **changes: Json) -> Path:
+    """c2 is the best and fails on German, c1 is better than c0 on all, c0 is the baseline."""
+    n = 300
+    path = write_study(
+        folder,
+        n_candidates=3,
+        n_examples=n,
+        changes={
+            "slices": {"by": ["language"]},
+            "objective": objective,
+            "selector": {"name": "auto", "confidence": 0.9},
+            **changes,
+        },
+    )
+    german = np.arange(n) % 4 == 0
+    rng = np.random.default_rng(3)
+    base = rng.random(n) < 0.5
+    right = [base, base | (rng.random(n) < 0.5), ~german]
+    rows = [
+        {"candidate": f"c{i}", "example": f"e{j}", "score": float(right[i][j])}
+        for i in range(3)
+        for j in range(n)
+    ]
+    examples = [
+        {"id": f"e{j}", "question": f"q{j}", "language": "de" if german[j] else "en"}
+        for j in range(n)
+    ]
+    for name, records in (("scores", rows), ("questions", examples)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
+    return path
+
+
+LIMITED: dict[str, Json] = {
+    "name": "best",
+    "baseline": "c0",
+    "subject_to": {"slice_loss": "<= 0.1"},
+}
+
+
+@pytest.mark.slow
+def test_the_best_that_is_on_no_slice_worse_than_the_baseline_wins(tmp_path: Path) -> None:
+    standing = run_all(study(tmp_path, LIMITED))
+    rows = {row.candidate.label: row for row in standing.rows}
+    assert standing.winner is not None
+    assert standing.winner.candidate.label == "c1"
+    assert standing.established
+    assert rows["c2"].status is Status.BARRED
+    assert rows["c2"].problem == "slice_loss <= 0.1 is not kept"
+    assert rows["c1"].limits[0].state is LimitState.KEPT
+    assert standing.asked < 3 * 300
+    assert [one.name for one in standing.slices] == ["language=de", "language=en"]
+
+
+def test_without_the_limit_the_slice_is_not_seen(tmp_path: Path) -> None:
+    standing = run_all(study(tmp_path, "best", budget={"pulls": 400}))
+    assert standing.winner is not None
+    assert standing.winner.candidate.label == "c2"
+    german = standing.slices[0].means[0]
+    assert german.mean == 0.0
+    assert german.upper < 0.4
+
+
+@pytest.mark.parametrize(
+    ("objective", "changes", "message"),
+    [
+        ({**LIMITED, "baseline": "c9"}, {}, "no candidate 'c9'"),
+        (LIMITED, {"selector": "ucb-e"}, "compares candidates on common examples"),
+        (LIMITED, {"slices": {"by": []}}, "needs slices"),
+        ({"name": "best", "baseline": "c0"}, {}, "need each other"),
+        ({**LIMITED, "subject_to": {"slice_loss": ">= 0.1"}}, {}, "limits from above"),
+    ],
+)
+def test_a_limit_that_cannot_be_shown_is_refused(
+    tmp_path: Path, objective: Json, changes: dict[str, Json], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run_all(study(tmp_path, objective, **changes))
+
+
+def test_the_limit_shares_the_error_with_the_scores() -> None:
+    spec = ObjectiveSpec(subject_to={"slice_loss": "<= .1"}, baseline="c0")
+    assert spec.level(0.91) == pytest.approx(0.97)

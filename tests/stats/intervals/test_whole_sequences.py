@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bestarm_agent.stats.intervals.betting_bounds import LowerBound, bet_grid
+from bestarm_agent.stats.intervals.whole_sequences import lower_bound, mean_interval
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_bound_is_that_of_one_draw_at_a_time_and_rounded_down_by_less(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size, n = 300, int(rng.integers(1, 300))
+    values = (rng.random(n) < rng.uniform(0.05, 0.95)).astype(float)
+    slow = LowerBound(0.01, bet_grid(size, 0.01), size)
+    for value in values.tolist():
+        slow.push(value)
+    certain = max(slow.lower, slow.total / size)
+    found = lower_bound(values, 0.01, size)
+    assert certain - 2.0**-12 <= found <= certain + (values.mean() - slow.lower) / 4 + 1 / n
+
+
+def test_all_values_give_the_mean_and_none_give_nothing() -> None:
+    values = np.array([0.0, 1.0, 0.5, 1.0])
+    assert mean_interval(values, values, 0.05, 4) == (0.625, 0.625)
+    assert mean_interval(values[:0], values[:0], 0.05, 4) == (0.0, 1.0)
+    assert mean_interval(values - 0.0, np.ones(4), 0.05, 4) == (0.625, 1.0)
