@@ -57,6 +57,8 @@ def grade(call: JudgeCall) -> Reply:
     prompt = call.request.messages[-1].content
     is_good = "the answer is 46" in prompt
     schema: Any = call.request.response_schema
+    if schema is None:
+        return Reply("5" if is_good else "1")
     verdict: dict[str, Any] = {}
     for name, wanted in schema["properties"].items():
         if name == "winner":
@@ -102,6 +104,7 @@ CASES = {
         unusable=NO_REFERENCE,
     ),
     "exact": judge_case("exact", replies(("46", 1.0), ("47", 0.0)), unusable=NO_REFERENCE),
+    "g-eval": judge_case("g-eval", GOOD_OR_NOT, model=MODEL),
     "json-schema": judge_case(
         "json-schema", replies(('{"a": 1}', 1.0), ("[]", 0.0)), json_schema={"type": "object"}
     ),

@@ -16,7 +16,7 @@ from bestarm_agent.judges.registry import JUDGES, create_judge
 
 ScoreNow = Callable[[Judge, Example, Reply], Score]
 
-ASKING = ("criteria", "pairwise", "reference-graded", "rubric", "similar")
+ASKING = ("criteria", "g-eval", "pairwise", "reference-graded", "rubric", "similar")
 SHIPPED = Catalog().names("judges")
 # entries that hold another prompt for an adapter
 PROMPTS = {
@@ -113,6 +113,7 @@ def test_digests_stay_the_same_between_versions() -> None:
         "ensemble": "611430e34f284526",
         "exact": "1da32dc83fc99cde",
         "factuality": "8095bc38965a403d",
+        "g-eval": "498b290f5159268a",
         "json-schema": "e5674cc3bd6282b4",
         "math": "5d2ad97fbd6c376c",
         "model-graded-fact": "943619baa0fb273b",

@@ -32,6 +32,7 @@ JUDGES: Final = Registry[type[BaseJudge[Any]]](
         "criteria": f"{_MODELS}.criteria:CriteriaJudge",
         "ensemble": "bestarm_agent.judges.ensemble:EnsembleJudge",
         "exact": f"{_RULES}.exact:ExactJudge",
+        "g-eval": f"{_MODELS}.g_eval:GEvalJudge",
         "json-schema": f"{_RULES}.json_schema:JsonSchemaJudge",
         "math": f"{_RULES}.math:MathJudge",
         "multiple-choice": f"{_RULES}.multiple_choice:MultipleChoiceJudge",

@@ -41,7 +41,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("name", ["rubric", "reference-graded", "criteria"])
+@pytest.mark.parametrize("name", ["rubric", "reference-graded", "criteria", "g-eval"])
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_the_answer_stays_between_its_marks(name: str, attack: str) -> None:
     judge = make(name)

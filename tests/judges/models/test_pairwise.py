@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Position, Reply, Request, Token
 from bestarm_agent.errors import Blame, ConfigError
-from bestarm_agent.judges.models.pairwise import position_of, token_preference
+from bestarm_agent.judges.models.pairwise import position_of
+from bestarm_agent.judges.models.token_weights import weighted_worth
 from bestarm_agent.judges.models.verdicts import UnreadableError
 from bestarm_agent.judges.registry import check_examples
 from tests.support.judge_answers import EXAMPLE, Script, failure, make, score
@@ -103,23 +104,23 @@ def test_the_weighted_preference_by_hand() -> None:
 
 @given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
 def test_the_weights_are_shares(m: float, big_m: float) -> None:
-    value, _ = token_preference(token_reply(m, big_m), WORTH)
+    value, _ = weighted_worth(token_reply(m, big_m), WORTH)
     assert value == pytest.approx(m / (m + big_m))
 
 
 def test_an_unlisted_token_counts_as_impossible_and_prose_is_unreadable() -> None:
     only = Reply("M", logprobs=(Position(Token("M", -0.5), (Token("M", -0.5),)),))
-    assert token_preference(only, WORTH) == (0.0, "M")
-    assert token_preference(Reply("**m**"), WORTH) == (1.0, "m")
+    assert weighted_worth(only, WORTH) == (0.0, "M")
+    assert weighted_worth(Reply("**m**"), WORTH) == (1.0, "m")
     for reply in (Reply("first"), Reply("Mm"), Reply("hm", logprobs=(Position(Token("hm", -1)),))):
         with pytest.raises(UnreadableError):
-            token_preference(reply, WORTH)
+            weighted_worth(reply, WORTH)
 
 
 def test_tokens_that_a_tokenizer_joins_with_white_space_are_the_same() -> None:
     both = (Token(" m", math.log(0.2)), Token("m", math.log(0.2)), Token(" M", math.log(0.4)))
     reply = Reply("\n m", logprobs=(Position(Token("\n", -0.1)), Position(both[0], both)))
-    assert token_preference(reply, WORTH)[0] == pytest.approx(0.5)
+    assert weighted_worth(reply, WORTH)[0] == pytest.approx(0.5)
 
 
 def test_equal_tokens_are_refused() -> None:

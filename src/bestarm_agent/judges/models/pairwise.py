@@ -10,8 +10,7 @@ With ``logprobs`` the judge answers with one of two tokens, weighted by their pr
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Self
 
@@ -20,15 +19,15 @@ from pydantic import Field, model_validator
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Vote
-from bestarm_agent.domain.request_reply import Finish, Reply
+from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeCall
 from bestarm_agent.judges.models.base import Judgement, ModelJudge, Query, verdict_schema
 from bestarm_agent.judges.models.options import ModelJudgeOptions
+from bestarm_agent.judges.models.token_weights import TOP_LOGPROBS, weighted_worth
 from bestarm_agent.judges.models.untrusted_text import clean
 from bestarm_agent.judges.models.verdicts import UnreadableError
 
-_TOP_LOGPROBS = 20
 _POSITION_NOTE = {"first": "its answer first", "second": "its answer second"}
 _WORTH = {"first": 1.0, "second": 0.0, "tie": 0.5}
 _LETTERS = {"a": "first", "b": "second", "c": "tie"}  # as in MT-Bench: [[A]]
@@ -110,7 +109,7 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
             schema=None
             if options.logprobs
             else verdict_schema({"winner": winner}, explain=options.explain),
-            top_logprobs=_TOP_LOGPROBS if options.logprobs else None,
+            top_logprobs=TOP_LOGPROBS if options.logprobs else None,
         )
 
     def _task(self, example: Example) -> str:
@@ -121,7 +120,7 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
 
     def _read(self, position: str, answer: str, reply: Reply) -> Judgement:
         if self.options.logprobs:
-            value, said, why = *token_preference(reply, self._tokens), ""
+            value, said, why = *weighted_worth(reply, self._tokens), ""
         else:
             verdict = self._verdict(reply, ["winner"], answer, [*_WORTH, *_LETTERS])
             said = str(verdict["winner"]).strip().lower()
@@ -137,37 +136,3 @@ def position_of(vote: Vote) -> str | None:
     """Return the position of the candidate's answer, "first" or "second"; None for other votes."""
     notes = _POSITION_NOTE.items()
     return next((position for position, note in notes if vote.by.endswith(f"({note})")), None)
-
-
-def token_preference(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str]:
-    """Return the mean worth of the tokens, weighted by their probabilities at the verdict.
-
-    Without log probabilities the written token counts. ``worth`` is in [0, 1], by token without
-    white space. Raises UnreadableError if no position of the reply holds one of the tokens.
-
-    Example:
-        >>> from bestarm_agent.domain.request_reply import Position, Token
-        >>> both = (Token("m", math.log(0.6)), Token("M", math.log(0.2)))
-        >>> value, said = token_preference(
-        ...     Reply("m", logprobs=(Position(both[0], both),)), {"m": 1.0, "M": 0.0}
-        ... )
-        >>> round(value, 6), said
-        (0.75, 'm')
-    """
-    if reply.finish in (Finish.REFUSAL, Finish.CONTENT_FILTER):
-        raise UnreadableError("the judge refused to answer")
-    for position in reply.logprobs:
-        said = position.chosen.text.strip()
-        if said in worth:
-            mass = dict.fromkeys(worth, 0.0)
-            for token in position.alternatives or (position.chosen,):
-                if token.text.strip() in mass:
-                    mass[token.text.strip()] += math.exp(token.logprob)
-            total = sum(mass.values())
-            if total <= 0:
-                return worth[said], said
-            return sum(worth[token] * share for token, share in mass.items()) / total, said
-    said = reply.text.strip(" \t\r\n*_`\"'.")
-    if reply.logprobs or said not in worth:
-        raise UnreadableError(f"{reply.text[:60]!r} is none of the tokens asked for")
-    return worth[said], said
