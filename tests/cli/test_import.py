@@ -16,11 +16,19 @@ from tests.support.studies import write_study
 N_EXAMPLES = 60
 
 
-def inspect_log(path: Path, model: str, share: float) -> Path:
-    """Write an Inspect log of one model that is right on the first ``share`` of the examples."""
+def inspect_log(path: Path, model: str, share: float, epochs: int = 1) -> Path:
+    """Write an Inspect log of one model that is right on the first ``share`` of the examples.
+
+    From the second epoch on it is right on one less each.
+    """
     right = round(share * N_EXAMPLES)
     samples = [
-        {"id": f"e{i}", "epoch": 1, "scores": {"match": {"value": "C" if i < right else "I"}}}
+        {
+            "id": f"e{i}",
+            "epoch": epoch + 1,
+            "scores": {"match": {"value": "C" if i < right - epoch else "I"}},
+        }
+        for epoch in range(epochs)
         for i in range(N_EXAMPLES)
     ]
     spec = {"task": "t", "model": model, "task_id": model}
@@ -87,6 +95,32 @@ def test_imported_logs_become_a_stored_run_and_history(
     assert json.loads(done.out)["best"]["label"] == "a"
     assert "history: 1 candidates on 60 of the 60 examples" in " ".join(done.err.split())
     assert compared.code == 0, compared.err
+
+
+def test_epochs_become_repeats(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    logs = [
+        inspect_log(tmp_path / f"{n}.json", n, s, epochs=3) for n, s in (("a", 0.9), ("b", 0.2))
+    ]
+    assert invoke(capsys, "import", *logs, "--study", tmp_path / "old").code == 0
+    assert json.loads((tmp_path / "old" / "study.json").read_text())["repeats"] == 3
+    done = invoke(capsys, "select", "study.json", "--json", folder=tmp_path / "old")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["best"]["label"] == "a"
+    assert found["spent"]["calls"] == 3 * found["asked"]
+    assert found["best"]["draws"]["n_draws"] == 3
+
+
+def test_logs_whose_pairs_have_different_numbers_of_results_are_drawn_once(
+    tmp_path: Path,
+) -> None:
+    logs = [
+        inspect_log(tmp_path / "a.json", "a", 0.9, 3),
+        inspect_log(tmp_path / "b.json", "b", 0.2),
+    ]
+    assert read_logs([str(log) for log in logs]).n_repeats == 1
+    assert read_logs([str(logs[0])]).n_repeats == 3
+    assert read_logs(INSPECT, metric="match").n_repeats == 2, "a void pair counts for nothing"
 
 
 def test_the_recording_is_history_and_a_matrix_too(

@@ -203,3 +203,14 @@ def test_a_run_that_leaves_examples_says_what_new_ones_would_have_told(
     path = drawn_study(tmp_path)
     done = invoke(capsys, "select", path, "--quiet", "--budget-pulls", "60", folder=tmp_path)
     assert "new examples, drawn once, would have said as much" in " ".join(done.out.split())
+
+
+def test_answers_list_the_draws(tmp_path: Path, capsys: Capsys) -> None:
+    path = drawn_study(tmp_path)
+    run_all(path)
+    done = invoke(capsys, "answers", "--format", "jsonl", folder=tmp_path)
+    scores = recorded(path)
+    for line in done.out.splitlines():
+        row = json.loads(line)
+        values = [float(draw.split(":")[0]) for draw in row["draws"].splitlines()]
+        assert values == scores[row["candidate"], row["example"]]

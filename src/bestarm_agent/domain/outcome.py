@@ -70,6 +70,12 @@ class Scored:
     first_token_seconds: float | None = None
     draws: tuple[Draw, ...] = ()  # in order; empty where a pair is drawn once
 
+    @property
+    def shown_value(self) -> float:
+        """Score of the reply under ``reply_key``."""
+        alone = (draw.value for draw in self.draws if draw.reply_key == self.reply_key)
+        return next(alone, self.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:

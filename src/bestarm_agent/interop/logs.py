@@ -36,6 +36,13 @@ class Logs:
         """Return the examples' ids, as they first come, with their questions."""
         return {example: found[0][0].question for (_, example), found in self.pairs.items()}
 
+    @property
+    def n_repeats(self) -> int:
+        """Return how many results every pair has, void ones aside; 1 if not all have as many."""
+        scored = [[score is not None for _, score in found] for found in self.pairs.values()]
+        counts = {len(pair) if all(pair) else 1 for pair in scored if any(pair)}
+        return counts.pop() if len(counts) == 1 else 1
+
     def matrix(self) -> ScoreMatrix:
         """Return the mean scores of the pairs; void ones are NaN. Raises ConfigError."""
         return matrix_from_cells(self.cells(), self.source)

@@ -35,6 +35,8 @@ def write_replay_study(logs: Logs, folder: Path) -> Path:
         "scorer": "recorded",
         "providers": {"replay": {"path": _ANSWERS, "speed": "inf"}},
     }
+    if logs.n_repeats > 1:
+        study["repeats"] = logs.n_repeats
     path = folder / "study.json"
     with export_stream(path) as stream:
         stream.write(json.dumps(study, indent=1).encode())

@@ -130,6 +130,17 @@ def test_a_pair_shows_the_draw_that_decided_and_the_price_of_its_first_call() ->
     assert (result.seconds, result.usage.output) == (1.0, 10)
 
 
+def test_the_score_of_the_reply_that_is_shown_is_its_own() -> None:
+    draws = Draws(RepeatsSpec(draws=3))
+    result = draws.outcome(drawn(draws, (0.2, 0.4, 0.9)))
+    assert isinstance(result, Scored)
+    assert result.value == pytest.approx(0.5)
+    assert result.shown_value == 0.2
+    alone = outcome(0.7, 0)
+    assert isinstance(alone, Scored)
+    assert alone.shown_value == 0.7
+
+
 def test_measures_are_the_means_of_all_draws() -> None:
     draws = Draws(RepeatsSpec(draws=2, reduce="pass@k"), stops_early=False)
     made = [

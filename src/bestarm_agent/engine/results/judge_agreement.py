@@ -205,7 +205,13 @@ async def compare_run(store: RunStore, state: RunState, labels: Sequence[Label])
         if label is None:
             continue
         if isinstance(outcome, Scored):
-            found = (outcome.value, label.score, len(text), outcome.judge_spend, outcome.votes)
+            found = (
+                outcome.shown_value,
+                label.score,
+                len(text),
+                outcome.judge_spend,
+                outcome.votes,
+            )
             pairs.append(Compared(row, *found))
         if isinstance(outcome, Failed) and outcome.blame is Blame.JUDGE:
             void.append(outcome.message)
