@@ -41,6 +41,8 @@ def test_nothing_is_forecast_where_nothing_can_be_said() -> None:
     assert outlook(open_one).startswith("About ")
     assert forecast(replace(open_one, guarantee=Guarantee.HEURISTIC)) is None
     assert forecast(standing_with(["a", "b"], [[1.0, 0.0], []])) is None
+    guessed = [replace(row, n=0) for row in open_one.rows[1:]]  # from the scores of its model
+    assert forecast(replace(open_one, rows=(open_one.rows[0], *guessed))) is None
     settled = standing_with(["a", "b"], [[1.0] * 90, [0.0] * 90], n_examples=100)
     assert outlook(settled) == ""
     assert headline(settled) == ("a", "is the best (95% sure).")
