@@ -160,5 +160,7 @@ def _body(text: str, source: Source, at: KeyPath) -> dict[str, Any]:
 
 def _others(labels: Found, prompts: Sequence[_Prompt]) -> list[str]:
     """Return the prompts that a provider with its own list of prompts is not asked."""
-    asked = None if labels is None else set(labels)
-    return [] if asked is None else [one.name for one in prompts if not one.aliases & asked]
+    if labels is None:
+        return []
+    asked = {label for label, _ in _each(labels, ())}
+    return [one.name for one in prompts if not one.aliases & asked]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -82,13 +82,13 @@ class Source:
         check_file(path, "file")
         return path
 
-    def content(self, value: Found, at: KeyPath) -> Found:
+    def content(self, value: Found, at: KeyPath, data: Collection[str] = _DATA) -> Found:
         """Return the content of the file that a text names, parsed if it is data; else itself."""
         if not isinstance(value, str) or not value.startswith(FILE):
             return value
         path = self.path(value, at)
         text = read_text(path)
-        return self.parsed(text, at) if path.suffix in _DATA else text.strip()
+        return self.parsed(text, at) if path.suffix in data else text.strip()
 
     def parsed(self, text: str, at: KeyPath) -> Found:
         """Return the value of a YAML text."""

@@ -118,7 +118,7 @@ class Tests:
             yield {**inputs, TARGET: canonical(group), ID: described}
 
     def _input(self, value: Found, at: KeyPath) -> Found:
-        content = self._source.content(value, at)
+        content = self._source.content(value, at, data=(".yaml", ".yml"))
         if content is not value and not isinstance(content, str):
             content = json.dumps(content)
         if isinstance(content, str):
