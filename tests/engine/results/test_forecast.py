@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from bestarm_agent.engine.results.forecast import forecast
+from bestarm_agent.report.caveats import caveat
 from bestarm_agent.report.outlook import headline, outlook
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Guarantee, Problem, State, Tell
@@ -34,6 +35,19 @@ def test_leaders_that_are_level_are_said_to_be() -> None:
     assert found.level
     assert found.pairs == 4000 - 80, "only all pairs would tell"
     assert "differ by less than 0.005; take the cheaper" in outlook(standing)
+
+
+def test_an_estimate_without_a_score_is_no_ground_for_a_forecast() -> None:
+    """Rules that know axes have one of candidates that were never asked."""
+    standing = standing_with(["a", "b", "c"], [halves(30), halves(22), []], n_examples=2000)
+    rows = [replace(row, estimate=row.estimate or 0.9) for row in standing.rows]
+    rows.sort(key=lambda row: -(row.estimate or 0))
+    guessed = replace(standing, rows=tuple(rows))
+    assert guessed.best == rows[0]
+    assert not rows[0].n
+    assert forecast(guessed) is None
+    assert outlook(guessed) == ""
+    assert "1 of 3 candidates have no score" in caveat(guessed)
 
 
 def test_nothing_is_forecast_where_nothing_can_be_said() -> None:

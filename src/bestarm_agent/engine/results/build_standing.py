@@ -189,6 +189,7 @@ def _rows(
     labels = [candidate.label for candidate in state.candidates]
     problems = {**{labels[i]: why for i, why in state.barred.items()}, **live.broken}
     tied = frozenset(verdict.tied)
+    means = estimates.mean if estimates.n.any() else np.full(len(labels), np.nan)  # no mere priors
     order = [verdict.best] + [i for i in pairs.ranking() if i != verdict.best]
     return tuple(
         Row(
@@ -200,7 +201,7 @@ def _rows(
             pending=int(estimates.pending[i]),
             void=int(estimates.void[i]),
             failed=int(failed[i]),
-            estimate=None if np.isnan(estimates.mean[i]) else float(estimates.mean[i]),
+            estimate=None if np.isnan(means[i]) else float(means[i]),
             lower=float(estimates.lower[i]),
             upper=float(estimates.upper[i]),
             spend=state.spend_of[i],

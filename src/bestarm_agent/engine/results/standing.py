@@ -232,9 +232,11 @@ class Standing:
 
     @property
     def unseen(self) -> int:
-        """Number of candidates without a score, those dropped apart."""
-        rows = (row for row in self.rows if row.status is not Status.DROPPED)
-        return sum(row.estimate is None for row in rows)
+        """Number of candidates without a score, those dropped apart.
+
+        A rule that knows their axes may have an estimate of them.
+        """
+        return sum(not row.n and row.status is not Status.DROPPED for row in self.rows)
 
     @property
     def rivals_by_voids(self) -> tuple[Row, ...]:
