@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bestarm_agent.cli.answer_table import AnswerTable, print_side_by_side, score_text
 from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import RunArgument, StoreOption
 
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
     from bestarm_agent.domain.digest import Json
     from bestarm_agent.engine.results.pair_outcomes import PairFilter, PairOutcome, RunTexts
-
-_COLUMNS = (("candidate", 28), ("example", 12), ("score", 7), ("target", 24), ("answer", 44))
-_DIFF_COLUMNS = (("example", 12), ("target", 20))
-_DIFF_WIDTH = 40  # of each of the two answers
 
 
 class Format(StrEnum):
@@ -108,7 +105,7 @@ async def _show(
     async with opening as texts:
         print_note(texts)
         if diff is not None and fmt is Format.TABLE:
-            await _print_side_by_side(texts, diff, limit)
+            await print_side_by_side(texts, diff, limit)
             return
         chosen = texts.outcomes(only) if diff is None else _one_by_one(texts, diff)
         most = limit if limit is None or diff is None else 2 * limit  # two pairs an example
@@ -190,7 +187,7 @@ def _printer(fmt: Format, *, in_full: bool) -> Callable[[PairOutcome], None]:
         return _csv_printer()
     if in_full:
         return _print_in_full
-    return _TablePrinter().show
+    return AnswerTable().show
 
 
 def _csv_printer() -> Callable[[PairOutcome], None]:
@@ -207,22 +204,6 @@ def _csv_printer() -> Callable[[PairOutcome], None]:
         )
 
     return show
-
-
-class _TablePrinter:
-    """Prints the head of a table with its first line: what is asked for may not be there."""
-
-    def __init__(self) -> None:
-        self._head: list[str] | None = [name for name, _ in _COLUMNS]
-
-    def show(self, outcome: PairOutcome) -> None:
-        """Print one pair."""
-        widths = [width for _, width in _COLUMNS]
-        if self._head is not None:
-            typer.echo(_line(self._head, widths))
-            self._head = None
-        cells = outcome.candidate, outcome.example, score_text(outcome.score), outcome.target or ""
-        typer.echo(_line([*cells, _said(outcome)], widths))
 
 
 def _print_in_full(outcome: PairOutcome) -> None:
@@ -244,47 +225,3 @@ def _costs(outcome: PairOutcome) -> str:
     requests = f"{outcome.attempts} request{'' if outcome.attempts == 1 else 's'}"
     found = ", from the cache" if outcome.cached else ""
     return f"{requests}{found}, {outcome.tokens:,} tokens, {price}, {outcome.seconds:.2f} s"
-
-
-async def _print_side_by_side(texts: RunTexts, diff: tuple[str, str], limit: int | None) -> None:
-    """Print an example per line: its target, then score and answer of both candidates."""
-    widths = [*(width for _, width in _DIFF_COLUMNS), _DIFF_WIDTH, _DIFF_WIDTH]
-    shown = 0
-    async for a, b in texts.differing(*diff):
-        if not shown:
-            typer.echo(_line([*(name for name, _ in _DIFF_COLUMNS), *diff], widths))
-        told = [f"{score_text(one.score)} {_said(one)}" for one in (a, b)]
-        typer.echo(_line([a.example, a.target or "", *told], widths))
-        shown += 1
-        if shown == limit:
-            break
-    if not shown:
-        typer.echo("the two score alike on every example that both were scored on", err=True)
-
-
-def score_text(score: float | None) -> str:
-    """Write a score; a dash where there is none.
-
-    Example:
-        >>> score_text(1.0), score_text(0.3333), score_text(None)
-        ('1', '0.333', '-')
-    """
-    return "-" if score is None else f"{score:.3g}"
-
-
-def _said(outcome: PairOutcome) -> str:
-    """Return what stands for the answer: read, else raw; or why there is none."""
-    if outcome.failure is not None:
-        return f"{outcome.failure}: {outcome.message}"
-    return outcome.state if outcome.state == "pending" else outcome.answer or outcome.reply or ""
-
-
-def _line(cells: list[str], widths: list[int]) -> str:
-    """Join cells to one line of columns; longer ones are cut, control characters shown as text."""
-    from bestarm_agent.report.text import safe
-
-    shown = [safe(" ".join(cell.split())) for cell in cells]
-    return "  ".join(
-        f"{cell if len(cell) <= width else cell[: width - 1] + '…':<{width}}"
-        for cell, width in zip(shown, widths, strict=True)
-    ).rstrip()

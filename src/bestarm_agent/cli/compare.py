@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bestarm_agent.cli.answers import score_text
+from bestarm_agent.cli.answer_table import score_text
 from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import JsonOption, RunArgument, StoreOption
 

@@ -47,14 +47,12 @@ def providers(
 
 
 def _list(entries: list[ProviderEntry]) -> None:
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
+    from bestarm_agent.cli.result_output import plain_table, stdout_console
 
-    table = Table("provider", "key", "address", box=SIMPLE)
+    table = plain_table("provider", "key", "address")
     for entry in entries:
         table.add_row(entry.name, _key(entry), _address(entry))
-    Console().print(table)
+    stdout_console().print(table)
 
 
 def _show(entry: ProviderEntry) -> None:
