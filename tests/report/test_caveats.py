@@ -94,14 +94,14 @@ def test_a_passed_cap_is_said_first_with_its_size_and_reason(
         seconds=610.0,
     )
     assert passed_caps(standing) == [
-        "$2.00 of $0.1, $1.90 too much: calls cost $1.95 more than their providers said they could",
+        "$2.00 of $0.10, $1.90 too much: calls cost $1.95 more than their providers said they could",
         "10:10 of 1:00: calls in flight were waited for",
     ]
     print_result(standing, as_json=False)
     first, *_ = (line for line in capsys.readouterr().out.splitlines() if ":" in line)
-    assert first.startswith("CAP PASSED: $2.00 of $0.1, $1.90 too much")
+    assert first.startswith("CAP PASSED: $2.00 of $0.10, $1.90 too much")
     page = render_report(standing, config={}, failures=[], sessions=[])
-    assert "<strong>CAP PASSED</strong>: $2.00 of $0.1" in page
+    assert "<strong>CAP PASSED</strong>: $2.00 of $0.10" in page
     assert standing_json(standing)["caps_passed"] == passed_caps(standing)
     within = replace(standing, spent=Spend(), seconds=60.2)
     assert passed_caps(within) == []

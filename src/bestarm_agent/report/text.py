@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil, inf, isnan
+from math import ceil, floor, inf, isnan, log10
 
 from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
@@ -50,16 +50,17 @@ def shortened(label: str, width: int) -> str:
 
 
 def money(nano_dollars: int) -> str:
-    """Write dollars, small amounts with two significant digits.
+    """Write dollars and cents, small amounts with two significant digits.
 
     Example:
-        >>> money(0), money(1_230_000), money(12_340_000_000)
-        ('$0', '$0.0012', '$12.34')
+        >>> money(0), money(1_230_000), money(300_000_000), money(12_340_000_000)
+        ('$0', '$0.0012', '$0.30', '$12.34')
     """
     amount = usd(nano_dollars)
     if amount == 0:
         return "$0"
-    return f"${amount:,.2f}" if amount >= 1 else f"${float(f'{amount:.2g}'):g}"
+    digits = 2 if amount >= 0.1 else 1 - floor(log10(float(f"{amount:.1e}")))
+    return f"${amount:,.{digits}f}"
 
 
 def cost_text(nano_dollars: int, *, priced: bool) -> str:
