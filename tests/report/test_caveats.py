@@ -94,7 +94,8 @@ def test_a_passed_cap_is_said_first_with_its_size_and_reason(
         seconds=610.0,
     )
     assert passed_caps(standing) == [
-        "$2.00 of $0.10, $1.90 too much: calls cost $1.95 more than their providers said they could",
+        "$2.00 of $0.10, $1.90 too much: "
+        "calls cost $1.95 more than their providers said they could",
         "10:10 of 1:00: calls in flight were waited for",
     ]
     print_result(standing, as_json=False)

@@ -11,7 +11,7 @@ from hashlib import sha256
 from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.domain.digest import Json
@@ -128,6 +128,11 @@ def render_report(
     )
 
 
+def _label(text: str) -> Markup:
+    """Write a label that may break after its slashes."""
+    return escape(safe(text)).replace("/", Markup("/<wbr>"))
+
+
 @cache
 def _asset(name: str) -> str:
     return files("bestarm_agent.report").joinpath("page", name).read_text(encoding="utf-8")
@@ -174,6 +179,7 @@ def _environment() -> Environment:
     environment.filters.update(
         ending=ending,
         safe_text=safe,
+        label=_label,
         cost=cost_text,
         duration=duration,
         estimate=estimate,

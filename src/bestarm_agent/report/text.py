@@ -94,14 +94,14 @@ def seconds_text(seconds: float | None) -> str:
     """Write the time of a call; a dash if none was timed.
 
     Example:
-        >>> seconds_text(0.0213), seconds_text(0.86), seconds_text(75), seconds_text(None)
-        ('21 ms', '0.86 s', '1:15', '–')
+        >>> seconds_text(0.0213), seconds_text(0.8), seconds_text(2), seconds_text(75)
+        ('21 ms', '0.80 s', '2.0 s', '1:15')
     """
     if seconds is None:
         return "–"
     if seconds < 0.1:
-        return f"{1000 * seconds:.2g} ms"
-    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
+        return f"{1000 * seconds:.{0 if seconds >= 0.001 else 1}f} ms"
+    return f"{seconds:.{1 if seconds >= 1 else 2}f} s" if seconds < 10 else duration(seconds)
 
 
 def share(value: float, width: float = 1.0) -> str:
