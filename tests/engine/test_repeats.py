@@ -18,6 +18,7 @@ from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.testing.virtual_time import run_virtual
+from tests.engine.memory.test_candidate_mask import play_judged
 from tests.engine.test_books import exact
 from tests.engine.test_crashes import Exit, SlowStore, finished, interrupted
 from tests.support.runs import Actor, Scene, scored
@@ -87,6 +88,15 @@ def test_the_draws_of_a_pair_with_a_model_as_judge_enter_all_gates_again() -> No
     scores = [told.score for told in scene.loop.state.told.values()]
     assert scores == [pytest.approx(0.1)] * 12
     assert scene.loop.pool.gate.inside == 0
+
+
+def test_draws_wait_for_a_judge_that_has_no_room_beside_their_model() -> None:
+    scene, box, end = play_judged(turns=True, budget=Budget(pulls=30), draws=THREE)
+    assert end is End.BUDGET
+    assert not scene.loop.state.pending
+    drawn = Counter((r.model, r.example) for _, r in box.sent if r.model != "judge-model")
+    assert set(drawn.values()) == {3}
+    assert len(box.loads) < 40, "not one for every draw and judgement"
 
 
 def unreliable(seed: int) -> Actor:

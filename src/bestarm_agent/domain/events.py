@@ -91,7 +91,7 @@ class Told:
 class Attempted:
     """A request is about to be sent for a pair; durable before it leaves.
 
-    ``Asked`` stands for the first attempt at the candidate's call, so that is not logged.
+    ``Asked`` stands for the first attempt at the candidate's first draw, so that is not logged.
     """
 
     seq: int  # the ask's number
