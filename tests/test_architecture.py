@@ -103,6 +103,7 @@ CONFINED = {
     "pydantic_settings": {"config"},
     "backports": {"interop"},
     "inspect_ai": {"interop"},
+    "opentelemetry": {"interop.otlp"},
     "sklearn": {"preselection.features"},
     "matplotlib": {"simulation", "certification.tables", "report.picture"},
     "pyarrow": {"config.datasets", "store", "simulation"},

@@ -40,6 +40,7 @@ class Format(StrEnum):
     NPZ = "npz"
     EEE = "eee"
     INSPECT = "inspect"
+    OTLP = "otlp"
 
 
 class ReportFormat(StrEnum):
@@ -149,11 +150,15 @@ def export(
     texts: Annotated[
         bool, typer.Option(help="With prompts, targets, replies, answers, verdicts, messages.")
     ] = False,
+    endpoint: Annotated[
+        str | None, typer.Option(help="With `otlp`: where to send traces, http://localhost:4318.")
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Export a run's scores. Cells that were not measured stay empty.
 
     With prompts and answers: `eee`, instances of Every Eval Ever, and `inspect`, a folder of logs.
+    `otlp` sends traces to a collector, with prompts and answers only if `--texts` is given.
     """
     from bestarm_agent.store.export import export_scores
 
@@ -164,6 +169,9 @@ def export(
         return
     if fmt is Format.INSPECT:
         _export_inspect(archive, found, out)
+        return
+    if fmt is Format.OTLP:
+        _send_traces(archive, found, endpoint, texts)
         return
     chosen = fmt.value if fmt else ("csv" if out is None else None)
     if texts and form is Form.LONG:
@@ -192,6 +200,22 @@ def _export_inspect(archive: Archive, run: str, folder: Path | None) -> None:
     with _texts(archive, run) as (state, found):
         written = write_inspect_logs(state, found, folder)
     typer.echo(f"written: {len(written)} logs; look at them: inspect view --log-dir {folder}")
+
+
+def _send_traces(archive: Archive, run: str, endpoint: str | None, texts: bool) -> None:
+    from bestarm_agent.errors import ConfigError
+    from bestarm_agent.interop.otlp import send_traces
+
+    if endpoint is None:
+        raise ConfigError(
+            "--format otlp sends traces; name the collector: --endpoint http://localhost:4318"
+        )
+    if texts:
+        with _texts(archive, run) as (state, found):
+            sent = send_traces(state, found, endpoint)
+    else:
+        sent = send_traces(_wait_for(archive.state(run)), None, endpoint)
+    typer.echo(f"sent: {sent:,} pairs to {endpoint}")
 
 
 @contextmanager
