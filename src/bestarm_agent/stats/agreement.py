@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bestarm_agent.stats.intervals.betting_bounds import LowerBound, bet_grid
+from bestarm_agent.stats.intervals.betting_bounds import bet_grid
+from bestarm_agent.stats.intervals.lower_bound import LowerBound
 
 _CUT = 0.5
 

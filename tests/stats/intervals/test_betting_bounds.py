@@ -8,15 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bestarm_agent.stats.intervals.betting_bounds import LowerBound, Wager, bet_grid
+from bestarm_agent.stats.intervals.betting_bounds import Wager, bet_grid, early_bets
+from bestarm_agent.stats.intervals.lower_bound import LowerBound
 
 values_in_unit = st.lists(
     st.one_of(st.sampled_from([0.0, 1.0, 0.5]), st.floats(0, 1)), min_size=1, max_size=30
 )
 
 
-def wealth_path(values: tuple[float, ...], mean: float, bets: tuple[float, ...]) -> list[float]:
-    wager = Wager(mean, bets, len(values))
+def wealth_path(
+    values: tuple[float, ...],
+    mean: float,
+    bets: tuple[float, ...],
+    shares: tuple[float, ...] | None = None,
+) -> list[float]:
+    wager = Wager(mean, bets, len(values), shares)
     path = []
     for value in values:
         wager.push(value)
@@ -60,11 +66,13 @@ POPULATIONS = [
 
 
 @pytest.mark.parametrize("population", POPULATIONS)
-def test_wealth_is_a_fair_game_over_all_orders(population: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("bets", [(bet_grid(5, 0.1),), early_bets(5, 0.1)])
+def test_wealth_is_a_fair_game_over_all_orders(
+    population: tuple[float, ...], bets: tuple[tuple[float, ...], ...]
+) -> None:
     # Exact, not simulated: the mean over all 120 orders is 1 at every time under the true mean.
-    bets = bet_grid(5, 0.1)
     true_mean = sum(population) / 5
-    paths = np.array([wealth_path(order, true_mean, bets) for order in permutations(population)])
+    paths = np.array([wealth_path(order, true_mean, *bets) for order in permutations(population)])
     fair = paths.mean(axis=0)
     np.testing.assert_allclose(fair, 1.0, rtol=1e-3)  # odds of 0 are raised to 1e-9
     assert (fair <= 1 + 1e-9).all()
@@ -185,6 +193,15 @@ def test_bets_span_what_the_horizon_allows() -> None:
     assert ratios == pytest.approx(ratios[0])
     assert ratios[0] <= 3.0
     assert len(bet_grid(1, 0.5)) == 2
+
+
+def test_early_bets_stake_most_on_the_largest() -> None:
+    bets, shares = early_bets(500, 0.025)
+    assert bets[0] == pytest.approx(math.sqrt(2 * math.log(40) / 500))
+    assert bets[-1] == 1.0
+    assert max(b / a for a, b in pairwise(bets)) <= 2.0
+    assert shares == pytest.approx([0.15, 0.15, 0.15, 0.15, 0.4])
+    assert Wager(0.5, bets, 500, shares)._wealths == pytest.approx(np.array(shares) * len(bets))
 
 
 @pytest.mark.parametrize(("horizon", "alpha"), [(0, 0.1), (10, 0.0), (10, 1.0), (10, math.nan)])

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bestarm_agent.stats.intervals.betting_bounds import bet_grid
 from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
+from bestarm_agent.stats.intervals.lower_bound import LowerBound
 
 DATA = Path(__file__).parents[3] / "../shared/data"
 SLACK = 1e-9
@@ -50,15 +52,16 @@ def test_certain_bounds_by_hand() -> None:
 
 
 def test_a_first_rejection_by_hand() -> None:
-    # N = 100, alpha = .8: each side rejects at wealth 2.5. The bets are bet_grid(100, .4). After a
-    # first draw of 1 the wealth at m is the mean of 1 + min(b sqrt(m), .98) (1 / m - 1).
+    # N = 100, alpha = .8: each side rejects at wealth 2.5. The bets are early_bets(100, .4). After
+    # a first draw of 1 each at m is worth its share times 1 + min(b sqrt(m), .98) (1 / m - 1).
     sequences = PopulationSequences(1, [100], alpha=0.8)
     sequences.push(0, 0, 1.0, 1.0)
-    smallest = 0.5 * math.sqrt(2 * math.log(2.5) / 100)
+    smallest = math.sqrt(2 * math.log(2.5) / 100)
     bets = [smallest, smallest ** (2 / 3), smallest ** (1 / 3), 1.0]
+    shares = [0.2, 0.2, 0.2, 0.4]
 
     def wealth(m: float) -> float:
-        return float(np.mean([1 + b * math.sqrt(m) * (1 / m - 1) for b in bets]))
+        return float(np.dot(shares, [1 + b * math.sqrt(m) * (1 / m - 1) for b in bets]))
 
     assert wealth(float(sequences.lower[0])) >= 2.5  # rejected
     assert wealth(float(sequences.lower[0]) + 1 / 8) < 2.5  # and little more could be
@@ -166,6 +169,22 @@ def test_examples_added_later_keep_what_was_learnt() -> None:
     feed(after, 0, values)
     widths = [float(s.upper[0] - s.lower[0]) for s in (before, after)]
     assert widths[0] < widths[1] < 1.2 * widths[0] + 1 / 501
+
+
+@pytest.mark.parametrize("ones", [400, 450, 475])
+def test_early_bets_are_narrower_after_few_of_many(ones: int) -> None:
+    # Beside equal shares of the wealth, at 10 to 50 of 500 coins.
+    rng = np.random.default_rng(21)
+    draws = rng.permutation((np.arange(500) < ones) * 1.0)[:50]
+    sequences, bets = PopulationSequences(1, [500], 0.05), bet_grid(500, 0.025)
+    below, above = LowerBound(0.025, bets, 500), LowerBound(0.025, bets, 500)
+    for n, value in enumerate(draws.tolist(), start=1):
+        sequences.push(0, n - 1, value, value)
+        below.push(value)
+        above.push(1.0 - value)
+        if n >= 10:
+            width = float(sequences.upper[0] - sequences.lower[0])
+            assert width < 1.0 - above.lower - below.lower
 
 
 @pytest.mark.parametrize("kind", ["beta", "constant", "rare"])

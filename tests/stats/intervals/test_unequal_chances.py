@@ -15,8 +15,9 @@ from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.stats.intervals.betting_bounds import LowerBound, Odds, Wager, bet_grid
+from bestarm_agent.stats.intervals.betting_bounds import Odds, Wager, bet_grid
 from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
+from bestarm_agent.stats.intervals.lower_bound import LowerBound
 from bestarm_agent.stats.intervals.paired_sequences import PairedSequences
 from bestarm_agent.stats.models.example_factors import Factors
 from bestarm_agent.stats.models.history_validation import HistoryModel, Validation

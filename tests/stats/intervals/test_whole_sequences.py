@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.stats.intervals.betting_bounds import LowerBound, bet_grid
+from bestarm_agent.stats.intervals.betting_bounds import bet_grid
+from bestarm_agent.stats.intervals.lower_bound import LowerBound
 from bestarm_agent.stats.intervals.whole_sequences import lower_bound, mean_interval
 
 

@@ -24,7 +24,8 @@ from functools import lru_cache
 
 from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.intervals.betting_bounds import LowerBound, bet_grid
+from bestarm_agent.stats.intervals.betting_bounds import bet_grid
+from bestarm_agent.stats.intervals.lower_bound import LowerBound
 
 _FIRST = 0.8  # of what is left of alpha, for each further winner
 _BASELINE = 1.0 / 3.0

@@ -20,7 +20,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.intervals.betting_bounds import EVEN, LowerBound, Odds, bet_grid
+from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds, early_bets
+from bestarm_agent.stats.intervals.lower_bound import LowerBound
 
 
 class PopulationSequences:
@@ -54,7 +55,7 @@ class PopulationSequences:
         self._sizes = tuple(strata)
         self._ends = list(accumulate(strata))
         self._side = _one_side(alpha, len(strata))
-        self._bets = [bet_grid(size, self._side) for size in strata]
+        self._bets = [early_bets(size, self._side) for size in strata]
         self._rows: list[list[_StratumInterval] | None] = [None] * n_rows
 
     def push(self, row: int, example: int, low: float, high: float, odds: Odds = EVEN) -> None:
@@ -79,7 +80,7 @@ class PopulationSequences:
     def _open(self, row: int) -> list[_StratumInterval]:
         """Set a row up when it is first used: most rows of a large pool never are."""
         parts = [
-            _StratumInterval(size, bets, self._side)
+            _StratumInterval(size, self._side, *bets)
             for size, bets in zip(self._sizes, self._bets, strict=True)
         ]
         self._rows[row] = parts
@@ -102,14 +103,16 @@ class _StratumInterval:
 
     __slots__ = ("_above", "_below", "_n_left", "_size", "high", "low", "n_vague")
 
-    def __init__(self, size: int, bets: tuple[float, ...], alpha: float) -> None:
+    def __init__(
+        self, size: int, alpha: float, bets: tuple[float, ...], shares: tuple[float, ...]
+    ) -> None:
         self.low = 0.0
         self.high = float(size)
         self.n_vague = 0  # values that are known as a range only
         self._size = size
         self._n_left = size
-        self._below = LowerBound(alpha, bets, size)  # of x
-        self._above = LowerBound(alpha, bets, size)  # of 1 - x
+        self._below = LowerBound(alpha, bets, size, shares)  # of x
+        self._above = LowerBound(alpha, bets, size, shares)  # of 1 - x
 
     def push(self, low: float, high: float, odds: Odds) -> None:
         if self._n_left == 0:

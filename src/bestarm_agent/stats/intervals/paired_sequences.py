@@ -57,8 +57,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.intervals.betting_bounds import LowerBound, Odds, bet_grid, log_factors
+from bestarm_agent.stats.intervals.betting_bounds import Odds, bet_grid, log_factors
 from bestarm_agent.stats.intervals.common_examples import LEADERS, CommonExamples
+from bestarm_agent.stats.intervals.lower_bound import LowerBound
 
 _FINE = 2.0**-11  # precision of a bound, rounded upwards
 _CHUNK = 512  # places that are worked out together
