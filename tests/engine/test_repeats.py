@@ -14,8 +14,9 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.calls.draws import Draws
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
+from bestarm_agent.engine.results.failures import failures_of
 from bestarm_agent.engine.run.stopping import End
-from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.engine.memory.test_candidate_mask import play_judged
@@ -44,6 +45,16 @@ def test_a_pair_is_told_once_with_the_mean_of_its_draws() -> None:
         assert [draw.value for draw in told.outcome.draws] == [0.0, 1.0, 0.0]
         assert len({draw.reply_key for draw in told.outcome.draws}) == 3
     assert actor.most == 4, "the draws of a pair take its place one after the other"
+
+
+def test_failures_of_single_draws_are_counted() -> None:
+    refusal = ProviderError("no", kind=FailureKind.REFUSED, blame=Blame.CANDIDATE)
+    actor = Actor("p", lambda request, _: refusal if request.draw else scored(0.9))
+    scene = Scene({"a": actor}, n_examples=4, draws=THREE)
+    assert scene.run() is End.EXHAUSTED
+    assert [told.score for told in scene.loop.state.told.values()] == [pytest.approx(0.3)] * 4
+    (line,) = failures_of(scene.loop.state)
+    assert (line.label, line.kind, line.blame, line.count) == ("a", "refused", "candidate", 8)
 
 
 def test_every_draw_after_the_first_is_logged_before_it_is_sent() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from bestarm_agent.domain.events import (
     Stopped,
 )
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.errors import FailureKind, StoreError
+from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.codec import dump_event, load_event
 from bestarm_agent.store.pair_records import state_of
@@ -44,10 +43,6 @@ def test_a_small_run_by_hand() -> None:
     one_call = Spend(pulls=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
     assert state.spend_of == [one_call + Spend(calls=3), Spend(calls=3)]
     assert state.spend == one_call + Spend(calls=6)
-    assert state.failures_of == [
-        Counter({FailureKind.TIMEOUT: 1}),
-        Counter({FailureKind.REFUSED: 1}),
-    ]
     assert state.sessions == [
         Session(AT, "0.1.0", Stopped(AT, "interrupted", 2.5)),
         Session(AT, "0.1.1", Stopped(AT, "budget", 1.5)),
@@ -166,7 +161,6 @@ def test_sums_agree_with_a_naive_count_on_a_random_run() -> None:
     for row in range(6):
         mine = [o for seq, o in outcomes.items() if pairs[seq][0] == row]
         assert state.spend_of[row].tokens == sum(o.outcome.spend.tokens for o in mine)
-        assert state.failures_of[row].total() == sum(o.score is None for o in mine)
 
 
 def python_calls(work: Callable[[], object]) -> int:

@@ -49,15 +49,15 @@ class DrawSpread:
         return {**asdict(self), **derived}
 
 
+@dataclass(slots=True)
 class DrawSums:
     """Sums over the examples of one candidate, each with the same number of draws."""
 
-    def __init__(self) -> None:
-        self._n_examples = 0
-        self._n_draws = 0  # of all examples
-        self._within = 0.0  # squares of deviations from the example's mean
-        self._mean = 0.0  # of the examples' means
-        self._between = 0.0  # squares of their deviations from it
+    _n_examples: int = 0
+    _n_draws: int = 0  # of all examples
+    _within: float = 0.0  # squares of deviations from the example's mean
+    _mean: float = 0.0  # of the examples' means
+    _between: float = 0.0  # squares of their deviations from it
 
     def push(self, values: Sequence[float]) -> None:
         """Add the scores of an example's draws."""

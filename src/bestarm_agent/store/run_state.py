@@ -25,7 +25,7 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.example import Slice
-from bestarm_agent.domain.outcome import Failed, Scored
+from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.errors import FailureKind, StoreError
 from bestarm_agent.stats.random_effects import DrawSums
@@ -90,7 +90,8 @@ class RunState:
     latencies_of: list[array[float]] = field(default_factory=list)  # (K,) the same, sorted
     first_tokens_of: list[array[float]] = field(default_factory=list)  # (K,) to first texts, sorted
     draws_of: list[DrawSums] = field(default_factory=list)  # (K,) of pairs drawn several times
-    failures_of: list[Counter[FailureKind]] = field(default_factory=list)  # (K,)
+    # (K,) draws on which the candidate failed, of pairs that were scored
+    failed_draws_of: list[Counter[FailureKind]] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
     seconds: float = 0.0  # wall-clock, of the sessions that are over
     elapsed: float = 0.0  # of the one that is not, at its last outcome
@@ -174,10 +175,14 @@ class RunState:
         if isinstance(outcome, Scored) and outcome.first_token_seconds is not None:
             insort(self.first_tokens_of[ask.candidate], outcome.first_token_seconds)
         if outcome.draws and told.score is not None:
-            self.draws_of[ask.candidate].push([draw.value for draw in outcome.draws])
+            self._take_draws(ask.candidate, outcome)
         self.elapsed = max(self.elapsed, told.elapsed)
-        if isinstance(outcome, Failed):
-            self.failures_of[ask.candidate][outcome.kind] += 1
+
+    def _take_draws(self, row: int, outcome: Outcome) -> None:
+        self.draws_of[row].push([draw.value for draw in outcome.draws])
+        if isinstance(outcome, Scored):
+            kinds = (draw.failure for draw in outcome.draws if draw.failure is not None)
+            self.failed_draws_of[row].update(kinds)
 
     def _rare(self, event: Event) -> None:
         match event:
@@ -221,7 +226,7 @@ class RunState:
         self.first_tokens_of += [array("d") for _ in event.candidates]
         self._asked_cells += [bytearray() for _ in event.candidates]
         self.draws_of += [DrawSums() for _ in event.candidates]
-        self.failures_of += [Counter() for _ in event.candidates]
+        self.failed_draws_of += [Counter() for _ in event.candidates]
 
     def _bar(self, event: CandidatesBarred) -> None:
         for candidate in event.candidates:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from bestarm_agent.domain.outcome import Failed
+from bestarm_agent.errors import Blame
 from bestarm_agent.store.run_state import RunState
 
 
@@ -21,7 +22,7 @@ class FailureLine:
 
 
 def failures_of(state: RunState) -> list[FailureLine]:
-    """Count failures by candidate and kind, most frequent first."""
+    """Count failures by candidate and kind, most frequent first, also of single draws."""
     count: Counter[tuple[int, str, str]] = Counter()
     last: dict[tuple[int, str, str], str] = {}
     for seq in state.told.failed():
@@ -30,6 +31,11 @@ def failures_of(state: RunState) -> list[FailureLine]:
             key = (state.asks.pair(seq)[0], outcome.kind.value, outcome.blame.value)
             count[key] += 1
             last[key] = outcome.message
+    for row, kinds in enumerate(state.failed_draws_of):
+        for kind, n in kinds.items():
+            key = (row, kind.value, Blame.CANDIDATE.value)
+            count[key] += n
+            last.setdefault(key, "on draws of pairs that were scored; `answers` lists them")
     return [
         FailureLine(state.candidates[key[0]].label, key[1], key[2], n, last[key])
         for key, n in count.most_common()
