@@ -1,11 +1,13 @@
 """A long run that is killed again and again: does it stay small, and do its books stay exact?
 
     python -m benchmarks.engine.soak [--pairs 1000000] [--kills 5] [--rule uniform]
+    python -m benchmarks.engine.soak --every 60 --minutes 25 [--rule uniform]
 
-Candidates answer at once in this process. The run is ended by SIGKILL at equal shares of its pairs
-and resumed, each time in a new process. In the end every pair must have been told once, the calls
-must be those of the pairs and of what was in flight when a process died, and what the sessions
-reserved must have been settled or given back. Prints sizes, seconds and the peak of every process.
+Candidates answer at once in this process. The run is ended by SIGKILL at equal shares of its pairs,
+or every so many seconds, and resumed, each time in a new process. In the end every pair must have
+been told once, the calls must be those of the pairs and of what was in flight when a process died,
+and what the sessions reserved must have been settled or given back. Prints sizes, seconds and the
+peak of every process.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import resource
 import signal
@@ -73,22 +76,25 @@ def peak_of(pid: int) -> float:
     return int(lines[0][1]) / 1024 if lines else 0.0
 
 
-def session(path: Path, pairs: int, kill_at: int | None) -> dict[str, float]:
-    """Run one process, and kill it once ``kill_at`` pairs are told; None: let it end."""
+def session(
+    path: Path, pairs: int, *, kill_at: float = math.inf, kill_after: float = math.inf
+) -> dict[str, float]:
+    """Run one process; kill it once so many pairs are told, or so many seconds are over."""
     store, began, peak = path.parent / "runs" / STORE_FILE, time.monotonic(), 0.0
     command = [sys.executable, "-m", "benchmarks.engine.soak", "--work", str(path), str(pairs)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     while child.poll() is None:
         time.sleep(_POLL)
         peak = max(peak, peak_of(child.pid))
-        if kill_at is not None and told(store) >= kill_at:
+        is_due = kill_at < math.inf and told(store) >= kill_at
+        if is_due or time.monotonic() >= began + kill_after:
             os.kill(child.pid, signal.SIGKILL)
             child.wait()
     assert child.stdout is not None
     said: dict[str, float] = {"told": told(store)}
     for found in child.stdout:
         said |= json.loads(found)
-    assert kill_at is not None or child.returncode == 0, "the run ended with an error"
+    assert child.returncode in (0, -signal.SIGKILL), "the run ended with an error"
     return {**said, "s": time.monotonic() - began, "peak MB": max(peak, said.get("peak MB", 0.0))}
 
 
@@ -111,6 +117,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--every", type=float, help="seconds between two kills, for --minutes")
+    parser.add_argument("--minutes", type=float, default=25.0)
     parser.add_argument("--rule", default="uniform")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -120,10 +128,16 @@ def main() -> None:
     pairs, kills = options.pairs, options.kills
     with tempfile.TemporaryDirectory() as name:
         path = write_study(Path(name), N_CANDIDATES, -(-2 * pairs // N_CANDIDATES), options.rule)
-        for k in range(1, kills + 2):
-            kill_at = pairs * k // (kills + 1) if k <= kills else None
-            line(f"process {k}", session(path, pairs, kill_at))
         store = path.parent / "runs" / STORE_FILE
+        if options.every:
+            kills = round(60 * options.minutes / options.every)
+            for k in range(1, kills + 1):
+                line(f"process {k}", session(path, pairs, kill_after=options.every))
+            pairs = told(store) + 20 * IN_FLIGHT
+        else:
+            for k in range(1, kills + 1):
+                line(f"process {k}", session(path, pairs, kill_at=pairs * k // (kills + 1)))
+        line("the last process", session(path, pairs))
         line("log", log_size(store, pairs))
         line("show", measured("--part", "show", str(store)))
         line("report", measured("--part", "report", str(store)))

@@ -34,6 +34,7 @@ from bestarm_agent.engine.results.snapshot import read_course, read_shown
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import initial_size
 from bestarm_agent.engine.run.replay import RunReplay
+from bestarm_agent.engine.run.replay_snapshot import go_on
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.selection import Selection, find_rule
 from bestarm_agent.errors import ConfigError, StoreError
@@ -124,7 +125,7 @@ class Archive:
 
     async def _replayed(self, store: RunStore, run_id: str) -> tuple[StoredRun, RunReplay]:
         mode, replay = await recorded_replay(store, run_id, self._where)
-        await replay.feed_all(store.pages_of(run_id))
+        await replay.feed_all(store.pages_of(run_id, since=replay.state.n_events))
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
         check = await self._check(store, state, run_id, standing)
@@ -191,6 +192,8 @@ async def recorded_replay(
 ) -> tuple[Mode, RunReplay]:
     """Return a stored run's mode, and what its log is to be fed to.
 
+    Behind a snapshot, the replay begins with the event of number ``replay.state.n_events``.
+
     Raises:
         StoreError: the log is empty or damaged.
     """
@@ -204,7 +207,9 @@ async def recorded_replay(
     measures = _section(config, "measures")
     names = sorted(measures) if isinstance(measures, Mapping) else []
     track = partial(track_objective, _objective_spec(config), _selector_spec(config), names)
-    return mode, RunReplay(partial(mode.pairs, history=history), track)
+    replay = RunReplay(partial(mode.pairs, history=history), track)
+    await go_on(replay, store, run_id, outline)
+    return mode, replay
 
 
 def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mode:

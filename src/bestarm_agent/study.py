@@ -27,6 +27,7 @@ from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.results.pair_outcomes import Outcomes, PairFilter, RunTexts
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.replay import RunReplay
+from bestarm_agent.engine.run.replay_snapshot import go_on
 from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices, prepare
 from bestarm_agent.engine.setup.edited_study import joined_notice, joining
 from bestarm_agent.engine.setup.history import recorded_history
@@ -219,7 +220,8 @@ class Study:
             parts = recorded_parts(known, options, _open_recorded, examples=examples)
             history = recorded_history(known, where)
             replay = _replay(parts, history)
-            await replay.feed_all(store.pages_of(log.run_id))
+            await go_on(replay, store, log.run_id, known)
+            await replay.feed_all(store.pages_of(log.run_id, since=replay.state.n_events))
             state = replay.state
             ledger = Ledger(state.budget, state.spend + state.pending_spend)
             prepared = await _prepared(parts, state.candidates, ledger, options)

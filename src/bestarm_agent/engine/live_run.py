@@ -23,7 +23,8 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
 from bestarm_agent.engine.run.event_log import EventLog, Size
 from bestarm_agent.engine.run.instructions import Instruction, InstructionReader
-from bestarm_agent.engine.run.replay import RunReplay
+from bestarm_agent.engine.run.replay import Replayed, RunReplay
+from bestarm_agent.engine.run.replay_snapshot import SnapshotKeeper
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.engine.run.stopping import Rules
 from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices
@@ -62,6 +63,7 @@ class LiveRun:
         self.event_log = EventLog(log, replay.state, self._objective, replay.course)
         self._entries = prepared.entries
         self._store = store
+        self._log = log
         self._use_cache = options.use_cache
         self._providers = AsyncExitStack()
         self._started: set[int] = set()
@@ -106,12 +108,17 @@ class LiveRun:
     async def run(self) -> None:
         """Run the loop, which obeys instructions left in the store meanwhile."""
         reader = InstructionReader(self._store, self.id, self._clock, self._obey)
+        keeper = SnapshotKeeper(self._log, self._clock, self._replayed)
         try:
-            async with reader.attached_to(self.loop):
+            async with reader.attached_to(self.loop), keeper.attached_to(self.loop):
                 await self.loop.run()
         finally:
             with suppress(StoreError):  # a shortcut; a store that fails has said so already
                 await self._keep_snapshots()
+
+    def _replayed(self) -> Replayed:
+        log = self.event_log
+        return Replayed(log.state, log.course, self._size, self._objective, self.pairs)
 
     async def _keep_snapshots(self) -> None:
         """Keep what people are shown; a mode with an answer of its own is replayed instead."""

@@ -65,8 +65,10 @@ class RunLog(Protocol):
         """Return all durable events, oldest first."""
         ...
 
-    async def keep_snapshot(self, part: str, payload: bytes) -> None:
-        """Flush, and keep what the whole log amounts to, in place of the part's last snapshot.
+    async def keep_snapshot(self, part: str, payload: bytes, n_events: int | None = None) -> None:
+        """Flush, and keep what the log amounts to, in place of the part's last snapshot.
+
+        ``n_events`` >= 1 says how many events, from the first on, it sums up; None: all.
 
         Raises:
             StoreError: it could not be written.

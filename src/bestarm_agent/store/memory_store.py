@@ -148,10 +148,10 @@ class MemoryLog:
         """Return all flushed events, oldest first."""
         return [load_event(payload) for payload in self._flushed]
 
-    async def keep_snapshot(self, part: str, payload: bytes) -> None:
-        """Flush, and keep what the log amounts to."""
+    async def keep_snapshot(self, part: str, payload: bytes, n_events: int | None = None) -> None:
+        """Flush, and keep what the log, or its first ``n_events``, amount to."""
         await self.flush()
-        self.snapshots[part] = (self.durable.n_events, payload)
+        self.snapshots[part] = (n_events or self.durable.n_events, payload)
 
     async def close(self) -> None:
         """Flush, and let others open the run."""

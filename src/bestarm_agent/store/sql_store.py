@@ -230,9 +230,9 @@ class SqlLog:
         """Return all durable events, oldest first."""
         return await self._reader.events(self.run_id, 0)
 
-    async def keep_snapshot(self, part: str, payload: bytes) -> None:
-        """Flush, and keep what the log amounts to."""
-        n_events = self._progress.n_events
+    async def keep_snapshot(self, part: str, payload: bytes, n_events: int | None = None) -> None:
+        """Flush, and keep what the log, or its first ``n_events``, amount to."""
+        n_events = n_events or self._progress.n_events
         await self._writer.wait()
         snapshot = (self.run_id, part, n_events, payload)
         await asyncio.to_thread(write_snapshot, self._database, *snapshot)

@@ -99,9 +99,9 @@ class FollowedRun:
         return self._texts
 
     async def _rebuilt(self) -> tuple[Mode, RunReplay]:
-        """Replay the whole log; from there on what is new goes to the replay."""
+        """Replay the log from its snapshot on; then what is new goes to the replay."""
         mode, replay = await recorded_replay(self._store, self.run_id, self.place)
-        await replay.feed_all(self._store.pages_of(self.run_id))
+        await replay.feed_all(self._store.pages_of(self.run_id, since=replay.state.n_events))
         # a certification reads its plan off the whole log, and is built anew each time
         if len(replay.state.asks) and not isinstance(mode, Certification):
             self._replay = mode, replay

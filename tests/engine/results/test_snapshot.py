@@ -51,7 +51,7 @@ async def courses(store: Path) -> tuple[Course | None, Course]:
     async with open_store(store, create=False) as opened:
         run_id = (await opened.find("latest")).id
         _, replay = await recorded_replay(opened, run_id, store)
-        await replay.feed_all(opened.pages_of(run_id))
+        await replay.feed_all(opened.pages_of(run_id, since=replay.state.n_events))
         return await read_course(opened, run_id), replay.course.until_now(replay.pairs)
 
 

@@ -125,7 +125,7 @@ async def stopped_and_resumed(path: Path, stops: int) -> Standing:
                 if study.standing().told >= done + stops:
                     study.stop()
 
-            loop.each_turn = stop
+            loop.each_turn.append(stop)
             standing = await study.run()
         opening = Study.resume(options=options)
     return standing

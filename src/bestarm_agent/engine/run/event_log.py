@@ -196,12 +196,15 @@ def planned_pulls(budget: Budget, costs: tuple[float, ...] | None) -> int | None
 
 
 class Replayer:
-    """Feeds a log, event by event, to a selector of ``initial_size``."""
+    """Feeds a log, event by event, to a selector of ``initial_size``.
 
-    def __init__(self, selector: PairSource) -> None:
+    ``budget`` says that the selector was fed some asks already, under these caps.
+    """
+
+    def __init__(self, selector: PairSource, budget: Budget | None = None) -> None:
         self.selector = selector
-        self._budget = Budget()
-        self._started = False
+        self._budget = budget or Budget()
+        self._started = budget is not None
 
     def feed(self, event: Event) -> None:
         """Feed the next event; the selector holds what came before the first ask already."""

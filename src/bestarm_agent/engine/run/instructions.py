@@ -107,10 +107,11 @@ class InstructionReader:
         self._answers = _Answers(len(before))
         if known != self._answers:
             await self._store_answers()
-        loop.each_turn = self._look
+        loop.each_turn.append(self._look)
         try:
             yield
         finally:
+            loop.each_turn.remove(self._look)
             if self._looking is not None:
                 await self._looking
 

@@ -64,7 +64,7 @@ class RunLoop:
         clock: Clock,
         rules: Rules,
     ) -> None:
-        self.each_turn: Callable[[], None] = lambda: None  # called after answers were recorded
+        self.each_turn: list[Callable[[], None]] = []  # called after answers were recorded
         self.is_paused = False  # whether no more pairs are asked until it is False again
         self.selector = selector
         self.state = event_log.state
@@ -202,7 +202,8 @@ class RunLoop:
         pairs = self._pairs
         while True:
             self._record_finished()
-            self.each_turn()
+            for look in self.each_turn:
+                look()
             self._review()
             end = self._reason_to_end()
             if end is not None and not self._seconds_left():
