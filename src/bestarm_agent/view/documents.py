@@ -69,7 +69,7 @@ def standing_page(
         "lines": [
             *lines,
             *(
-                f"{title}: {text}"
+                f"{title}: {text}."
                 for title, text in (*number_lines(standing), *caveat_lines(standing))
             ),
         ],

@@ -195,7 +195,7 @@ function drawBudget(place, { budget, states }) {
     }),
     scales: { x: { time: false }, y: { range: [0, 1] } },
     x: axis("pairs asked", (u, at) => at.map(count)),
-    y: axis("", (u, at) => at.map((v) => `${Math.round(100 * v)} %`)),
+    y: axis("", (u, at) => at.map((v) => `${Math.round(100 * v)}%`)),
     legend: names.map((state) => [shade(state), states[state]]),
     tell: (u) => {
       const at = (u.cursor.idx ?? 0) - 1;

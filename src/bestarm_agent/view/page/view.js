@@ -70,6 +70,10 @@ function scoreText(score) {
   return score === null || score === undefined ? "-" : String(Number(score.toPrecision(3)));
 }
 
+function rounded(number) {
+  return number === null ? null : String(Number(number.toPrecision(2)));
+}
+
 function mark(score) {
   return score === null || score === undefined ? null : score >= RIGHT ? "right" : "wrong";
 }
@@ -386,7 +390,7 @@ function pairHash(at, seq, query) {
 function pairRow(at, query, pair) {
   const said = pair.failure ? `${pair.failure}: ${pair.message}` : pair.state === "pending" ? "pending" : pair.answer || pair.reply;
   return h("tr", {},
-    h("td", {}, h("a", { href: pairHash(at, pair.seq, query) }, shorten(pair.example, 40))),
+    h("td", {}, h("a", { href: pairHash(at, pair.seq, query) }, shorten(pair.example, 40)), h("div", { class: "narrow soft" }, pair.candidate)),
     h("td", { class: "extra" }, pair.candidate),
     h("td", { class: "n " + (mark(pair.score) || "") }, scoreText(pair.score)),
     h("td", { class: "extra" }, shorten(pair.target, 60)),
@@ -428,7 +432,7 @@ function text(title, content) {
 
 function judged(pair, at) {
   const facts = [["state", pair.state], ["attempts", pair.attempts], ["tokens", pair.tokens === null ? null : count(pair.tokens)],
-    ["dollars", pair.usd], ["of that judging", pair.judge_usd], ["seconds", pair.seconds === null ? null : pair.seconds.toFixed(2)],
+    ["dollars", rounded(pair.usd)], ["of that judging", pair.judge_usd ? rounded(pair.judge_usd) : null], ["seconds", pair.seconds === null ? null : pair.seconds.toFixed(2)],
     ["from the cache", pair.cached === null ? null : pair.cached ? "yes" : "no"], ["model stopped", pair.finish]];
   const votes = pair.votes.map((vote) => h("tr", {}, h("td", {}, vote.by), h("td", { class: "n" }, scoreText(vote.value)), h("td", {}, vote.said), h("td", {}, vote.why)));
   const score = pair.score === null ? `No score: ${pair.state}` : `Score ${scoreText(pair.score)}`;
@@ -489,7 +493,7 @@ async function comparePage(at, query) {
       + `(${count(found.scored_a - found.n)} more of A and ${count(found.scored_b - found.n)} more of B are left out).`),
     h("div", { class: "square" }, square),
     h("p", {}, `Mean of A ${found.mean_a.toFixed(3)}, of B ${found.mean_b.toFixed(3)}. `,
-      h("strong", {}, `A − B: ${signed(gap)} [${signed(lower)}, ${signed(upper)}]`), ` at ${Math.round(100 * found.confidence)} % over all examples. `,
+      h("strong", {}, `A − B: ${signed(gap)} [${signed(lower)}, ${signed(upper)}]`), ` at ${Math.round(100 * found.confidence)}% over all examples. `,
       `${capital(test)}: p = ${Number(found.p_value.toPrecision(3))}, for a number of examples fixed in advance.`),
     h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} examples` : "They score alike on all of these"),
     ...found.flips.map((pair) => flip(at, pair)));
