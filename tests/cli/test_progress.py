@@ -190,7 +190,7 @@ def test_an_estimate_has_the_digits_that_its_interval_justifies() -> None:
 def test_the_time_left_is_guessed_once_something_was_seen() -> None:
     budget, spent = Budget(pulls=100), Spend(pulls=25)
     standing = standing_with(["a"], [[1.0]], n_examples=1000, budget=budget, spent=spent)
-    assert time_left(standing) == "about 3:45 left"
+    assert time_left(standing) == "at most about 3:45 left"
     assert time_left(replace(standing, spent=Spend(pulls=1))) == ""
     assert time_left(replace(standing, end="budget")) == ""
 

@@ -120,7 +120,8 @@ def time_left(standing: Standing) -> str:
     used, _ = most_used(standing)
     if used < _LEAST_USED or used >= 1 or standing.end is not None:
         return ""
-    return f"about {duration(standing.seconds * (1 - used) / used)} left"
+    left = standing.seconds * (1 - used) / used
+    return f"at most about {duration(left)} left"  # it may end early
 
 
 def failures_line(standing: Standing) -> str:
