@@ -35,6 +35,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     prompts = [{"q": "{{ question }} " + HOSTILE}]
     changes = {"prompts": prompts, "scorer": "numeric",
+               "measures": {"wordy": {"name": "regex", "pattern": "it is 7"}},
                "dataset": {"path": "questions.jsonl", "target": "answer"}}  # fmt: skip
     path = write_study(folder, n_candidates=14, n_examples=30, changes=changes)
     _edit(folder / "scores.jsonl", _reply)
@@ -135,6 +136,21 @@ def test_the_page_fits_a_narrow_window_and_draws_its_charts(page: Page) -> None:
         assert page.locator(f"#{name} .uplot canvas").count() == 1
     page.emulate_media(color_scheme="dark")
     assert page.locator("#race .uplot canvas").count() == 1
+
+
+def test_any_two_quantities_are_drawn_against_each_other(page: Page) -> None:
+    across, up = page.locator("#pareto-axes select").all()
+    names = [one.get_attribute("value") for one in across.locator("option").all()]
+    assert across.input_value() == "price"
+    assert up.input_value() == "estimate"
+    assert "measure: wordy" in names
+    across.select_option("measure: wordy")
+    page.locator("#pareto-axes select").nth(1).select_option("price")
+    across, up = page.locator("#pareto-axes select").all()
+    assert (across.input_value(), up.input_value()) == ("measure: wordy", "price")
+    assert page.locator("#pareto .uplot canvas").count() == 1
+    page.locator("#pareto .u-over").hover()
+    assert page.locator("#pareto .u-axis").count() == 2
 
 
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)

@@ -34,6 +34,7 @@ from bestarm_agent.report.slices import slices_json, weakest_line
 from bestarm_agent.report.text import (
     duration,
     how_sure,
+    measures_line,
     objective_text,
     placed,
     safe,
@@ -123,8 +124,9 @@ def _verdict_lines(standing: Standing) -> list[str]:
         lines = [f"{title} {winner}"] if best is not None else []
     lines.append(f"How sure:  {how_sure(standing)}")
     lines += [f"{title + ':':<11}{text}" for title, text in number_lines(standing)]
-    lines += [f"Weakest:   {text}"] if (text := weakest_line(standing)) else []
-    lines += [f"Forecast:  {text}"] if (text := outlook(standing)) else []
+    said = (measures_line(standing.winner), weakest_line(standing), outlook(standing))
+    titles = ("Measures:", "Weakest:", "Forecast:")
+    lines += [f"{title:<11}{text}" for title, text in zip(titles, said, strict=True) if text]
     if second is not None and standing.objective is None:
         lines.append(f"Runner-up: {placed(second, graded=graded)}")
     lines += [f"Effects:   {text}"] if (text := effects_line(standing)) else []
@@ -293,5 +295,7 @@ def _row_json(row: Row | None) -> dict[str, object] | None:
         "problem": row.problem,
         "price_per_1k_calls": _price_json(row),
         "limits": [_limit_json(one) for one in row.limits],
+        "output_tokens_mean": row.output_tokens,
+        "measures": [asdict(one) for one in row.measures],
         "price_source": row.price_source,
     }

@@ -26,8 +26,9 @@ from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.differences import departure, differences
 from bestarm_agent.report.limits import limit_text
 from bestarm_agent.report.outlook import headline, is_clear, outlook
-from bestarm_agent.report.page_data import Details, page_data, price_per_1k
+from bestarm_agent.report.page_data import Details, page_data
 from bestarm_agent.report.progress_text import budget_line, ending
+from bestarm_agent.report.quantities import price_per_1k
 from bestarm_agent.report.slices import slice_rows, slice_text
 from bestarm_agent.report.text import (
     cost_text,
@@ -36,6 +37,7 @@ from bestarm_agent.report.text import (
     how_sure,
     interval,
     measure,
+    measured_text,
     money,
     objective_text,
     price_text,
@@ -107,6 +109,7 @@ def render_report(
             policy=_policy(style, [] if details is None else [charts, script]),
             data=None if details is None else Markup(page_data(standing, details)),
             rows=standing.rows[:_SHOWN_ROWS],
+            measured=standing.rows[0].measures if standing.rows else (),
             hidden=max(0, len(standing.rows) - _SHOWN_ROWS),
             effects=axis_effects(standing),
             config=json.dumps(config, indent=2, ensure_ascii=False),
@@ -184,6 +187,7 @@ def _environment() -> Environment:
         duration=duration,
         estimate=estimate,
         interval=interval,
+        measured=measured_text,
         percent=_percent,
         points=_points,
         price=price_text,

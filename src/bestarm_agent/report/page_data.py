@@ -9,18 +9,17 @@ from math import isfinite
 
 import numpy as np
 
-from bestarm_agent.domain.spend import usd
 from bestarm_agent.engine.results.course import Course
 from bestarm_agent.engine.results.pair_outcomes import PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.matrix import Matrix
 from bestarm_agent.report.pair_sample import PairSample, cut
+from bestarm_agent.report.quantities import chart_axes, values_of
 from bestarm_agent.report.text import seen
 from bestarm_agent.store.run_state import RunState
 
 _RACERS = 5
 _BINS = 50
-_PER = 1000  # calls of a price
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,7 @@ def page_data(standing: Standing, details: Details) -> str:
         "graded": standing.graded,
         "states": {status.name.lower(): status for status in Status},
         "candidates": [_candidate(row, graded=standing.graded) for row in standing.rows],
+        "axes": chart_axes(standing),
         "matrix": {
             "rows": matrix.rows,
             "examples": [ids[j] for j in matrix.columns],
@@ -58,15 +58,6 @@ def page_data(standing: Standing, details: Details) -> str:
     return text
 
 
-def price_per_1k(row: Row) -> float | None:
-    """Return dollars for 1,000 pairs of a candidate, by what its pairs have cost; None: unknown."""
-    if row.price is not None and row.price.mean is not None:
-        return row.price.mean
-    if not row.priced or not row.spend.pulls:
-        return None
-    return _PER * usd(row.spend.usd_nanos) / row.spend.pulls
-
-
 def _candidate(row: Row, *, graded: bool) -> dict[str, object]:
     return {
         "row": row.index,
@@ -76,8 +67,7 @@ def _candidate(row: Row, *, graded: bool) -> dict[str, object]:
         "estimate": _number(row.estimate),
         "lower": _number(row.lower),
         "upper": _number(row.upper),
-        "price": _number(price_per_1k(row)),
-        "tokens": row.spend.tokens / row.spend.pulls if row.spend.pulls else None,
+        "values": {name: _number(value) for name, value in values_of(row).items()},
     }
 
 

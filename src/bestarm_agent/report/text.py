@@ -7,6 +7,7 @@ from math import ceil, floor, inf, isnan, log10
 
 from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
+from bestarm_agent.engine.results.reply_means import RowMeasure
 from bestarm_agent.engine.results.standing import (
     ObjectiveResult,
     Row,
@@ -138,6 +139,17 @@ def interval(row: Row) -> str:
     """Write a candidate's interval."""
     width = row.upper - row.lower
     return f"[{share(row.lower, width)}, {share(row.upper, width)}]"
+
+
+def measured_text(one: RowMeasure) -> str:
+    """Write a mean of a further scorer, with the number of replies that it scored."""
+    return "-" if one.mean is None else f"{share(one.mean, 0.0)} ({one.n:,})"
+
+
+def measures_line(row: Row | None) -> str:
+    """Write a candidate's means by the further scorers; "" without any."""
+    measures = () if row is None else row.measures
+    return ", ".join(f"{safe(one.name)} {measured_text(one)}" for one in measures)
 
 
 def placed(row: Row, *, graded: bool) -> str:

@@ -31,6 +31,7 @@ from bestarm_agent.errors import FailureKind, StoreError
 from bestarm_agent.stats.random_effects import DrawSums
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.pair_records import AskedPairs, ToldPairs
+from bestarm_agent.store.reply_sums import ReplySums
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class RunState:
     draws_of: list[DrawSums] = field(default_factory=list)  # (K,) of pairs drawn several times
     # (K,) draws on which the candidate failed, of pairs that were scored
     failed_draws_of: list[Counter[FailureKind]] = field(default_factory=list)
+    replies_of: list[ReplySums] = field(default_factory=list)  # (K,)
     sessions: list[Session] = field(default_factory=list)
     seconds: float = 0.0  # wall-clock, of the sessions that are over
     elapsed: float = 0.0  # of the one that is not, at its last outcome
@@ -177,6 +179,8 @@ class RunState:
         if outcome.draws and told.score is not None:
             self._take_draws(ask.candidate, outcome)
         self.elapsed = max(self.elapsed, told.elapsed)
+        if isinstance(outcome, Scored):
+            self.replies_of[ask.candidate].add(outcome)
 
     def _take_draws(self, row: int, outcome: Outcome) -> None:
         self.draws_of[row].push([draw.value for draw in outcome.draws])
@@ -227,6 +231,7 @@ class RunState:
         self._asked_cells += [bytearray() for _ in event.candidates]
         self.draws_of += [DrawSums() for _ in event.candidates]
         self.failed_draws_of += [Counter() for _ in event.candidates]
+        self.replies_of += [ReplySums() for _ in event.candidates]
 
     def _bar(self, event: CandidatesBarred) -> None:
         for candidate in event.candidates:

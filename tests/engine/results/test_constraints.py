@@ -19,6 +19,8 @@ from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.results.constraint_books import ConstraintBook
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
+from bestarm_agent.report.quantities import chart_axes, values_of
+from bestarm_agent.report.text import measures_line
 from tests.stats.conftest import RateCheck
 from tests.support.standings import PROMPT
 from tests.support.studies import run_all, write_study
@@ -219,3 +221,27 @@ def test_a_mean_length_is_bounded_by_the_most_tokens_of_a_reply() -> None:
     assert found.kept.tolist() == [True, False, False], "no bound; longer than its bound"
     assert 30 < found.lower[0] < 40 < found.upper[0] < 55
     assert np.isinf(found.upper[1:]).all()
+
+
+def test_measures_without_a_limit_are_shown_as_means(tmp_path: Path) -> None:
+    standing = run_all(limited(tmp_path, "best", budget={"pulls": 120}))
+    for row in standing.rows:
+        [rude] = row.measures
+        assert (rude.name, rude.n) == ("rude", row.n)
+        if row.candidate.label == "c4" and rude.n > 5:
+            assert rude.mean is not None
+            assert rude.mean > 0.1
+    assert measures_line(standing.winner).startswith("rude ")
+    shown = {one.candidate.label: values_of(one)["measure: rude"] for one in standing.rows}
+    assert shown["c4"] == next(
+        row.measures[0].mean for row in standing.rows if row.candidate.label == "c4"
+    )
+    low = {axis["key"]: axis["low"] for axis in chart_axes(standing)}
+    assert low["measure: rude"] is False
+    assert low["latency"] is True
+    assert "price" not in low or low["price"] is True
+
+
+def test_less_is_better_of_a_measure_that_is_limited_from_above(tmp_path: Path) -> None:
+    standing = run_all(limited(tmp_path, LIMITS, budget={"pulls": 60}))
+    assert {axis["key"]: axis["low"] for axis in chart_axes(standing)}["measure: rude"] is True

@@ -52,8 +52,8 @@ class StudyConfig(StudyModel):
     scorer: ScorerSpec = Field(description="How a reply is scored, or just the scorer's name.")
     measures: dict[Name, ScorerSpec] = Field(
         default_factory=dict,
-        description="Further scorers by name, for `objective.subject_to`: each scores every reply "
-        "in [0, 1], beside `scorer`.",
+        description="Further scorers by name: each scores every reply in [0, 1], beside `scorer`. "
+        "Their means are shown; `objective.subject_to` may limit them.",
     )
     repeats: RepeatsSpec = Field(
         default_factory=RepeatsSpec,

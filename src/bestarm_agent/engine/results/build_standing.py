@@ -18,6 +18,7 @@ from bestarm_agent.engine.results.constraint_books import Finding
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
 from bestarm_agent.engine.results.latency import latency_of
 from bestarm_agent.engine.results.objectives import ObjectiveState, ObjectiveTracker
+from bestarm_agent.engine.results.reply_means import mean_length, measure_names, row_measures
 from bestarm_agent.engine.results.slice_means import slice_means
 from bestarm_agent.engine.results.standing import (
     LEFT_OUT,
@@ -186,6 +187,7 @@ def _rows(
     failed, prices = pairs.table.count(State.FAILED), _prices(objective)
     judge_priced = state.started is None or state.started.judge_priced
     draws = _draws(state)
+    measures = measure_names(state)
     labels = [candidate.label for candidate in state.candidates]
     problems = {**{labels[i]: why for i, why in state.barred.items()}, **live.broken}
     tied = frozenset(verdict.tied)
@@ -212,6 +214,8 @@ def _rows(
             price_source=state.prices[i],
             priced=state.costs[i] is not None and judge_priced,
             void_bounds=_void_bounds(pairs.table, i),
+            output_tokens=mean_length(state.replies_of[i]),
+            measures=row_measures(state.replies_of[i], measures),
             draws=draws[i],
         )
         for i in order

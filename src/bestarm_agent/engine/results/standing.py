@@ -15,6 +15,7 @@ from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.cost_breakdown import CostLine
 from bestarm_agent.engine.results.latency import Latency
 from bestarm_agent.engine.results.notebook import data_frame, html_table
+from bestarm_agent.engine.results.reply_means import RowMeasure
 from bestarm_agent.engine.results.slice_means import SliceMeans
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.random_effects import DrawSpread
@@ -88,6 +89,8 @@ class Row:
     priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
     # mean of its pairs if every void one had scored 0, and 1; None without pairs
     void_bounds: tuple[float, float] | None = None
+    output_tokens: float | None = None  # mean of a scored reply; None where no token was counted
+    measures: tuple[RowMeasure, ...] = ()  # by name
     draws: DrawSpread | None = None  # of its draws, where each pair's mean is taken
 
     def flat(self) -> dict[str, Any]:
@@ -108,6 +111,8 @@ class Row:
             "failed": self.failed,
             "usd": usd(self.spend.usd_nanos) if self.priced else None,
             "tokens": self.spend.tokens,
+            "output_tokens_mean": self.output_tokens,
+            **{one.name: one.mean for one in self.measures},
             "p50_seconds": None if self.latency is None else self.latency.p50,
             "p95_seconds": None if self.latency is None else self.latency.p95,
         }

@@ -239,41 +239,60 @@ function drawRace(place, { race }, candidates) {
   });
 }
 
-function drawPareto(place, { candidates, states }) {
-  const priced = candidates.some((one) => one.price > 0);
-  const key = priced ? "price" : "tokens";
-  const shown = candidates.filter((one) => one.estimate !== null && one[key] > 0);
-  if (shown.length < 2) { place.closest("section").remove(); return; }
-  shown.sort((a, b) => a[key] - b[key] || b.estimate - a.estimate);
-  let highest = -Infinity;
-  const front = shown.filter((one) => one.estimate > highest && (highest = one.estimate, true));
-  const amount = (value) => (priced ? dollars(value) : count(Number(value.toPrecision(3))));
+// Two quantities of the candidates, chosen in the lists above the chart, against each other.
+function drawPareto(place, data) {
+  const { candidates, axes, states } = data;
+  const named = (key) => axes.find((one) => one.key === key);
+  if (axes.length < 2) { place.closest("section").remove(); return; }
+  const yKey = place.dataset.y ?? (named("estimate") ?? axes[1]).key;
+  const xKey = place.dataset.x ?? axes.find((one) => one.key !== yKey).key;
+  const pick = (side, chosen) => element("label", {}, side === "x" ? "across " : "up ",
+    element("select", { onchange: (event) => { place.dataset[side] = event.target.value; drawPareto(place, data); } },
+      ...axes.map((one) => element("option", { value: one.key, selected: one.key === chosen }, one.label))));
+  document.getElementById("pareto-axes").replaceChildren(pick("x", xKey), pick("y", yKey));
+  const [across, up] = [named(xKey), named(yKey)], at = (one, { key }) => one.values[key];
+  const shown = candidates.filter((one) => at(one, across) !== null && at(one, up) !== null);
+  const rank = (one, scale) => (scale.low ? 1 : -1) * at(one, scale);
+  shown.sort((a, b) => rank(a, across) - rank(b, across) || rank(a, up) - rank(b, up));
+  let best = Infinity;
+  const front = shown.filter((one) => rank(one, up) < best && (best = rank(one, up), true));
+  const isShare = ({ key }) => key === "estimate" || key.startsWith("measure: ");
+  const amount = (value, scale) => scale.key === "price" ? dollars(value) : isShare(scale) ? share(value)
+    : count(Number(value.toPrecision(3)));
+  const rangeOf = (scale) => {
+    if (isShare(scale)) return { time: false, range: [0, 1] };
+    const values = shown.map((one) => at(one, scale));
+    const range = [Math.min(...values) / 1.5, Math.max(...values) * 1.5];
+    return { time: false, distr: range[1] > 20 * range[0] ? 3 : 1, range };
+  };
   const draw = (u) => {
     const ctx = u.ctx, ratio = devicePixelRatio;
-    const x = (one) => u.valToPos(one[key], "x", true), y = (value) => u.valToPos(value, "y", true);
+    const point = (x, y) => [u.valToPos(x, "x", true), u.valToPos(y, "y", true)];
+    const spot = (one) => point(at(one, across), at(one, up));
     ctx.save();
     ctx.lineWidth = 1.5 * ratio;
     ctx.strokeStyle = colour("dim");
     ctx.setLineDash([4 * ratio, 3 * ratio]);
     ctx.beginPath();
     front.forEach((one, k) => {
-      if (k) ctx.lineTo(x(one), y(front[k - 1].estimate));
-      ctx.lineTo(x(one), y(one.estimate));
+      if (k) ctx.lineTo(...point(at(one, across), at(front[k - 1], up)));
+      ctx.lineTo(...spot(one));
     });
     ctx.stroke();
     ctx.setLineDash([]);
     for (const one of [...shown].reverse()) {
       ctx.strokeStyle = ctx.fillStyle = colour(shade(one.state));
+      const ends = [one.lower, one.upper];
       if (shown.length <= 60 || front.includes(one)) {
         ctx.globalAlpha = 0.35;
         ctx.beginPath();
-        ctx.moveTo(x(one), y(one.lower));
-        ctx.lineTo(x(one), y(one.upper));
+        if (yKey === "estimate") for (const end of ends) ctx.lineTo(...point(at(one, across), end));
+        else if (xKey === "estimate") for (const end of ends) ctx.lineTo(...point(end, at(one, up)));
         ctx.stroke();
         ctx.globalAlpha = 1;
       }
       ctx.beginPath();
-      ctx.arc(x(one), y(one.estimate), 4.5 * ratio, 0, 2 * Math.PI);
+      ctx.arc(...spot(one), 4.5 * ratio, 0, 2 * Math.PI);
       if (["best", "leading", "beaten"].includes(one.state)) ctx.fill(); else ctx.stroke();
     }
     ctx.restore();
@@ -281,26 +300,26 @@ function drawPareto(place, { candidates, states }) {
   const nearest = (u) => {
     let found = null, least = 30 ** 2;
     for (const one of shown) {
-      const dx = u.valToPos(one[key], "x") - u.cursor.left, dy = u.valToPos(one.estimate, "y") - u.cursor.top;
+      const dx = u.valToPos(at(one, across), "x") - u.cursor.left, dy = u.valToPos(at(one, up), "y") - u.cursor.top;
       if (dx * dx + dy * dy < least) { least = dx * dx + dy * dy; found = one; }
     }
     return found;
   };
-  const ends = [shown[0][key] / 1.5, shown[shown.length - 1][key] * 1.5];
+  const marksOf = (scale) => (u, marks) => marks.map((v) => v === null ? "" : amount(v, scale));
   chart(place, {
-    data: [shown.map((one) => one[key]), shown.map((one) => one.estimate)],
+    data: [shown.map((one) => at(one, across)), shown.map((one) => at(one, up))],
     series: [{ paths: () => null, points: { show: false } }],
-    scales: { x: { time: false, distr: ends[1] > 20 * ends[0] ? 3 : 1, range: ends }, y: { range: [0, 1] } },
-    x: axis(priced ? "dollars for 1,000 pairs" : "tokens of a pair",
-      (u, at) => at.map((v) => v === null ? "" : amount(v))),
-    y: axis("", (u, at) => at.map(share)),
+    scales: { x: rangeOf(across), y: rangeOf(up) },
+    x: axis(across.label, marksOf(across)),
+    y: axis("", marksOf(up), isShare(up) ? {} : { size: 64 }),
     legend: Object.keys(states).filter((state) => shown.some((one) => one.state === state))
       .map((state) => [shade(state), states[state]]),
     hooks: { draw: [draw] },
     tell: (u) => {
       const one = u.cursor.left < 0 ? null : nearest(u);
-      return one && `${one.label}: ${amount(one[key])}, ${share(one.estimate)} ` +
-        `[${share(one.lower)}, ${share(one.upper)}]`;
+      const said = (scale) => amount(at(one, scale), scale) +
+        (scale.key === "estimate" ? ` [${share(one.lower)}, ${share(one.upper)}]` : "");
+      return one && `${one.label}: ${said(across)}, ${said(up)}`;
     },
   });
 }
