@@ -154,7 +154,8 @@ class Study:
 
         Arguments and errors are those of ``open``; the study or ``overrides`` say
         ``gate.baseline``, and may say ``gate.margin``, ``gate.confidence``, ``gate.improve`` and
-        ``gate.challengers``. After ``run``, ``result`` returns the verdicts.
+        ``gate.challengers``; ``slices.by`` asks for verdicts by slice. After ``run``, ``result``
+        returns the verdicts.
         """
         options = replace(options or Options(), **objects)
         loaded = loaded_study(source, {**(overrides or {}), **options.overrides()})

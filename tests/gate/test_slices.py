@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,9 +55,15 @@ def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None
 
 
 def test_every_part_takes_its_examples_in_one_random_order() -> None:
-    pairs = sliced((60, 40), seed=3)
-    over_all, *slices = (list(part.examples) for part in pairs.parts)
-    for own in slices:
+    question = Question(MARGIN, False, 0.05, 4, 100)
+    groups = (range(60), range(60, 100), range(0, 100, 3))  # the last shares some with the others
+    slices = [
+        (Slice(f"s{k}", tuple(group)), replace(question, n_examples=len(group)))
+        for k, group in enumerate(groups)
+    ]
+    pairs = GatePairs(Problem(2, 100), 0, question, 3, slices)
+    over_all, *in_slices = (list(part.examples) for part in pairs.parts)
+    for own in in_slices:
         assert [j for j in over_all if j in own] == own
     scores = np.random.default_rng(0).random((2, 100))
     drive(pairs, scores, 16, lambda score: 1.0 if score > 0.5 else 20.0)
@@ -198,6 +205,19 @@ def test_verdicts_by_slice_in_all_outputs(
         if "language=de" in path.read_text(encoding="utf-8")
     ]
     assert "· language=de" in page
+
+
+@pytest.mark.slow
+def test_a_gate_with_slices_goes_on_where_it_was_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path)
+    asked = ("gate", "study.json", "-q", "--baseline", "c0", "--margin", "0.1", "--by", "language")
+    done = invoke(capsys, *asked, "--budget-pulls", "20", folder=tmp_path)
+    assert done.code == 3, done.out
+    more = invoke(capsys, "resume", "--budget-pulls", "400", "-q", folder=tmp_path)
+    assert more.code == 5, more.out
+    assert "FAIL:      c1 is worse by more than 0.1 on language=de" in more.out
 
 
 def test_an_unknown_field_is_refused_before_anything_is_paid(

@@ -20,6 +20,7 @@ from bestarm_agent.selectors.types import FloatArray
 from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
 
 _Range = tuple[float, float]
+_GROWN = 1.25  # examples after which an interval is worked out anew, as a multiple
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class SliceLossBook:
         self._slices_of: dict[int, list[int]] = {}  # by example
         self._answers: list[list[_Answers]] = []  # by row and slice
         self._comparisons: dict[tuple[int, int], Comparison] = {}  # by row and slice
+        self._intervals: dict[tuple[int, int], tuple[int, _Range]] = {}  # with examples then
         self._asks: dict[int, tuple[int, int]] = {}  # pending: row and example
 
     def take(self, event: Event) -> None:
@@ -73,6 +75,7 @@ class SliceLossBook:
                     self.baseline = len(self._answers) + labels.index(self._label)
                 self._answers += [[_Answers() for _ in self._slices] for _ in labels]
                 self._comparisons.clear()  # they share the error with those that joined
+                self._intervals.clear()
 
     def finding(self) -> Finding:
         """Return what is known of the largest loss on any slice, now."""
@@ -89,25 +92,38 @@ class SliceLossBook:
 
     def _loss(self, row: int) -> tuple[float, float, float]:
         """Return the largest mean loss so far, and what bounds the largest loss."""
-        if row == self.baseline:
+        if row == self.baseline or not self._slices:
             return 0.0, 0.0, 0.0
         found = [self._advanced(row, k) for k in range(len(self._slices))]
         means = [-float(_middles(one).mean()) for one in found if one.n]
-        bounds = [self._bounds(one) for one in found]
+        bounds = [self._bounds(one, self._interval(row, k, one)) for k, one in enumerate(found)]
         lowers, uppers = zip(*bounds, strict=True)
         return max(means, default=np.nan), max(lowers), max(uppers)
 
-    def _bounds(self, comparison: Comparison) -> _Range:
+    def _interval(self, row: int, k: int, comparison: Comparison) -> _Range:
+        """Return an interval of the difference, of some time ago: it holds at all times."""
+        n, known = self._intervals.get((row, k), (0, (-1.0, 1.0)))
+        if n < comparison.n and (comparison.n >= _GROWN * n or comparison.is_complete):
+            known = comparison.interval()
+            self._intervals[row, k] = comparison.n, known
+        return known
+
+    def _bounds(self, comparison: Comparison, known: _Range) -> _Range:
+        """Return the ends of the loss; by the verdict, on which side of the limit they are."""
         if self._confidence is None:
             return -1.0, 1.0
-        lower, upper = comparison.interval()
-        if comparison.verdict is Verdict.FAILED:  # the loss is above the limit, by however little
-            return max(-upper, float(np.nextafter(self.constraint.limit, 1.0))), -lower
-        return -upper, -lower
+        low, high = known
+        limit, beyond = self.constraint.limit, float(np.nextafter(self.constraint.limit, 1.0))
+        is_broken = comparison.verdict is Verdict.FAILED
+        is_kept = comparison.verdict is Verdict.PASSED
+        lower = max(-high, beyond) if is_broken else min(-high, limit)
+        return lower, min(-low, limit) if is_kept else max(-low, beyond)
 
     def _advanced(self, row: int, k: int) -> Comparison:
         """Return the comparison on a slice, with all examples that are known of both in order."""
-        comparison = self._comparisons.setdefault((row, k), self._new(k))
+        if (row, k) not in self._comparisons:
+            self._comparisons[row, k] = self._new(k)
+        comparison = self._comparisons[row, k]
         own, other = self._answers[row][k], self._answers[self.baseline or 0][k]
         while comparison.n < min(len(own.examples), len(other.examples)):
             example = own.examples[comparison.n]

@@ -249,7 +249,8 @@ function drawPareto(place, data) {
   const pick = (side, chosen) => element("label", {}, side === "x" ? "across " : "up ",
     element("select", { onchange: (event) => { place.dataset[side] = event.target.value; drawPareto(place, data); } },
       ...axes.map((one) => element("option", { value: one.key, selected: one.key === chosen }, one.label))));
-  document.getElementById("pareto-axes").replaceChildren(pick("x", xKey), pick("y", yKey));
+  const lists = document.getElementById("pareto-axes");
+  if (!lists.children.length) lists.append(pick("x", xKey), pick("y", yKey));
   const [across, up] = [named(xKey), named(yKey)], at = (one, { key }) => one.values[key];
   const shown = candidates.filter((one) => at(one, across) !== null && at(one, up) !== null);
   const rank = (one, scale) => (scale.low ? 1 : -1) * at(one, scale);

@@ -169,6 +169,11 @@ class Comparison:
         return len(self.gains)
 
     @property
+    def is_complete(self) -> bool:
+        """Return whether all examples were taken."""
+        return self.n == self.question.n_examples
+
+    @property
     def passed_after(self) -> float:
         """Number of examples that showed (1), or infinity."""
         return self._shown[0]
@@ -203,7 +208,7 @@ class Comparison:
         for i, (wager, difference) in enumerate(zip(self._wagers, (gain, loss, loss), strict=True)):
             wager.push((1.0 + difference) / 2.0)
             self._note(i, wager.wealth >= self.question.enough)
-        if self.n == self.question.n_examples:
+        if self.is_complete:
             self._note(0, bool(_passes_at_end(np.array(self.gains), self.question)))
             self._note(1, bool(_fails_at_end(np.array(self.losses), self.question)))
 
