@@ -21,7 +21,7 @@ TrackObjective: TypeAlias = Callable[[PairSource], ObjectiveTracker | None]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What the first events of a log amount to, the first ask among them."""
+    """State to which the first events of a log lead, the first ask among them."""
 
     state: RunState
     course: Course
