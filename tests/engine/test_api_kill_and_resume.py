@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ import pytest
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.engine.setup.open_run import STORE_FILE
 from bestarm_agent.store.run_state import fold
-from tests.engine.test_kill_and_resume import read, told_so_far, wait_for_progress
+from tests.engine.test_kill_and_resume import has_told, read, told_so_far
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, write_api_study
 from tests.support.fake_api import Call, quality
 from tests.support.fake_api.calls import tokens_of
 from tests.support.fake_api.server import PATHS
+from tests.support.processes import kill_once
 
 pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("transformers", "torch")),
@@ -134,10 +136,8 @@ def kill_and_resume(folder: Path, servers: Sequence[Server]) -> Path:
     arguments: list[str | Path] = ["select", "--candidates", path]
     for told in KILLED_AT:
         process = start(folder, *arguments)
-        wait_for_progress(process, store, told)
-        assert process.poll() is None, process.communicate()[1].decode()
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        kill_once(process, partial(has_told, store, told))
+        assert process.returncode == -signal.SIGKILL, "it was killed on its way"
         assert_nothing_is_bought_again(servers)
         note_what_is_paid(store, servers)
         arguments = ["resume", "--store", store]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,24 +10,16 @@ import pytest
 from bestarm_agent.engine.setup.open_run import STORE_FILE
 from bestarm_agent.store.run_state import fold
 from tests.engine.test_api_kill_and_resume import Server, serving, start
-from tests.engine.test_kill_and_resume import read, told_so_far
+from tests.engine.test_kill_and_resume import has_told, read
 from tests.support.api_studies import KEYS, write_api_study
+from tests.support.processes import kill_once
 
 CALLS, IN_FLIGHT = 24, 8
 
 
-def killed_when(
-    process: subprocess.Popen[bytes], server: Server, store: Path, received: int
-) -> None:
-    """Kill a process once the server has received so many requests and the first is told.
-
-    Until then calls go out one by one. A process whose latest attempt was booked and not sent ends
-    by itself, for want of budget.
-    """
-    while process.poll() is None and (len(server.received()) < received or told_so_far(store) == 0):
-        threading.Event().wait(0.05)
-    process.kill()
-    process.communicate()
+def has_sent(server: Server, store: Path, requests: int) -> bool:
+    """Return whether so many requests went out; until the first is told they go one by one."""
+    return len(server.received()) >= requests and has_told(store, 1)
 
 
 @pytest.mark.slow
@@ -54,7 +45,8 @@ def test_requests_in_flight_at_every_kill_count_against_the_cap(tmp_path: Path) 
                 process.communicate()
                 break
             sent = min(CALLS, sent + 4)
-            killed_when(process, server, store, sent)
+            # one whose latest attempt was booked and not sent ends by itself
+            kill_once(process, partial(has_sent, server, store, sent))
             sent = len(server.received())
         requests = len(server.received())
     state = fold(read(store)[0])

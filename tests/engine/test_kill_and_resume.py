@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,11 @@ from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.sql_store import SqlStore
+from tests.support.processes import kill_once
 from tests.support.replay_check import unexplained_asks
 from tests.support.studies import write_study
 
 PULLS = 150
-KILLS = 20
 # The command line, except that the provider notes every pair it is asked for in a file, and names
 # the pair in its reply.
 PROGRAM = """
@@ -86,26 +85,22 @@ def told_so_far(store: Path) -> int:
         return int(count.fetchone()[0])
 
 
-def wait_for_progress(process: subprocess.Popen[bytes], store: Path, told: int) -> None:
-    """Return once the store holds ``told`` outcomes, or the process has ended."""
-    while process.poll() is None and told_so_far(store) < told:
-        os.sched_yield()
+def has_told(store: Path, n: int) -> bool:
+    return told_so_far(store) >= n
 
 
-def kill_and_resume(folder: Path, in_flight: int) -> Path:
+def kill_and_resume(folder: Path, in_flight: int, kills: int) -> Path:
     """Start a run and kill it again and again; return its store."""
     path = write_study(folder, n_candidates=5, latency_seconds=0.01)
     store = folder / "runs" / STORE_FILE
     rng = KeyedRandom(in_flight, "kills").at(0)
-    moments = sorted(int(m) for m in rng.choice(PULLS - 1, size=KILLS, replace=False) + 1)
+    moments = sorted(int(m) for m in rng.choice(PULLS - 1, size=kills, replace=False) + 1)
     arguments: list[str | Path] = ["select", "--candidates", path, "--in-flight", str(in_flight)]
     arguments += ["--budget-pulls", str(PULLS)]
     purchases: list[tuple[set[str | None], int]] = []
     for moment in moments:
         process = start(folder, *arguments, "--quiet")
-        wait_for_progress(process, store, moment)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        kill_once(process, partial(has_told, store, moment))
         paid_for = {reply.request_id for reply in read(store)[1]}
         before = len(bought(folder))
         arguments = ["resume", "--store", store]
@@ -124,9 +119,9 @@ def asked(events: Sequence[Event]) -> list[tuple[int, int]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("in_flight", [1, 16])
-def test_twenty_kills_lose_nothing(tmp_path: Path, in_flight: int) -> None:
-    store = kill_and_resume(tmp_path / "killed", in_flight)
+@pytest.mark.parametrize(("in_flight", "kills"), [(1, 4), (16, 8)])
+def test_kills_lose_nothing(tmp_path: Path, in_flight: int, kills: int) -> None:
+    store = kill_and_resume(tmp_path / "killed", in_flight, kills)
     events, replies = read(store)
     tells = Counter(event.seq for event in events if isinstance(event, Told))
     assert sorted(tells) == list(range(PULLS)), "every asked pair is told"

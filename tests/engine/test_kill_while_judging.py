@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.engine.setup.open_run import STORE_FILE
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.engine.test_kill_and_resume import bought, read, start
+from tests.support.processes import kill_once
 
 N_CANDIDATES, N_EXAMPLES = 4, 20
 PULLS = N_CANDIDATES * N_EXAMPLES
@@ -52,11 +51,9 @@ def write_study(folder: Path) -> Path:
     return path
 
 
-def wait_for_calls(process: subprocess.Popen[bytes], folder: Path, n: int) -> None:
-    """Return once ``n`` calls were begun over all sittings, or the process has ended."""
-    file = folder / "bought.txt"
-    while process.poll() is None and (not file.exists() or len(bought(folder)) < n):
-        os.sched_yield()
+def has_begun(folder: Path, n: int) -> bool:
+    """Return whether ``n`` calls were begun over all sessions."""
+    return (folder / "bought.txt").exists() and len(bought(folder)) >= n
 
 
 @pytest.mark.slow
@@ -70,9 +67,7 @@ def test_kills_while_judging_buy_nothing_again(tmp_path: Path) -> None:
     purchases: list[tuple[set[str | None], int]] = []
     for moment in sorted(int(m) for m in moments):
         process = start(folder, *arguments, "--quiet")
-        wait_for_calls(process, folder, moment)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        kill_once(process, partial(has_begun, folder, moment))
         if store.exists():
             purchases.append(({r.request_id for r in read(store)[1]}, len(bought(folder))))
             arguments = ["resume", "--store", store]

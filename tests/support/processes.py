@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ _STEP_SECONDS = 0.01
 
 
 def dies(pid: int) -> bool:
-    """Whether a process ends, or is a zombie that nobody has buried, within seconds.
+    """Return whether a process ends, or is a zombie that nobody has buried, within seconds.
 
     Killing is no more than asking the system for it, and nothing tells when it is done.
     """
@@ -25,8 +26,16 @@ def dies(pid: int) -> bool:
     return False
 
 
+def kill_once(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> None:
+    """Kill a process as soon as its work has ``reached`` a point, if it has not ended before."""
+    while process.poll() is None and not reached():
+        threading.Event().wait(_STEP_SECONDS)
+    process.kill()
+    process.communicate()
+
+
 def becomes_true(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Whether a condition that other processes bring about holds within seconds."""
+    """Return whether a condition that other processes bring about holds within seconds."""
     for _ in range(int(seconds / _STEP_SECONDS)):
         if condition():
             return True

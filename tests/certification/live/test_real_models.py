@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import invoke
+from tests.support.processes import kill_once
 
 pytest.importorskip("transformers", reason="needs the extra hf")
 
@@ -65,10 +64,7 @@ def killed_after(folder: Path, count: int) -> Path:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    while process.poll() is None and told(store) < count:
-        os.sched_yield()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_once(process, lambda: told(store) >= count)
     return store
 
 

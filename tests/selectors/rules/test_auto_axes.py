@@ -56,12 +56,12 @@ def test_candidates_without_shared_levels_are_asked_as_without_axes() -> None:
 def test_it_works_with_fewer_pulls_than_candidates() -> None:
     sizes, n_pulls = (8, 30), 150
     found: list[FloatArray] = []
-    for seed in range(3):
+    for seed in range(8):
         world = additive(sizes, seed)
         axes = grid(*sizes)
         found.append(np.array([regret(world, given, seed, n_pulls) for given in (axes, None)]))
     with_axes, without = np.mean(found, axis=0)
-    assert with_axes < 0.1 < without
+    assert with_axes < 0.5 * without
 
 
 def test_it_says_what_it_expects_of_candidates_not_tried() -> None:
