@@ -23,15 +23,19 @@ from bestarm_agent.providers.replay.provider import ReplayProvider
 from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.types import Guarantee, Problem
 from bestarm_agent.store.sql_store import SqlStore
+from tests.support.api_studies import FastClock
 from tests.support.replay_check import unexplained_asks
 from tests.support.studies import recorded_scores, store_of, write_study
 
 
 def run_all(
-    path: Path, budget: Budget | None = None, overrides: Mapping[str, Json] | None = None
+    path: Path,
+    budget: Budget | None = None,
+    overrides: Mapping[str, Json] | None = None,
+    options: Options | None = None,
 ) -> Standing:
     async def scene() -> Standing:
-        async with Study.open(path, overrides=overrides) as study:
+        async with Study.open(path, overrides=overrides, options=options) as study:
             return await study.run(budget)
 
     return asyncio.run(scene())
@@ -290,7 +294,8 @@ def test_failures_are_void_and_end_the_run_when_there_are_too_many(tmp_path: Pat
             del record["score"]
             record["error"] = "server"
     scores.write_text("\n".join(json.dumps(record) for record in records))
-    standing = run_all(path, overrides={"limits.max_attempts": 1, "limits.max_failed_share": 0.9})
+    limits = {"limits.max_attempts": 1, "limits.max_failed_share": 0.9}
+    standing = run_all(path, overrides=limits, options=Options(clock=FastClock(100)))
     row = next(row for row in standing.rows if row.candidate.label == "c5")
     assert (row.n, row.estimate) == (0, None)
     assert 10 <= row.void < 40  # given up once it has never answered, without trying every pair
