@@ -37,9 +37,9 @@ pytestmark = pytest.mark.skipif(
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "examples" / "arithmetic" / "models" / "sum-llama-60k"
-N_EXAMPLES = 40
+N_EXAMPLES = 24
 PAIRS = N_EXAMPLES * (len(OPENAI_MODELS) + len(ANTHROPIC_MODELS) + 1)
-KILLED_AT = (90,)
+KILLED_AT = (60,)
 BUDGET_NANOS = 20_000_000
 INPUT_NANOS, OUTPUT_NANOS = 1_000, 5_000  # a token's price in write_api_study
 

@@ -14,7 +14,7 @@ from tests.engine.test_kill_and_resume import has_told, read
 from tests.support.api_studies import KEYS, write_api_study
 from tests.support.processes import kill_once
 
-CALLS, IN_FLIGHT = 24, 8
+CALLS, IN_FLIGHT = 16, 8
 
 
 def has_sent(server: Server, store: Path, requests: int) -> bool:

@@ -14,7 +14,7 @@ from tests.support.kill_storm import KEYS, Aftermath, Storm, forms, weather
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_kills_in_a_storm_break_no_promise(tmp_path: Path) -> None:
-    after = weather(Storm(n_examples=12, kills=4), tmp_path)
+    after = weather(Storm(n_examples=10, kills=3), tmp_path)
     assert after.broken_promises() == []
     assert after.killed_at, "processes were ended while they ran"
     assert len(after.faults()) >= 10

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _PATIENCE_SECONDS = 10.0
-_STEP_SECONDS = 0.01
+_STEP_SECONDS = 0.03
 
 
 def dies(pid: int) -> bool:
