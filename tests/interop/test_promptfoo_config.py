@@ -115,6 +115,8 @@ def test_the_commands_take_a_config_as_it_is(
         ("openai:small", "exec:run.sh", r"line 3: `providers\[0\]` is .*`command/...`"),
         ("temperature", "tools", r"line 3: `providers\[1\].config.tools` has no counterpart"),
         ("file://long.txt", "file://long.py", r"line 2: `prompts\[1\]` is .*are read from .txt"),
+        ("assert:", "metadata:", r"line 4: `tests` assert nothing"),
+        ("Answer in one word: {{question}}", '[{\\"role\\": {% for x in y %}', "by a template"),
         ("description:", "scenarios:", "line 1: `scenarios` has no counterpart"),
         (
             "description: Capitals",
@@ -176,6 +178,25 @@ def test_settings_and_labels_are_translated(tmp_path: Path) -> None:
     assert list(found.exclude) == [{"model": "groq/llama", "prompt": ["b"]}]
     assert [prompt.text for prompt in found.prompts] == ["A {{x}}", "B {{x | tojson}}"]
     assert (found.limits.in_flight, found.repeats.draws) == (3, 2)
+
+
+def test_prompts_are_read_from_files_as_promptfoo_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "chat.yaml").write_text(
+        "# two\n- {role: system, content: Be brief.}\n- role: user\n  content: '{{x}}'\n"
+    )
+    (tmp_path / "two.txt").write_text("One {{x}}\n---\nTwo {{x}}\n")
+    config = tmp_path / "promptfooconfig.yaml"
+    config.write_text(
+        "prompts: {chat.yaml: talk, two.txt: list}\n"
+        "providers: [{id: 'ollama:llama', prompts: [list], config: {num_predict: 9}}]\n"
+        "tests: [{vars: {x: a}, assert: [{type: equals, value: b}]}]\n"
+    )
+    found = load_study(config, environ={}).config
+    assert [prompt.name for prompt in found.prompts] == ["talk", "list", "list-3"]
+    assert [message.role for message in found.prompts[0].messages or ()] == ["system", "user"]
+    assert [prompt.text for prompt in found.prompts[1:]] == ["One {{x}}", "Two {{x}}"]
+    assert list(found.exclude) == [{"model": "ollama/llama", "prompt": ["talk"]}]
+    assert found.models[0].params == {"max_tokens": 9}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ Providers are models, prompts are prompts, tests are the dataset, and their asse
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ _DECORATION = ("description", "tags", "metadata", "outputPath", "sharing", "writ
 _SETTINGS = ("maxConcurrency", "repeat", "cache", "showProgressBar", "generateSuggestions")
 _TEMPLATES = (".txt", ".md", ".j2", ".json", ".yaml", ".yml")
 _PROMPT = ("raw", "label", "id")
-_DELIMITER = "---"
+_DELIMITER = re.compile(r"^[ \t]*---[ \t]*$", re.MULTILINE)  # between the prompts of a .txt
 
 
 class _Prompt(NamedTuple):
@@ -103,6 +104,8 @@ def _models(found: Found, source: Source, key: str) -> list[dict[str, Any]]:
 
 
 def _prompts(found: Found, source: Source) -> list[_Prompt]:
+    if isinstance(found, dict):  # labels by file
+        found = [{"raw": file, "label": str(label)} for file, label in found.items()]
     prompts: list[_Prompt] = []
     for each, at in _each(found, ("prompts",)):
         given = source.mapping({"raw": each} if isinstance(each, str) else each, at, *_PROMPT)
@@ -129,14 +132,11 @@ def _templates(text: str, source: Source, at: KeyPath) -> list[tuple[str, str]]:
     found = []
     for path in prompt_files(name, source.base_dir) if is_pattern else [source.base_dir / name]:
         check_file(path, "prompt")
-        parts: list[list[str]] = [[]]
-        for line in read_text(path).split("\n"):
-            if path.suffix == ".txt" and line.strip() == _DELIMITER:
-                parts.append([])
-            else:
-                parts[-1].append(line)
-        templates = ["\n".join(lines).strip() for lines in parts]
-        found += [(path.stem, template) for template in templates if template]
+        content = read_text(path)
+        if path.suffix in (".yaml", ".yml"):
+            content = json.dumps(source.parsed(content, at))
+        parts = _DELIMITER.split(content) if path.suffix == ".txt" else [content]
+        found += [(path.stem, part.strip()) for part in parts if part.strip()]
     return found
 
 
@@ -149,7 +149,8 @@ def _body(text: str, source: Source, at: KeyPath) -> dict[str, Any]:
         try:
             found = json.loads(text)
         except ValueError:
-            found = None
+            if '"role"' in text:
+                source.refuse(at, "makes chat messages by a template; write them out in JSON")
     if not isinstance(found, list):
         return {"text": jinja(text)}
     for one in found:

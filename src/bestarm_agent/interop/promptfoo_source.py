@@ -39,8 +39,8 @@ _KINDS: Mapping[str, dict[str, str]] = {
 _SAMPLING = """frequency_penalty max_tokens presence_penalty reasoning_effort seed service_tier
 stop temperature top_k top_p verbosity"""
 _PARAMS = {name: name for name in _SAMPLING.split()} | {
-    "max_completion_tokens": "max_tokens",
-    "max_output_tokens": "max_tokens",
+    **dict.fromkeys(("max_completion_tokens", "max_output_tokens"), "max_tokens"),
+    **dict.fromkeys(("max_new_tokens", "num_predict"), "max_tokens"),
 }
 _OPTIONS = {
     "apiBaseUrl": "base_url",

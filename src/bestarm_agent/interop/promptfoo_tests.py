@@ -40,6 +40,8 @@ class Tests:
         tests = self._tests(data.get("tests"), ("tests",))
         rows = [row for test, at in tests for row in self._rows(test, at)]
         fields = {name: "" for row in rows for name in row}  # promptfoo: absent is empty
+        if not any(json.loads(row[TARGET])["assert"] for row in rows):
+            source.refuse(("tests",), "assert nothing, so every answer would pass; add an `assert`")
         numbered = enumerate(rows, start=1)
         self.rows = [{**fields, **row, ID: f"{number:06}{row[ID]}"} for number, row in numbered]
         self.fields = [name for name in fields if name not in (TARGET, ID)]
