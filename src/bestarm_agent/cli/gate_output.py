@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
+from rich.table import Table
 
 from bestarm_agent.cli.progress import print_line
 from bestarm_agent.cli.result_output import plain_table, stdout_console
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.gate.files import junit, markdown
-from bestarm_agent.gate.summary import GateSummary
-from bestarm_agent.report.text import safe
+from bestarm_agent.gate.summary import MARKS, GateSummary
+from bestarm_agent.report.text import safe, shortened
 
 EXIT_WORSE = 5
 _INDENT = len("Baseline:  ")
+_GAP = 2  # between columns
+_MORE_OF_INTERVAL = 8  # characters of its cells beyond its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,16 @@ class GateFiles:
                 path.write_text(text(found), encoding="utf-8")
 
 
+def _table(found: GateSummary, width: int) -> Table:
+    """Return a line for each challenger; the lines below say what their verdicts mean."""
+    numbers = ("examples", "difference", "interval", "better", "worse")
+    table = plain_table("challenger", "verdict", right=numbers)
+    room = width - sum(len(name) + _GAP for name in (*numbers, "verdict")) - _MORE_OF_INTERVAL
+    for one, (label, _, *cells) in zip(found.compared, found.rows(), strict=True):
+        table.add_row(shortened(label, room), MARKS[one.verdict], *cells)
+    return table
+
+
 def show_gate(found: GateSummary, *, as_json: bool, report: Path | None = None) -> None:
     """Print the verdicts."""
     if as_json:
@@ -46,10 +59,7 @@ def show_gate(found: GateSummary, *, as_json: bool, report: Path | None = None) 
         return
     console = stdout_console()
     if len(found.compared) > 1 or found.has_slices:
-        table = plain_table(*found.columns[:2], right=found.columns[2:])
-        for cells in found.rows():
-            table.add_row(*cells)
-        console.print(table)
+        console.print(_table(found, console.width))
         console.print()
     for line in found.lines():
         print_line(console, safe(line), indent=_INDENT)

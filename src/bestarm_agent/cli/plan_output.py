@@ -89,9 +89,10 @@ async def _latest_run(parts: StudyParts, where: StorePlace) -> list[RunState]:
 def _print_plan(plan: Plan) -> None:
     console = stdout_console()
     grid = plan.n_candidates * plan.n_examples
+    share = f"; the budget allows {plan.pulls:,} ({plan.pulls / grid:.1%})"
     console.print(
         f"{counted(plan.n_candidates, 'candidate')} x {counted(plan.n_examples, 'example')} = "
-        f"{counted(grid, 'pair')}; the budget allows {plan.pulls:,} ({plan.pulls / grid:.1%})"
+        f"{counted(grid, 'pair')}{share if plan.pulls < grid else ''}"
     )
     console.print(_cost_table(plan))
     if plan.sure_pulls < plan.pulls:

@@ -12,6 +12,8 @@ from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
 
 _NAMED = 3  # slices that a sentence names
 
+MARKS = {Verdict.PASSED: "PASS", Verdict.FAILED: "FAIL", Verdict.UNDECIDED: "OPEN"}
+
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -135,8 +137,7 @@ class GateSummary:
 
     def lines(self) -> list[str]:
         """Describe the answer in a few lines."""
-        marks = {Verdict.PASSED: "PASS", Verdict.FAILED: "FAIL", Verdict.UNDECIDED: "OPEN"}
-        lines = [f"{marks[one.verdict] + ':':<11}{self.statement(one)}" for one in self.compared]
+        lines = [f"{MARKS[one.verdict] + ':':<11}{self.statement(one)}" for one in self.compared]
         baseline = f"Baseline:  {safe(self.baseline)}"
         return [*lines, baseline, f"How sure:  {self.sure}", *self.remarks]
 

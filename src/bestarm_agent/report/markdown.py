@@ -28,8 +28,6 @@ def markdown(standing: Standing, result: ModeResult | None = None) -> str:
     graded = standing.graded
     lines = [f"## {escaped(standing.name)}", ""]
     lines += _verdict(standing) if result is None else _result(result)
-    lines += ["", f"{budget_line(standing)}, {duration(standing.seconds)}; {ending(standing.end)}."]
-    lines += [] if result is None else ["", result.ranking]
     lines += ["", f"| candidate | {seen_title(graded=graded)} | estimate | interval | state |"]
     lines += ["| --- | --: | --: | --: | --- |"]
     for row in standing.rows[:_SHOWN_ROWS]:
@@ -44,7 +42,9 @@ def _verdict(standing: Standing) -> list[str]:
     lines = [f"**{escaped(name)}** {said}{caveat(standing)}"]
     lines += ["", f"{how_sure(standing)}."] if standing.winner else []
     lines += [f"{text}." for text in (outlook(standing), _effects(standing)) if text]
-    return lines + [f"{title}: {escaped(text)}." for title, text in caveat_lines(standing)]
+    lines += [f"{title}: {escaped(text)}." for title, text in caveat_lines(standing)]
+    spent = f"{budget_line(standing)}, {duration(standing.seconds)}; {ending(standing.end)}."
+    return [*lines, "", spent]
 
 
 def _result(result: ModeResult) -> list[str]:
@@ -52,7 +52,8 @@ def _result(result: ModeResult) -> list[str]:
     lines += ["", f"### {result.title}", "", result.note]
     lines += ["", f"| {' | '.join(result.columns)} |"]
     lines += [f"| --- | --- |{' --: |' * (len(result.columns) - 2)}"]
-    return lines + [f"| {' | '.join(map(escaped, row))} |" for row in result.rows()]
+    lines += [f"| {' | '.join(map(escaped, row))} |" for row in result.rows()]
+    return [*lines, "", result.ranking]
 
 
 def _effects(standing: Standing) -> str:
