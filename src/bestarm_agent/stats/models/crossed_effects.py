@@ -39,8 +39,8 @@ w effects: with b at its posterior mean and k_f effects in the family,
 and likewise for d and z; s^2 is the sum of squared residuals over the number of scores less all
 gammas. gamma counts the effects that the scores determine, so few scores change little.
 
-A fit costs O(K (E + J) + (E + J)^3) for E effects that occur. This is a model's opinion: nothing
-here bounds an error probability.
+A fit costs O(K F^2 + (E + J)^3) for F effects per row and E effects of rows with scores. This is a
+model's opinion: nothing here bounds an error probability.
 
 References:
     Searle, Casella and McCulloch (1992), "Variance Components", Wiley: mixed-model equations.

@@ -64,7 +64,7 @@ class Solution:
         spread = variances.noise + sums.length * variances.own
         weight = np.asarray(1.0 / spread, dtype=np.float64)  # g_i
         precision, target = normal_equations(model, sums, variances, weight, near)
-        inverse = np.asarray(np.linalg.inv(precision), dtype=np.float64)
+        inverse = inverted(precision)
         mean = inverse @ target
         runs = [reach, *[near] * (n_blocks if near else 0)]
         return cls(
@@ -177,6 +177,14 @@ def _shrunk(
     return max(found, _LEAST_VARIANCE), known
 
 
+def inverted(precision: FloatArray) -> FloatArray:
+    """Invert a matrix; what no score has touched yet stands apart, on the diagonal."""
+    inverse = np.diag(1.0 / precision.diagonal())
+    touched = np.ix_(*2 * [np.count_nonzero(precision, axis=1) > 1])
+    inverse[touched] = np.linalg.inv(precision[touched])
+    return inverse
+
+
 def running(matrix: FloatArray, n: int, runs: Sequence[int]) -> FloatArray:
     """Replace each of the runs of columns from ``n`` on by its running sums, from 0."""
     sums = np.zeros((len(matrix), matrix.shape[1] + len(runs)))
@@ -189,5 +197,10 @@ def running(matrix: FloatArray, n: int, runs: Sequence[int]) -> FloatArray:
 
 
 def variances_of(loads: sparse.csr_array, covariance: FloatArray) -> FloatArray:
-    """Return the (K,) variances c_i' C c_i."""
-    return np.asarray(loads.multiply(loads @ covariance).sum(axis=1)).ravel()
+    """Return the (K,) variances c_i' C c_i, where all rows have as many entries."""
+    n_rows = loads.shape[0]
+    at, weight = loads.indices.reshape(n_rows, -1), loads.data.reshape(n_rows, -1)
+    found = np.zeros(n_rows)
+    for column, own in zip(at.T, weight.T, strict=True):
+        found += own * (weight * covariance[column[:, None], at]).sum(axis=1)
+    return found
