@@ -8,8 +8,8 @@ with k draws each,
     E MSW = w^2,                                  E MSB = w^2 + k b^2,
 
 so MSW estimates w^2, and (MSB - MSW) / k estimates b^2 (0 if that is negative): Searle, Casella &
-McCulloch 1992, "Variance Components", section 3.5. Drawing alone gives the mean of all n k scores
-the variance w^2 / (n k): Miller 2024, "Adding Error Bars to Evals" (arXiv 2411.00640), section 3.1.
+McCulloch 1992, "Variance Components", chapter 3. Drawing alone gives the mean of all n k scores
+the variance w^2 / (n k): Miller 2024, "Adding Error Bars to Evals" (arXiv 2411.00640).
 """
 
 from __future__ import annotations

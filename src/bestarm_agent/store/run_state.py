@@ -90,7 +90,7 @@ class RunState:
     seconds_of: list[float] = field(default_factory=list)  # (K,) of answered calls, summed
     latencies_of: list[array[float]] = field(default_factory=list)  # (K,) the same, sorted
     first_tokens_of: list[array[float]] = field(default_factory=list)  # (K,) to first texts, sorted
-    draws_of: list[DrawSums] = field(default_factory=list)  # (K,) of pairs drawn several times
+    draws_of: dict[int, DrawSums] = field(default_factory=dict)  # by row, of pairs with draws
     # (K,) draws on which the candidate failed, of pairs that were scored
     failed_draws_of: list[Counter[FailureKind]] = field(default_factory=list)
     replies_of: list[ReplySums] = field(default_factory=list)  # (K,)
@@ -183,7 +183,8 @@ class RunState:
             self.replies_of[ask.candidate].add(outcome)
 
     def _take_draws(self, row: int, outcome: Outcome) -> None:
-        self.draws_of[row].push([draw.value for draw in outcome.draws])
+        sums = self.draws_of.setdefault(row, DrawSums())
+        sums.push([draw.value for draw in outcome.draws])
         if isinstance(outcome, Scored):
             kinds = (draw.failure for draw in outcome.draws if draw.failure is not None)
             self.failed_draws_of[row].update(kinds)
@@ -229,7 +230,6 @@ class RunState:
         self.latencies_of += [array("d") for _ in event.candidates]
         self.first_tokens_of += [array("d") for _ in event.candidates]
         self._asked_cells += [bytearray() for _ in event.candidates]
-        self.draws_of += [DrawSums() for _ in event.candidates]
         self.failed_draws_of += [Counter() for _ in event.candidates]
         self.replies_of += [ReplySums() for _ in event.candidates]
 

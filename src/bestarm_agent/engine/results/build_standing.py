@@ -216,18 +216,18 @@ def _rows(
             void_bounds=_void_bounds(pairs.table, i),
             output_tokens=mean_length(state.replies_of[i]),
             measures=row_measures(state.replies_of[i], measures),
-            draws=draws[i],
+            draws=draws.get(i),
         )
         for i in order
     )
 
 
-def _draws(state: RunState) -> Sequence[DrawSpread | None]:
-    """Return the spread of each candidate's draws; unknown where scores say how many are made."""
+def _draws(state: RunState) -> Mapping[int, DrawSpread | None]:
+    """Return the spread of draws by row; of none where scores say how many are made."""
     config = None if state.started is None else state.started.config
-    if recorded_repeats(config).reduce != "mean":
-        return [None] * len(state.candidates)
-    return [sums.spread() for sums in state.draws_of]
+    if not state.draws_of or recorded_repeats(config).reduce != "mean":
+        return {}
+    return {row: sums.spread() for row, sums in state.draws_of.items()}
 
 
 def _with_best(rows: Sequence[Row]) -> tuple[Row, ...]:
