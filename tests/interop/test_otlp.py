@@ -116,12 +116,13 @@ def test_a_missing_endpoint_a_refusal_and_the_extra_are_named(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def said(*arguments: str) -> str:
-        done = invoke(capsys, "export", "--format", "otlp", *arguments, folder=folder)
+    def said(*arguments: str, fmt: str = "otlp") -> str:
+        done = invoke(capsys, "export", "--format", fmt, *arguments, folder=folder)
         assert done.code != 0
         return " ".join(done.err.split())
 
-    assert "name the collector: --endpoint" in said()
+    assert "--format otlp --endpoint http://localhost:4318" in said()
+    assert "name both, the format and the address" in said("--endpoint", "x", fmt="csv")
     collector.status = 400
     assert "did not take the traces" in said("--endpoint", collector.url)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)

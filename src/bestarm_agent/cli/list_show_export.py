@@ -170,8 +170,8 @@ def export(
     if fmt is Format.INSPECT:
         _export_inspect(archive, found, out)
         return
-    if fmt is Format.OTLP:
-        _send_traces(archive, found, endpoint, texts)
+    if fmt is Format.OTLP or endpoint is not None:
+        _send_traces(archive, found, endpoint if fmt is Format.OTLP else None, texts)
         return
     chosen = fmt.value if fmt else ("csv" if out is None else None)
     if texts and form is Form.LONG:
@@ -208,7 +208,8 @@ def _send_traces(archive: Archive, run: str, endpoint: str | None, texts: bool) 
 
     if endpoint is None:
         raise ConfigError(
-            "--format otlp sends traces; name the collector: --endpoint http://localhost:4318"
+            "--format otlp sends traces to a collector; name both, the format and the address: "
+            "--format otlp --endpoint http://localhost:4318"
         )
     if texts:
         with _texts(archive, run) as (state, found):
