@@ -63,7 +63,7 @@ class LiveRun:
         self.event_log = EventLog(log, replay.state, self._objective, replay.course)
         self._entries = prepared.entries
         self._store = store
-        self._log = log
+        self._keeper = SnapshotKeeper(log, options.clock, self._replayed)
         self._use_cache = options.use_cache
         self._providers = AsyncExitStack()
         self._started: set[int] = set()
@@ -108,9 +108,8 @@ class LiveRun:
     async def run(self) -> None:
         """Run the loop, which obeys instructions left in the store meanwhile."""
         reader = InstructionReader(self._store, self.id, self._clock, self._obey)
-        keeper = SnapshotKeeper(self._log, self._clock, self._replayed)
         try:
-            async with reader.attached_to(self.loop), keeper.attached_to(self.loop):
+            async with reader.attached_to(self.loop), self._keeper.attached_to(self.loop):
                 await self.loop.run()
         finally:
             with suppress(StoreError):  # a shortcut; a store that fails has said so already

@@ -34,13 +34,16 @@ from bestarm_agent.store.run_state import RunState
 
 _PART = "replay"
 _FEWEST_NEW = 500  # told pairs between two snapshots
-_PAUSE = 100  # times as long as one takes: a hundredth of the run's time
+# Pauses after one, in terms of the seconds that the run stood still for it, and of those that a
+# thread wrote: at most a hundredth of the run's time, and a tenth of a core's.
+_PAUSE_DUMPED, _PAUSE_WRITTEN = 100, 10
 _MOST_CELLS = 2_000_000  # of a grid: writing a snapshot takes about 30 bytes of memory for each
 
 _PACKAGE = "bestarm_agent"
 _ROOMS = (
     *("config.study.", "domain.", "engine.confirmed_pairs", "engine.results.", "engine.run."),
-    *("errors", "selectors.", "stats.", "store.pair_records", "store.run_state"),
+    *("errors", "selectors.", "stats.", "store.pair_records", "store.reply_sums"),
+    "store.run_state",
 )
 _BUILDERS = {  # by module
     "array": {"array", "_array_reconstructor"},
@@ -61,7 +64,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SnapshotKeeper:
-    """Keeps a snapshot now and then, in a hundredth of the run's time.
+    """Keeps a snapshot now and then, in a small part of the run's time.
 
     Runs with a rule of a plug-in, of another mode than selection or with a very large grid keep
     none.
@@ -71,14 +74,13 @@ class SnapshotKeeper:
         self._log = log
         self._clock = clock
         self._replayed = replayed
-        self._told = 0  # pairs in the last snapshot
+        self._told = 0  # pairs in the last snapshot of this process
         self._due = clock.now()  # when the next one may be written
         self._writing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def attached_to(self, loop: RunLoop) -> AsyncIterator[None]:
         """Look, within this context and in each turn of the loop, whether one is due."""
-        self._told = len(self._replayed().state.told)
         loop.each_turn.append(self._look)
         try:
             yield
@@ -96,18 +98,20 @@ class SnapshotKeeper:
         self._told = n_told
         if _can_be_kept(replayed):
             content = _dump(replayed)
+            pause = _PAUSE_DUMPED * (self._clock.now() - now)
             self._writing = asyncio.create_task(
-                self._write(content, replayed.state.n_events, began=now)
+                self._write(content, replayed.state.n_events, pause)
             )
 
-    async def _write(self, content: bytes, n_events: int, *, began: float) -> None:
+    async def _write(self, content: bytes, n_events: int, pause: float) -> None:
+        began = self._clock.now()
         try:
             packed = await asyncio.to_thread(gzip.compress, content, 1)
             await self._log.keep_snapshot(_PART, _code() + packed, n_events)
         except StoreError as error:  # a shortcut: the run itself finds out that the store is gone
             _logger.warning("run %s keeps no snapshot: %s", self._log.run_id, error)
         now = self._clock.now()
-        self._due = now + _PAUSE * (now - began)
+        self._due = now + pause + _PAUSE_WRITTEN * (now - began)
 
 
 async def go_on(replay: RunReplay, store: RunStore, run_id: str, outline: RunState) -> None:
