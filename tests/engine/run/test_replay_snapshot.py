@@ -124,13 +124,19 @@ def test_a_run_resumed_from_its_snapshot_asks_what_a_replayed_one_asks(
         pickle.dumps({"not": "a replay"}),
         b"no pickle",
         b"cbestarm_agent.engine.run.replay_snapshot\n_code\n.",
+        b"\x80\x04cbestarm_agent.engine.run.replay_snapshot\ngzip.GzipFile\n(S'written'\nS'wb'\ntR.",
+        b"cbestarm_agent.engine.run.replay_snapshot\nPath\n(S'x'\ntR.",
     ],
 )
-def test_a_snapshot_that_holds_anything_else_is_ignored(tmp_path: Path, content: bytes) -> None:
+def test_a_snapshot_that_holds_anything_else_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
     store = killed(tmp_path, {})
+    monkeypatch.chdir(tmp_path)
     shown = record_of(store)
     change(store, "UPDATE snapshots SET payload = ?", _packed(content))
     assert record_of(store) == shown
+    assert not Path("written").exists()
 
 
 def _packed(content: bytes) -> bytes:

@@ -161,7 +161,8 @@ class _Reader(pickle.Unpickler):
         package, _, room = module.partition(".")
         if package == _PACKAGE and room.startswith(_ROOMS):
             found = super().find_class(module, name)
-            if isinstance(found, type):
+            # not what a module of the package merely imports, such as a class that opens files
+            if isinstance(found, type) and (found.__module__, found.__name__) == (module, name):
                 return found
         if name in _BUILDERS.get(module, ()):
             return super().find_class(module, name)
