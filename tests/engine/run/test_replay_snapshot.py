@@ -28,6 +28,11 @@ RULES: dict[str, dict[str, Json]] = {
     "racing": {"selector": {"name": "racing"}},
     "cheapest": {"objective": {"name": "cheapest-within-epsilon", "epsilon": 0.1}},
     "confirm": {"confirm": {"share": 0.2}},
+    "slices": {
+        "slices": {"by": ["length_bucket"]},
+        "objective": {"baseline": "c0", "subject_to": {"slice_loss": "<= 0.2"}},
+        "selector": {"name": "auto"},
+    },
 }
 
 
@@ -84,7 +89,7 @@ def page_of(store: Path) -> str:
     return asyncio.run(Archive(store).write_report("latest")).read_text()
 
 
-@pytest.mark.parametrize("rule", ["auto", "cheapest", "confirm"])
+@pytest.mark.parametrize("rule", ["auto", "cheapest", "confirm", "slices"])
 def test_only_the_pairs_behind_the_snapshot_are_replayed(tmp_path: Path, rule: str) -> None:
     store = killed(tmp_path, RULES[rule])
     change(store, "UPDATE snapshots SET digest = 'not ' || digest")
