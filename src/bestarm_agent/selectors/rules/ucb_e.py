@@ -66,7 +66,6 @@ class UcbE(Selector):
 
     def _asked(self, ask: Ask) -> None:
         self.batch.count(ask.pair.candidate)
-        self._update(ask.pair.candidate)
 
     def _told(self, tell: Tell) -> None:
         self._update(int(self.table.candidate[tell.seq]))
