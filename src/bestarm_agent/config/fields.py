@@ -85,7 +85,7 @@ class StudyModel(BaseModel):
     ) -> dict[str, Any]:
         reference = handler(core_schema)
         if cls.short_form is not None:
-            is_text = cls.short_type is str
-            short = {"type": "string", "minLength": 1} if is_text else {"type": "integer"}
+            text, number = {"type": "string", "minLength": 1}, {"type": "integer", "minimum": 1}
+            short = text if cls.short_type is str else number
             allow_also(handler.resolve_ref_schema(reference), short)
         return reference
