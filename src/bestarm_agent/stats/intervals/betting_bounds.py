@@ -25,7 +25,7 @@ holds at one time only.
 
 Shares. After few draws only distant means can be rejected, for which b = 1 is nearly the best bet;
 of equal shares it has 1 / (number of bets). ``early_bets`` give it .4, and the rest to a finer grid
-that begins higher. That narrows the intervals of scores by 2 to 8 % at 10 to 50 draws, and leaves
+that begins higher. That narrows the intervals of scores by 2 to 9 % at 10 to 50 draws, and leaves
 them as they are at 200 and more (``benchmarks.stopping.widths``).
 
 Unequal chances. If draw J is made with chance p_J among n that are left, then with r = 1 / (n p_J)
