@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from aiohttp import web
@@ -71,7 +72,8 @@ class Endpoints:
             began = clock.time()
             known, text = await _news(run, known, most)
             if text:
-                await stream.write(text.encode())
+                with suppress(ConnectionResetError):  # the page was left meanwhile
+                    await stream.write(text.encode())
             await self._rest(max(_POLL_SECONDS, _REST * (clock.time() - began)))
         return stream
 
