@@ -11,6 +11,7 @@ import asyncio
 import gzip
 import logging
 import pickle
+import time
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -34,9 +35,9 @@ from bestarm_agent.store.run_state import RunState
 
 _PART = "replay"
 _FEWEST_NEW = 500  # told pairs between two snapshots
-# Pauses after one, in terms of the seconds that the run stood still for it, and of those that a
-# thread wrote: at most a hundredth of the run's time, and a tenth of a core's.
-_PAUSE_DUMPED, _PAUSE_WRITTEN = 100, 10
+# Pause after one, in terms of the CPU seconds that the run stood still for it: a hundredth of its
+# time. A thread takes about four times as long to pack and write it.
+_PAUSE = 100
 _MOST_CELLS = 2_000_000  # of a grid: writing a snapshot takes about 30 bytes of memory for each
 
 _PACKAGE = "bestarm_agent"
@@ -97,21 +98,17 @@ class SnapshotKeeper:
             return
         self._told = n_told
         if _can_be_kept(replayed):
+            began = time.thread_time()
             content = _dump(replayed)
-            pause = _PAUSE_DUMPED * (self._clock.now() - now)
-            self._writing = asyncio.create_task(
-                self._write(content, replayed.state.n_events, pause)
-            )
+            self._due = now + _PAUSE * (time.thread_time() - began)
+            self._writing = asyncio.create_task(self._write(content, replayed.state.n_events))
 
-    async def _write(self, content: bytes, n_events: int, pause: float) -> None:
-        began = self._clock.now()
+    async def _write(self, content: bytes, n_events: int) -> None:
         try:
             packed = await asyncio.to_thread(gzip.compress, content, 1)
             await self._log.keep_snapshot(_PART, _code() + packed, n_events)
         except StoreError as error:  # a shortcut: the run itself finds out that the store is gone
             _logger.warning("run %s keeps no snapshot: %s", self._log.run_id, error)
-        now = self._clock.now()
-        self._due = now + pause + _PAUSE_WRITTEN * (now - began)
 
 
 async def go_on(replay: RunReplay, store: RunStore, run_id: str, outline: RunState) -> None:
