@@ -51,8 +51,6 @@ def forecast(standing: Standing) -> Forecast | None:
     settled = standing.established or standing.guarantee is Guarantee.HEURISTIC
     if best is None or not rivals or settled or standing.objective is not None or standing.unseen:
         return None
-    if not all(row.n for row in (best, *rivals)):  # an estimate may come from others' scores
-        return None
     n_examples = standing.n_examples
     grid = np.arange(1, n_examples + 1, dtype=float)
     c = _factor(standing)
