@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.engine.calls.judge_calls import fitted, left_out
@@ -16,7 +17,11 @@ from tests.support.runs import OwnScore
 
 MODELS = (JudgeModel("p", "small"), JudgeModel("p", "large"))
 REQUEST = Request(
-    "m", text="?", params={"temperature": 0, "seed": 1}, response_schema={"a": 1}, top_logprobs=5
+    "m",
+    messages=(Message("user", "?"),),
+    params={"temperature": 0, "seed": 1},
+    response_schema={"a": 1},
+    top_logprobs=5,
 )
 
 

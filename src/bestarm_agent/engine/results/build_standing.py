@@ -99,7 +99,7 @@ def build_standing(
     )
     if standing.is_provisional:
         standing = replace(standing, probability=None)
-    if not live.in_flight:
+    if state.slices and not live.in_flight:
         ranking = [row.index for row in rows]
         found = slice_means(state, pairs, ranking, standing.confidence)
         standing = replace(standing, slices=found)
