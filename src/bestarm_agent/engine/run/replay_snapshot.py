@@ -38,7 +38,7 @@ _FEWEST_NEW = 500  # told pairs between two snapshots
 # Pause after one, in terms of the CPU seconds that the run stood still for it: a hundredth of its
 # time. A thread takes about four times as long to pack and write it.
 _PAUSE = 100
-_MOST_CELLS = 2_000_000  # of a grid: writing a snapshot takes about 30 bytes of memory for each
+_MOST_CELLS = 2_000_000  # of a grid: writing a snapshot takes about 60 bytes of memory for each
 
 _PACKAGE = "bestarm_agent"
 _ROOMS = (
