@@ -43,11 +43,11 @@ class GateFiles:
 
 
 def _table(found: GateSummary, width: int) -> Table:
-    """Return a line for each challenger; the lines below say what their verdicts mean."""
+    """Return a line for each challenger and slice; the lines below say what the verdicts mean."""
     numbers = ("examples", "difference", "interval", "better", "worse")
     table = plain_table("challenger", "verdict", right=numbers)
     room = width - sum(len(name) + _GAP for name in (*numbers, "verdict")) - _MORE_OF_INTERVAL
-    for one, (label, _, *cells) in zip(found.compared, found.rows(), strict=True):
+    for (_, one), (label, _, *cells) in zip(found.entries(), found.rows(), strict=True):
         table.add_row(shortened(label, room), MARKS[one.verdict], *cells)
     return table
 

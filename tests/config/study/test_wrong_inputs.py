@@ -188,7 +188,7 @@ def test_numbers_agree_with_their_nouns(folder: Path, capsys: pytest.CaptureFixt
     said = invoke(capsys, "validate", "--candidates", "study.yaml").out
     assert "1 candidate x 1 example, scorer exact" in said
     said = invoke(capsys, "plan", "--candidates", "study.yaml").out
-    assert "1 candidate x 1 example = 1 pair;" in said
+    assert "1 candidate x 1 example = 1 pair\n" in said
     assert [counted(n, "pair") for n in (0, 1, 1000)] == ["0 pairs", "1 pair", "1,000 pairs"]
 
 

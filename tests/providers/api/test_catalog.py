@@ -155,7 +155,7 @@ def test_the_command_lists_them_and_says_which_keys_are_set(
     shown = invoke(capsys, "providers")
     assert shown.code == 0
     for name in Catalog().names("providers"):
-        assert f" {name} " in shown.out
+        assert f"\n{name} " in shown.out
     assert "GROQ_API_KEY (set)" in shown.out
     assert "XAI_API_KEY (not set)" in shown.out
 
