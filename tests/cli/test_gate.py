@@ -208,3 +208,18 @@ def test_a_section_of_the_study_is_heeded_by_gate_alone(
     assert json.loads(done.out)["best"]["label"] == "c0"
     shown = invoke(capsys, "show", "--json", folder=tmp_path)
     assert json.loads(shown.out)["best"]["label"] == "c0"
+
+
+def test_reports_show_no_interval_that_nothing_bounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path, [MOSTLY, MOSTLY])
+    gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05")
+    for kind in ("md", "html"):
+        name = f"report.{kind}"
+        done = invoke(capsys, "report", "--format", kind, "--out", name, folder=tmp_path)
+        assert done.code == 0, done.err
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "not worse by more than 0.05" in text
+        for said in ("[.00, 1.00]", "● best so far", "○ open"):
+            assert said not in text

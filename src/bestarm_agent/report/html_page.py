@@ -111,7 +111,7 @@ def render_report(
             rows=standing.rows[:_SHOWN_ROWS],
             measured=standing.rows[0].measures if standing.rows else (),
             hidden=max(0, len(standing.rows) - _SHOWN_ROWS),
-            effects=axis_effects(standing),
+            effects=axis_effects(standing) if certified is None else [],
             config=json.dumps(config, indent=2, ensure_ascii=False),
             seed=_seed(config),
             failures=failures,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.caveats import caveat, caveat_lines
 from bestarm_agent.report.outlook import effects_line, headline, outlook
 from bestarm_agent.report.progress_text import budget_line, ending, hidden_line
+from bestarm_agent.report.slices import slice_text
 from bestarm_agent.report.text import (
     duration,
     estimate,
@@ -21,20 +23,46 @@ from bestarm_agent.report.text import (
 )
 
 _SHOWN_ROWS = 20
+_SHOWN_BY_SLICE = 5  # candidates
 
 
 def markdown(standing: Standing, result: ModeResult | None = None) -> str:
     """Write where a run stands, or the ``result`` of its mode; texts of others are escaped."""
-    graded = standing.graded
     lines = [f"## {escaped(standing.name)}", ""]
     lines += _verdict(standing) if result is None else _result(result)
-    lines += ["", f"| candidate | {seen_title(graded=graded)} | estimate | interval | state |"]
-    lines += ["| --- | --: | --: | --: | --- |"]
-    for row in standing.rows[:_SHOWN_ROWS]:
-        numbers = f"{seen(row, graded=graded)} | {estimate(row)} | {interval(row)}"
-        lines.append(f"| {escaped(row.candidate.label)} | {numbers} | {state(row)} |")
-    lines += ["", hidden_line(standing.rows[_SHOWN_ROWS:]), ""]
+    lines += ["", *_ranking(standing, with_intervals=result is None)]
+    lines += ["", hidden_line(standing.rows[_SHOWN_ROWS:]), *_slices(standing)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _ranking(standing: Standing, *, with_intervals: bool) -> list[str]:
+    graded = standing.graded
+    heads = ["candidate", seen_title(graded=graded)]
+    heads += ["estimate", "interval", "state"] if with_intervals else []
+    rows = []
+    for row in standing.rows[:_SHOWN_ROWS]:
+        cells = [escaped(row.candidate.label), seen(row, graded=graded)]
+        cells += [estimate(row), interval(row), state(row)] if with_intervals else []
+        rows.append(cells)
+    return _table(heads, "lrrrl", rows)
+
+
+def _slices(standing: Standing) -> list[str]:
+    """Write the means of the first candidates on each slice."""
+    if not standing.slices:
+        return []
+    labels = [escaped(row.candidate.label) for row in standing.rows[:_SHOWN_BY_SLICE]]
+    rows = [
+        [escaped(one.name), *(" ".join(slice_text(mean)) for mean in one.means[:_SHOWN_BY_SLICE])]
+        for one in standing.slices
+    ]
+    return ["", "### Slices", "", *_table(["slice", *labels], "l" + "r" * len(labels), rows)]
+
+
+def _table(heads: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> list[str]:
+    """Write a table; ``sides`` has l or r for each column."""
+    rules = ["---" if side == "l" else "--:" for side in sides[: len(heads)]]
+    return [f"| {' | '.join(cells)} |" for cells in (heads, rules, *rows)]
 
 
 def _verdict(standing: Standing) -> list[str]:
@@ -50,10 +78,9 @@ def _verdict(standing: Standing) -> list[str]:
 def _result(result: ModeResult) -> list[str]:
     lines = [f"- {escaped(' '.join(line.split()))}" for line in result.lines()]
     lines += ["", f"### {result.title}", "", result.note]
-    lines += ["", f"| {' | '.join(result.columns)} |"]
-    lines += [f"| --- | --- |{' --: |' * (len(result.columns) - 2)}"]
-    lines += [f"| {' | '.join(map(escaped, row))} |" for row in result.rows()]
-    return [*lines, "", result.ranking]
+    rows = [[escaped(cell) for cell in row] for row in result.rows()]
+    sides = "ll" + "r" * (len(result.columns) - 2)
+    return [*lines, "", *_table(result.columns, sides, rows), "", result.ranking]
 
 
 def _effects(standing: Standing) -> str:

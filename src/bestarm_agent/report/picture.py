@@ -61,14 +61,14 @@ def draw_standing(standing: Standing, path: Path, result: ModeResult | None = No
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    effects = axis_effects(standing)[:_SHOWN_AXES]
+    effects = axis_effects(standing)[:_SHOWN_AXES] if result is None else []
     height = _HEADER + max(_LEAST_HEIGHT, 0.8 + 0.28 * len(standing.rows[:_SHOWN_ROWS]))
     below = (0.01, 0.02, 0.98, 1 - _HEADER / height - 0.02)
     with paper_style():
         figure = Figure(figsize=(_WIDTH, height), layout=ConstrainedLayoutEngine(rect=below))
         _write_header(figure, standing, result)
         left, *right = _panels(figure, effects)
-        _draw_ranking(left, standing)
+        _draw_ranking(left, standing, with_intervals=result is None)
         _draw_effects(right, effects)
         figure.savefig(path, dpi=160)
 
@@ -114,22 +114,22 @@ def _panels(figure: Figure, effects: Sequence[AxisEffects]) -> list[Axes]:
     return [left.subplots(), *panels.ravel().tolist()]
 
 
-def _draw_ranking(axes: Axes, standing: Standing) -> None:
+def _draw_ranking(axes: Axes, standing: Standing, *, with_intervals: bool) -> None:
+    """Draw the candidates; a mode says nothing of intervals and states, but counts and means."""
     rows = standing.rows[:_SHOWN_ROWS]
     for place, row in enumerate(rows):
-        _draw_row(axes, place, row)
+        _draw_row(axes, place, row, with_interval=with_intervals)
         counts = seen(row, graded=standing.graded)
         _beside(axes, place, counts, _SEEN, ha="right")
-        _beside(axes, place, f"{estimate(row)} {interval(row)}", _ESTIMATE)
-        _beside(axes, place, state(row), _STATE, color=_COLOURS[row.status])
+        if with_intervals:
+            _beside(axes, place, f"{estimate(row)} {interval(row)}", _ESTIMATE)
+            _beside(axes, place, state(row), _STATE, color=_COLOURS[row.status])
     labels = [shortened(safe(row.candidate.label), _LABEL) for row in rows]
     _label(axes, labels)
     axes.set_xlim(0, 1)
-    axes.set_title(
-        f"{seen_title(graded=standing.graded).capitalize()}, estimate of the mean, and "
-        f"{standing.confidence:.0%} interval",
-        loc="left", color=_DIM,
-    )  # fmt: skip
+    more = f", estimate of the mean, and {standing.confidence:.0%} interval"
+    title = seen_title(graded=standing.graded).capitalize() + more * with_intervals
+    axes.set_title(title, loc="left", color=_DIM)
     axes.set_xlabel(hidden_line(standing.rows[_SHOWN_ROWS:]), color=_DIM, loc="left")
 
 
@@ -139,10 +139,11 @@ def _beside(axes: Axes, place: int, text: str, points: float, **style: Any) -> N
     axes.annotate(text, (1, place), (points, 0), va="center", **{"color": _INK, **at, **style})
 
 
-def _draw_row(axes: Axes, place: int, row: Row) -> None:
+def _draw_row(axes: Axes, place: int, row: Row, *, with_interval: bool) -> None:
     colour = _COLOURS[row.status]
     style: Any = {"color": colour, "clip_on": False}
-    axes.plot([row.lower, row.upper], [place, place], alpha=0.45, linewidth=3, **style)
+    if with_interval:
+        axes.plot([row.lower, row.upper], [place, place], alpha=0.45, linewidth=3, **style)
     if row.estimate is not None:
         style["markerfacecolor"] = colour if row.status in _FILLED else "white"
         axes.plot([row.estimate], [place], "o", markersize=6, **style)

@@ -19,6 +19,7 @@ from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.results.slice_loss import SliceLossBook
 from bestarm_agent.engine.results.standing import LimitState, Status
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.report.markdown import markdown
 from bestarm_agent.selectors.types import FloatArray
 from tests.stats.conftest import RateCheck
 from tests.support.standings import PROMPT
@@ -183,6 +184,9 @@ def test_without_the_limit_the_slice_is_not_seen(tmp_path: Path) -> None:
     german = standing.slices[0].means[0]
     assert german.mean == 0.0
     assert german.upper < standing.slices[1].means[0].lower
+    _, slices = markdown(standing).split("### Slices")
+    assert "| slice | c2 | c1 | c0 |" in slices
+    assert f"| language=de | .00 [.00, {german.upper:.2f}".replace("0.", ".") in slices
 
 
 @pytest.mark.parametrize(

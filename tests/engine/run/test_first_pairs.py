@@ -12,8 +12,10 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.cli.run_command import EXIT_FAILURES, exit_code
+from bestarm_agent.domain.events import Asked, Attempted, Event
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.store.sql_store import SqlStore
 from tests.support.api_studies import FastClock
 from tests.support.fake_api import Call, FakeApi, Fault
 from tests.support.studies import store_of
@@ -72,19 +74,24 @@ def test_a_dead_server_meets_the_retries_of_one_call(tmp_path: Path) -> None:
     def script(call: Call) -> Fault | None:
         return Fault.UNAVAILABLE if dead and call.model == "b" else None
 
-    async def scene() -> tuple[Standing, Counter[str], Standing]:
+    async def scene() -> tuple[Standing, Counter[str], list[Event], Standing]:
         nonlocal dead
         async with FakeApi(answer=answered, script=script) as api:
             path = write_study(tmp_path, api)
             stopped = await run(path)
             before = asked(api)
             dead = False
-            return stopped, before, await run(path, resumed=True)
+            async with await SqlStore.connect(store_of(path)) as store:
+                events = list(await store.events_of("latest"))
+            return stopped, before, events, await run(path, resumed=True)
 
-    stopped, before, resumed = asyncio.run(scene())
+    stopped, before, events, resumed = asyncio.run(scene())
     assert exit_code(stopped, confidence_asked=False) == EXIT_FAILURES
     assert before["b"] == 5
-    assert before["a"] <= 2, "nothing else is paid for while it is repeated"
+    kinds = [type(event) for event in events]
+    repeated = kinds[kinds.index(Attempted) :]
+    assert repeated.count(Attempted) == 4
+    assert Asked not in repeated, "nothing else is paid for while it is repeated"
     problems = {row.candidate.model: str(row.problem) for row in stopped.rows}
     assert "it was the first pair" in problems["b"]
     assert resumed.told == 4 * N
