@@ -117,6 +117,17 @@ def test_the_commands_take_a_config_as_it_is(
         ("file://long.txt", "file://long.py", r"line 2: `prompts\[1\]` is .*are read from .txt"),
         ("assert:", "metadata:", r"line 4: `tests` assert nothing"),
         ("Answer in one word: {{question}}", '[{\\"role\\": {% for x in y %}', "by a template"),
+        ("temperature: 0.7", "cost: free", r"line 3: .*\.cost` must be a number, got \"free\""),
+        ("threshold: 60000", "weight: x", r"line 6: .*\.weight` must be a number"),
+        ("[{type: starts-with, value: Answer}]", "7", r"line 8: .*\.assert` must be a list, got 7"),
+        ("{question: Rome}", "7", r"line 7: `tests\[1\].vars` must be a mapping, got 7"),
+        (
+            "question: Rome",
+            "question: '{{'",
+            r"line 7: `tests\[1\].vars.question` cannot be filled",
+        ),
+        ("starts-with, value: Answer", "contains-any", r"line 8: .* needs a `value`, got \[\]"),
+        ("value: france", "value: file://gone.txt", "line 6: .*gone.txt does not exist"),
         ("description:", "scenarios:", "line 1: `scenarios` has no counterpart"),
         (
             "description: Capitals",

@@ -10,7 +10,7 @@ from bestarm_agent.config.fields import shown
 from bestarm_agent.config.study.value_types import tidy
 from bestarm_agent.config.yaml.parser import KeyPath
 from bestarm_agent.domain.digest import canonical
-from bestarm_agent.interop.promptfoo_source import FILE, Found, Source, rendered
+from bestarm_agent.interop.promptfoo_source import FILE, Found, Source
 
 _LISTS = ("contains-any", "contains-all", "icontains-any", "icontains-all")
 _JSON = ("is-json", "contains-json")
@@ -58,18 +58,22 @@ class Assertions:
         if not isinstance(one, dict) or not isinstance(one.get("type"), str):
             self._source.refuse(at, f"must be an assertion with a `type`, got {shown(one)}")
         kind = self._checked(one["type"], at)
-        kept = {key: one[key] for key in ("type", "threshold", "weight", "metric") if key in one}
+        names = ("type", "threshold", "weight", "metric")
+        kept = {key: one[key] for key in names if one.get(key) is not None}
+        for key in kept.keys() & {"threshold", "weight"}:
+            kept[key] = self._source.number(kept[key], (*at, key))
         if kind == "assert-set":
-            self._source.mapping(one, at, *kept, "assert")
-            parts = enumerate(one.get("assert") or [])
+            self._source.mapping(one, at, *names, "assert")
+            parts = enumerate(self._source.sequence(one.get("assert"), (*at, "assert")))
             inner = [self.translated(p, (*at, "assert", i), inputs, grader) for i, p in parts]
             return {**kept, "assert": inner}
-        self._source.mapping(one, at, *kept, "value", *(["provider"] if kind in _JUDGED else []))
+        self._source.mapping(one, at, *names, "value", *(["provider"] if kind in _JUDGED else []))
         if kind in _LIMITS:
             return kept
         if kind == "python":
             return {**kept, "value": self._function(one.get("value"), at)}
-        value = rendered(self._source.content(one.get("value"), (*at, "value")), inputs)
+        place = (*at, "value")
+        value = self._source.rendered(self._source.content(one.get("value"), place), inputs, place)
         kept["value"] = self._value(value, kind, at)
         if kind in _JUDGED:
             kept["judge"] = self._member(kind, one.get("provider", grader), at)
@@ -98,7 +102,8 @@ class Assertions:
         if kind in _JSON:
             return self._source.parsed(value, at) if isinstance(value, str) else value
         if kind in _LISTS:
-            value = [_text(part) for part in (_parts(value) if isinstance(value, str) else value)]
+            parts = _parts(value) if isinstance(value, str) else value
+            value = [*map(_text, self._source.sequence(parts, (*at, "value")))]
         elif value is not None and not (kind == "equals" and isinstance(value, list | dict)):
             value = [*map(_text, value)] if isinstance(value, list) else _text(value)
         if value in (None, []) or (value == "" and kind != "equals"):

@@ -163,5 +163,5 @@ def _others(labels: Found, prompts: Sequence[_Prompt]) -> list[str]:
     """Return the prompts that a provider with its own list of prompts is not asked."""
     if labels is None:
         return []
-    asked = {label for label, _ in _each(labels, ())}
+    asked = {str(label) for label, _ in _each(labels, ())}
     return [one.name for one in prompts if not one.aliases & asked]

@@ -16,6 +16,7 @@ from bestarm_agent.config.yaml.errors import YamlProblem
 from bestarm_agent.config.yaml.parser import KeyPath, parse_yaml
 from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.domain.candidate import PromptTemplate
+from bestarm_agent.errors import ConfigError
 
 Found: TypeAlias = Any  # what stands in the file, which nobody has checked
 
@@ -66,20 +67,47 @@ class Source:
         raise self.places.error(f"`{dotted(at)}` {text}", *at)
 
     def mapping(self, found: Found, at: KeyPath, *known: str) -> dict[str, Any]:
-        """Return a mapping that has no other keys than those known."""
+        """Return a mapping that has no other keys than those known, if any are."""
         if not isinstance(found, dict):
             self.refuse(at, f"must be a mapping, got {shown(found)}")
         for key in found:
-            if key not in known:
+            if known and key not in known:
                 self.refuse((*at, key), "has no counterpart here; take it out, or run promptfoo")
         return found
+
+    def sequence(self, found: Found, at: KeyPath) -> list[Found]:
+        """Return a list; an empty one for nothing."""
+        if found is not None and not isinstance(found, list):
+            self.refuse(at, f"must be a list, got {shown(found)}")
+        return found or []
+
+    def number(self, found: Found, at: KeyPath) -> float:
+        """Return a number, which a table may hold as a text."""
+        try:
+            return float("" if isinstance(found, bool) else found)
+        except (TypeError, ValueError):
+            self.refuse(at, f"must be a number, got {shown(found)}")
+
+    def rendered(self, value: Found, inputs: Mapping[str, Any], at: KeyPath) -> Found:
+        """Return a text, or a list of them, with an example's fields filled in; else the value."""
+        if isinstance(value, list):
+            return [self.rendered(part, inputs, at) for part in value]
+        if not isinstance(value, str) or not ("{{" in value or "{%" in value):
+            return value
+        try:
+            return _compiled(value).render(inputs)
+        except ConfigError as error:
+            self.refuse(at, f"cannot be filled in: {error}")
 
     def path(self, name: str, at: KeyPath) -> Path:
         """Return the path of a file that is no code; ``name`` may begin with `file://`."""
         path = self.base_dir / name.removeprefix(FILE)
         if path.suffix in _CODE or "://" in name.removeprefix(FILE):
             self.refuse(at, f"is {shown(name)}; code and addresses are not read here")
-        check_file(path, "file")
+        try:
+            check_file(path, "file")
+        except ConfigError as error:
+            self.refuse(at, f"is {shown(name)}: {error}")
         return path
 
     def content(self, value: Found, at: KeyPath, data: Collection[str] = _DATA) -> Found:
@@ -117,7 +145,8 @@ class Source:
             elif key in _OPTIONS:
                 options[_OPTIONS[key]] = _with_variables(value)
             else:  # dollars for a token
-                price = dict.fromkeys(_PRICES[key], value * 1_000_000)
+                usd = self.number(value, (*at, "config", key)) * 1_000_000
+                price = dict.fromkeys(_PRICES[key], usd)
                 options["price"] = {**options.get("price", {}), **price}
         label = {"label": name_of(found["label"])} if found.get("label") else {}
         prompts = {"prompts": found["prompts"]} if "prompts" in found else {}
@@ -139,9 +168,9 @@ class Source:
         return f"{_PROVIDERS[provider]}/{model}", options
 
 
-def name_of(text: str) -> str:
-    """Return a text as a name of a study."""
-    return _ODD.sub("_", text).strip("_. ")[:60] or "unnamed"
+def name_of(found: Found) -> str:
+    """Return a text, or a number, as a name of a study."""
+    return _ODD.sub("_", str(found)).strip("_. ")[:60] or "unnamed"
 
 
 def jinja(text: str) -> str:
@@ -149,18 +178,9 @@ def jinja(text: str) -> str:
     return re.sub(r"\|\s*dump\b", "| tojson", text)
 
 
-def rendered(value: Found, inputs: Mapping[str, Any]) -> Found:
-    """Return a text, or a list of them, with an example's fields filled in; else the value."""
-    if isinstance(value, list):
-        return [rendered(part, inputs) for part in value]
-    if isinstance(value, str) and ("{{" in value or "{%" in value):
-        return _compiled(value).render(inputs)
-    return value
-
-
 @lru_cache(maxsize=1000)
 def _compiled(text: str) -> CompiledPrompt:
-    return CompiledPrompt(PromptTemplate("of a promptfoo test", text=jinja(text)))
+    return CompiledPrompt(PromptTemplate("test", text=jinja(text)))
 
 
 def _with_variables(value: Found) -> Found:

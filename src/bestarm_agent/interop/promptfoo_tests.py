@@ -14,7 +14,7 @@ from bestarm_agent.config.yaml.parser import KeyPath
 from bestarm_agent.config.yaml.study_sources import read_source
 from bestarm_agent.domain.digest import canonical
 from bestarm_agent.interop.promptfoo_assertions import Assertions, from_cell
-from bestarm_agent.interop.promptfoo_source import FILE, Found, Source, rendered
+from bestarm_agent.interop.promptfoo_source import FILE, Found, Source
 
 TARGET, ID = "__assert", "__id"
 _TEST = ("vars", "assert", "options", "threshold", "description", "metadata")
@@ -78,7 +78,7 @@ class Tests:
             elif name.startswith("__expected"):
                 test["assert"] += [from_cell(text.strip())] if text.strip() else []
             elif name == "__threshold" and text.strip():
-                test["threshold"] = float(text)
+                test["threshold"] = self._source.number(text, at)
             elif name == "__description":
                 test["description"] = text
             elif not name.startswith(("__metric", "__metadata", "__threshold")):
@@ -96,19 +96,20 @@ class Tests:
         """Yield a row for each combination of the test's variables that are lists of texts."""
         default = self._default
         options = {**(default.get("options") or {}), **(test.get("options") or {})}
-        asserted = [((*at, "assert", i), one) for i, one in enumerate(test.get("assert") or [])]
+        asserted = [*self._asserted(test, at)]
         if not options.get("disableDefaultAsserts"):
-            shared = enumerate(default.get("assert") or [])
-            asserted = [*((("defaultTest", "assert", i), one) for i, one in shared), *asserted]
-        given = {
-            **(default.get("vars") or {}),
-            **(self._source.content(test.get("vars"), at) or {}),
-        }
+            asserted = [*self._asserted(default, ("defaultTest",)), *asserted]
+        given = {**self._vars(default, ("defaultTest",)), **self._vars(test, at)}
         threshold = test.get("threshold", default.get("threshold"))
+        if threshold is not None:
+            threshold = self._source.number(threshold, at)
         described = f" {test['description']}" if test.get("description") else ""
         for values in _combinations(given, expand=not options.get("disableVarExpansion")):
             inputs = {key: self._input(value, (*at, "vars")) for key, value in values.items()}
-            inputs = {key: rendered(value, inputs) for key, value in inputs.items()}
+            inputs = {
+                key: self._source.rendered(value, inputs, (*at, "vars", key))
+                for key, value in inputs.items()
+            }
             grader = options.get("provider")
             group: dict[str, Any] = {
                 "assert": [
@@ -118,6 +119,14 @@ class Tests:
                 **({} if threshold is None else {"threshold": threshold}),
             }
             yield {**inputs, TARGET: canonical(group), ID: described}
+
+    def _asserted(self, test: Mapping[str, Any], at: KeyPath) -> Iterator[tuple[KeyPath, Found]]:
+        for i, one in enumerate(self._source.sequence(test.get("assert"), (*at, "assert"))):
+            yield (*at, "assert", i), one
+
+    def _vars(self, test: Mapping[str, Any], at: KeyPath) -> dict[str, Any]:
+        place = (*at, "vars")
+        return self._source.mapping(self._source.content(test.get("vars"), place) or {}, place)
 
     def _input(self, value: Found, at: KeyPath) -> Found:
         content = self._source.content(value, at, data=(".yaml", ".yml"))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.caveats import caveat, caveat_lines
+from bestarm_agent.report.limits import limit_text
 from bestarm_agent.report.outlook import effects_line, headline, outlook
 from bestarm_agent.report.progress_text import budget_line, ending, hidden_line
 from bestarm_agent.report.slices import slice_text
@@ -21,6 +22,7 @@ from bestarm_agent.report.text import (
     seen_title,
     state,
 )
+from bestarm_agent.report.winners_number import number_lines
 
 _SHOWN_ROWS = 20
 _SHOWN_BY_SLICE = 5  # candidates
@@ -31,7 +33,8 @@ def markdown(standing: Standing, result: ModeResult | None = None) -> str:
     lines = [f"## {escaped(standing.name)}", ""]
     lines += _verdict(standing) if result is None else _result(result)
     lines += ["", *_ranking(standing, with_intervals=result is None)]
-    lines += ["", hidden_line(standing.rows[_SHOWN_ROWS:]), *_slices(standing)]
+    hidden = hidden_line(standing.rows[_SHOWN_ROWS:])
+    lines += [*(["", hidden] if hidden else []), *_slices(standing)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -69,6 +72,10 @@ def _verdict(standing: Standing) -> list[str]:
     name, said = headline(standing)
     lines = [f"**{escaped(name)}** {said}{caveat(standing)}"]
     lines += ["", f"{how_sure(standing)}."] if standing.winner else []
+    objective = standing.objective
+    if objective is not None and objective.answer is not None:
+        lines += [f"Limit: {escaped(limit_text(one))}." for one in objective.answer.limits]
+    lines += [f"{title}: {escaped(text)}." for title, text in number_lines(standing)]
     lines += [f"{text}." for text in (outlook(standing), _effects(standing)) if text]
     lines += [f"{title}: {escaped(text)}." for title, text in caveat_lines(standing)]
     spent = f"{budget_line(standing)}, {duration(standing.seconds)}; {ending(standing.end)}."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bestarm_agent.engine.results.slice_means import SliceMean
 from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.errors import counted
 from bestarm_agent.report.text import safe, share
 
 
@@ -32,7 +33,8 @@ def weakest_line(standing: Standing) -> str:
             k = min(seen, key=lambda k: means[k].mean or 0.0)
             numbers = " ".join(slice_text(means[k]))
             on = safe(standing.slices[k].name)
-            return f"on {on}: {numbers}, {means[k].n:,} scores; {len(means)} slices in the report"
+            seen_there = counted(means[k].n, "score")
+            return f"on {on}: {numbers}, {seen_there}; {len(means)} slices in the report"
     return ""
 
 

@@ -164,7 +164,9 @@ class AssertionsJudge(BaseJudge[AssertionsOptions]):
         try:
             leaves = self._test(example).leaves
         except ValidationError as error:
-            raise ConfigError(f"{where} needs a test as the reference: {error}") from None
+            first = error.errors()[0]
+            wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise ConfigError(f"{where} needs a test as the reference: {wrong}") from None
         for one in leaves:
             if one.judge is None and one.check not in _KNOWN:
                 raise ConfigError(f"{where} has no assertion {one.type!r}")
@@ -173,7 +175,10 @@ class AssertionsJudge(BaseJudge[AssertionsOptions]):
             if one.check == "python" and one.value not in self._programs:
                 raise ConfigError(f"{where} has no function {one.value!r}; name it in `functions`")
             if _has_schema(one):
-                self._schema_judge(canonical(one.value))
+                try:
+                    self._schema_judge(canonical(one.value))
+                except ConfigError as error:
+                    raise ConfigError(f"{where}: {error}") from None
         for judge in self._judges(example):
             judge.check(example)
 
