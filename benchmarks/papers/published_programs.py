@@ -17,7 +17,8 @@ from bestarm_agent.selectors.rules.pulse_estimates import Step
 from bestarm_agent.selectors.rules.pulse_predictions import Rest
 from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
 from bestarm_agent.selectors.types import BoolArray, FloatArray, Problem, State
-from bestarm_agent.stats.models.low_rank import IndexArray, LowRankEnsemble, _Dropped
+from bestarm_agent.stats.arrays import IndexArray
+from bestarm_agent.stats.models.low_rank import LowRankEnsemble, _Dropped
 from bestarm_agent.stats.models.normal_equations import pairs
 from bestarm_agent.stats.models.observed_cells import Cells
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from bestarm_agent.engine.results.pair_outcomes import (
     Outcomes,
     PairFilter,
     RunTexts,
-    read_dataset,
+    texts_of,
 )
 from bestarm_agent.engine.results.paired_comparison import PairedComparison, compare_candidates
 from bestarm_agent.engine.results.snapshot import read_course, read_shown
@@ -105,8 +104,7 @@ class Archive:
         async with open_store(self._where, create=False) as store:
             run_id = (await store.find(run)).id
             found, state, course = await self._with_course(store, run_id)
-            examples = await asyncio.to_thread(read_dataset, state, folder_of(self._where))
-            texts = RunTexts(store, state, *examples)
+            texts = await texts_of(store, state, folder_of(self._where))
             page = await report_of(texts, course, found.standing, found.check, found.result)
         target = path or report_path(self._where, run_id)
         write_page(page, target)
@@ -182,9 +180,7 @@ class Archive:
             RunNotFoundError: there is no such run.
         """
         async with open_store(self._where, create=False) as store:
-            state = await folded(store, run)
-            examples = await asyncio.to_thread(read_dataset, state, folder_of(self._where))
-            yield RunTexts(store, state, *examples)
+            yield await texts_of(store, await folded(store, run), folder_of(self._where))
 
 
 async def recorded_replay(

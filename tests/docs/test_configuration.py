@@ -28,8 +28,7 @@ from bestarm_agent.config.study.run_options import (
     SelectorSpec,
     StopSpec,
 )
-from bestarm_agent.config.study.schema import StudyConfig
-from bestarm_agent.config.study.slices import SlicesSpec
+from bestarm_agent.config.study.schema import SlicesSpec, StudyConfig
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 

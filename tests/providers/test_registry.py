@@ -13,7 +13,7 @@ import pytest
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.registry import ADAPTERS, adapter_names, create_provider
+from bestarm_agent.providers.registry import ADAPTERS, create_provider
 from bestarm_agent.testing.provider_suite import ProviderSuite
 
 # what an adapter cannot do without
@@ -36,7 +36,7 @@ def test_a_provider_may_have_another_name_than_its_adapter(tmp_path: Path) -> No
     assert provider.name == "tape"
 
 
-@pytest.mark.parametrize("name", adapter_names())
+@pytest.mark.parametrize("name", ADAPTERS.names())
 def test_the_catalogue_declares_what_adapters_understand(name: str, tmp_path: Path) -> None:
     entry = Catalog().shipped("providers", name).data
     assert isinstance(entry["options"], dict)
@@ -61,7 +61,7 @@ def test_building_a_provider_imports_no_sdk() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", adapter_names())
+@pytest.mark.parametrize("name", ADAPTERS.names())
 def test_every_adapter_can_be_imported(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"provider `{name}`: unknown option"):
         create_provider(name, {"no_such_option": 1, **NEEDED.get(name, {})}, tmp_path)

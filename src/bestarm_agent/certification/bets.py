@@ -36,16 +36,13 @@ class Bets(Protocol):
     @property
     def log_wealths(self) -> FloatArray:
         """Return the (S,) logarithms of the factors' own wealths E_s (equation 12)."""
-        ...
 
     @property
     def log_wealth(self) -> float:
         """Return the logarithm of the sum of w_s E_s (equation 25), 0 at the start."""
-        ...
 
     def stakes(self) -> FloatArray:
         """Return the (S,) next bets, as shares in [0, 1] of the largest bet that cannot ruin."""
-        ...
 
     def push(self, observations: FloatArray, fair: float, spans: FloatArray) -> None:
         """Bet and settle one round.
@@ -53,14 +50,12 @@ class Bets(Protocol):
         ``observations`` and ``spans`` are (S,): what was observed, and the largest possible
         observation minus the price ``fair``, > 0.
         """
-        ...
 
     def extend(self, observations: FloatArray, fair: float, spans: FloatArray) -> FloatArray:
         """Bet and settle many rounds of the same price: the same as pushing each, and faster.
 
         ``observations`` are (n, S). Return the (n,) ``log_wealth`` after each round.
         """
-        ...
 
 
 class UniversalPortfolio:

@@ -1,4 +1,4 @@
-"""The base of all study models: short forms, and how validators report broken rules."""
+"""The base of all models of files: short forms, and how validators report broken rules."""
 
 from __future__ import annotations
 
@@ -51,10 +51,15 @@ def allow_also(schema: dict[str, Any], *others: dict[str, Any]) -> None:
     schema["anyOf"] = [*others, mapping]
 
 
-class StudyModel(BaseModel):
-    """A mapping of a study file: immutable, and without unknown keys."""
+class StrictModel(BaseModel):
+    """A mapping that is immutable, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StudyModel(StrictModel):
+    """A mapping of a study file, or a short form of it."""
+
     short_form: ClassVar[str | None] = None  # the field that a value in place of the mapping sets
     short_type: ClassVar[type] = str  # of that value: str or int
 

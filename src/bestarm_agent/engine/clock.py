@@ -14,15 +14,12 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return the seconds since some fixed moment; they never go back."""
-        ...
 
     def utc(self) -> str:
         """Return the date and time, ISO 8601 in UTC, to the second."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Let ``seconds`` >= 0 pass."""
-        ...
 
 
 class SystemClock:

@@ -65,9 +65,6 @@ class Logs:
             for attempt, (result, score) in enumerate(scored_first, start=1):
                 yield _record(candidate, example, attempt, result, score)
 
-    def _size(self) -> int:
-        return len(self.candidates) * len(self.examples)
-
     def notes(self) -> list[str]:
         """Return what a reader should know: the metric, repeats, void pairs, who is left out."""
         void = sum(all(score is None for _, score in found) for found in self.pairs.values())
@@ -79,7 +76,7 @@ class Logs:
             lines.append(
                 f"{void:,} of {len(self.pairs):,} pairs are void, not wrong: error or no verdict"
             )
-        if absent := self._size() - len(self.pairs):
+        if absent := len(self.candidates) * len(self.examples) - len(self.pairs):
             lines.append(f"{absent:,} pairs are in no log, and count as not measurable")
         if self.unscored:
             lines.append(f"left out, as nothing of theirs is scored: {', '.join(self.unscored)}")

@@ -56,7 +56,6 @@ class Calls(Protocol):
 
         Raises JudgeError, blame JUDGE, if there was no answer after all retries.
         """
-        ...
 
 
 class Judge(Protocol):
@@ -73,7 +72,6 @@ class Judge(Protocol):
 
         Their cost is reserved before the candidate is called. A rule returns none.
         """
-        ...
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply, in [0, 1]; errors of ``calls`` pass through.
@@ -82,4 +80,3 @@ class Judge(Protocol):
             JudgeError: blame CANDIDATE if the reply itself cannot be scored (no number in it, say),
                 blame JUDGE if the judge failed.
         """
-        ...

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import ClassVar, Generic, Self
 from typing import TypeVar as PlainTypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.user_functions import source_name
 from bestarm_agent.config.yaml.documents import KeyPath, parse_options
 from bestarm_agent.domain.digest import Json, digest
@@ -24,10 +25,8 @@ from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
 _Model = PlainTypeVar("_Model", bound=BaseModel)
 
 
-class JudgeOptions(BaseModel):
+class JudgeOptions(StrictModel):
     """Base of a judge's options: a frozen pydantic model that refuses unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 OptionsT = TypeVar("OptionsT", bound=BaseModel, default=JudgeOptions)

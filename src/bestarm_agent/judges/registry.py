@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from bestarm_agent.config.catalog import Catalog, CatalogEntry
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.user_functions import load_object
 from bestarm_agent.config.yaml.documents import KeyPath, shown_path
 from bestarm_agent.domain.digest import Json
@@ -53,15 +54,13 @@ JUDGES: Final = Registry[type[BaseJudge[Any]]](
 )
 
 
-class JudgeEntry(BaseModel):
+class JudgeEntry(StrictModel):
     """A file of a ``judges/`` folder; ``options`` are those that differ from the adapter's."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = ""
     description: str = ""
     adapter: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 def create_judge(name: str, options: Mapping[str, Json], catalog: Catalog) -> Judge:
@@ -84,7 +83,8 @@ def create_judge(name: str, options: Mapping[str, Json], catalog: Catalog) -> Ju
     declared = entry.parse(JudgeEntry)
     base_dir = catalog.user_dir or Path()
     adapter = _adapter(declared.adapter, entry, base_dir)
-    shipped = _shipped(declared.adapter, catalog)
+    is_built_in = declared.adapter in JUDGES.built_in
+    shipped = catalog.shipped("judges", declared.adapter) if is_built_in else None
     prompts = shipped.parse(JudgeEntry).options if shipped else {}
     is_own = bool(entry.lines) and (shipped is None or entry.path != shipped.path)
     subject = f"judge `{name}`" + (f" ({shown_path(entry.path)})" if is_own else "")
@@ -101,10 +101,6 @@ def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
     """Raise ConfigError with its id if replies to an example cannot be scored by a judge."""
     for example in examples:
         check_example(judge, example)
-
-
-def _shipped(adapter: str, catalog: Catalog) -> CatalogEntry | None:
-    return catalog.shipped("judges", adapter) if adapter in JUDGES.built_in else None
 
 
 def _adapter(name: str, entry: CatalogEntry, base_dir: Path) -> type[BaseJudge[Any]]:

@@ -108,7 +108,9 @@ class Registry(Generic[T]):
         try:
             found = imported(path)
         except (Exception, SystemExit) as error:  # a module may raise anything when imported
-            cause = str(error) if isinstance(error, ConfigError) else _cause(error)
+            cause = str(error)
+            if not isinstance(error, ConfigError):
+                cause = f"importing it raised {type(error).__name__}: {cause}"
             raise PluginError(
                 f"{self._kind} {subject()} cannot be used: {cause}; repair, update or uninstall "
                 "it, or choose another"
@@ -116,10 +118,6 @@ class Registry(Generic[T]):
         if not self._fits(found):
             raise PluginError(f"{self._kind} {subject()} is {found!r:.60}, not {self._expected}")
         return found  # type: ignore[return-value] # `fits` has said so
-
-
-def _cause(error: BaseException) -> str:
-    return f"importing it raised {type(error).__name__}: {error}"
 
 
 def _shown(entry: EntryPoint) -> str:

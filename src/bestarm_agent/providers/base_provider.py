@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Generic, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.user_functions import source_name
 from bestarm_agent.config.yaml.documents import parse_options
 from bestarm_agent.domain.digest import Json, digest
@@ -19,10 +20,8 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.providers.base import Capabilities
 
 
-class ProviderOptions(BaseModel):
+class ProviderOptions(StrictModel):
     """Base of a provider's options: a frozen pydantic model that refuses unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 OptionsT = TypeVar("OptionsT", bound=BaseModel, default=ProviderOptions)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator
 
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.study.rate_limits import ProviderRateSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.providers.prices import PriceOverride
@@ -26,7 +27,7 @@ def _refuse_reserved(names: Iterable[str], reserved: frozenset[str]) -> None:
             raise ValueError(f"`{name}` cannot be among these; {way_out}")
 
 
-class ModelFacts(BaseModel):
+class ModelFacts(StrictModel):
     """Facts about one model behind an API; None leaves a fact to the layer below.
 
     Attributes:
@@ -39,8 +40,6 @@ class ModelFacts(BaseModel):
         stream: true to read answers as streams, which tells the time to the first token.
         extra_body: further fields, sent as they are; none that a call's bound depends on.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     params: tuple[str, ...] | None = None  # names of all sampling parameters that it takes
     without: tuple[str, ...] | None = None  # names of those that its API has and it lacks
@@ -98,14 +97,12 @@ def merge_options(*layers: Mapping[str, Json]) -> dict[str, Json]:
     return merged
 
 
-class ProviderEntry(BaseModel):
+class ProviderEntry(StrictModel):
     """A file of a ``providers/`` folder.
 
     ``limits`` are those of each model unless the study or the provider states others. Keys of
     ``models`` are patterns of names (``claude-3-*``); the first that matches counts.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str  # the first part of ``provider/model``
     adapter: str

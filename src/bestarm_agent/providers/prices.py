@@ -5,8 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.domain.spend import nanos
 from bestarm_agent.providers.price import Price, Rates
 from bestarm_agent.providers.price_table import table_price
@@ -14,13 +15,11 @@ from bestarm_agent.providers.price_table import table_price
 Amount: TypeAlias = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
 
-class PriceOverride(BaseModel):
+class PriceOverride(StrictModel):
     """A price in dollars, where the table has none or a wrong one.
 
     ``tiers`` holds factors of service tiers, such as ``{flex: 0.5, priority: 2}``; others have 1.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     input: Amount  # dollars for a million prompt tokens
     output: Amount  # dollars for a million generated tokens, reasoning included

@@ -42,11 +42,6 @@ ADAPTERS: Final = Registry[Adapter](
 )
 
 
-def adapter_names() -> tuple[str, ...]:
-    """Return the names of all adapters, built in and installed, sorted."""
-    return ADAPTERS.names()
-
-
 def find_adapter(adapter: str, base_dir: Path) -> Adapter:
     """Import the adapter of a name, or of a path ``module:Class`` looked up in ``base_dir`` first.
 

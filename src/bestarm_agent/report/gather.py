@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.course import Course
 from bestarm_agent.engine.results.failures import failures_of
@@ -12,7 +14,6 @@ from bestarm_agent.report.html_page import JudgeSection, Session, render_report
 from bestarm_agent.report.matrix import matrix_of
 from bestarm_agent.report.page_data import Details
 from bestarm_agent.report.pair_sample import sample_pairs
-from bestarm_agent.report.rates import outcomes_over_time
 from bestarm_agent.store.run_state import RunState
 
 
@@ -45,3 +46,17 @@ async def report_of(
 def _remarks(state: RunState) -> list[str]:
     stops = [session.stopped for session in state.sessions if session.stopped is not None]
     return list(dict.fromkeys(remark for stop in stops for remark in stop.remarks))
+
+
+_BINS = 60
+
+
+def outcomes_over_time(state: RunState) -> tuple[list[float], list[float]]:
+    """Return the middles of equal stretches of working time, in s, and outcomes per s in each."""
+    at = state.told.at
+    end = float(at.max(initial=0.0))
+    if end <= 0:
+        return [], []
+    counts, edges = np.histogram(at, bins=_BINS, range=(0.0, end))
+    width = edges[1] - edges[0]
+    return (edges[:-1] + width / 2).tolist(), (counts / width).tolist()

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.evidence import Evidence
 from bestarm_agent.selectors.pull_costs import expected_costs, pull_weights
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import (
     Ask,
+    Belief,
     BoolArray,
     Choice,
     Estimates,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bestarm_agent.selectors.ask_order_intervals import AskOrderIntervals
-from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.paired_intervals import PairedIntervals
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
+    Belief,
     BoolArray,
     Bounds,
     Estimates,

@@ -1,8 +1,8 @@
-"""Values that a selector and its caller exchange: integers, floats and arrays only."""
+"""Values of selectors, exchanged with callers and rules: integers, floats and arrays only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from math import inf
@@ -275,3 +275,19 @@ class Problem:
             )
         if axes.dtype.kind not in "iu" or axes.min(initial=0) < -1:
             raise ValueError("axes must be integers >= 0, or -1 for a level of its own")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Belief:
+    """A rule's model-based estimates of its candidates.
+
+    Attributes:
+        bounds: (K,) lower and upper ends by the rule's model, used in place of the betting
+            intervals; heuristic.
+        chance: the model's probability that a candidate is the best; None if another's is higher.
+    """
+
+    mean: FloatArray  # (K,) point estimates; NaN where nothing is known
+    bounds: Bounds | None = None
+    tier: IntArray | None = None  # (K,) numbers that rank before the estimates, lowest first
+    chance: Callable[[int], float | None] | None = None

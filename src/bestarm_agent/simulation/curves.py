@@ -11,10 +11,9 @@ import numpy as np
 
 from bestarm_agent.simulation.replay import Answer, Replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
+from bestarm_agent.stats.arrays import BoolArray, FloatArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.ranking import (
-    BoolArray,
-    FloatArray,
     aggregate_regret,
     hardness,
     isotonic_crossing,
@@ -128,16 +127,17 @@ def summarise(truth: Truth, replays: Sequence[Replay]) -> Curve:
 
 def describe(truth: Truth) -> dict[str, Any]:
     """Describe the matrix in plain numbers: shape, H1, the best candidate and its lead."""
+    scores, costs = truth.matrix.scores, truth.matrix.costs
     ranked = np.sort(truth.means)[::-1]
     return {
         "source": truth.matrix.source,
-        "shape": list(truth.matrix.scores.shape),
+        "shape": list(scores.shape),
         "h1": truth.h1 if isfinite(truth.h1) else None,
         "best": truth.matrix.names[int(np.argmax(truth.means))],
         "best_mean": float(ranked[0]),
         "gap": float(ranked[0] - ranked[1]) if len(ranked) > 1 else None,
-        "missing": float(np.isnan(truth.matrix.scores).mean()),
-        "full_cost": _full_cost(truth.matrix),
+        "missing": float(np.isnan(scores).mean()),
+        "full_cost": None if costs is None else float(costs.sum() * scores.shape[1]),
     }
 
 
@@ -181,7 +181,3 @@ def _crossing_range(
 
 def _finite(value: float) -> float | None:
     return float(value) if isfinite(value) else None
-
-
-def _full_cost(matrix: ScoreMatrix) -> float | None:
-    return None if matrix.costs is None else float(matrix.costs.sum() * matrix.scores.shape[1])

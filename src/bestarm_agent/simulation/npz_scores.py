@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 from zipfile import BadZipFile
 
 import numpy as np
@@ -14,8 +13,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from bestarm_agent.errors import ConfigError, nearest
-
-FloatArray: TypeAlias = NDArray[np.float64]
+from bestarm_agent.stats.arrays import FloatArray
 
 
 @contextmanager

@@ -8,15 +8,12 @@ Multiple Arm Identification", eq. 1 and section 6.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from bestarm_agent.stats.arrays import BoolArray, FloatArray
 from bestarm_agent.stats.mcnemar import mcnemar
-
-FloatArray: TypeAlias = NDArray[np.float64]
-BoolArray: TypeAlias = NDArray[np.bool_]
 
 _ROUNDING = 1e-9  # two means or precisions that differ by less are equal
 

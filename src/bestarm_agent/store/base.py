@@ -51,7 +51,6 @@ class RunLog(Protocol):
                 is not ``Started`` under the run's name.
             StoreError: an earlier write failed, or the log is closed.
         """
-        ...
 
     async def flush(self) -> None:
         """Wait until everything queued so far is durable.
@@ -59,11 +58,9 @@ class RunLog(Protocol):
         Raises:
             StoreError: it could not be written; nothing after it will be.
         """
-        ...
 
     async def events(self) -> Sequence[Event]:
         """Return all durable events, oldest first."""
-        ...
 
     async def keep_snapshot(self, part: str, payload: bytes, n_events: int | None = None) -> None:
         """Flush, and keep what the log amounts to, in place of the part's last snapshot.
@@ -73,11 +70,9 @@ class RunLog(Protocol):
         Raises:
             StoreError: it could not be written.
         """
-        ...
 
     async def close(self) -> None:
         """Flush, and let others open the run; raise StoreError if something was not written."""
-        ...
 
 
 class RunStore(Protocol):
@@ -89,7 +84,6 @@ class RunStore(Protocol):
 
     async def create(self, name: str) -> RunLog:
         """Begin a run with a fresh id; it is listed once its ``Started`` event is durable."""
-        ...
 
     async def open(self, run: str) -> RunLog:
         """Open a run for appending.
@@ -98,15 +92,12 @@ class RunStore(Protocol):
             RunNotFoundError: no such run, or several; the message lists the runs that exist.
             StoreError: another live process is writing it.
         """
-        ...
 
     async def runs(self) -> Sequence[RunInfo]:
         """Return all runs, oldest first."""
-        ...
 
     async def find(self, run: str) -> RunInfo:
         """Find a run, to read it; raises RunNotFoundError as ``open`` does."""
-        ...
 
     async def events_of(self, run: str, *, since: int = 0) -> Sequence[Event]:
         """Return a run's durable events from number ``since`` >= 0 on, oldest first.
@@ -115,15 +106,12 @@ class RunStore(Protocol):
             RunNotFoundError: as ``open`` does.
             StoreError: the log is damaged.
         """
-        ...
 
     def pages_of(self, run: str, *, since: int = 0) -> AsyncIterator[Sequence[Event]]:
         """Iterate over the same events, some at a time; raises as ``events_of`` does."""
-        ...
 
     async def outline_of(self, run: str) -> Sequence[Event]:
         """Return the events that are not about a pair, oldest first; raises as ``events_of``."""
-        ...
 
     async def snapshot_of(self, run: str, part: str) -> Snapshot | None:
         """Return a run's latest snapshot of a part; None if there is none that fits the log.
@@ -131,19 +119,15 @@ class RunStore(Protocol):
         Raises:
             RunNotFoundError: as ``open`` does.
         """
-        ...
 
     async def get_reply(self, key: str) -> Reply | None:
         """Return the stored reply, or None."""
-        ...
 
     async def put_reply(self, key: str, reply: Reply) -> None:
         """Store a reply durably, even if the caller is cancelled; a second one is ignored."""
-        ...
 
     def replies(self) -> AsyncIterator[tuple[str, Reply]]:
         """Iterate over all stored replies."""
-        ...
 
     async def claim_reply(self, key: str) -> bool:
         """Claim the right to buy the reply of a key; return at once, False if it is held.
@@ -152,15 +136,12 @@ class RunStore(Protocol):
         the store is closed or the process ends, however it ends. It says nothing about whether the
         reply is stored: look again after a successful claim.
         """
-        ...
 
     async def release_reply(self, key: str) -> None:
         """Give a claim back, if it is held."""
-        ...
 
     async def get_state(self, name: str) -> tuple[int, bytes] | None:
         """Return the number and the content of a named state's newest version, or None."""
-        ...
 
     async def put_state(self, name: str, data: bytes, *, after: int) -> int:
         """Store a new version of a named state durably and return its number, ``after`` + 1.
@@ -173,8 +154,6 @@ class RunStore(Protocol):
         Raises:
             StoreError: ``after`` is not the newest version: another process stored one.
         """
-        ...
 
     async def close(self) -> None:
         """Write what is queued and close; raise StoreError if something was not written."""
-        ...

@@ -20,27 +20,21 @@ class StoreLocks(Protocol):
 
     def acquire(self, run_id: str) -> None:
         """Take a run's lock; raises StoreError if another live process holds it."""
-        ...
 
     def release(self, run_id: str) -> None:
         """Release a run's lock, if it is held."""
-        ...
 
     def claim(self, key: str) -> bool:
         """Try to claim a reply key; return whether the claim is held now."""
-        ...
 
     def unclaim(self, key: str) -> None:
         """Give a claim back, if it is held."""
-        ...
 
     def renew(self) -> None:
         """Take again what a restart of the server released; raise StoreError if another has it."""
-        ...
 
     def close(self) -> None:
         """Release everything."""
-        ...
 
 
 class FileLocks:

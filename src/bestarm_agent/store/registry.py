@@ -24,7 +24,6 @@ class StoreClass(Protocol):
             ConfigError: the URL is not understood.
             StoreError: it cannot be opened; or there is none and it is not to be made.
         """
-        ...
 
 
 StorePlace: TypeAlias = str | Path | RunStore

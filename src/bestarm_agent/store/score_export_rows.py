@@ -68,7 +68,8 @@ def records(state: RunState, *, texts: Iterable[Texts] | None = None) -> Iterato
     ``texts``, one per ask, are added, and with them the answers and the failures' messages.
     """
     names = labels(state)
-    for ask, more in zip(state.asks, _each(state, texts), strict=True):
+    each = repeat(None, len(state.asks)) if texts is None else texts
+    for ask, more in zip(state.asks, each, strict=True):
         candidate = state.candidates[ask.candidate]
         told = state.told.get(ask.seq)
         yield Record(
@@ -121,10 +122,6 @@ def _outcome_fields(outcome: Outcome, texts: bool) -> dict[str, Any]:
         return {**result, "cached": outcome.cached, "answer": answer}
     message = escaped(outcome.message) if texts else None
     return {**result, "failure": outcome.kind.value, "message": message}
-
-
-def _each(state: RunState, texts: Iterable[Texts] | None) -> Iterable[Texts | None]:
-    return repeat(None, len(state.asks)) if texts is None else texts
 
 
 def _text_fields(texts: Texts | None) -> dict[str, Any]:

@@ -53,10 +53,7 @@ class Counts:
             assert (n_scored, n_pending) == (len(scores), len(pending))
             assert n_void == len(told) - len(scores)
             assert total == pytest.approx(sum(scores))
-            assert [Pair(i, int(table.example[s])) for s in table.row(i)] == _of_row(asked, i)
+            of_row = [pair for pair in asked if pair.candidate == i]
+            assert [Pair(i, int(table.example[s])) for s in table.row(i)] == of_row
             assert table.spent[i] == pytest.approx(0.1 * len(told))
         assert table.n_asked == len(asked)
-
-
-def _of_row(pairs: list[Pair], row: int) -> list[Pair]:
-    return [pair for pair in pairs if pair.candidate == row]

@@ -10,7 +10,7 @@ from bestarm_agent.certification.live.mode import Certification
 from bestarm_agent.domain.events import Event
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.results.build_standing import recorded_standing
-from bestarm_agent.engine.results.pair_outcomes import RunTexts, read_dataset
+from bestarm_agent.engine.results.pair_outcomes import RunTexts, texts_of
 from bestarm_agent.engine.results.snapshot import read_shown
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.instructions import (
@@ -93,8 +93,7 @@ class FollowedRun:
         state = self.state
         size = len(state.candidates), len(state.example_ids)
         if self._texts is None or self._texts_of != size or self._texts.state is not state:
-            examples = await asyncio.to_thread(read_dataset, state, folder_of(self.place))
-            self._texts = RunTexts(self._store, state, *examples)
+            self._texts = await texts_of(self._store, state, folder_of(self.place))
             self._texts_of = size
         return self._texts
 

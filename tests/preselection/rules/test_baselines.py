@@ -10,8 +10,8 @@ from bestarm_agent.preselection.rules.types import (
     Feedback,
     PreselectionProblem,
     score_feedback,
-    winner_feedback,
 )
+from tests.support.feedback import winner_feedback
 
 
 def test_mm_by_hand() -> None:

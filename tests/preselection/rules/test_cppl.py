@@ -8,14 +8,14 @@ from benchmarks.preselection.bandit_model import weak_regret
 
 from bestarm_agent.preselection.rules.averaged_sgd import EpsilonGreedy, MaxTheta
 from bestarm_agent.preselection.rules.base import Preselector
-from bestarm_agent.preselection.rules.cppl import Cppl
+from bestarm_agent.preselection.rules.cppl import Cppl, SandwichCovariance
 from bestarm_agent.preselection.rules.plackett_luce import (
     draw_ranking,
     gradient,
     hessian,
 )
-from bestarm_agent.preselection.rules.sandwich_covariance import SandwichCovariance
-from bestarm_agent.preselection.rules.types import Feedback, PreselectionProblem, winner_feedback
+from bestarm_agent.preselection.rules.types import Feedback, PreselectionProblem
+from tests.support.feedback import winner_feedback
 
 
 def test_one_step_by_hand() -> None:

@@ -7,7 +7,6 @@ from bestarm_agent.preselection.rules.types import (
     Feedback,
     PreselectionProblem,
     score_feedback,
-    winner_feedback,
 )
 
 
@@ -40,11 +39,6 @@ def test_bad_feedback_is_refused(order: list[int], n_ranked: int, message: str) 
         Feedback(np.zeros((3, 2)), np.array(order), n_ranked)
     with pytest.raises(ValueError, match="scores of shape"):
         Feedback(np.zeros((3, 2)), np.array([0, 1]), 1, np.zeros(3))
-
-
-def test_a_winner_must_have_been_shown() -> None:
-    with pytest.raises(ValueError, match="winner 1 is not among"):
-        winner_feedback(np.zeros((3, 2)), [0, 2], winner=1)
 
 
 def test_scores_become_a_ranking_whose_lowest_are_not_told_apart() -> None:

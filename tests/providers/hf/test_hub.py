@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.hf.hub import locate
-from bestarm_agent.providers.hf.models import ModelFolders
+from bestarm_agent.providers.hf.models import ModelFolders, locate
 
 hub = pytest.importorskip("huggingface_hub", reason="needs the extra hf")
 

@@ -119,19 +119,6 @@ def test_a_vector_of_draws_equals_one_by_one(values: list[float], spare: int, me
         assert many.wealth == pytest.approx(one.wealth, rel=1e-6)
 
 
-@given(values=values_in_unit, spare=st.integers(0, 20), mean=st.floats(0.01, 1.0))
-def test_climbing_finds_the_highest_wealth(values: list[float], spare: int, mean: float) -> None:
-    for size in (None, len(values) + spare):
-        one, many = (Wager(mean, bet_grid(100, 0.05), size) for _ in range(2))
-        path = []
-        for value in values:
-            one.push(value)
-            path.append(one.wealth)
-        assert many.climb(np.array(values)) == pytest.approx(max(path), rel=1e-6)
-        assert many.n == one.n
-        assert many.wealth == pytest.approx(one.wealth, rel=1e-6)
-
-
 @given(values=values_in_unit, spare=st.integers(0, 20), means=st.tuples(*[st.floats(0.01, 1)] * 2))
 def test_wealth_falls_as_the_hypothesis_rises(
     values: list[float], spare: int, means: tuple[float, float]

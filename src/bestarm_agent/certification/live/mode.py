@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
-from bestarm_agent.certification.label_plan import Rounds
+import numpy as np
+
+from bestarm_agent.certification.label_plan import PoolPlan, Rounds
 from bestarm_agent.certification.live.feasibility import warnings
-from bestarm_agent.certification.live.from_log import recorded_order, recorded_plan
-from bestarm_agent.certification.live.pairs import CertificationPairs
+from bestarm_agent.certification.live.pairs import LABEL, CertificationPairs, in_order_of_trying
 from bestarm_agent.certification.live.setup import Audit, audit_of, set_up_audit, trial_order
+from bestarm_agent.certification.live.trials import Plan
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.events import Event
+from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.engine.setup.selection import open_selection
@@ -93,7 +96,7 @@ def _summary(pairs: CertificationPairs, standing: Standing) -> CertificateSummar
         remarks.append("The run ended before the last verdict was in.")
     return CertificateSummary(
         certificate=pairs.certificate(),
-        names=tuple(row.candidate.label for row in sorted(standing.rows, key=_index)),
+        names=tuple(row.candidate.label for row in sorted(standing.rows, key=attrgetter("index"))),
         goal=pairs.audit.goal,
         method=method,
         correction=pairs.audit.correction,
@@ -115,5 +118,51 @@ def _summary(pairs: CertificationPairs, standing: Standing) -> CertificateSummar
     )
 
 
-def _index(row: Row) -> int:
-    return row.index
+def recorded_order(
+    spec: CertifySpec, n_candidates: int, events: Sequence[Event]
+) -> tuple[int, ...]:
+    """Return the order of the candidates, by their first asks; those never asked come last."""
+    asked = list(_asks(events))
+    rest = [i for i in range(n_candidates) if i not in asked]
+    return tuple(in_order_of_trying([*asked, *rest], spec.correction))
+
+
+def recorded_plan(spec: CertifySpec, n_examples: int, events: Sequence[Event]) -> Plan:
+    """Return the plan of labels and guesses, as far as the log shows it.
+
+    All candidates follow one plan, so the one that was asked most shows as much as any needs.
+    """
+    longest = max(_asks(events).values(), key=len, default=[])
+    return _pool(longest, n_examples) if spec.pool else _rounds(longest, spec.per_label)
+
+
+def _asks(events: Sequence[Event]) -> Mapping[int, list[Asked]]:
+    asks: dict[int, list[Asked]] = {}
+    for event in events:
+        if isinstance(event, Asked):
+            asks.setdefault(event.candidate, []).append(event)
+    return asks
+
+
+def _pool(asks: Sequence[Asked], n_examples: int) -> PoolPlan:
+    """Return the plan of a pool; its end may be any, for nothing counts before all was asked."""
+    labelled = [ask.example for ask in asks if ask.reason == LABEL]
+    guessed = [ask.example for ask in asks if ask.reason != LABEL]
+    rest = sorted(set(range(n_examples)).difference(labelled, guessed))
+    return PoolPlan(np.array(labelled, dtype=np.intp), np.array(guessed + rest, dtype=np.intp))
+
+
+def _rounds(asks: Sequence[Asked], ratio: int | None) -> Rounds:
+    """Return the rounds that were asked; the last one is filled up with anything.
+
+    Without a second label the length of a round may be unknown; then none is complete.
+    """
+    starts = [place for place, ask in enumerate(asks) if ask.reason == LABEL]
+    if ratio is not None:
+        width = 1 + ratio
+    else:
+        width = starts[1] if len(starts) > 1 else 1 + max(1, len(asks))
+    examples = [ask.example for ask in asks]
+    examples += [0] * (-len(examples) % width)
+    plan = np.array(examples, dtype=np.intp).reshape(-1, width)
+    return Rounds(plan[:, 0], plan[:, 1:])

@@ -11,8 +11,8 @@ import numpy as np
 
 from bestarm_agent.certification.certificate import Certificate, Screened
 from bestarm_agent.certification.evidence import Goal
-from bestarm_agent.certification.tables.loss_tables import FloatArray
 from bestarm_agent.simulation.figures import check_figure_path, finish, paper_style, style_of
+from bestarm_agent.stats.arrays import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

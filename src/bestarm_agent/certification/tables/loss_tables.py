@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.simulation.npz_scores import open_arrays
-
-FloatArray: TypeAlias = NDArray[np.float64]
+from bestarm_agent.stats.arrays import FloatArray
 
 _NAMES = ("candidates", "methods", "names")
 

@@ -15,7 +15,7 @@ from bestarm_agent.preselection.feedback_files import read_history
 from bestarm_agent.preselection.policy_comparison import PolicyResult, simulate, table_of, verdict
 from bestarm_agent.preselection.settings import parse_settings
 from bestarm_agent.report.text import safe
-from bestarm_agent.simulation.rule_specs import Contender, parse_contenders
+from bestarm_agent.simulation.rule_specs import parse_contenders
 
 
 def simulate_routers(
@@ -24,7 +24,9 @@ def simulate_routers(
     """Replay routers of several rules on a table of all scores, and print what they gained."""
     shared = parse_settings(settings)
     by_rule = {
-        one.label: parse_settings([*settings, f"rule={one.name}", *_options(one)])
+        one.label: parse_settings(
+            [*settings, f"rule={one.name}", *(f"{key}={value}" for key, value in one.options)]
+        )
         for one in parse_contenders(rules)
     }
     table, names = table_of(list(read_history(path)), shared)
@@ -35,10 +37,6 @@ def simulate_routers(
     console = stdout_console()
     console.print(_table(results, k))
     console.print(safe(verdict(results, k, table.scores.shape[1])), markup=False)
-
-
-def _options(rule: Contender) -> list[str]:
-    return [f"{key}={value}" for key, value in rule.options]
 
 
 def _table(results: Sequence[PolicyResult], k: int) -> Table:

@@ -7,9 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from bestarm_agent.config.catalog import Catalog, CatalogEntry, read_entry
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.prompts.templates import CompiledPrompt
 from bestarm_agent.config.yaml.documents import read_text, shown_path
 from bestarm_agent.domain.candidate import Message, PromptTemplate
@@ -18,19 +19,15 @@ from bestarm_agent.errors import ConfigError
 _YAML = (".yaml", ".yml")
 
 
-class MessageEntry(BaseModel):
+class MessageEntry(StrictModel):
     """One chat message of a prompt file; ``content`` is Jinja source."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
-class PromptEntry(BaseModel):
+class PromptEntry(StrictModel):
     """A YAML file of a ``prompts/`` folder, with exactly one of ``text`` and ``messages``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = ""  # the file's, without its suffix
     description: str = ""  # one sentence for people

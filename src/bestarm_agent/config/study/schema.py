@@ -22,9 +22,18 @@ from bestarm_agent.config.study.models_and_prompts import (
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.config.study.run_options import BudgetSpec, LimitsSpec, SelectorSpec, StopSpec
-from bestarm_agent.config.study.slices import SlicesSpec
-from bestarm_agent.config.study.value_types import Expandable, Grid, Name, Options, Params
+from bestarm_agent.config.study.value_types import Expandable, Grid, Name, Options, Params, Text
 from bestarm_agent.errors import nearest
+
+
+class SlicesSpec(StudyModel):
+    """Groups the examples by fields of the dataset: a slice for each value of each field."""
+
+    by: tuple[Text, ...] = Field(
+        (),
+        description="Fields of the dataset whose values group the examples. `length_bucket`, where "
+        "no field is called so: a quarter of the examples each, by the length of their texts.",
+    )
 
 
 class StudyConfig(StudyModel):

@@ -52,7 +52,6 @@ class AttemptLog(Protocol):
 
     async def attempt(self, key: str, cost: Spend, *, judge: bool) -> None:
         """Log an attempt that costs at most ``cost``; durable on return. ``key`` is the reply's."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

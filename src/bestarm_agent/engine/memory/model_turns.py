@@ -59,7 +59,7 @@ class ModelTurns:
 
     def open_to(self) -> frozenset[str] | None:
         """Return what may be in memory for an ask now; None: anything."""
-        if self._is_over() or self._all_fit():
+        if self._asked_in_turn >= self._length() or self._all_fit():
             return None
         fitting = {holder for holder in self._rows if self._room_for({*self._loaded, holder})}
         return frozenset(fitting | self._loaded.keys())
@@ -107,9 +107,6 @@ class ModelTurns:
             self._newest_model = model
             self._asked_in_turn = 0
             self._is_ended = False
-
-    def _is_over(self) -> bool:
-        return self._asked_in_turn >= self._length()
 
     def _length(self) -> int:
         """Return n, the asks of this turn."""

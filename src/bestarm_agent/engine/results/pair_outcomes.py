@@ -276,13 +276,13 @@ class Outcomes:
         return data_frame([outcome.flat() async for outcome in self])
 
 
-def read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], str]:
-    """Read the dataset of a stored run; return why it cannot be read where that is so.
+async def texts_of(store: RunStore, state: RunState, folder: Path) -> RunTexts:
+    """Return the texts of a run whose store is in ``folder``; its dataset is read in a thread."""
+    return RunTexts(store, state, *await asyncio.to_thread(_read_dataset, state, folder))
 
-    Args:
-        state: the run.
-        folder: the folder of its store.
-    """
+
+def _read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], str]:
+    """Read the dataset of a stored run; return why it cannot be read where that is so."""
     if state.started is None or not isinstance(state.started.config, Mapping):
         return (), "the log holds no configuration"
     section = state.started.config.get("dataset")

@@ -16,7 +16,6 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Outcome
 from bestarm_agent.domain.rows import Rows
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.pair import PairEvaluator
@@ -38,7 +37,7 @@ from bestarm_agent.engine.run.event_log import (
 from bestarm_agent.engine.run.in_flight import InFlight
 from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
-from bestarm_agent.selectors.types import Ask, BoolArray, State, Tell, both
+from bestarm_agent.selectors.types import Ask, State, Tell, both
 
 _PAUSE_SECONDS = 1.0  # between two turns of a paused run
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
@@ -217,7 +216,7 @@ class RunLoop:
                 for one in asked:
                     pairs.send(tasks, one)
             elif not pairs.active and (end or not self._is_throttled(opens_in)):
-                if end is None and (self._catch_up() or self._try_put_off(tasks)):
+                if end is None and (self._catch_up() or self._send_put_off(tasks)):
                     continue
                 left = bool(pairs.put_off)
                 end = end or end_of_silence(self.selector, self.pool, self.ledger, put_off=left)
@@ -232,7 +231,9 @@ class RunLoop:
         ready: list[Asked] = []
         pool, ledger, first = self.pool, self.ledger, self._pairs.first
         while (room := int(min(pool.room(), first.left()))) > 0:
-            available, affordable = self._available(), pool.affordable(ledger)
+            worth = (self._stages or self._rules).worth  # of candidates that matter
+            available = both(both(pool.available(), first.mask()), worth)
+            affordable = pool.affordable(ledger)
             n = min(pool.payable(ledger, room, affordable), pool.memory.left())
             asks = self.selector.ask(max(1, int(n)), available=available, affordable=affordable)
             if not asks:
@@ -243,11 +244,6 @@ class RunLoop:
             asked = [self._asked(ask, shut_out) for ask in asks]
             ready.extend(one for one in asked if self._pairs.prepare(one))
         return ready
-
-    def _available(self) -> BoolArray | None:
-        """Return (K,) whether a candidate can be called, and matters; None if all."""
-        worth = (self._stages or self._rules).worth
-        return both(both(self.pool.available(), self._pairs.first.mask()), worth)
 
     def _asked(self, ask: Ask, shut_out: Rows) -> Asked:
         asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, shut_out)
@@ -277,7 +273,7 @@ class RunLoop:
         self._review(now=True)
         return True
 
-    def _try_put_off(self, tasks: asyncio.TaskGroup) -> bool:
+    def _send_put_off(self, tasks: asyncio.TaskGroup) -> bool:
         return self.selector.stopped() is None and self._pairs.send_put_off(tasks)
 
     async def _sleep(self, at_most: float) -> None:
@@ -298,11 +294,9 @@ class RunLoop:
 
     def _record_finished(self) -> None:
         for seq, outcome in self._pairs.outcomes():
-            self.selector.tell([self._told(seq, outcome)])
+            state, score = judged(outcome, self._rules.failed_score)
+            self._void += state is State.VOID
+            self._event_log.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
+            told = Tell(seq, state, score or 0.0, cost_of(outcome.spend), *audited(outcome))
+            self.selector.tell([told])
             self._event_log.course.told(self.selector)
-
-    def _told(self, seq: int, outcome: Outcome) -> Tell:
-        state, score = judged(outcome, self._rules.failed_score)
-        self._void += state is State.VOID
-        self._event_log.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
-        return Tell(seq, state, score or 0.0, cost_of(outcome.spend), *audited(outcome))

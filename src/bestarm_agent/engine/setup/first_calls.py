@@ -63,7 +63,8 @@ async def make_first_calls(
         replies = ReplyCache(store, ledger, use_cache=options.use_cache)
         caller = _Caller(prepared.factory.judge_client, replies, ledger, asyncio.Lock())
         await stack.enter_async_context(_watched(prepared.board, options.clock, waiting))
-        return await caller.call_all(_one_of_each_model(prepared.entries), parts.examples[0])
+        by_model = {(id(one.client), one.model): one for one in reversed(prepared.entries)}
+        return await caller.call_all([*by_model.values()][::-1], parts.examples[0])
 
 
 @asynccontextmanager
@@ -82,10 +83,6 @@ async def _watched(
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
-
-
-def _one_of_each_model(entries: Sequence[ReadyCandidate]) -> list[ReadyCandidate]:
-    return list({(id(one.client), one.model): one for one in reversed(entries)}.values())[::-1]
 
 
 @dataclass(frozen=True, slots=True)

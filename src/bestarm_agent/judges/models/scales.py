@@ -46,7 +46,6 @@ class Scale(Protocol):
 
     def value(self, verdict: object) -> float:
         """Return the worth of a verdict in [0, 1]; raises UnreadableError if it is not one."""
-        ...
 
 
 class NumberScale:

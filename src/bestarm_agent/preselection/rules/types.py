@@ -65,14 +65,6 @@ class Feedback:
         return self.contexts[self.order]
 
 
-def winner_feedback(contexts: FloatArray, shown: Sequence[int], winner: int) -> Feedback:
-    """Return feedback that names the best of the arms that were run."""
-    if winner not in shown:
-        raise ValueError(f"the winner {winner} is not among the arms shown, {list(shown)}")
-    others = [arm for arm in shown if arm != winner]
-    return Feedback(contexts, np.array([winner, *others], dtype=np.intp))
-
-
 def score_feedback(
     contexts: FloatArray, shown: Sequence[int], scores: FloatArray, rng: np.random.Generator
 ) -> Feedback:

@@ -8,7 +8,6 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Request
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.anthropic_stream import MessageStream
 from bestarm_agent.providers.api.response_body import (
     Answer,
     count,
@@ -29,6 +28,34 @@ _FINISH: Mapping[Json, Finish] = {
 SAMPLING = frozenset({"temperature", "top_p", "top_k"})
 _PATH = "v1/messages"
 _PARAMS = frozenset({"max_tokens", "stop", "effort", "thinking", "service_tier"})
+
+
+class MessageStream:
+    """Joins the events of a message."""
+
+    def __init__(self) -> None:
+        self._message: dict[str, Json] = {}
+        self._usage: dict[str, Json] = {}
+        self._texts: list[str] = []
+
+    def add(self, event: Mapping[str, Json]) -> bool:
+        """Take the next event; return True if it holds text of the answer."""
+        delta, message = mapping(event.get("delta")), mapping(event.get("message"))
+        if event.get("type") in ("message_start", "message_delta"):
+            usage = mapping(message.get("usage") or event.get("usage"))
+            self._message |= {**message, **delta}
+            self._usage |= {name: value for name, value in usage.items() if value is not None}
+            return False
+        part = text(delta.get("text")) or ""
+        self._texts.append(part)
+        return bool(part)
+
+    def body(self) -> Mapping[str, Json]:
+        """Return the whole message."""
+        if self._message.get("stop_reason") is None:
+            malformed("it ended before the answer did")
+        content: Json = [{"type": "text", "text": "".join(self._texts)}]
+        return {**self._message, "content": content, "usage": self._usage}
 
 
 def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:

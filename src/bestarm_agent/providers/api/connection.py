@@ -47,7 +47,6 @@ class Connection(Protocol):
 
     async def list_models(self) -> Response:
         """Return the server's list of models; raises as ``send`` does."""
-        ...
 
     async def close(self) -> None:
         """Close all connections."""

@@ -18,11 +18,9 @@ class Assembly(Protocol):
 
     def add(self, event: Mapping[str, Json]) -> bool:
         """Take the next event; return True if it holds text of the answer."""
-        ...
 
     def body(self) -> Mapping[str, Json]:
         """Return the body that the answer has without a stream; raise MalformedError if cut off."""
-        ...
 
 
 async def assembled(chunks: AsyncIterator[bytes], assembly: Assembly) -> tuple[bytes, float | None]:

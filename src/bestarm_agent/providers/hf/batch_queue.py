@@ -6,6 +6,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.providers.hf.options import Sampling
@@ -86,8 +87,9 @@ class BatchQueue:
     def _around_oldest(self, group: list[Job]) -> list[Job]:
         """Return calls of similar length: first shorter ones, which need no more padding."""
         oldest = group[0]
-        by_length = sorted(group, key=lambda job: job.call.length)
-        start = by_length.index(oldest, bisect_left(by_length, oldest.call.length, key=_length))
+        length = attrgetter("call.length")
+        by_length = sorted(group, key=length)
+        start = by_length.index(oldest, bisect_left(by_length, length(oldest), key=length))
         stop = start + 1
         while start > 0 and self._fits(stop - start + 1, oldest):
             start -= 1
@@ -98,7 +100,3 @@ class BatchQueue:
     def _fits(self, n_rows: int, longest: Job) -> bool:
         n_tokens = longest.call.length + longest.call.sampling.max_tokens
         return n_rows <= self._max_batch and n_rows * n_tokens <= self._max_tokens
-
-
-def _length(job: Job) -> int:
-    return job.call.length

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml.documents import parse_options
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.providers.local_provider import LocalOptions
@@ -93,14 +94,12 @@ def _one_or_many(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-class Sampling(BaseModel):
+class Sampling(StrictModel):
     """Sampling parameters of a reply; the defaults are those of the completion APIs.
 
     The recommendations of a model's ``generation_config.json`` are ignored: candidates differ in
     nothing but what the study says.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     temperature: float = Field(default=1.0, ge=0, le=100)  # 0: take the most likely token
     top_p: float = Field(default=1.0, gt=0, le=1)  # draw from the likeliest that sum up to this

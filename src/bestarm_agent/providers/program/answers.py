@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml.documents import parse_row
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import REDACTED, keys_among, masked, without_traces
@@ -21,15 +22,13 @@ from bestarm_agent.providers.failures import BilledError, failure
 _Count = Annotated[int, Field(ge=0)]
 
 
-class ProgramOptions(BaseModel):
+class ProgramOptions(StrictModel):
     """Options that ``python`` and ``command`` share.
 
     The bounds hold for one answer, with all model calls of the program. Budgets depend on them: a
     cap on dollars needs ``usd_per_call``, one on tokens or worker seconds needs ``max_tokens`` and
     ``max_gpu_seconds``.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     params: tuple[str, ...] = ()  # parameters that the program honours; others are not sent to it
     max_calls: int = Field(default=1, ge=1)  # most model calls of one answer
@@ -94,14 +93,12 @@ class _Usage(BaseModel):
     reasoning: _Count = 0
 
 
-class Answer(BaseModel):
+class Answer(StrictModel):
     """A program's answer; only ``text`` or ``error`` is required.
 
     ``error`` is the kind of failure, such as "gave-up" or "refused" (the candidate's own) or
     "overloaded" (says nothing about it); ``retry_after`` seconds may go with it.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: str | None = None
     finish: Finish = Finish.STOP  # why it ended

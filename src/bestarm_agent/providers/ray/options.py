@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.domain.digest import Json
 
 
-class RayOptions(BaseModel):
+class RayOptions(StrictModel):
     """Options of the ``ray`` provider; all others are those of the provider that the actors run.
 
     Attributes:
@@ -22,8 +23,6 @@ class RayOptions(BaseModel):
             Raise it where an autoscaler has to start machines first.
         runtime_env: Ray's runtime environment of the actors.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str = Field(default="auto", min_length=1)
     adapter: str = Field(default="hf", min_length=1)

@@ -10,8 +10,9 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
@@ -25,10 +26,8 @@ from bestarm_agent.providers.replay.rows import Record
 _ANY_PARAMS = frozenset({"temperature", "top_p", "top_k", "max_tokens", "stop", "seed"})
 
 
-class ReplayOptions(BaseModel):
+class ReplayOptions(StrictModel):
     """Options of the ``replay`` provider."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str = Field(min_length=1)  # relative to the study, in a format of ``replay.files``
     latency_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # where none is recorded

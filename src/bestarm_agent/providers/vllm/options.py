@@ -12,8 +12,9 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.devices import Device
 from bestarm_agent.providers.local_provider import LocalOptions
@@ -41,13 +42,11 @@ def _check_devices(value: object) -> object:
 Devices: TypeAlias = Annotated[Literal["auto"] | tuple[int, ...], BeforeValidator(_check_devices)]
 
 
-class ServedModel(BaseModel):
+class ServedModel(StrictModel):
     """A model with servers of its own, or just its path.
 
     None, for the last four: as ``ServeOptions`` says for all models.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str = Field(min_length=1)  # folder relative to the study, or a name on the hub
     args: tuple[str, ...] = ()  # further arguments of its servers
@@ -62,10 +61,8 @@ class ServedModel(BaseModel):
         return {"path": value} if isinstance(value, str) else value
 
 
-class Adapter(BaseModel):
+class Adapter(StrictModel):
     """A LoRA adapter, loaded into the server of its base model."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     base: str  # name of one of the served models
     path: str = Field(min_length=1)  # its folder, relative to the study

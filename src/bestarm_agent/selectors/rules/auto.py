@@ -37,11 +37,11 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.rules.auto_duels import Duels, chance_of_being_best
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import (
     Ask,
+    Belief,
     BoolArray,
     Choice,
     Pair,

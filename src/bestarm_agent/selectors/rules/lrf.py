@@ -10,9 +10,16 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.rules.row_mean import random_pair
-from bestarm_agent.selectors.types import BoolArray, Choice, FloatArray, Problem, State, Tell
+from bestarm_agent.selectors.types import (
+    Belief,
+    BoolArray,
+    Choice,
+    FloatArray,
+    Problem,
+    State,
+    Tell,
+)
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.models.low_rank import LowRankEnsemble
 from bestarm_agent.stats.models.observed_cells import SeenCells

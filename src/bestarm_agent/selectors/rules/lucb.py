@@ -67,7 +67,10 @@ class Lucb(Selector):
             candidate = int(fresh[rng.integers(len(fresh))])  # first, every candidate once
         else:
             critical = [who for who in self._critical(allowed) if who is not None]
-            candidate = critical[0] if self.problem.costs is None else self._behind(critical)
+            candidate = critical[0]
+            if self.problem.costs is not None:
+                weighed = self._pulls * self.weights
+                candidate = min(critical, key=lambda who: float(weighed[who]))
         example, propensity = self.draw_unseen(candidate, rng)
         return Choice(Pair(candidate, example), propensity, "lucb")
 
@@ -81,9 +84,6 @@ class Lucb(Selector):
         weakest = int(inside[low.argmin()]) if len(inside) else None
         challenger = int(outside[high.argmax()]) if len(outside) else None
         return weakest, challenger
-
-    def _behind(self, critical: list[int]) -> int:
-        return min(critical, key=lambda who: float(self._pulls[who] * self.weights[who]))
 
     def _widths(self) -> FloatArray:
         """beta(u, t) = sqrt(ln(k_1 n t^4 / delta) / (2 u)) in round t, pulls weighed by cost."""

@@ -11,10 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.rules.pulse_predictions import Predictions
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import Ask, Problem, State, Tell
+from bestarm_agent.selectors.types import Ask, Belief, Problem, State, Tell
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
 _DONE, _FAILED, _VOID = int(State.DONE), int(State.FAILED), int(State.VOID)

@@ -11,12 +11,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.rules.pulse_estimates import OneStepEstimates, Step
 from bestarm_agent.selectors.rules.pulse_predictions import Predictions, Rest
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import (
     Ask,
+    Belief,
     BoolArray,
     Bounds,
     Choice,

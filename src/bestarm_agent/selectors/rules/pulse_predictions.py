@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, FloatArray, State
+from bestarm_agent.stats.arrays import SingleArray
 from bestarm_agent.stats.models.example_factors import Factors
-
-SingleArray: TypeAlias = NDArray[np.float32]
 
 _DONE, _FAILED = int(State.DONE), int(State.FAILED)
 

@@ -9,9 +9,9 @@ from math import ceil
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.rules.round_schedule import Field, Schedule, fit_schedule
 from bestarm_agent.selectors.types import (
+    Belief,
     BoolArray,
     Choice,
     FloatArray,

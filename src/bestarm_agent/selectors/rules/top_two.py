@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.belief import Belief
 from bestarm_agent.selectors.types import (
     Ask,
+    Belief,
     BoolArray,
     Choice,
     FloatArray,

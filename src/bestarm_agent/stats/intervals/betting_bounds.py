@@ -165,31 +165,18 @@ class Wager:
 
         ``odds`` (n, 2) are those of the draws, as in ``Odds``; None where all are even.
         """
-        logs = self._take(values, odds).sum(axis=1).tolist()
-        self._wealths = [
-            wealth * math.exp(min(log, 600.0))
-            for wealth, log in zip(self._wealths, logs, strict=True)
-        ]
-        self._settle()
-
-    def climb(self, values: NDArray[np.float64], odds: NDArray[np.float64] | None = None) -> float:
-        """Take one or more draws in order; return the highest wealth on the way."""
-        logs = np.minimum(np.cumsum(self._take(values, odds), axis=1), 600.0)
-        paths = np.array(self._wealths)[:, None] * np.exp(logs)
-        self._wealths = paths[:, -1].tolist()
-        self._settle()
-        return max(float(paths.mean(axis=0).max()), self.wealth)
-
-    def _take(
-        self, values: NDArray[np.float64], odds: NDArray[np.float64] | None
-    ) -> NDArray[np.float64]:
-        """Count draws; return the (bets, draws) logarithms of the factors in (2)."""
         ratio, most = (1.0, 1.0) if odds is None else odds.T
         drawn = self.total + np.cumsum(values) - values
-        logs = log_factors(values, drawn, self._mean, self._bets, self._size, self.n, (ratio, most))
+        factors = log_factors(
+            values, drawn, self._mean, self._bets, self._size, self.n, (ratio, most)
+        )
         self.n += len(values)
         self.total += float(values.sum())
-        return logs
+        self._wealths = [
+            wealth * math.exp(min(log, 600.0))
+            for wealth, log in zip(self._wealths, factors.sum(axis=1).tolist(), strict=True)
+        ]
+        self._settle()
 
     def _settle(self) -> None:
         self.wealth = sum(self._wealths) / len(self._bets)

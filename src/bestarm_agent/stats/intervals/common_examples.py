@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds
 
 LEADERS = -1  # stands for the committed leaders where a row is expected
-_Floats: TypeAlias = NDArray[np.float64]
 
 
 class CommonExamples:
@@ -91,7 +90,7 @@ class CommonExamples:
 
     def draws(
         self, opponent: int, rows: NDArray[np.int64], start: int, stop: int
-    ) -> tuple[_Floats, _Floats, tuple[_Floats, _Floats]]:
+    ) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
         """Return the (rows, places) values x_t of ``rows``, sums before them, and their odds.
 
         x_t = (1 + the opponent's value - the row's) / 2, at the least that is possible.

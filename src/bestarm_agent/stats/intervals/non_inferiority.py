@@ -39,20 +39,17 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bestarm_agent.stats.arrays import BoolArray, FloatArray
 from bestarm_agent.stats.intervals.betting_bounds import (
     Wager,
     bet_grid,
     wealth_paths,
 )
 from bestarm_agent.stats.intervals.whole_sequences import lower_bound
-
-FloatArray: TypeAlias = NDArray[np.float64]
-BoolArray: TypeAlias = NDArray[np.bool_]
 
 _TIE = 1e-9  # means that differ by less are equal: scores such as 0.1 are rounded
 

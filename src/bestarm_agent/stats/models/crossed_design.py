@@ -11,11 +11,10 @@ from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
+from bestarm_agent.stats.arrays import FloatArray, IntArray
+
 Family: TypeAlias = tuple[int, ...]  # the axes whose levels its effects belong to, one or two
 
 _MOST_EFFECTS = 1_000  # modelled; families beyond it count as deviations of the rows

@@ -51,19 +51,15 @@ from __future__ import annotations
 
 from copy import copy
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 from bestarm_agent.stats.models.crossed_design import Effects
 from bestarm_agent.stats.models.crossed_equations import CENTRE, Sums, Variances
 from bestarm_agent.stats.models.crossed_solution import Solution
 from bestarm_agent.stats.models.posterior import Posterior
 from bestarm_agent.stats.models.prefix_scores import PrefixRows
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
 
 
 class CrossedEffects:

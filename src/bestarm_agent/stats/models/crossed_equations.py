@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 from bestarm_agent.stats.models.crossed_design import Effects, Family
 from bestarm_agent.stats.models.prefix_scores import PrefixRows
 from bestarm_agent.stats.models.prefix_sums import weighted_sum
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
 
 CENTRE, CENTRE_VARIANCE = 0.5, 0.25  # of the constant
 _MOST_PLACES = 512  # J: later ones count as equally easy

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.models.crossed_design import Effects
 from bestarm_agent.stats.models.crossed_equations import (
     CENTRE,
@@ -19,9 +18,6 @@ from bestarm_agent.stats.models.crossed_equations import (
     normal_equations,
 )
 from bestarm_agent.stats.models.posterior import Posterior
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
 
 _MOST_ACTIVE = 128  # rows whose joint covariance is worked out
 _WORTH, _NOISE_WORTH = 2.0, 10.0  # w, in effects and in scores

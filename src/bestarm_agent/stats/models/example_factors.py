@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray: TypeAlias = NDArray[np.float64]
-SingleArray: TypeAlias = NDArray[np.float32]
-IntArray: TypeAlias = NDArray[np.int64]
+from bestarm_agent.stats.arrays import FloatArray, IntArray, SingleArray
+
 _Float = TypeVar("_Float", bound=np.floating)
 
 _NEWTON_STEPS = 20

@@ -21,16 +21,12 @@ same for all examples, stands for what history does not know.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 from bestarm_agent.stats.models.example_factors import Factors
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
 
 _STRONG = 1.0  # t of (2): standard deviations of ability above past candidates
 _LEAST_NOISE = 0.005  # variance of an example that all past candidates solved

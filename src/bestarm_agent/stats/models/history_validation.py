@@ -20,16 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.models.example_factors import Factors
 from bestarm_agent.stats.models.logistic_low_rank import fit_factors
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 RANKS = (0, 1, 2, 4, 8, 16, 24)
 RIDGES = (4.0, 16.0)

@@ -21,15 +21,11 @@ References:
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
+from bestarm_agent.stats.arrays import FloatArray, SingleArray
 from bestarm_agent.stats.models.example_factors import Factors
-
-FloatArray: TypeAlias = NDArray[np.float64]
-SingleArray: TypeAlias = NDArray[np.float32]
 
 _OFFSET_RIDGE = 0.1  # keeps examples that all solve finite
 _POWER_STEPS = 3

@@ -14,16 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bestarm_agent.stats.arrays import FloatArray, IndexArray
 from bestarm_agent.stats.models.normal_equations import pair_names, pairs, solutions
 from bestarm_agent.stats.models.observed_cells import Cells, SeenCells, sums_at
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IndexArray: TypeAlias = NDArray[np.intp]
 
 _SMALL = 0.1
 _CHUNK = 64  # rows whose spreads are held at a time

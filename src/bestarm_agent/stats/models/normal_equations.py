@@ -6,12 +6,10 @@ Each item and each member of an ensemble has r equations in r factors. Arrays ar
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray: TypeAlias = NDArray[np.float64]
+from bestarm_agent.stats.arrays import FloatArray
 
 _NEGLIGIBLE = 1e-12
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-FloatArray: TypeAlias = NDArray[np.float64]
-IndexArray: TypeAlias = NDArray[np.intp]
+from bestarm_agent.stats.arrays import FloatArray, IndexArray
 
 
 class SeenCells:

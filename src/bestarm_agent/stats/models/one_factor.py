@@ -52,11 +52,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 from bestarm_agent.stats.models.example_profiles import Profile
 from bestarm_agent.stats.models.posterior import LOADING_SPREAD, Fitted, Posterior, posterior
 from bestarm_agent.stats.models.prefix_scores import Block, PrefixRows, grown
@@ -68,9 +67,6 @@ from bestarm_agent.stats.models.prefix_sums import (
     suffix,
     weighted_sum,
 )
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
 
 _N_LEADERS = 5  # rows of the highest posterior means, whose noise is q_1
 _LEADERS_NOISE_WEIGHT = 20.0  # n_1

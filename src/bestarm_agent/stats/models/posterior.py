@@ -21,16 +21,12 @@ s_i^2 / v), times its effect on m M_i if the levels follow by least squares:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 from bestarm_agent.stats.models.prefix_scores import PrefixRows
 from bestarm_agent.stats.models.prefix_sums import FittedSums, KnownSums
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
 
 LOADING_SPREAD = 0.02  # v
 _LEAST_VARIANCE = 1e-14

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bestarm_agent.stats.arrays import FloatArray, IntArray
 from bestarm_agent.stats.models.example_profiles import Profile
 from bestarm_agent.stats.models.prefix_scores import Block
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
