@@ -30,11 +30,16 @@ class KeyedRandom:
     def __init__(self, seed: int, purpose: str) -> None:
         if seed < 0:
             raise ValueError(f"seed must be >= 0, got {seed}")
+        self._made_of = seed, purpose
         key = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())])
         self._philox = np.random.Philox(key=key.generate_state(2, np.uint64))
         self._generator = np.random.Generator(self._philox)
         self._state = self._philox.state
         self._exhausted_buffer = self._state["buffer_pos"]
+
+    def __reduce__(self) -> tuple[type[KeyedRandom], tuple[int, str]]:
+        """Pickle what it is made of: with NumPy 1 the generator of a copy would not be its own."""
+        return KeyedRandom, self._made_of
 
     def at(self, index: int) -> np.random.Generator:
         """Return the generator of one index, at its first number; use it before the next ``at``."""

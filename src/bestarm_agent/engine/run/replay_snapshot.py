@@ -51,10 +51,10 @@ _BUILDERS = {  # by module
     "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
     "collections": {"Counter", "OrderedDict", "defaultdict", "deque"},
     "numpy": {"dtype", "ndarray"},
+    "numpy.core.multiarray": {"_reconstruct", "scalar"},  # NumPy 1
+    "numpy.core.numeric": {"_frombuffer"},
     "numpy._core.multiarray": {"_reconstruct", "scalar"},
     "numpy._core.numeric": {"_frombuffer"},
-    "numpy.random._philox": {"Philox"},
-    "numpy.random._pickle": {"__bit_generator_ctor", "__generator_ctor"},
     "scipy.sparse._csr": {"csr_array"},
 }
 _DAMAGE = (
