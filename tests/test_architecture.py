@@ -66,7 +66,7 @@ FLOORS = tuple(
     runs
     testing view gate.baseline
     study judge_checks
-    gate.pytest_plugin
+    gate.pytest_plugin optimization
     __init__
     cli
     cli.simulate cli.certify cli.preselect

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ProviderError,
         StoreError,
     )
+    from bestarm_agent.optimization.rounds import Feedback, optimize
     from bestarm_agent.providers.program.task import Task
     from bestarm_agent.study import Study
 
@@ -33,6 +34,7 @@ __all__ = [
     "CandidateError",
     "ConfigError",
     "Example",
+    "Feedback",
     "JudgeError",
     "Message",
     "Options",
@@ -46,6 +48,7 @@ __all__ = [
     "Study",
     "Task",
     "__version__",
+    "optimize",
 ]
 
 # Imported when first used, so that `import bestarm_agent.selectors` stays light.
@@ -64,6 +67,7 @@ _MODULES: Final = {
         "ProviderError",
         "StoreError",
     ),
+    "optimization.rounds": ("Feedback", "optimize"),
     "providers.program.task": ("Task",),
     "study": ("Study",),
 }

@@ -234,7 +234,7 @@ class Study:
             async with live.held_open():
                 yield study
 
-    async def run(self, budget: Budget | None = None) -> Standing:
+    async def run(self, budget: Budget | None = None, *, confirm: bool = True) -> Standing:
         """Evaluate pairs until the budget ends or nothing is left to ask.
 
         In a notebook, the cell shows the ranking meanwhile.
@@ -242,6 +242,8 @@ class Study:
         Args:
             budget: spend at most this much more, within the configured budget; None: what is left
                 of that.
+            confirm: whether the winner is confirmed at the end, where the study keeps examples
+                back for it; False if the choice is not final.
 
         Returns:
             The standing at the end; ``end`` says why it ended.
@@ -255,6 +257,7 @@ class Study:
             raise TypeError(f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}")
         live.loop.allow(budget)
         live.fit_to_size()
+        live.loop.confirms = confirm
         await live.start_providers()
         async with followed_by_cell(self.standing):
             await live.run()
@@ -263,6 +266,11 @@ class Study:
             state, labels = live.event_log.state, self.parts.labels
             self._check = await check_run(self._store, state, labels, standing.confidence)
         return standing
+
+    @property
+    def budget(self) -> Budget:
+        """The configured caps, as they were raised since."""
+        return self._live.loop.own_budget
 
     def raise_budget(self, more: Budget) -> None:
         """Raise the configured caps, so that ``more`` can be spent beyond what is spent now.

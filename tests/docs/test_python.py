@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from bestarm_agent.config.study.starter import write_starter
+from tests.support.commands import invoke
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 BLOCK = re.compile(r"^```python\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -47,8 +49,24 @@ def test_a_run_is_stopped_and_goes_on(lines: list[str]) -> None:
     assert lines[2] in ("budget", "separated")
 
 
+def test_a_function_proposes_the_prompt_that_wins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_starter(tmp_path / "study.yaml")
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for name in ("model.py", "proposer.py"):
+        (tmp_path / name).write_text(EXAMPLES[name], encoding="utf-8")
+    [study] = re.findall(r"^```yaml\n# prompts.yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "prompts.yaml").write_text(study, encoding="utf-8")
+    [line] = re.findall(r"^bestarm-agent (optimize .*)$", text, re.MULTILINE)
+    done = invoke(capsys, *line.split(), "--quiet", "--json", folder=tmp_path)
+    assert done.code == 0, done.err
+    winner = json.loads(done.out)["winner"]
+    assert winner["label"] in ("round1-1", "round1-2")
+
+
 def test_every_example_is_run() -> None:
-    assert set(EXAMPLES) == {"loop.py", "verdict.py", "again.py"}
+    assert set(EXAMPLES) == {"loop.py", "verdict.py", "again.py", "model.py", "proposer.py"}
 
 
 def test_links_lead_somewhere() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -13,6 +13,7 @@ from contextlib import (
     suppress,
 )
 from pathlib import Path
+from typing import TypeAlias
 
 import typer
 from rich.console import Console
@@ -37,6 +38,8 @@ EXIT_NO_GUARANTEE = 3
 EXIT_FAILURES = 4
 EXIT_INTERRUPTED = 130
 
+Drive: TypeAlias = Callable[[Study], Awaitable[Standing]]  # runs a study that is open
+
 
 def run_study(
     opening: AbstractAsyncContextManager[Study],
@@ -44,13 +47,16 @@ def run_study(
     showing: Showing,
     plot: Path | None = None,
     gate_files: GateFiles | None = None,
+    drive: Drive = Study.run,
 ) -> None:
     """Run a study with progress, show its result, and exit with its code.
 
     ``more`` is the most to spend from now on; None: what is left of the configured budget.
+    ``drive`` runs it.
     """
+    files = gate_files or GateFiles()
     try:
-        code = asyncio.run(_run_and_report(opening, more, showing, plot, gate_files or GateFiles()))
+        code = asyncio.run(_run_and_report(opening, more, showing, plot, files, drive))
     except (KeyboardInterrupt, asyncio.CancelledError):
         typer.echo("aborted; `bestarm-agent resume` goes on", err=True)
         code = EXIT_INTERRUPTED
@@ -63,15 +69,17 @@ async def _run_and_report(
     showing: Showing,
     plot: Path | None,
     gate_files: GateFiles,
+    drive: Drive,
 ) -> int:
     console, display = Console(stderr=True), showing.progress
     async with AsyncExitStack() as stack:
         wanted = display in (Display.AUTO, Display.FULL)
         with busy(console, "reading the study and starting its providers", wanted=wanted):
             study = await stack.enter_async_context(opening)
-        print_notices(console, study.notices)
-        standing = await run_shown(study, more, progress_on(console, display))
-        print_notices(console, study.remarks())
+        known = study.notices
+        print_notices(console, known)
+        standing = await run_shown(study, more, progress_on(console, display), drive)
+        print_notices(console, (*study.notices[len(known) :], *study.remarks()))
         report = await study.write_report()
         if isinstance(finding := study.result(), CertificateSummary):
             show_finding(finding, as_json=showing.as_json, plot=plot)
@@ -101,7 +109,10 @@ def progress_on(console: Console, display: Display) -> LiveTable | PlainLines | 
 
 
 async def run_shown(
-    study: Study, more: BudgetSpec | None, progress: LiveTable | PlainLines | Silence
+    study: Study,
+    more: BudgetSpec | None,
+    progress: LiveTable | PlainLines | Silence,
+    drive: Drive = Study.run,
 ) -> Standing:
     """Run a study and show its standing; the first Ctrl-C drains and saves, the second aborts."""
     with progress:
@@ -109,7 +120,7 @@ async def run_shown(
             if more is not None:
                 study.raise_budget(more.caps(study.standing().grid))
             gc.freeze()  # what is loaded by now lives as long as this process
-            standing = await study.run()
+            standing = await drive(study)
         progress.show(standing)
     return standing
 

@@ -1,8 +1,9 @@
-"""``select`` and ``resume``: find the best candidate of a study."""
+"""``select``, ``optimize`` and ``resume``: find the best candidate of a study."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -78,6 +79,7 @@ class RuleOptions:
 def register(app: typer.Typer) -> None:
     """Add the commands to an application."""
     app.command()(expanded(select))
+    app.command()(expanded(optimize))
     app.command()(expanded(resume))
 
 
@@ -96,6 +98,35 @@ def select(
 
     study = resolve(file.path, overrides(rule, budget, run))
     run_study(Study.open(study, options=place.options()), None, showing)
+
+
+def optimize(
+    file: StudyFile,
+    proposer: Annotated[
+        str, typer.Option(help="Function that proposes prompts, as module:function.")
+    ],
+    rule: RuleOptions,
+    budget: BudgetOptions,
+    run: RunOptions,
+    place: StudyPlace,
+    showing: Showing,
+    rounds: Annotated[int, typer.Option(min=1, help="Times that it is asked at most.")] = 4,
+) -> None:
+    """Find the best candidate, and let a function propose better prompts meanwhile.
+
+    The budget is divided among the rounds. After each, the function is given the leading candidate
+    with its wrong answers, and what it returns joins the run.
+    """
+    from bestarm_agent.cli.run_command import run_study
+    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.config.user_functions import load_program
+    from bestarm_agent.optimization.rounds import optimize as in_rounds
+    from bestarm_agent.study import Study
+
+    study = resolve(file.path, overrides(rule, budget, run))
+    program = load_program(proposer, study.base_dir)
+    drive = partial(in_rounds, proposer=program, rounds=rounds)
+    run_study(Study.open(study, options=place.options()), None, showing, drive=drive)
 
 
 def resume(

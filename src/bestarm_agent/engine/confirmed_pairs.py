@@ -25,7 +25,7 @@ from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 # reasons of asks on examples kept back; the log tells these asks from others by them
-CONFIRM, CONFIRM_BASELINE = "confirm", "confirm baseline"
+CONFIRMING = CONFIRM, CONFIRM_BASELINE = "confirm", "confirm baseline"
 
 
 class Answers(NamedTuple):
@@ -157,7 +157,7 @@ class ConfirmedPairs(PlannedPairs):
         for ask in asks:
             self.table.ask(ask)
             candidate, example = ask.pair
-            if ask.reason in (CONFIRM, CONFIRM_BASELINE):
+            if ask.reason in CONFIRMING:
                 self._asked_of.setdefault(candidate, []).append(ask.seq)
                 if ask.reason == CONFIRM and candidate not in self.winners:
                     self.winners.append(candidate)

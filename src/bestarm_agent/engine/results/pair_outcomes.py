@@ -24,6 +24,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import RIGHT, Draw, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
+from bestarm_agent.engine.confirmed_pairs import CONFIRMING
 from bestarm_agent.engine.results.notebook import data_frame
 from bestarm_agent.errors import BestarmError, ConfigError, nearest
 from bestarm_agent.selectors.types import State
@@ -92,6 +93,7 @@ class PairFilter:
     example: str | None = None  # id
     wrong: bool = False  # scored below one half
     failed: bool = False  # without an answer that could be scored
+    held: bool = True  # also those on examples kept back to confirm a winner
 
 
 @dataclass(frozen=True)
@@ -172,8 +174,8 @@ class RunTexts:
             is_chosen &= state.asks.candidate == row
         if column is not None:
             is_chosen &= state.asks.example == column
-        told = state.told
-        return [seq for seq in np.flatnonzero(is_chosen).tolist() if _meets(told, seq, only)]
+        found = [s for s in np.flatnonzero(is_chosen).tolist() if _meets(state.told, s, only)]
+        return found if only.held else [s for s in found if state.asks[s].reason not in CONFIRMING]
 
     async def _replies(self, told: Sequence[Told | None]) -> list[Reply | None]:
         """Look replies up together: lookups of one moment share a query."""

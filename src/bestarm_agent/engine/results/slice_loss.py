@@ -14,7 +14,7 @@ import numpy as np
 from bestarm_agent.config.study.constraints import Constraint
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
 from bestarm_agent.domain.example import Slice
-from bestarm_agent.engine.confirmed_pairs import CONFIRM, CONFIRM_BASELINE
+from bestarm_agent.engine.confirmed_pairs import CONFIRMING
 from bestarm_agent.engine.results.constraint_books import Finding
 from bestarm_agent.selectors.types import FloatArray
 from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
@@ -55,7 +55,7 @@ class SliceLossBook:
     def take(self, event: Event) -> None:
         """Take the run's next event in."""
         match event:
-            case Asked() if event.reason not in (CONFIRM, CONFIRM_BASELINE):
+            case Asked() if event.reason not in CONFIRMING:
                 self._asks[event.seq] = event.candidate, event.example
                 for k in self._slices_of.get(event.example, ()):
                     self._answers[event.candidate][k].examples.append(event.example)

@@ -65,6 +65,7 @@ class RunLoop:
     ) -> None:
         self.each_turn: list[Callable[[], None]] = []  # called after answers were recorded
         self.is_paused = False  # whether no more pairs are asked until it is False again
+        self.confirms = True  # whether ``run`` confirms the winner, where examples are kept back
         self.selector = selector
         self.state = event_log.state
         self.pool = pool
@@ -135,8 +136,12 @@ class RunLoop:
 
     def raise_budget(self, more: Budget) -> None:
         """Raise the run's own caps, so that ``more`` can be spent beyond what is spent now."""
-        own = self.state.configured or self.ledger.budget
-        self.set_budget(own.with_room(self.ledger.spent, self.seconds, more))
+        self.set_budget(self.own_budget.with_room(self.ledger.spent, self.seconds, more))
+
+    @property
+    def own_budget(self) -> Budget:
+        """The run's own caps, whatever one call of ``run`` may spend."""
+        return self.state.configured or self.ledger.budget
 
     def set_budget(self, budget: Budget, own: Budget | None = None) -> None:
         """Replace the caps, also while running.
@@ -178,7 +183,8 @@ class RunLoop:
         self.is_paused = False
         self._pairs.begin()
         if isinstance(self.selector, ConfirmedPairs):
-            self._stages = Stages(self.selector, self.pool, self.ledger, self.state, self._rules)
+            parts = (self.selector, self.pool, self.ledger, self.state, self._rules)
+            self._stages = Stages(*parts, confirms=self.confirms)
         if self.state.end is not None or self.state.asks:  # stopped, or killed
             self._event_log.record(Resumed(self._clock.utc(), __version__))
 

@@ -23,6 +23,7 @@ class Stages:
 
     While a winner is looked for, the ledger keeps back what confirming the leading one would cost.
     A confirmation that an earlier session began is finished before the selection goes on.
+    Without ``confirms`` the selection is all there is.
     """
 
     def __init__(
@@ -32,14 +33,17 @@ class Stages:
         ledger: Ledger,
         state: RunState,
         rules: Rules,
+        *,
+        confirms: bool = True,
     ) -> None:
         self._pairs = pairs
         self._pool, self._ledger, self._state, self._rules = pool, ledger, state, rules
+        self._confirms = confirms
         self._chosen: End | None = None  # why the selection ended in this session
         self._leader, self._next_look = 0, 0
         ledger.kept_back = Spend()
         pairs.end()
-        if (winner := pairs.unfinished) is not None:
+        if confirms and (winner := pairs.unfinished) is not None:
             pairs.begin(winner)
 
     @property
@@ -50,7 +54,7 @@ class Stages:
     def end(self, seconds: float, budget: Budget, n_told: int, n_void: int) -> End | None:
         """Return why this stage is over even if more could be asked; arguments as of ``Rules``."""
         if not self._pairs.is_confirming:
-            kept = self._keep_back(seconds, budget, n_told)
+            kept = self._keep_back(seconds, budget, n_told) if self._confirms else 0.0
             return self._rules.end(seconds + kept, budget, n_told, n_void)
         end = self._rules.end(seconds, budget, n_told, n_void)
         return None if end is End.SEPARATED else end
@@ -68,7 +72,7 @@ class Stages:
     def advance(self, end: End) -> bool:
         """Go on to the next stage after this one's ``end``; return False if there is none."""
         pairs = self._pairs
-        if end in _CUT_OFF or self._chosen is not None:
+        if not self._confirms or end in _CUT_OFF or self._chosen is not None:
             return False
         if pairs.is_confirming:  # an earlier session had begun it
             pairs.end()

@@ -1,0 +1,1 @@
+"""Prompts that a function proposes, tried in rounds."""

@@ -1,0 +1,189 @@
+"""Run a study in rounds: after each, a function proposes prompts, which join as candidates."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import TypeAlias
+
+from bestarm_agent.config.user_functions import Program
+from bestarm_agent.domain.candidate import Candidate, PromptTemplate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.results.pair_outcomes import PairFilter, PairOutcome
+from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.errors import BestarmError, ConfigError
+from bestarm_agent.providers.program.threads import DaemonThreads
+from bestarm_agent.study import Study
+
+_WRONG = 8  # wrong answers that a proposer sees
+_CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """The state of a study after a round, for a function that proposes prompts.
+
+    Attributes:
+        round: the round's number, from 1.
+        leader: the leading candidate; ``leader.candidate.prompt`` holds its ``text`` or
+            ``messages``.
+        wrong: the leader's latest answers that scored below one half, at most 8: ``inputs``,
+            ``reply``, ``target``, ``votes`` (a judge's reasoning). None is on an example that is
+            kept back.
+        standing: all candidates so far, best first, with what they reached.
+        refused: proposals of the last round that could not join, with the reasons.
+    """
+
+    round: int
+    leader: Row
+    wrong: tuple[PairOutcome, ...]
+    standing: Standing
+    refused: tuple[tuple[Proposal, str], ...] = ()
+
+
+# A text or a prompt joins with the model and the parameters of the leader; the others name theirs.
+Proposal: TypeAlias = str | PromptTemplate | Candidate | Mapping[str, Json]
+Proposals: TypeAlias = Iterable[Proposal] | None
+Proposer: TypeAlias = Callable[[Feedback], Proposals | Awaitable[Proposals]]
+
+
+async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 4) -> Standing:
+    """Run a study, let a function propose prompts by what went wrong, and run on.
+
+    What is left of the budget is divided evenly among the rounds and a last run, which compares
+    the last proposals and confirms the winner where examples are kept back for it. The rule decides
+    which candidate sees which example. Proposals that cannot join, such as one that names a field
+    that is not there, are left out; ``study.notices`` says why.
+
+    Args:
+        study: an open study.
+        proposer: called with a ``Feedback`` after each round; returns proposals, or nothing to end.
+            Each is the text of a prompt, a ``PromptTemplate``, or a candidate as
+            ``Study.add_candidates`` takes it. A coroutine function is awaited, another one runs in
+            a thread.
+        rounds: how often it is asked at most, at least 1.
+
+    Returns:
+        The standing at the end.
+
+    Raises:
+        ConfigError: the study certifies, is a gate, or has one candidate, about which nothing is
+            asked; or the proposer failed, or returned something else, and the run is kept.
+        StoreError: the store could not be written.
+        ValueError: ``rounds`` is below 1.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}")
+    _check(study)
+    program = proposer if isinstance(proposer, Program) else _program(proposer)
+    refused: tuple[tuple[Proposal, str], ...] = ()
+    for number in range(1, rounds + 1):
+        asked = study.standing().asked
+        standing = await study.run(_part(study, rounds + 2 - number), confirm=False)
+        if standing.end in _CUT_OFF:
+            return standing
+        is_spent = standing.end == End.BUDGET and standing.asked == asked
+        if is_spent or standing.best is None:
+            break
+        wrong = await _wrong_answers(study, standing.best)
+        feedback = Feedback(number, standing.best, wrong, standing, refused)
+        proposals = await _proposals(program, feedback)
+        if not proposals:
+            break
+        refused = _join(study, proposals, feedback)
+    return await study.run()
+
+
+def _check(study: Study) -> None:
+    """Check that rounds of a study show what its candidates get wrong; raise ConfigError."""
+    config = study.parts.config
+    if config.certify is not None or config.gate is not None:
+        raise ConfigError(
+            "prompts are proposed in studies that look for the best candidate, and this one has a "
+            "section `certify` or `gate`; leave it out"
+        )
+    if len(study.standing().rows) == 1 and config.selector.stop_when_separated:
+        raise ConfigError(
+            "the study has one candidate, about which nothing is asked; add another prompt, or let "
+            "it be scored with `selector: {stop_when_separated: false}`"
+        )
+
+
+def _part(study: Study, parts: int) -> Budget:
+    """Return one of ``parts`` equal parts of what is left beyond what confirming will cost.
+
+    A pair that confirms is taken to cost what pairs have cost so far, and at most half of each cap
+    is left for them, as by the run itself.
+    """
+    standing, confirm = study.standing(), study.parts.config.confirm
+    held = 0 if standing.confirmation is None else standing.confirmation.held_back
+    due = held * (1 if confirm is None or confirm.baseline is None else 2)
+    caps = {}
+    for cap in fields(Budget):
+        limit = getattr(study.budget, cap.name)
+        if limit is not None:
+            source = standing if cap.name == "seconds" else standing.spent
+            spent = getattr(source, cap.name)
+            kept = min(spent / max(1, standing.spent.pulls) * due, limit / 2)
+            caps[cap.name] = type(limit)(max(0, (limit - spent - kept) / parts))
+    return Budget(**caps)
+
+
+async def _wrong_answers(study: Study, leader: Row) -> tuple[PairOutcome, ...]:
+    only = PairFilter(candidate=leader.candidate.id, wrong=True, held=False)
+    return tuple([pair async for pair in study.outcomes(only=only)][-_WRONG:])
+
+
+def _program(function: Proposer) -> Program:
+    name = getattr(function, "__qualname__", repr(function))
+    return Program(name, function, inspect.iscoroutinefunction(function), digest="")
+
+
+async def _proposals(program: Program, feedback: Feedback) -> list[Proposal]:
+    """Ask the proposer; raise ConfigError if it fails."""
+    try:
+        if program.is_async:
+            found = await program.function(feedback)
+        else:
+            found = await DaemonThreads(1).run(partial(program.function, feedback), program.name)
+            found = await found if inspect.isawaitable(found) else found
+    except BestarmError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"proposer {program.name} raised {type(error).__name__}: {program.said(error)}; the "
+            f"run {feedback.standing.run_id} is kept, and `bestarm-agent resume` goes on with it"
+        ) from error
+    proposals = list(found) if isinstance(found, list | tuple) else [found] if found else []
+    for one in proposals:
+        if not isinstance(one, str | PromptTemplate | Candidate | Mapping):
+            raise ConfigError(
+                f"proposer {program.name} returned {one!r:.80}; a proposal is a text, a "
+                "PromptTemplate, or a candidate as Study.add_candidates takes it"
+            )
+    return proposals
+
+
+def _join(
+    study: Study, proposals: Iterable[Proposal], feedback: Feedback
+) -> tuple[tuple[Proposal, str], ...]:
+    """Let proposals join; return those that cannot, with the reasons."""
+    refused = []
+    for number, proposal in enumerate(proposals, start=1):
+        name = f"round{feedback.round}-{number}"
+        spec: Candidate | Mapping[str, Json]
+        if isinstance(proposal, Candidate | Mapping):
+            spec = proposal
+        else:
+            prompt = PromptTemplate(name, proposal) if isinstance(proposal, str) else proposal
+            spec = replace(feedback.leader.candidate, prompt=prompt, label=prompt.name)
+        try:
+            study.add_candidates([spec])
+        except ConfigError as error:
+            refused.append((proposal, str(error)))
+            study.notices += (f"proposal {name} was left out: {error}",)
+    return tuple(refused)

@@ -1,0 +1,270 @@
+"""Rounds of runs and proposals: what a proposer sees, what joins, what the budget allows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from bestarm_agent import Budget, ConfigError, Feedback, Options, PromptTemplate, Study, optimize
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import Asked, CandidatesAdded
+from bestarm_agent.engine.confirmed_pairs import CONFIRMING
+from bestarm_agent.engine.results.pair_outcomes import PairFilter
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.optimization.rounds import Proposals, Proposer
+from tests.support.commands import invoke
+from tests.support.studies import events_of
+
+# Stands for a model that knows an operation only if the prompt explains it.
+MODEL = """
+def answer(task):
+    a, op, b = task.inputs["a"], task.inputs["op"], task.inputs["b"]
+    known = {"plus": a + b, "minus": a - b, "times": a * b}
+    return str(known[op]) if f"{op} is" in task.prompt else "no idea"
+"""
+
+PROPOSER = """
+def propose(feedback):
+    missing = feedback.wrong[0].inputs["op"] if feedback.wrong else None
+    return [f"{feedback.leader.candidate.prompt.text} {missing} is known."] if missing else None
+"""
+
+OPS: dict[str, Callable[[int, int], int]] = {
+    "plus": int.__add__,
+    "minus": int.__sub__,
+    "times": int.__mul__,
+}
+IDS = [f"{op}{a}" for a in range(10, 20) for op in OPS]
+
+
+def write_study(folder: Path, **changes: Json) -> Path:
+    rows = [
+        {"id": f"{op}{a}", "a": a, "op": op, "b": 7, "target": str(OPS[op](a, 7))}
+        for a in range(10, 20)
+        for op in OPS
+    ]
+    (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "solver.py").write_text(MODEL)
+    (folder / "proposer.py").write_text(PROPOSER)
+    study = {
+        "models": ["python/solver:answer"],
+        "prompts": [
+            {"bare": "{{ a }} {{ op }} {{ b }}? plus is known."},
+            {"empty": "{{ a }} {{ op }} {{ b }}?"},
+        ],
+        "dataset": {"path": "sums.jsonl", "id": "id", "target": "target"},
+        "scorer": "exact",
+        "limits": {"in_flight": 4},
+        "budget": {"pulls": 100},
+        **changes,
+    }
+    path = folder / "study.json"
+    path.write_text(json.dumps(study))
+    return path
+
+
+def explain(feedback: Feedback) -> Proposals:
+    """Explain the operation of the latest wrong answer."""
+    if not feedback.wrong:
+        return None
+    return f"{feedback.leader.candidate.prompt.text} {feedback.wrong[-1].inputs['op']} is known."
+
+
+def optimized(path: Path, proposer: Proposer, rounds: int = 4) -> tuple[Standing, Study]:
+    async def scene() -> tuple[Standing, Study]:
+        async with Study.open(path) as study:
+            return await optimize(study, proposer, rounds=rounds), study
+
+    return asyncio.run(scene())
+
+
+def test_a_prompt_is_improved_until_nothing_is_wrong(tmp_path: Path) -> None:
+    seen: list[Feedback] = []
+
+    async def propose(feedback: Feedback) -> Proposals:
+        seen.append(feedback)
+        return explain(feedback)
+
+    standing, _ = optimized(write_study(tmp_path), propose)
+    assert standing.best is not None
+    assert standing.best.total == standing.best.n > 0
+    text = standing.best.candidate.prompt.text or ""
+    assert all(f"{op} is known" in text for op in ("plus", "minus", "times"))
+    assert standing.spent.pulls <= 100
+    assert [one.round for one in seen] == list(range(1, len(seen) + 1))
+    first = seen[0]
+    assert first.leader.candidate.prompt.name == "bare"
+    assert {pair.reply for pair in first.wrong} == {"no idea"}
+    assert {pair.inputs["op"] for pair in first.wrong} <= {"minus", "times"}
+    assert all(pair.target and pair.score == 0.0 for pair in first.wrong)
+    assert [row.candidate.label for row in seen[1].standing.rows].count("round1-1") == 1
+
+
+def test_rounds_share_the_budget_and_the_last_proposals_have_their_part(tmp_path: Path) -> None:
+    spent: list[int] = []
+
+    def propose(feedback: Feedback) -> Proposals:
+        spent.append(feedback.standing.spent.pulls)
+        return [PromptTemplate(f"p{feedback.round}", "{{ a }} {{ op }}" + "!" * feedback.round)]
+
+    path = write_study(tmp_path, selector={"name": "uniform", "stop_when_separated": False})
+    standing, _ = optimized(path, propose, rounds=3)
+    assert spent == [25, 50, 75]
+    assert (standing.spent.pulls, standing.end) == (100, "budget")
+    rows = {row.candidate.label: row for row in standing.rows}
+    assert rows["p3"].n > 0
+    assert rows["p3"].candidate.model == "solver:answer"
+
+
+def test_the_winner_is_confirmed_once_on_examples_that_no_proposer_saw(tmp_path: Path) -> None:
+    seen: set[str] = set()
+
+    def propose(feedback: Feedback) -> Proposals:
+        seen.update(pair.example for pair in feedback.wrong)
+        return explain(feedback)
+
+    path = write_study(tmp_path, confirm={"share": "30%", "baseline": "empty"})
+    standing, _ = optimized(path, propose)
+    asks = [event for event in events_of(path) if isinstance(event, Asked)]
+    late = [ask for ask in asks if ask.reason in CONFIRMING]
+    assert [ask.reason in CONFIRMING for ask in asks] == [False] * (len(asks) - 18) + [True] * 18
+    found = standing.confirmation
+    assert found is not None
+    assert found.is_complete
+    assert found.winner is not None
+    assert found.winner.label.startswith("round")
+    assert len({ask.example for ask in late}) == 9
+    assert standing.spent.pulls <= 100
+
+    assert seen
+    assert not seen & {IDS[ask.example] for ask in late}
+
+
+def test_answers_on_which_a_winner_was_confirmed_are_not_shown(tmp_path: Path) -> None:
+    seen: set[str] = set()
+    path = write_study(tmp_path, confirm={"share": "30%"}, budget={"pulls": 40})
+
+    def propose(feedback: Feedback) -> Proposals:
+        seen.update(pair.example for pair in feedback.wrong)
+        return explain(feedback)
+
+    async def scene() -> set[str]:
+        async with Study.open(path) as study:
+            await study.run()
+        async with Study.resume(study.run_id, options=Options(store=study.store)) as study:
+            study.raise_budget(Budget(pulls=60))
+            await optimize(study, propose, rounds=1)
+            only = PairFilter(wrong=True)
+            return {pair.example async for pair in study.outcomes(only=only)} - seen
+
+    not_seen = asyncio.run(scene())
+    late = [e for e in events_of(path) if isinstance(e, Asked) and e.reason in CONFIRMING]
+    held = {IDS[ask.example] for ask in late}
+    assert seen
+    assert not seen & held
+    assert not_seen & held
+
+
+def test_what_cannot_join_is_left_out_and_the_proposer_is_told(tmp_path: Path) -> None:
+    told: list[tuple[object, str]] = []
+
+    def propose(feedback: Feedback) -> Proposals:
+        told.extend(feedback.refused)
+        return ["{{ nothing }}", "{{ a }", "{{ a }} {{ op }} {{ b }}?", {"model": "python/no:one"}]
+
+    standing, study = optimized(write_study(tmp_path), propose, rounds=2)
+    assert len(standing.rows) == 2
+    assert [proposal for proposal, _ in told[:2]] == ["{{ nothing }}", "{{ a }"]
+    assert "nothing" in told[0][1]
+    assert sum(notice.startswith("proposal round") for notice in study.notices) == 8
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (7, "propose returned 7; a proposal is a text"),
+        (ValueError("no"), "proposer .*propose raised ValueError: no; the run 2.* is kept"),
+    ],
+)
+def test_a_proposer_that_fails_ends_the_run_which_is_kept(
+    tmp_path: Path, returned: object, said: str
+) -> None:
+    def propose(_feedback: Feedback) -> object:
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
+
+    path = write_study(tmp_path)
+    with pytest.raises(ConfigError, match=said):
+        optimized(path, cast("Proposer", propose))
+    assert any(isinstance(event, Asked) for event in events_of(path))
+
+
+def test_a_stop_ends_the_rounds(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def scene() -> Standing:
+        async with Study.open(write_study(tmp_path)) as study:
+
+            def propose(feedback: Feedback) -> Proposals:
+                asked.append(feedback.round)
+                study.stop()
+                return explain(feedback)
+
+            return await optimize(study, propose)
+
+    assert asyncio.run(scene()).end == "interrupted"
+    assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"prompts": [{"bare": "{{ a }}"}]}, "the study has one candidate"),
+        (
+            {"certify": {"risk": 0.2, "judge": "exact", "order": "given"}, "budget": {}},
+            "look for the best candidate",
+        ),
+    ],
+)
+def test_a_study_that_rounds_do_not_suit_is_refused(
+    tmp_path: Path, changes: dict[str, Json], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        optimized(write_study(tmp_path, **changes), explain)
+
+
+def test_rounds_are_at_least_one(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
+        optimized(write_study(tmp_path), explain, rounds=0)
+
+
+def test_the_command_optimizes_and_resume_goes_on_with_what_joined(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(tmp_path)
+    flags = ("--proposer", "proposer:propose", "--rounds", "3", "--quiet", "--json")
+    done = invoke(capsys, "optimize", path, *flags, folder=tmp_path)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["winner"]["label"].startswith("round")
+    joined = [event for event in events_of(path) if isinstance(event, CandidatesAdded)]
+    assert len(joined) > 1
+    again = invoke(capsys, "resume", "--budget-pulls", "20", "--quiet", "--json", folder=tmp_path)
+    assert json.loads(again.out)["winner"]["label"].startswith("round")
+    after = [event for event in events_of(path) if isinstance(event, CandidatesAdded)]
+    assert after == joined
+
+
+def test_a_proposer_that_is_not_there_is_refused_before_a_run_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(tmp_path)
+    done = invoke(capsys, "optimize", path, "--proposer", "proposer:none", folder=tmp_path)
+    assert done.code == 2
+    assert "program proposer:none: there is no `none`" in done.err
+    assert not (tmp_path / "runs").exists()
