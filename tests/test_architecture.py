@@ -19,6 +19,7 @@ FLOORS = tuple(
     for floor in """
     errors _version
     plugins
+    stats.arrays
     cluster stats.intervals
     stats
     stats.models
