@@ -63,6 +63,7 @@ def test_a_function_proposes_the_prompt_that_wins(
     assert done.code == 0, done.err
     winner = json.loads(done.out)["winner"]
     assert winner["label"] in ("round1-1", "round1-2")
+    assert "its name only" in (tmp_path / "best.jinja").read_text(encoding="utf-8")
 
 
 def test_every_example_is_run() -> None:

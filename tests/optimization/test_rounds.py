@@ -260,6 +260,38 @@ def test_the_command_optimizes_and_resume_goes_on_with_what_joined(
     assert after == joined
 
 
+CHAT = """
+from bestarm_agent import Message, PromptTemplate
+
+def propose(feedback):
+    text = "{{ a }} {{ op }} {{ b }}? plus is, minus is, times is known."
+    return PromptTemplate("chat", messages=(Message("user", text),)) if feedback.wrong else None
+"""
+
+
+def test_the_winning_prompt_is_written_and_a_study_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(tmp_path)
+    (tmp_path / "chat.py").write_text(CHAT)
+    flags = ("--proposer", "chat:propose", "--rounds", "1", "--quiet")
+    done = invoke(capsys, "optimize", path, *flags, "--out", "best.yaml", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert "Winner:    chat" in done.out
+    path = write_study(tmp_path, prompts=["file://best.yaml"])
+    [prompt] = asyncio.run(prompts_of(path))
+    assert prompt.messages[0].content.endswith("times is known.")
+    nowhere = tmp_path / "none" / "best.yaml"
+    done = invoke(capsys, "optimize", write_study(tmp_path), *flags, "--out", nowhere)
+    assert done.code == 2
+    assert "the winner's prompt cannot be written to" in done.err
+
+
+async def prompts_of(path: Path) -> list[PromptTemplate]:
+    async with Study.open(path) as study:
+        return list(study.parts.prompts.values())
+
+
 def test_a_proposer_that_is_not_there_is_refused_before_a_run_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

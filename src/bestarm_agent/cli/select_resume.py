@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,10 @@ from bestarm_agent.cli.options import (
     StudyPlace,
     Text,
 )
+
+if TYPE_CHECKING:
+    from bestarm_agent.domain.candidate import PromptTemplate
+    from bestarm_agent.engine.results.standing import Standing
 
 ShareOption = Annotated[Text, Keyed("budget.share", 'Share of the grid, such as 0.1 or "10%".')]
 
@@ -76,6 +80,19 @@ class RuleOptions:
     budget_share: ShareOption = None
 
 
+@dataclass(frozen=True, slots=True)
+class ProposerOptions:
+    """The function that proposes prompts, and what becomes of them."""
+
+    proposer: Annotated[
+        str, typer.Option(help="Function that proposes prompts, as module:function.")
+    ]
+    rounds: Annotated[int, typer.Option(min=1, help="Times that it is asked at most.")] = 4
+    out: Annotated[
+        Path | None, typer.Option(help="File for the winner's prompt, to be read by studies.")
+    ] = None
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to an application."""
     app.command()(expanded(select))
@@ -102,15 +119,12 @@ def select(
 
 def optimize(
     file: StudyFile,
-    proposer: Annotated[
-        str, typer.Option(help="Function that proposes prompts, as module:function.")
-    ],
+    proposing: ProposerOptions,
     rule: RuleOptions,
     budget: BudgetOptions,
     run: RunOptions,
     place: StudyPlace,
     showing: Showing,
-    rounds: Annotated[int, typer.Option(min=1, help="Times that it is asked at most.")] = 4,
 ) -> None:
     """Find the best candidate, and let a function propose better prompts meanwhile.
 
@@ -124,8 +138,14 @@ def optimize(
     from bestarm_agent.study import Study
 
     study = resolve(file.path, overrides(rule, budget, run))
-    program = load_program(proposer, study.base_dir)
-    drive = partial(in_rounds, proposer=program, rounds=rounds)
+    program = load_program(proposing.proposer, study.base_dir)
+
+    async def drive(study: Study) -> Standing:
+        standing = await in_rounds(study, program, rounds=proposing.rounds)
+        if proposing.out is not None and standing.winner is not None:
+            _write_prompt(standing.winner.candidate.prompt, proposing.out)
+        return standing
+
     run_study(Study.open(study, options=place.options()), None, showing, drive=drive)
 
 
@@ -151,3 +171,19 @@ def resume(
     more = more_budget(**caps, share=budget_share)
     where, found = find_run(run, place.store)
     run_study(Study.resume(found, options=place.options(where)), more, showing)
+
+
+def _write_prompt(prompt: PromptTemplate, path: Path) -> None:
+    """Write a text as it is, and chat messages as JSON, which is YAML: studies read both."""
+    import json
+
+    from bestarm_agent.errors import ConfigError
+
+    text = prompt.text or json.dumps(prompt.as_json(), indent=2, ensure_ascii=False)
+    try:
+        path.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"the winner's prompt cannot be written to {path} ({error.strerror}); the run is kept, "
+            "and its report shows the prompt"
+        ) from error
