@@ -18,7 +18,7 @@ from bestarm_agent.engine.results.pair_outcomes import PairFilter
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.optimization.rounds import Proposals, Proposer
 from tests.support.commands import invoke
-from tests.support.studies import events_of
+from tests.support.studies import events_of, store_of
 
 # Stands for a model that knows an operation only if the prompt explains it.
 MODEL = """
@@ -203,6 +203,31 @@ def test_a_proposer_that_fails_ends_the_run_which_is_kept(
     with pytest.raises(ConfigError, match=said):
         optimized(path, cast("Proposer", propose))
     assert any(isinstance(event, Asked) for event in events_of(path))
+
+
+def test_a_resumed_run_spends_the_whole_budget_and_confirms(tmp_path: Path) -> None:
+    path = write_study(tmp_path, confirm={"share": "30%"}, budget={"pulls": 60})
+
+    def propose(feedback: Feedback) -> Proposals:
+        if feedback.round == 2:
+            raise OSError("no connection")
+        return explain(feedback)
+
+    with pytest.raises(ConfigError, match="no connection"):
+        optimized(path, propose)
+    cut = sum(isinstance(event, Asked) for event in events_of(path))
+
+    async def scene() -> Standing:
+        options = Options(store=store_of(path))
+        async with Study.resume("latest", options=options) as study:
+            return await study.run()
+
+    standing = asyncio.run(scene())
+    assert cut < 40
+    assert standing.spent.pulls > cut + 9
+    assert "round1-1" in [row.candidate.label for row in standing.rows]
+    assert standing.confirmation is not None
+    assert standing.confirmation.is_complete
 
 
 def test_a_stop_ends_the_rounds(tmp_path: Path) -> None:
