@@ -50,6 +50,8 @@ def test_not_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "95% sure that the verdict is right" in done.out
     shown = invoke(capsys, "show", folder=tmp_path)
     assert shown.out.splitlines()[:3] == done.out.splitlines()[:3]
+    exact = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0")
+    assert "difference +0.000 [+0.000, +0.000]" in exact.out
 
 
 @pytest.mark.slow

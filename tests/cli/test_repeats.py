@@ -95,8 +95,11 @@ def test_a_plan_learns_from_a_run_with_another_number_of_draws(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"budget": {"calls": 90}}, "the budget ends after 30 of 120 pairs of 3 draws each"),
-        ({"budget": {"share": 0.5}}, "the budget ends after 60 of 120 pairs of 3 draws each"),
+        ({"budget": {"calls": 90}}, "the study's budget ends after 30 of its 120 pairs of 3 draws"),
+        (
+            {"budget": {"share": 0.5}},
+            "the study's budget ends after 60 of its 120 pairs of 3 draws",
+        ),
         ({"budget": {"share": 0.5}, "repeats": {"draws": 3, "reduce": "worst"}}, None),
         ({"budget": {"share": 0.5}, "repeats": 1}, None),
         ({}, None),

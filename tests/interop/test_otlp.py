@@ -101,7 +101,7 @@ def attributes_of(spans: list[Any]) -> list[dict[str, Any]]:
 def test_prompts_and_answers_only_if_asked_for(
     folder: Path, collector: Collector, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("--format", "otlp", "--texts", "--endpoint", f"{collector.url}/")
+    arguments = ("--format", "otlp", "--texts", "--endpoint", f"{collector.url}/v1/traces/")
     assert invoke(capsys, "export", *arguments, folder=folder).code == 0
     said = [a.get("gen_ai.output.messages") for a in attributes_of(collector.spans[:-1])]
     (message,) = {text for text in said if text}
@@ -123,6 +123,8 @@ def test_a_missing_endpoint_a_refusal_and_the_extra_are_named(
 
     assert "--format otlp --endpoint http://localhost:4318" in said()
     assert "name both, the format and the address" in said("--endpoint", "x", fmt="csv")
+    for wrong in ("", "localhost:4318", "ftp://x"):
+        assert f"the endpoint is {wrong!r}; name an address" in said("--endpoint", wrong)
     collector.status = 400
     assert "did not take the traces" in said("--endpoint", collector.url)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)

@@ -36,15 +36,21 @@ def send_traces(state: RunState, texts: Iterable[Texts] | None, endpoint: str) -
             those of OTEL_EXPORTER_OTLP_HEADERS.
 
     Raises:
-        ConfigError: the extra `otel` is not installed.
+        ConfigError: the extra `otel` is not installed, or the address is none of the web.
         StoreError: the collector did not take them.
     """
+    base = endpoint.rstrip("/").removesuffix("/v1/traces")
+    if not base.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"traces are sent over HTTP, and the endpoint is {endpoint!r}; name an address such as "
+            f"http://localhost:4318"
+        )
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import SpanExportResult
     except ImportError:
         raise ConfigError("sending traces needs: pip install 'bestarm-agent[otel]'") from None
-    exporter: Any = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+    exporter: Any = OTLPSpanExporter(endpoint=f"{base}/v1/traces")
     spans = _spans(state, texts)
     number = -1  # the last one is the run's
     try:

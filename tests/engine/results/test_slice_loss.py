@@ -64,6 +64,7 @@ def test_one_slice_can_break_the_limit_of_a_better_candidate() -> None:
     assert found.broken.tolist() == [False, True, False]
     assert found.kept.tolist() == [True, False, True]
     assert found.mean.tolist() == pytest.approx([0.0, 1.0, 0.0])
+    assert not np.signbit(found.mean[2]), "no loss is 0, not -0"
     book.take(CandidatesAdded((candidate(3),)))
     assert book.finding().broken.tolist() == [False, True, False, False]
     assert np.isnan(book.finding().mean[3])

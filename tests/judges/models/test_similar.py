@@ -54,7 +54,7 @@ def test_a_threshold_makes_it_right_or_wrong() -> None:
     assert found == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("said", ["Hello!", '{"a": 1}', '["a"]'])
+@pytest.mark.parametrize("said", ["Hello!", '{"a": 1}', '["a"]', "[NaN, 1.0]"])
 def test_a_reply_that_is_no_vector_is_the_judges_failure(said: str) -> None:
     error = failure(make("similar"), Script(lambda _: said), Reply("46"))
     assert error.blame is Blame.JUDGE

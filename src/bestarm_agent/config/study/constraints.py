@@ -57,7 +57,7 @@ def constraint_of(name: str, text: str) -> Constraint:
     if part is not None:
         return Constraint(name, at_most, limit, part[1], int(part[2]))
     if name not in _MEANS and limit > 1:
-        broken(f"limits a mean score, which is in [0, 1], got {limit:g}", name)
+        broken(f"limits a mean or a difference of scores, at most 1, got {limit:g}", name)
     if name == SLICE_LOSS and limit == 1:
         broken("is always kept; name a loss below 1", name)
     return Constraint(name, at_most, limit, _MEANS.get(name, name))

@@ -95,7 +95,7 @@ class SliceLossBook:
         if row == self.baseline or not self._slices:
             return 0.0, 0.0, 0.0
         found = [self._advanced(row, k) for k in range(len(self._slices))]
-        means = [-float(_middles(one).mean()) for one in found if one.n]
+        means = [0.0 - float(_middles(one).mean()) for one in found if one.n]
         bounds = [self._bounds(one, self._interval(row, k, one)) for k, one in enumerate(found)]
         lowers, uppers = zip(*bounds, strict=True)
         return max(means, default=np.nan), max(lowers), max(uppers)

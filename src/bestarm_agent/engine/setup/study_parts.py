@@ -115,9 +115,9 @@ def _repeat_notices(
     paid = min([cap for cap in caps if cap is not None], default=cells)
     if config.repeats.reduce == "mean" and paid < cells:
         notices.append(
-            f"repeats: the budget ends after {paid:,} of {cells:,} pairs of {n_draws} draws each; "
-            f"until all examples are used, a mean is known better from new examples than from "
-            f"more draws: leave `repeats` out, and allow as many calls"
+            f"repeats: the study's budget ends after {paid:,} of its {cells:,} pairs of {n_draws} "
+            f"draws each; until all examples are used, a mean is known better from new examples "
+            f"than from more draws: leave `repeats` out, and allow as many calls"
         )
     return notices
 

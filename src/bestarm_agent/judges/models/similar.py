@@ -88,12 +88,16 @@ def _vector(reply: Reply) -> list[float]:
         vector = json.loads(reply.text)
     except ValueError:
         vector = None
-    if not isinstance(vector, list) or not all(isinstance(each, int | float) for each in vector):
+    if not isinstance(vector, list) or not all(map(_is_number, vector)):
         raise judge_failed(
             f"{reply.text[:60]!r} is no embedding; name a model that makes embeddings, or set its "
             "option `api: embeddings`"
         )
     return vector
+
+
+def _is_number(found: object) -> bool:
+    return isinstance(found, int | float) and math.isfinite(found)
 
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:

@@ -211,7 +211,7 @@ class Comparison:
 
     def interval(self) -> tuple[float, float]:
         """Bound the mean difference over all N examples, at all times; each end at the level."""
-        lower, upper = self._bound(self.gains), -self._bound(self.losses)
+        lower, upper = self._bound(self.gains), 0.0 - self._bound(self.losses)  # no -0.0
         bar = self.question.bar  # below, what is shown: the bounds are rounded outwards
         lower = max(lower, bar) if self.passed_after < math.inf else lower
         upper = min(upper, bar) if self.failed_after < math.inf else upper
