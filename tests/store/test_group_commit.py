@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store import checkpoints, database
+from bestarm_agent.store import database, sqlite_file
 from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.testing.store_runs import asked, begin, reply, started, told
 
@@ -205,15 +205,15 @@ def test_a_slow_checkpoint_does_not_hold_up_commits(
 ) -> None:
     """The disk takes its time to copy the log; replies become durable meanwhile."""
     begun, goes_on = threading.Event(), threading.Event()
-    copy = checkpoints.checkpoint
+    copy = sqlite_file.checkpoint
 
     def slow(connection: Connection) -> int:
         begun.set()
         assert goes_on.wait(60)
         return copy(connection)
 
-    monkeypatch.setattr(checkpoints, "checkpoint", slow)
-    monkeypatch.setattr(checkpoints, "COMMITS_BETWEEN", 3)
+    monkeypatch.setattr(sqlite_file, "checkpoint", slow)
+    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 3)
 
     async def main() -> None:
         async with await SqlStore.connect(tmp_path / "runs.db") as store:
@@ -234,7 +234,7 @@ def test_the_log_is_copied_into_the_database_while_a_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "runs.db"
-    monkeypatch.setattr(checkpoints, "COMMITS_BETWEEN", 10)
+    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 10)
 
     async def main() -> None:
         async with await SqlStore.connect(path) as store, asyncio.timeout(60):
@@ -251,14 +251,14 @@ def test_a_log_that_grows_too_long_is_ended_by_the_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
-    monkeypatch.setattr(checkpoints, "COMMITS_BETWEEN", 5)
-    monkeypatch.setattr(checkpoints, "LONGEST_LOG", 100)
+    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 5)
+    monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 100)
 
     def note(_connection: Connection) -> int:
         threads.append(threading.current_thread().name)
         return 101
 
-    monkeypatch.setattr(checkpoints, "checkpoint", note)
+    monkeypatch.setattr(sqlite_file, "checkpoint", note)
 
     async def main() -> None:
         async with await SqlStore.connect(tmp_path / "runs.db") as store, asyncio.timeout(60):

@@ -55,7 +55,7 @@ class Ledger:
     def __init__(self, budget: Budget, spent: Spend | None = None) -> None:
         self.budget = budget
         self.kept_back = Spend()  # for what comes later; nothing is reserved from it now
-        self._spent = spent or Spend()
+        self.spent = spent or Spend()  # by the whole run so far
         self._open: dict[int, Spend] = {}
         self._outstanding = Spend()
         self._reserved_ever = Spend()
@@ -86,7 +86,7 @@ class Ledger:
         return max(0, room)
 
     def _taken(self, name: str) -> float:
-        taken: float = getattr(self._spent, name) + getattr(self._outstanding, name)
+        taken: float = getattr(self.spent, name) + getattr(self._outstanding, name)
         return taken + float(getattr(self.kept_back, name))
 
     def reserve(self, upper: Spend) -> Reservation | None:
@@ -124,7 +124,7 @@ class Ledger:
         self._close(reservation)
         covered = actual.capped(reservation.amount)
         self._outstanding -= reservation.amount
-        self._spent += actual
+        self.spent += actual
         self._settled += covered
         self._refunded += reservation.amount - covered
         self._overrun += actual - covered
@@ -135,13 +135,8 @@ class Ledger:
 
     def charge(self, amount: Spend) -> None:
         """Record an amount that an earlier session spent, without a reservation."""
-        self._spent += amount
+        self.spent += amount
         self._charged += amount
-
-    @property
-    def spent(self) -> Spend:
-        """The whole run's spend so far."""
-        return self._spent
 
     def close(self) -> Books:
         """Return what was recorded since the last call: a session's books at its end."""
@@ -152,7 +147,7 @@ class Ledger:
     def balance(self) -> Balance:
         """Return the state; it always reconciles to zero."""
         return Balance(
-            spent=self._spent,
+            spent=self.spent,
             outstanding=self._outstanding,
             reserved_ever=self._reserved_ever,
             settled=self._settled,

@@ -26,6 +26,10 @@ class SharedOrder:
     Args:
         weights: (N,) how likely an example is to come early, > 0; None for all alike. Examples that
             join later have weight 1.
+
+    Attributes:
+        examples: (N,) in their order; not to be written.
+        places: (N,) place of every example in the order, from 0; not to be written.
     """
 
     def __init__(
@@ -53,19 +57,9 @@ class SharedOrder:
         ranks = -np.log1p(-random) / weights
         self._odds = np.concatenate([self._odds, _odds_along(ranks, weights)])
         self._ranks = np.concatenate([self._ranks, ranks])
-        self._order: IntArray = np.argsort(self._ranks, kind="stable")
-        self._places: IntArray = np.argsort(self._order)
+        self.examples: IntArray = np.argsort(self._ranks, kind="stable")
+        self.places: IntArray = np.argsort(self.examples)
         self._at = [0] * self._table.n_candidates  # all before it are seen, per candidate
-
-    @property
-    def examples(self) -> IntArray:
-        """(N,) the examples in their order; a view, not to be written."""
-        return self._order
-
-    @property
-    def places(self) -> IntArray:
-        """(N,) place of every example in the order, from 0; a view, not to be written."""
-        return self._places
 
     def odds_of(self, example: int) -> Odds:
         """Return how an example is drawn when it comes next among those that joined with it."""
@@ -85,12 +79,12 @@ class SharedOrder:
     def next_of(self, candidate: int) -> int:
         """Return the candidate's next example; raise ValueError if none is left."""
         row, at = self._table.cells[candidate], self._at[candidate]
-        while at < len(row) and row[self._order[at]] != _UNSEEN:
+        while at < len(row) and row[self.examples[at]] != _UNSEEN:
             at += 1
         self._at[candidate] = at
         if at == len(row):
             raise ValueError(f"candidate {candidate} has no unseen example left")
-        return int(self._order[at])
+        return int(self.examples[at])
 
 
 def _odds_along(ranks: FloatArray, weights: FloatArray) -> FloatArray:

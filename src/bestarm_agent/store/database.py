@@ -14,10 +14,9 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from bestarm_agent.errors import ConfigError, StoreError
-from bestarm_agent.store.checkpoints import Checkpointer
 from bestarm_agent.store.locks import AdvisoryLocks, FileLocks, StoreLocks
 from bestarm_agent.store.server_restarts import patiently
-from bestarm_agent.store.sqlite_file import SqliteFile, open_file
+from bestarm_agent.store.sqlite_file import Checkpointer, SqliteFile, open_file
 from bestarm_agent.store.tables import MIGRATIONS, check_version, migrate, version
 
 BUSY_SECONDS = 30.0  # that a writer waits for another process's transaction

@@ -1,12 +1,16 @@
-"""The file of an SQLite store: made private, watched while in use, read where it is read-only."""
+"""The file of an SQLite store: made private, watched, its log copied beside the writer."""
 
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
-from sqlalchemy import URL
+from sqlalchemy import URL, Connection, Engine
 
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store.whole_files import PRIVATE
@@ -81,3 +85,61 @@ def _next_to(path: Path, ending: str) -> Path:
 
 def _may_write(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+COMMITS_BETWEEN = 200
+LONGEST_LOG = 16_384  # pages of 4 kB; beyond, the writer waits for one checkpoint so that it ends
+
+
+class Checkpointer:
+    """A thread that copies the write-ahead log into the database after every so many commits.
+
+    SQLite itself would copy it within a commit, which then waits for the disk: more than a second
+    on a busy one. All that was paid for in that second would be lost with a crash.
+    """
+
+    def __init__(self, engine: Engine, writing: Connection) -> None:
+        self._writing = writing
+        self._beside = engine.connect()
+        _driver(writing).execute("PRAGMA wal_autocheckpoint = 0")
+        self._commits = 0
+        self._is_overdue = False
+        self._wanted = Event()
+        self._closed = False
+        self._thread = Thread(target=self._run, name="bestarm-checkpoints", daemon=True)
+        self._thread.start()
+
+    def after_commit(self) -> None:
+        """Note a commit; called by the writer."""
+        self._commits += 1
+        if self._is_overdue:
+            self._is_overdue = False
+            checkpoint(self._writing)
+        elif self._commits % COMMITS_BETWEEN == 0:
+            self._wanted.set()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed = True
+        self._wanted.set()
+        self._thread.join()
+        self._beside.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wanted.wait()
+            self._wanted.clear()
+            if not self._closed:
+                with suppress(sqlite3.Error):  # the writer meets it too, and reports it
+                    self._is_overdue = checkpoint(self._beside) > LONGEST_LOG
+
+
+def checkpoint(connection: Connection) -> int:
+    """Copy as much of the log as no reader needs; return the pages that are left in it."""
+    _, pages, copied = _driver(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    # a log that was copied in full begins anew with the next commit
+    return 0 if pages == copied else int(pages)
+
+
+def _driver(connection: Connection) -> Any:  # noqa: ANN401 - SQLAlchemy's proxy of sqlite3.Connection
+    return connection.connection

@@ -36,7 +36,7 @@ def test_opening_enters_at_most_eighty_three_files(tmp_path: Path) -> None:
                 return set(files)
 
     files = asyncio.run(opened())
-    assert len(files) <= 83, sorted(files)
+    assert len(files) <= 81, sorted(files)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bestarm_agent.domain.request_reply import Finish, Reply
-from bestarm_agent.judges.models.scales import LabelScale, NumberScale
+from bestarm_agent.judges.models.grading import LabelScale, NumberScale
 from bestarm_agent.judges.models.verdicts import UnreadableError, read_verdict
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.support.malformed_verdicts import EXPLANATIONS, LOST, READABLE, Case, cases, strict

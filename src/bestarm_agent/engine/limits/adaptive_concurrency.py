@@ -45,7 +45,7 @@ class AdaptiveConcurrency:
         self._in_flight = 0
         self._peak = 0
         self._answered = 0
-        self._target = self.gate.capacity
+        self.target = self.gate.capacity  # to return to after a refusal; else the capacity
         self._accepted = 0
         self._kept = _CUT
         self._paused_until = -math.inf
@@ -55,18 +55,13 @@ class AdaptiveConcurrency:
         self._is_at_fault = False
 
     @property
-    def target(self) -> int:
-        """The capacity to return to after a refusal; otherwise the capacity."""
-        return self._target
-
-    @property
     def capacity(self) -> int:
         """The number of calls that may be in flight now."""
         return self.gate.capacity
 
     def aim(self, capacity: int) -> None:
         """Set the capacity and the target, >= 1."""
-        self._target = capacity
+        self.target = capacity
         self.gate.resize(capacity)
 
     def sent(self) -> None:
@@ -80,7 +75,7 @@ class AdaptiveConcurrency:
         now = self._clock.now()
         if now < self._paused_until:
             self._drain()
-        elif self.capacity < self._target:
+        elif self.capacity < self.target:
             self.gate.resize(self.capacity + 1)  # doubles in a round
         elif first and now >= self._cool_until:
             self._answered += 1
@@ -97,14 +92,14 @@ class AdaptiveConcurrency:
         now = self._clock.now()
         if news:
             self._accepted = self._in_flight
-            self._is_at_fault = self._slow_start or self._in_flight >= _SATURATED * self._target
+            self._is_at_fault = self._slow_start or self._in_flight >= _SATURATED * self.target
             self._kept = 1.0 if now < self._cut_until else _CUT
         self._in_flight -= 1
         self._accepted -= 1
         self._paused_until = max(self._paused_until, now + pause)
         cool = now + max(_COOL_DOWN, pause) if self._kept < 1.0 else now
         if not probe and self._is_at_fault:
-            self._target = max(1, min(self._target, int(self._kept * self._accepted)))
+            self.target = max(1, min(self.target, int(self._kept * self._accepted)))
             self._slow_start = False
             self._cut_until = max(self._cut_until, cool)
         self._drain()
@@ -123,12 +118,12 @@ class AdaptiveConcurrency:
 
     def _drain(self) -> None:
         """Do not replace calls that end in a pause, down to the restart level."""
-        lowest = max(1, self._target // _RESTART)
-        self.gate.resize(min(self.capacity, self._target, max(lowest, self._in_flight)))
+        lowest = max(1, self.target // _RESTART)
+        self.gate.resize(min(self.capacity, self.target, max(lowest, self._in_flight)))
 
     def _grow(self) -> None:
         step = self.capacity if self._slow_start else max(1, round(_STEP * self.capacity))
-        self.aim(min(self._most, self._target + step))
+        self.aim(min(self._most, self.target + step))
 
     def _new_round(self) -> None:
         self._answered = 0

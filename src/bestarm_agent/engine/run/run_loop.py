@@ -80,7 +80,7 @@ class RunLoop:
         self._void = 0
         self._began = clock.now()
         self._stop_asked = False
-        self._running = False
+        self.is_running = False  # True while ``run`` is running
 
     @property
     def in_flight(self) -> int:
@@ -88,15 +88,10 @@ class RunLoop:
         return self._pairs.active
 
     @property
-    def is_running(self) -> bool:
-        """True while ``run`` is running."""
-        return self._running
-
-    @property
     def seconds(self) -> float:
         """Wall-clock seconds of this and earlier sessions."""
         state = self._event_log.state
-        return state.seconds + (self._elapsed() if self._running else state.elapsed)
+        return state.seconds + (self._elapsed() if self.is_running else state.elapsed)
 
     def stop(self) -> None:
         """Ask for no more pairs; ``run``, or its next call, returns once those in flight ended."""
@@ -170,7 +165,7 @@ class RunLoop:
             self._record_finished()
             raise
         finally:
-            self._running = self._stop_asked = False
+            self.is_running = self._stop_asked = False
             self._pairs.end()
             told = (self._elapsed(), self.ledger.close(), self._evaluator.replies.remarks())
             self._event_log.record(Stopped(self._clock.utc(), end.value, *told))
@@ -179,7 +174,7 @@ class RunLoop:
 
     def _begin(self) -> None:
         self._began = self._clock.now()
-        self._running = True
+        self.is_running = True
         self.is_paused = False
         self._pairs.begin()
         if isinstance(self.selector, ConfirmedPairs):

@@ -2,18 +2,135 @@
 
 from __future__ import annotations
 
+import math
+import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Generic, Protocol, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, Field
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.judges.models.base import Judgement, ModelJudge, Query, verdict_schema
 from bestarm_agent.judges.models.options import ModelJudgeOptions
-from bestarm_agent.judges.models.scales import ScaleOption, make_scale
 from bestarm_agent.judges.models.untrusted_text import clean
-from bestarm_agent.judges.models.verdicts import Verdict
+from bestarm_agent.judges.models.verdicts import UnreadableError, Verdict
+
+_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?")
+_MAX_CHOICES = 101
+
+
+def _checked_range(bounds: tuple[float, float]) -> tuple[float, float]:
+    if bounds[0] == bounds[1]:
+        raise ValueError("the two ends of the scale must differ")
+    return bounds
+
+
+def _checked_labels(labels: dict[str, float]) -> dict[str, float]:
+    if len(set(labels.values())) < 2:
+        raise ValueError("a scale needs at least two labels of different worth")
+    if len({_folded(label) for label in labels}) < len(labels):
+        raise ValueError("two labels of the scale are the same but for case or hyphens")
+    return labels
+
+
+_Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Range: TypeAlias = Annotated[tuple[_Finite, _Finite], AfterValidator(_checked_range)]
+Labels: TypeAlias = Annotated[dict[str, _Finite], AfterValidator(_checked_labels)]
+ScaleOption: TypeAlias = Range | Labels
+"""``[worst, best]``, or labels with their worth; the lowest worth becomes 0, the highest 1."""
+
+
+class Scale(Protocol):
+    """The verdicts of a judge."""
+
+    schema: Mapping[str, Json]  # JSON schema of a verdict
+    words: str  # the verdicts in words, for a prompt
+    labels: Collection[str]  # the verdicts that are words
+
+    def value(self, verdict: object) -> float:
+        """Return the worth of a verdict in [0, 1]; raises UnreadableError if it is not one."""
+
+
+class NumberScale:
+    """Numbers from the worst (0) to the best (1); the best may be the lower one.
+
+    Example:
+        >>> NumberScale(1, 5).value("4/5"), NumberScale(5, 1).value(1)
+        (0.75, 1.0)
+    """
+
+    labels: Collection[str] = ()
+
+    def __init__(self, worst: float, best: float, *, whole: bool = True) -> None:
+        self._worst, self._best, self._whole = worst, best, whole
+        low, high = sorted((worst, best))
+        kind = "whole number" if whole else "number"
+        self.words = f"a {kind} from {worst:g} (worst) to {best:g} (best)"
+        self.schema: Mapping[str, Json] = {"type": "integer" if whole else "number"}
+        choices = range(math.ceil(low), math.floor(high) + 1)
+        if whole and len(choices) <= _MAX_CHOICES:
+            self.schema = {"type": "integer", "enum": list(choices)}
+
+    def value(self, verdict: object) -> float:
+        """Map a number, or a text such as "7" or "7/10", to [0, 1]."""
+        number = self._number(verdict)
+        low, high = sorted((self._worst, self._best))
+        if not low <= number <= high:  # NaN fails this too
+            raise UnreadableError(f"{number:g} is not on the scale from {low:g} to {high:g}")
+        if self._whole and not number.is_integer():
+            raise UnreadableError(f"{number:g} is not a whole number")
+        return (number - self._worst) / (self._best - self._worst)
+
+    def _number(self, verdict: object) -> float:
+        if isinstance(verdict, int | float) and not isinstance(verdict, bool):
+            return float(verdict)
+        written = _NUMBER.fullmatch(verdict.strip()) if isinstance(verdict, str) else None
+        if written is None:
+            raise UnreadableError(f"{_shown(verdict)} is not a number")
+        if written[2] is not None and float(written[2]) != max(self._worst, self._best):
+            raise UnreadableError(f"{_shown(verdict)} is on another scale")
+        return float(written[1])
+
+
+class LabelScale:
+    """Labels with their worth; the lowest becomes 0, the highest 1.
+
+    Example:
+        >>> LabelScale({"wrong": 0, "partly": 1, "right": 2}).value("Partly")
+        0.5
+    """
+
+    def __init__(self, labels: Mapping[str, float]) -> None:
+        low, high = min(labels.values()), max(labels.values())
+        self._worth = {_folded(k): (v - low) / (high - low) for k, v in labels.items()}
+        names = list(labels)
+        self.labels: Collection[str] = names
+        self.words = "one of " + ", ".join(f'"{name}"' for name in names)
+        self.schema: Mapping[str, Json] = {"type": "string", "enum": names}
+
+    def value(self, verdict: object) -> float:
+        """Return the worth of a label, in any case, with spaces for hyphens."""
+        if not isinstance(verdict, str) or _folded(verdict) not in self._worth:
+            raise UnreadableError(f"{_shown(verdict)} is not one of the verdicts asked for")
+        return self._worth[_folded(verdict)]
+
+
+def make_scale(option: ScaleOption, *, whole: bool) -> Scale:
+    """Return the scale of an option."""
+    if isinstance(option, dict):
+        return LabelScale(option)
+    return NumberScale(*option, whole=whole)
+
+
+def _folded(label: str) -> str:
+    return re.sub(r"[\s_-]+", "-", label.strip().casefold())
+
+
+def _shown(verdict: object) -> str:
+    return repr(verdict)[:60]
 
 
 class GradingOptions(ModelJudgeOptions):

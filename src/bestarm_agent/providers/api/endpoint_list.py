@@ -28,7 +28,7 @@ class EndpointList:
         self._path: Path | None = None
         self._seen: tuple[int, ...] | None = None  # the state of the file when it was last read
         self._now: tuple[Endpoint, ...] = ()
-        self._complaint: str | None = None
+        self.complaint: str | None = None  # the fault of the file, for people
         given = options.endpoints
         if given is None:
             self._now = (find_endpoint(options, vendor),)
@@ -46,15 +46,10 @@ class EndpointList:
         if self._path is not None and (seen := _state(self._path)) not in (None, self._seen):
             self._seen = seen
             try:
-                self._now, self._complaint = self._read(self._path), None
+                self._now, self.complaint = self._read(self._path), None
             except ConfigError as error:
-                self._complaint = str(error)
+                self.complaint = str(error)
         return self._now
-
-    @property
-    def complaint(self) -> str | None:
-        """The fault of the file, for people; None if it has none."""
-        return self._complaint
 
     def check(self, provider: str) -> None:
         """Check the file, and that there is a key for every endpoint; raises ConfigError."""

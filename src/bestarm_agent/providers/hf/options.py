@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml.documents import parse_options
@@ -58,8 +58,6 @@ class HfOptions(LocalOptions):
             "continuous" ones at any token, and seeds have no effect there. "auto": continuous on an
             accelerator, static on processors.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_batch: int = Field(default=256, ge=1)  # most calls generated together
     max_batch_tokens: int = Field(default=65_536, ge=1)

@@ -12,7 +12,7 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.errors import ConfigError, nearest
@@ -83,8 +83,6 @@ class ServeOptions(LocalOptions):
         sleep: true to put a server to sleep (its weights wait in main memory) instead of stopping
             it when it makes room; CUDA and ROCm only.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     models: dict[str, ServedModel] = Field(default_factory=dict)  # by the name that candidates use
     model: str | None = None  # a single model's path, instead of ``models``; its name is the path

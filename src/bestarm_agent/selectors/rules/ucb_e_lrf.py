@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import ndtri
 
-from bestarm_agent.selectors.rules.batch import Batch, highest
 from bestarm_agent.selectors.rules.lrf import LowRankSelector
 from bestarm_agent.selectors.rules.row_mean import random_pair
+from bestarm_agent.selectors.rules.ucb_e import Batch, highest
 from bestarm_agent.selectors.types import (
     Ask,
     Belief,
