@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,24 @@ def test_what_has_no_counterpart_is_refused_with_its_line(
     config.write_text(QUICK_START.replace(old, new))
     with pytest.raises(ConfigError, match=message):
         load_study(config, environ={})
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        ("{type: regex, value: '[a-'}", r"`000002`: .* of `regex` is malformed: unterminated"),
+        ("{type: contains, value: [a, b]}", r"`contains` compares with a text, got \["),
+        ("{type: is-json, value: {type: 7}}", r"`000002`: .*not a JSON schema"),
+    ],
+)
+def test_values_that_no_reply_can_be_compared_with_are_refused_before_a_call(
+    quick_start: Path, capsys: pytest.CaptureFixture[str], new: str, message: str
+) -> None:
+    config = quick_start / "promptfooconfig.yaml"
+    config.write_text(QUICK_START.replace("{type: starts-with, value: Answer}", new))
+    done = invoke(capsys, "validate", config.name, folder=quick_start)
+    assert done.code == 2
+    assert re.search(message, " ".join(done.err.split()))
 
 
 def test_a_row_of_a_table_is_a_test() -> None:

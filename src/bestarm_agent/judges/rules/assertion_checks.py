@@ -10,10 +10,12 @@ from typing import Any, Final, TypeAlias
 
 import regex
 
+from bestarm_agent.config.fields import shown
 from bestarm_agent.config.study.value_types import tidy
 from bestarm_agent.config.yaml.errors import YamlProblem
 from bestarm_agent.config.yaml.parser import parse_yaml
 from bestarm_agent.domain.digest import canonical
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.rules.base import judge_failed
 
 # gets the reply's text and the assertion's value; Any: a text, a list of texts or a JSON value
@@ -51,14 +53,26 @@ def _no_constant(name: str) -> None:
 def _pattern(source: str) -> regex.Pattern[str]:
     """Compile a JavaScript pattern; its `$` matches at the very end only."""
     ends = _END.sub(lambda found: r"\Z" if found[0] == "$" else found[0], source)
-    return regex.compile(ends)
+    try:
+        return regex.compile(ends)
+    except regex.error as error:
+        raise ConfigError(f"the pattern {source!r} of `regex` is malformed: {error}") from None
+
+
+def check_value(kind: str, value: Any) -> None:  # noqa: ANN401 - a JSON value
+    """Check that a check can compare with a value; raises ConfigError."""
+    texts = value if kind.endswith(("-any", "-all")) else [value]
+    takes_text = kind not in ("equals", "is-json", "contains-json", "cost", "latency")
+    if takes_text and not (isinstance(texts, list) and all(isinstance(t, str) for t in texts)):
+        kinds = "a list of texts" if texts is value else "a text"
+        raise ConfigError(f"assertion `{kind}` compares with {kinds}, got {shown(value)}")
+    if kind == "regex":
+        _pattern(value)
 
 
 def _matches(text: str, source: str) -> bool:
     try:
         return _pattern(source).search(text, timeout=_SECONDS) is not None
-    except regex.error as error:
-        raise judge_failed(f"assertion `regex`: {source!r} is malformed: {error}") from None
     except TimeoutError:
         raise judge_failed(
             f"assertion `regex`: {source!r} took more than {_SECONDS:g} s; make its repetitions "

@@ -21,7 +21,7 @@ from bestarm_agent.judges.base import Calls, Judge, JudgeCall
 from bestarm_agent.judges.base_judge import BaseJudge, JudgeOptions, JudgeSetup, check_example
 from bestarm_agent.judges.ensemble import MemberOptions
 from bestarm_agent.judges.member_calls import longest_calls_of, models_of, score_all
-from bestarm_agent.judges.rules.assertion_checks import CHECKS, json_objects
+from bestarm_agent.judges.rules.assertion_checks import CHECKS, check_value, json_objects
 from bestarm_agent.judges.rules.base import judge_failed, references
 from bestarm_agent.judges.rules.python import call_program
 
@@ -162,25 +162,29 @@ class AssertionsJudge(BaseJudge[AssertionsOptions]):
         super().check(example)
         where = f"example `{example.id}`: judge `{self.name}`"
         try:
-            leaves = self._test(example).leaves
+            for one in self._test(example).leaves:
+                self._check_assertion(one)
         except ValidationError as error:
             first = error.errors()[0]
             wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise ConfigError(f"{where} needs a test as the reference: {wrong}") from None
-        for one in leaves:
-            if one.judge is None and one.check not in _KNOWN:
-                raise ConfigError(f"{where} has no assertion {one.type!r}")
-            if one.judge is not None and one.judge not in self._members:
-                raise ConfigError(f"{where} has no member {one.judge!r}; name it in `members`")
-            if one.check == "python" and one.value not in self._programs:
-                raise ConfigError(f"{where} has no function {one.value!r}; name it in `functions`")
-            if _has_schema(one):
-                try:
-                    self._schema_judge(canonical(one.value))
-                except ConfigError as error:
-                    raise ConfigError(f"{where}: {error}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
         for judge in self._judges(example):
             judge.check(example)
+
+    def _check_assertion(self, one: Assertion) -> None:
+        if one.judge is not None:
+            if one.judge not in self._members:
+                raise ConfigError(f"there is no member {one.judge!r}; name it in `members`")
+        elif one.check not in _KNOWN:
+            raise ConfigError(f"there is no assertion {one.type!r}")
+        elif one.check == "python" and str(one.value) not in self._programs:
+            raise ConfigError(f"there is no function {one.value!r}; name it in `functions`")
+        elif _has_schema(one):
+            self._schema_judge(canonical(one.value))
+        else:
+            check_value(one.check, one.value)
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of the example's assertions, and one of every member without any.
