@@ -69,15 +69,13 @@ def check_folder(path: Path) -> None:
         raise ConfigError(f"there is no folder {path.parent} to write {path.name} into; make it")
 
 
-def draw_study(
-    path: Path, curves: Mapping[str, Curve], *, title: str, metrics: Sequence[str] = ()
-) -> None:
-    """Draw one study, a panel per metric (names in ``TITLES``; all usual ones measured if empty).
+def draw_study(path: Path, curves: Mapping[str, Curve], *, title: str) -> None:
+    """Draw one study, a panel per metric that is usually shown and was measured.
 
     The suffix of the path gives the format. Raises ConfigError if that is unknown, or matplotlib is
     not installed.
     """
-    draw_grid(path, {title: curves}, metrics or _measured(curves))
+    draw_grid(path, {title: curves}, _measured(curves))
 
 
 def draw_grid(

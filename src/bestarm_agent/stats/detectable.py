@@ -16,7 +16,6 @@ def examples_to_part(
     n_examples: int,
     alpha: float,
     power: float = 0.8,
-    seed: int = 0,
 ) -> int:
     """Return after how many common examples the better of two candidates is shown to be better.
 
@@ -29,13 +28,12 @@ def examples_to_part(
         n_examples: N >= 1, drawn from without replacement.
         alpha: probability with which the other way round is ever shown, in (0, 1).
         power: probability of an answer by then, in (0, 1).
-        seed: of the simulated worlds.
 
     Example:
         >>> examples_to_part(0.1, 0.2, n_examples=2000, alpha=0.025)
         255
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     worlds = int(np.clip(_CELLS // n_examples, _FEWEST, _MOST))
     better, worse = (round(n_examples * (disagree + d) / 2) for d in (difference, -difference))
     values = np.full(n_examples, 0.5)

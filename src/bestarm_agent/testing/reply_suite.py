@@ -1,19 +1,145 @@
-"""Conformance tests of stored replies; part of ``StoreSuite``."""
+"""Conformance tests of replies, named states and claims; part of ``StoreSuite``."""
 # ruff: noqa: D102 - what a test checks is its name
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.errors import StoreError
 from bestarm_agent.store.base import RunStore
-from bestarm_agent.testing.state_suite import StateSuite
 from bestarm_agent.testing.store_runs import reply
 
 
-class ReplySuite(StateSuite):
-    """Conformance tests of a store's replies."""
+class ReplySuite:
+    """Conformance tests of a store's replies, named states and claims, and ways to open a store."""
+
+    async def connect(self, place: Path) -> RunStore:
+        """Open the store of this place, empty the first time.
+
+        It is closed and opened again within one test, and opened twice at once.
+        """
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def opened(self, place: Path) -> AsyncIterator[RunStore]:
+        """The store of this place, closed at the end."""
+        store = await self.connect(place)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    def run(self, place: Path, test: Callable[[RunStore], Coroutine[Any, Any, None]]) -> None:
+        """Run a test with the store of this place."""
+
+        async def main() -> None:
+            async with self.opened(place) as store:
+                await test(store)
+
+        asyncio.run(main())
+
+    def test_a_state_is_there_once_stored(self, tmp_path: Path) -> None:
+        data = bytes(range(256)) * 1000
+
+        async def write(store: RunStore) -> None:
+            assert await store.get_state("router") is None
+            assert await store.put_state("router", data, after=0) == 1
+            assert await store.get_state("router") == (1, data)
+
+        async def read(store: RunStore) -> None:
+            assert await store.get_state("router") == (1, data)
+            assert await store.get_state("other") is None
+
+        self.run(tmp_path, write)
+        self.run(tmp_path, read)
+
+    def test_versions_count_up_by_name(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            for version in range(25):
+                assert await store.put_state("a", b"%d" % version, after=version) == version + 1
+            assert await store.put_state("b", b"", after=0) == 1
+            assert await store.get_state("a") == (25, b"24")
+            assert await store.get_state("b") == (1, b"")
+
+        self.run(tmp_path, test)
+
+    @pytest.mark.parametrize("after", [0, 1, 3])
+    def test_a_state_is_not_overwritten_by_who_did_not_see_it(
+        self, tmp_path: Path, after: int
+    ) -> None:
+        async def test(store: RunStore) -> None:
+            for version in range(2):
+                await store.put_state("router", b"%d" % version, after=version)
+            with pytest.raises(StoreError, match=rf"at version 2, not at {after}.*open it again"):
+                await store.put_state("router", b"late", after=after)
+            assert await store.get_state("router") == (2, b"1")
+
+        self.run(tmp_path, test)
+
+    def test_of_many_that_store_at_once_one_succeeds(self, tmp_path: Path) -> None:
+        async def attempt(store: RunStore, data: bytes) -> bool:
+            try:
+                await store.put_state("router", data, after=0)
+            except StoreError:
+                return False
+            return True
+
+        async def test(store: RunStore) -> None:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(attempt(store, b"%d" % i)) for i in range(8)]
+            won = [i for i, task in enumerate(tasks) if task.result()]
+            assert len(won) == 1
+            assert await store.get_state("router") == (1, b"%d" % won[0])
+
+        self.run(tmp_path, test)
+
+    # claims
+
+    def test_a_claim_keeps_others_out_until_it_is_released(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            async with self.opened(tmp_path) as other:
+                assert await store.claim_reply("key")
+                assert await other.claim_reply("another key")
+                for taker in (store, other):
+                    assert not await taker.claim_reply("key")
+                await store.release_reply("key")
+                assert await other.claim_reply("key")
+                assert not await store.claim_reply("key")
+
+        self.run(tmp_path, test)
+
+    def test_closing_releases_claims(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            async with self.opened(tmp_path) as other:
+                assert await other.claim_reply("key")
+            assert await store.claim_reply("key")
+
+        self.run(tmp_path, test)
+
+    def test_only_the_holder_releases_a_claim(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            await store.release_reply("key")
+            assert await store.claim_reply("key")
+            await store.release_reply("another key")
+            assert not await store.claim_reply("key")
+
+        self.run(tmp_path, test)
+
+    def test_of_many_claims_at_once_one_succeeds(self, tmp_path: Path) -> None:
+        async def test(store: RunStore) -> None:
+            async with self.opened(tmp_path) as other, asyncio.TaskGroup() as group:
+                takers = [store, other] * 10
+                tasks = [group.create_task(taker.claim_reply("key")) for taker in takers]
+            assert sum(task.result() for task in tasks) == 1
+
+        self.run(tmp_path, test)
 
     def test_a_reply_is_there_once_stored(self, tmp_path: Path) -> None:
         async def write(store: RunStore) -> None:

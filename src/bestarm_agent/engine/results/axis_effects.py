@@ -17,13 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.engine.results.standing import Row, Standing
-
-FloatArray = NDArray[np.float64]
+from bestarm_agent.stats.arrays import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,10 @@ async def load_history(
     *,
     read_run: ReadRun,
     cache: Path | None = None,
-    fewest: int | None = None,
 ) -> History:
     """Gather past scores on a study's examples, and learn from them.
+
+    A past candidate needs 32 scores on these examples, or on half of them if that is fewer.
 
     Args:
         locations: runs (whatever ``read_run`` understands) and score files (``.npz``, ``.csv``,
@@ -85,8 +86,6 @@ async def load_history(
         examples: the study's, in its order.
         read_run: reads and folds a run, as ``Archive.state`` does.
         cache: folder in which what is learned is kept; None to learn afresh.
-        fewest: scores on these examples that a past candidate needs; 32 by default, or half the
-            examples if that is fewer.
 
     Raises:
         ConfigError: there is no such file, it holds no scores, or no past candidate has enough
@@ -104,7 +103,7 @@ async def load_history(
         )
         for name, row in found.items():
             rows[name] = np.where(np.isnan(row), rows.get(name, row), row)  # the later one wins
-    return _learned(rows, tuple(locations), cache, fewest or min(_FEWEST, len(examples) // 2))
+    return _learned(rows, tuple(locations), cache, min(_FEWEST, len(examples) // 2))
 
 
 def is_score_file(location: str) -> bool:

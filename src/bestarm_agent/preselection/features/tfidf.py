@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.stats.arrays import FloatArray
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import (  # type: ignore[import-untyped]
         TfidfVectorizer,
     )
 
-FloatArray = NDArray[np.float64]
 Analyzer = Literal["word", "char"]
 
 _MOST_TERMS = 5000
