@@ -178,6 +178,14 @@ def test_the_best_that_is_on_no_slice_worse_than_the_baseline_wins(tmp_path: Pat
     assert [one.name for one in standing.slices] == ["language=de", "language=en"]
 
 
+def test_a_field_with_one_value_shows_no_limit_to_be_kept(tmp_path: Path) -> None:
+    path = study(tmp_path, LIMITED)
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text(questions.read_text().replace('"de"', '"en"'))
+    with pytest.raises(ConfigError, match="`slice_loss` has no slice to look at; name a field"):
+        run_all(path)
+
+
 def test_without_the_limit_the_slice_is_not_seen(tmp_path: Path) -> None:
     standing = run_all(study(tmp_path, "best", budget={"pulls": 250}))
     assert standing.winner is not None
