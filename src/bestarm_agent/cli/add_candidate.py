@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import RunArgument, StudyPlace, Text
 
 if TYPE_CHECKING:
     from bestarm_agent.domain.digest import Json
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(expanded(add))
 
 
 def add(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bestarm_agent.cli.answer_table import AnswerTable, print_side_by_side, score_text
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import RunArgument, StoreOption
 
 if TYPE_CHECKING:
@@ -31,11 +30,6 @@ class Format(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
     PARQUET = "parquet"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(expanded(answers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bestarm_agent.cli.answer_table import score_text
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import JsonOption, RunArgument, StoreOption
 
 if TYPE_CHECKING:
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
     from bestarm_agent.engine.results.paired_comparison import PairedComparison
 
 _SHOWN_FLIPS = 20
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(expanded(compare))
 
 
 def compare(

@@ -7,16 +7,10 @@ from typing import Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import Showing
 
 _FILES = ("study.yaml", "dataset.jsonl", "answers.jsonl.gz")
 _Folder = Annotated[Path, typer.Argument(help="Folder to write the study and the report to.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(expanded(demo))
 
 
 def demo(showing: Showing, folder: _Folder = Path("bestarm-demo")) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import Keyed, expanded, overrides
+from bestarm_agent.cli.option_groups import Keyed, overrides
 from bestarm_agent.cli.options import (
     BudgetOptions,
     Number,
@@ -50,11 +50,6 @@ class GateOptions:
     ] = False
     markdown: Annotated[Path | None, typer.Option(help="Write a summary in Markdown.")] = None
     junit: Annotated[Path | None, typer.Option(help="Write a summary as JUnit XML.")] = None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(expanded(gate))
 
 
 def gate(

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import Text
 
 if TYPE_CHECKING:
     from bestarm_agent.interop.logs import Logs
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command("import")(expanded(import_))
 
 
 def import_(

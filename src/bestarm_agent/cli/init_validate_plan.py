@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import (
     CatalogOption,
     JsonOption,
@@ -19,12 +18,6 @@ from bestarm_agent.cli.options import (
 
 if TYPE_CHECKING:
     from bestarm_agent.engine.setup.study_parts import StudyParts
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to an application."""
-    for command in (init, validate, plan):
-        app.command()(expanded(command))
 
 
 def init(

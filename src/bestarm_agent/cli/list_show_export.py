@@ -13,7 +13,6 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from bestarm_agent.cli.answers import print_note
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import JsonOption, RunArgument, StoreOption
 
 if TYPE_CHECKING:
@@ -57,13 +56,6 @@ class Form(StrEnum):
 
     LONG = "long"
     MATRIX = "matrix"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to an application."""
-    app.command("list")(expanded(list_))
-    for command in (show, report, export):
-        app.command()(expanded(command))
 
 
 def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:

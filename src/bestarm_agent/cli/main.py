@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -24,6 +25,7 @@ from bestarm_agent.cli import (
     view,
 )
 from bestarm_agent.cli.certify import command as certify
+from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.preselect import command as preselect
 from bestarm_agent.cli.simulate import command as simulate
 from bestarm_agent.errors import BestarmError, ConfigError
@@ -59,25 +61,33 @@ def _top(
     """Finds the best LLM candidate from a small part of the calls."""
 
 
-for _module in (
-    demo,
-    init_validate_plan,
-    try_models,
-    select_resume,
-    add_candidate,
-    list_show_export,
-    answers,
-    compare,
-    view,
-    import_logs,
-    simulate,
-    preselect,
-    certify,
-    gate,
-    judge_check,
-    providers,
-):
-    _module.register(app)
+_COMMANDS: Mapping[str, Callable[..., None]] = {
+    "demo": demo.demo,
+    "init": init_validate_plan.init,
+    "validate": init_validate_plan.validate,
+    "plan": init_validate_plan.plan,
+    "try": try_models.try_models,
+    "select": select_resume.select,
+    "optimize": select_resume.optimize,
+    "resume": select_resume.resume,
+    "add": add_candidate.add,
+    "list": list_show_export.list_,
+    "show": list_show_export.show,
+    "report": list_show_export.report,
+    "export": list_show_export.export,
+    "answers": answers.answers,
+    "compare": compare.compare,
+    "view": view.view,
+    "import": import_logs.import_,
+    "simulate": simulate.simulate,
+    "certify": certify.certify,
+    "gate": gate.gate,
+    "providers": providers.providers,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(expanded(_command))
+for _group in (preselect, judge_check):
+    _group.register(app)
 
 
 def main() -> None:

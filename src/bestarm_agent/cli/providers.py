@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import CatalogOption, default_catalogs
 from bestarm_agent.errors import BestarmError
 
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
 
 _SECONDS = 30.0
 _MODELS_SHOWN = 20
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(expanded(providers))
 
 
 def providers(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import Keyed, expanded, overrides
+from bestarm_agent.cli.option_groups import Keyed, overrides
 from bestarm_agent.cli.options import (
     BudgetOptions,
     Number,
@@ -91,13 +91,6 @@ class ProposerOptions:
     out: Annotated[
         Path | None, typer.Option(help="File for the winner's prompt, to be read by studies.")
     ] = None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to an application."""
-    app.command()(expanded(select))
-    app.command()(expanded(optimize))
-    app.command()(expanded(resume))
 
 
 def select(

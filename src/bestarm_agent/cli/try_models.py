@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import JsonOption, StudyFile, StudyPlace
 
 if TYPE_CHECKING:
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
 
 _SHOWN_LINES = 12
 _INDENT = 10
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command("try")(expanded(try_models))
 
 
 def try_models(file: StudyFile, place: StudyPlace, as_json: JsonOption = False) -> None:

@@ -8,13 +8,6 @@ from typing import Annotated
 
 import typer
 
-from bestarm_agent.cli.option_groups import expanded
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(expanded(view))
-
 
 def view(
     store: Annotated[

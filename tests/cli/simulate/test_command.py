@@ -9,8 +9,9 @@ import typer
 from typer.testing import CliRunner
 
 from bestarm_agent._version import __version__
+from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.simulate import inputs
-from bestarm_agent.cli.simulate.command import register
+from bestarm_agent.cli.simulate.command import simulate
 from bestarm_agent.cli.simulate.inputs import parse_budget, parse_latency, with_costs
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.floor import information_floor
@@ -26,7 +27,7 @@ def small_matrix() -> ScoreMatrix:
 
 def run(*arguments: str) -> tuple[str, BaseException | None]:
     app = typer.Typer()
-    register(app)
+    app.command()(expanded(simulate))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, "stored_scores", lambda run, store: small_matrix())
         result = CliRunner().invoke(app, ["run-1", "--jobs", "1", *arguments])
@@ -167,7 +168,7 @@ def test_missing_scores_are_pointed_out(tmp_path: Path) -> None:
 
 def run_file(path: Path, *arguments: str) -> tuple[str, BaseException | None]:
     app = typer.Typer()
-    register(app)
+    app.command()(expanded(simulate))
     result = CliRunner().invoke(app, [str(path), "--jobs", "1", *arguments])
     return result.stdout, result.exception
 
@@ -175,7 +176,7 @@ def run_file(path: Path, *arguments: str) -> tuple[str, BaseException | None]:
 def test_run_times_are_read_with_a_cutoff(tmp_path: Path) -> None:
     np.savez(tmp_path / "times.npz", runtime=np.array([[0.5, 1.0]] * 30))
     app = typer.Typer()
-    register(app)
+    app.command()(expanded(simulate))
     arguments = [f"{tmp_path / 'times.npz'}:runtime", "--jobs", "1", "--budget", "1:1:1"]
     arguments += ["--seeds", "1", "--transpose", "--cutoff", "2", "--json", "-"]
     result = CliRunner().invoke(app, arguments)

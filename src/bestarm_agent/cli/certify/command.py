@@ -8,13 +8,7 @@ from typing import Annotated
 import typer
 
 from bestarm_agent.cli.certify.options import CallOptions, GoalOptions, TableOptions
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.options import STUDY_FILE, RunOptions, Showing, StudyFile, StudyPlace
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(expanded(certify))
 
 
 def certify(

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
-from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.simulate.options import MatrixOptions, OutputOptions, ReplayOptions
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(expanded(simulate))
 
 
 def simulate(matrix: MatrixOptions, replay: ReplayOptions, output: OutputOptions) -> None:
