@@ -31,10 +31,7 @@ FLOORS = tuple(
     config.yaml
     config.catalog config.user_functions
     config.datasets config.prompts config.study.value_types
-    interop.promptfoo_source
-    interop.promptfoo_assertions
-    interop.promptfoo_tests
-    interop.promptfoo_config
+    config.promptfoo
     config.study
     config.environment_settings config.__init__
     store simulation

@@ -27,7 +27,7 @@ Reader: TypeAlias = Callable[[Path], Iterable[Mapping[str, object]]]
 READERS: Final = Registry[Reader](
     "dataset format",
     "datasets",
-    {"promptfoo": "bestarm_agent.interop.promptfoo_tests:read_tests"},
+    {"promptfoo": "bestarm_agent.config.promptfoo.tests:read_tests"},
     callable,
     "a function from a path to rows",
 )

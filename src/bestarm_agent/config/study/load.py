@@ -12,6 +12,7 @@ from dotenv import dotenv_values
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from bestarm_agent.config.fields import dotted, shown
+from bestarm_agent.config.promptfoo.translate import is_promptfoo, translated
 from bestarm_agent.config.study.schema import StudyConfig
 from bestarm_agent.config.study.value_types import Expandable, Name
 from bestarm_agent.config.yaml.parser import KeyPath
@@ -21,7 +22,6 @@ from bestarm_agent.config.yaml.validation_messages import config_error, model_at
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.interop.promptfoo_config import is_promptfoo, translated
 
 ENV_FILE = ".env"
 

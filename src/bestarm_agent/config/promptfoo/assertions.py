@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from bestarm_agent.config.fields import shown
+from bestarm_agent.config.promptfoo.source import FILE, Found, Source
 from bestarm_agent.config.study.value_types import tidy
 from bestarm_agent.config.yaml.parser import KeyPath
 from bestarm_agent.domain.digest import canonical
-from bestarm_agent.interop.promptfoo_source import FILE, Found, Source
 
 _LISTS = ("contains-any", "contains-all", "icontains-any", "icontains-all")
 _JSON = ("is-json", "contains-json")

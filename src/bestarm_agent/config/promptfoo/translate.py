@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bestarm_agent.config.fields import shown
+from bestarm_agent.config.promptfoo.source import FILE, Found, Source, jinja, name_of
+from bestarm_agent.config.promptfoo.tests import ID, TARGET, Tests
 from bestarm_agent.config.prompts.load import prompt_files
 from bestarm_agent.config.yaml.documents import check_file, read_text
 from bestarm_agent.config.yaml.parser import KeyPath
 from bestarm_agent.config.yaml.source_positions import Places
-from bestarm_agent.interop.promptfoo_source import FILE, Found, Source, jinja, name_of
-from bestarm_agent.interop.promptfoo_tests import ID, TARGET, Tests
 
 _READ = ("prompts", "providers", "targets", "tests", "defaultTest", "evaluateOptions")
 _DECORATION = ("description", "tags", "metadata", "outputPath", "sharing", "writeLatestResults")

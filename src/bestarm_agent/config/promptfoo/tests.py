@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bestarm_agent.config.datasets.text import read_json, read_jsonl, read_separated
+from bestarm_agent.config.promptfoo.assertions import Assertions, from_cell
+from bestarm_agent.config.promptfoo.source import FILE, Found, Source
 from bestarm_agent.config.study.value_types import tidy
 from bestarm_agent.config.yaml.parser import KeyPath
 from bestarm_agent.config.yaml.study_sources import read_source
 from bestarm_agent.domain.digest import canonical
-from bestarm_agent.interop.promptfoo_assertions import Assertions, from_cell
-from bestarm_agent.interop.promptfoo_source import FILE, Found, Source
 
 TARGET, ID = "__assert", "__id"
 _TEST = ("vars", "assert", "options", "threshold", "description", "metadata")

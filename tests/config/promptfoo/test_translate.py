@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Study
+from bestarm_agent.config.promptfoo.assertions import from_cell
 from bestarm_agent.config.study.load import load_study
 from bestarm_agent.engine.results.pair_outcomes import PairOutcome
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.interop.promptfoo_assertions import from_cell
 from bestarm_agent.judges.rules.assertion_checks import json_objects
 from tests.support.commands import invoke
 from tests.support.fake_api.server import FakeApi
 from tests.support.fake_api.threads import in_thread
 from tests.support.promptfoo_answers import say
 
-GOLDEN = Path(__file__).parent / "golden" / "promptfoo"
+GOLDEN = Path(__file__).parents[2] / "interop" / "golden" / "promptfoo"
 
 
 async def outcomes_of(

@@ -1,0 +1,1 @@
+"""Read configs of promptfoo as studies."""
