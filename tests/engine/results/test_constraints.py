@@ -119,7 +119,7 @@ def test_statements_at_the_edge_of_a_limit_are_wrong_at_most_as_often_as_allowed
         ("latency_p95_seconds", "2", "must be a limit such as"),
         ("latency_p95_seconds", ">= 2", "limits from above"),
         ("latency_p00_seconds", "<= 2", "percentile 0"),
-        ("toxicity", "<= 2", r"in \[0, 1\], got 2"),
+        ("toxicity", "<= 2", "at most 1, got 2"),
     ],
 )
 def test_a_limit_that_cannot_be_meant_is_refused(name: str, text: str, message: str) -> None:
