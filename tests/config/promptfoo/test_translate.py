@@ -21,6 +21,8 @@ from tests.support.fake_api.server import FakeApi
 from tests.support.fake_api.threads import in_thread
 from tests.support.promptfoo_answers import say
 
+pytest.importorskip("jsonschema", reason="`is-json` with a schema needs the extra metrics")
+
 GOLDEN = Path(__file__).parents[2] / "interop" / "golden" / "promptfoo"
 
 
