@@ -105,6 +105,23 @@ def test_the_commands_take_a_config_as_it_is(
     assert {row.body["temperature"] for row in api.received} == {0, 0.7}
 
 
+def test_an_assertion_about_the_cost_needs_a_price_before_anything_is_asked(
+    quick_start: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = quick_start / "promptfooconfig.yaml"
+    cheap = "{type: cost, threshold: 0.01}"
+    config.write_text(QUICK_START.replace("{type: latency, threshold: 60000}", cheap))
+    with in_thread(FakeApi(key=None)) as api:
+        monkeypatch.setenv("OPENAI_BASE_URL", api.openai_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "fake")
+        selected = invoke(capsys, "select", config, "--quiet", folder=quick_start)
+        planned = invoke(capsys, "plan", config, folder=quick_start)
+
+    assert (selected.code, planned.code, api.received) == (2, 2, [])
+    for said in (selected.err, planned.err):
+        assert "scores by what an answer costs, but the prices of openai/small and" in said
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

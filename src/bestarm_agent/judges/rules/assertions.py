@@ -186,6 +186,10 @@ class AssertionsJudge(BaseJudge[AssertionsOptions]):
         else:
             check_value(one.check, one.value)
 
+    def reads_cost(self, example: Example) -> bool:
+        """Return whether the example has an assertion `cost`."""
+        return any(one.check == "cost" for one in self._test(example).leaves)
+
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of the example's assertions, and one of every member without any.
 
