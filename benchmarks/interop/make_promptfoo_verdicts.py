@@ -2,7 +2,7 @@
 
 ::
 
-    npm i promptfoo@0.121.20      # anywhere; Node 20.20 or newer
+    npm i promptfoo@0.123.1 node@22      # anywhere; put node_modules/.bin on the PATH
     python -m benchmarks.interop.make_promptfoo_verdicts node_modules/.bin/promptfoo
 """
 

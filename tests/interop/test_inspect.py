@@ -112,7 +112,6 @@ def test_the_best_is_found_with_few_slots_and_part_of_the_samples(
     assert standing.best is not None
     assert standing.best.candidate.label == "good"
     assert standing.asked == sum(n.values()) <= 80
-    assert n["good"] >= n["bad"]
     assert {log.eval.task: len(log.samples or ()) for log in logs} == n
     assert all(len(log.results.early_stopping.early_stops) == N - n[log.eval.task] for log in logs)
     assert "good" in race.verdict()

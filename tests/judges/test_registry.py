@@ -21,6 +21,7 @@ SHIPPED = Catalog().names("judges")
 # entries that hold another prompt for an adapter
 PROMPTS = {
     "factuality": "reference-graded",
+    "llm-rubric": "criteria",
     "model-graded-fact": "reference-graded",
     "model-graded-qa": "reference-graded",
     "prometheus": "rubric",
@@ -115,6 +116,7 @@ def test_digests_stay_the_same_between_versions() -> None:
         "factuality": "8095bc38965a403d",
         "g-eval": "498b290f5159268a",
         "json-schema": "e5674cc3bd6282b4",
+        "llm-rubric": "b8984558970552d4",
         "math": "5d2ad97fbd6c376c",
         "model-graded-fact": "943619baa0fb273b",
         "model-graded-qa": "6efa6d92d7391db8",

@@ -18,4 +18,6 @@ def say(call: Call) -> str:
     is_right = "right" in call.question.lower().replace("says that it is right", "")
     if "GRADE" in call.question:
         return "GRADE: C" if is_right else "GRADE: I"
+    if "Reply with one JSON object" in call.question:  # of the judges here
+        return json.dumps({"pass": int(is_right), "score": 0.7 if is_right else 0.2})
     return json.dumps({"reason": "", "pass": is_right, "score": 0.7 if is_right else 0.2})

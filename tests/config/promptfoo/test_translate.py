@@ -39,11 +39,6 @@ async def outcomes_of(
             return [pair async for pair in study.outcomes()]
 
 
-def _score(kind: str, score: float) -> tuple[float, ...]:
-    """Leave out the score of a rubric: a model that is asked otherwise grades otherwise."""
-    return () if "rubric" in kind else (round(score, 4),)
-
-
 def test_every_test_passes_and_fails_as_in_promptfoo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +48,12 @@ def test_every_test_passes_and_fails_as_in_promptfoo(
         (
             str(pair.reply),
             pair.score == 1,
-            [(vote.said == "pass", *_score(vote.by, vote.value)) for vote in pair.votes],
+            [
+                (vote.by, vote.said == "pass", round(vote.value, 4))
+                for vote in pair.votes
+                if vote.said in ("pass", "fail")
+            ],
+            {v.by: round(v.value, 9) for v in pair.votes if v.said not in ("pass", "fail")},
         )
         for pair in outcomes
     )
@@ -61,7 +61,8 @@ def test_every_test_passes_and_fails_as_in_promptfoo(
         (
             row["answer"],
             row["success"],
-            [(passes, *_score(kind, score)) for kind, passes, score in row["assertions"]],
+            [tuple(one) for one in row["assertions"]],
+            row["named"],
         )
         for row in json.loads((GOLDEN / "verdicts.json").read_text())
     )

@@ -15,11 +15,11 @@ from bestarm_agent.domain.digest import canonical
 _LISTS = ("contains-any", "contains-all", "icontains-any", "icontains-all")
 _JSON = ("is-json", "contains-json")
 _LIMITS = ("cost", "latency")
-_GRADER, _EMBEDDER = "openai:gpt-5.5-2026-04-23", "openai:text-embedding-3-large"
+_GRADER, _EMBEDDER = "openai:gpt-5.6-sol", "openai:text-embedding-3-large"
 # the judge here, and promptfoo's default model
 _JUDGED = {
     "similar": ("similar", _EMBEDDER),
-    "llm-rubric": ("model-graded-qa", _GRADER),
+    "llm-rubric": ("llm-rubric", _GRADER),
     "model-graded-closedqa": ("model-graded-qa", _GRADER),
     "factuality": ("factuality", _GRADER),
     "model-graded-factuality": ("factuality", _GRADER),
@@ -60,6 +60,8 @@ class Assertions:
         kind = self._checked(one["type"], at)
         names = ("type", "threshold", "weight", "metric")
         kept = {key: one[key] for key in names if one.get(key) is not None}
+        if "metric" in kept:
+            kept["metric"] = self._source.rendered(kept["metric"], inputs, (*at, "metric"))
         for key in kept.keys() & {"threshold", "weight"}:
             kept[key] = self._source.number(kept[key], (*at, key))
         if kind == "assert-set":

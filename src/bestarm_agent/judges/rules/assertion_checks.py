@@ -1,4 +1,4 @@
-"""The checks of assertions that look at a reply's text alone, as promptfoo 0.121.20 makes them."""
+"""The checks of assertions that look at a reply's text alone, as promptfoo 0.123.1 makes them."""
 
 from __future__ import annotations
 

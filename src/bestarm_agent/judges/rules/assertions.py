@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from statistics import fmean
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, JsonValue, ValidationError
 
 from bestarm_agent.config.user_functions import load_program
 from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score, Vote
+from bestarm_agent.domain.outcome import RIGHT, Score, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import Blame, ConfigError, JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall
@@ -28,6 +28,14 @@ from bestarm_agent.judges.rules.python import call_program
 _KNOWN = frozenset({*CHECKS, "cost", "latency", "python"})
 _SHOWN = 200
 Grade: TypeAlias = tuple[float, bool]  # the score of an assertion, and whether it passes
+
+
+class Combined(NamedTuple):
+    """The grade of a group; by metric, sums of weighted scores and of weights."""
+
+    score: float
+    passes: bool
+    sums: Mapping[str, tuple[float, float]]
 
 
 class Assertion(JudgeOptions):
@@ -53,10 +61,11 @@ class Assertion(JudgeOptions):
             return [self]
         return [leaf for member in self.members for leaf in member.leaves]
 
-    def grade(self, found: bool | float | None) -> Grade:
+    def grade(self, found: bool | float | Grade | None) -> Grade:
         """Return the grade of what a check found, or of a member's score; None fails in any case.
 
-        One of weight 0 always passes.
+        One of weight 0 always passes. A member that grades says itself whether the answer passes;
+        a threshold can only take that back.
         """
         is_negated = self.type.startswith("not-")
         if found is None:
@@ -65,28 +74,37 @@ class Assertion(JudgeOptions):
             passes = found != is_negated
             score = float(passes)
         else:
-            least = 0.5 if self.threshold is None else self.threshold
-            score = 1.0 - found if is_negated else found
-            passes = (found >= least) != is_negated
+            number, may_pass = found if isinstance(found, tuple) else (found, True)
+            least = self.threshold
+            if least is None:
+                least = 0.0 if isinstance(found, tuple) else 0.5
+            score = 1.0 - number if is_negated else number
+            passes = (may_pass and number >= least) != is_negated
         return score, passes or self.weight == 0
 
-    def combined(self, grades: Iterator[Grade]) -> Grade:
-        """Return its grade, given those of its leaves in order.
+    def combined(self, grades: Iterator[Grade]) -> Combined:
+        """Return its grade, given those of its leaves in order, and the metrics within it.
 
         The score is the weighted mean; with a threshold it decides, else every assertion must pass
-        (promptfoo 0.121.20, `AssertionsResult.testResult`).
+        (promptfoo 0.123.1, `AssertionsResult`).
         """
         if self.type != "assert-set":
-            return next(grades)
+            return Combined(*next(grades), {})
         if not self.members:
-            return 1.0, True
+            return Combined(1.0, True, {})
         found = [member.combined(grades) for member in self.members]
         weights = [member.weight for member in self.members]
-        score = fmean([score for score, _ in found], weights) if any(weights) else 0.0
-        passes = all(passes for _, passes in found)
+        score = fmean([one.score for one in found], weights) if any(weights) else 0.0
+        passes = all(one.passes for one in found)
         if self.threshold is not None:
             passes = score >= self.threshold
-        return score, passes or self.weight == 0
+        sums: dict[str, tuple[float, float]] = {}
+        for member, one in zip(self.members, found, strict=True):
+            own = {member.metric: (one.score, 1.0)} if member.metric else {}
+            for name, (total, weight) in {**one.sums, **own}.items():
+                before = sums.get(name, (0.0, 0.0))
+                sums[name] = (before[0] + total * member.weight, before[1] + weight * member.weight)
+        return Combined(score, passes or self.weight == 0, sums)
 
 
 class AssertionsOptions(JudgeOptions):
@@ -139,6 +157,7 @@ class AssertionsJudge(BaseJudge[AssertionsOptions]):
         self._members = {
             key: setup.judge(one.name, one.options) for key, one in options.members.items()
         }
+        self._kinds = {key: one.name for key, one in options.members.items()}
         self._programs = {each: load_program(each, setup.base_dir) for each in options.functions}
         self._schema_judge = lru_cache(maxsize=None)(
             lambda schema: setup.judge(
@@ -201,13 +220,13 @@ class AssertionsJudge(BaseJudge[AssertionsOptions]):
         return longest_calls_of([*self._judges(example), *others], example)
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
-        """Return 1 or 0, with the grade of every assertion as a vote."""
+        """Return 1 or 0; every assertion is a vote, then every metric with its weighted mean."""
         test = self._test(example)
         judged = iter(await score_all(self._judges(example), example, reply, calls))
         grades = []
         for one in test.leaves:
             if one.judge is not None:
-                grades.append(one.grade(_score_of(next(judged))))
+                grades.append(one.grade(_score_of(next(judged), self._kinds[one.judge])))
             elif one.check == "python":
                 grades.append(await self._by_function(one, example, reply))
             elif _has_schema(one):
@@ -215,7 +234,8 @@ class AssertionsJudge(BaseJudge[AssertionsOptions]):
             else:
                 grades.append(one.grade(_found(one, reply)))
         votes = [_vote(one, *grade) for one, grade in zip(test.leaves, grades, strict=True)]
-        return Score(float(test.combined(iter(grades))[1]), votes=tuple(votes))
+        whole = test.combined(iter(grades))
+        return Score(float(whole.passes), votes=(*votes, *_metrics(whole)))
 
     def _test(self, example: Example) -> Assertion:
         return self._parsed(references(example)[0])
@@ -233,7 +253,7 @@ class AssertionsJudge(BaseJudge[AssertionsOptions]):
             texts = [canonical(found) for found in json_objects(reply.text)]
         judge = self._schema_judge(canonical(one.value))
         results = [await score_all([judge], example, Reply(text), calls) for text in texts]
-        return any(_score_of(result) for (result,) in results)
+        return any(isinstance(result, Score) and result.value for (result,) in results)
 
     async def _by_function(self, one: Assertion, example: Example, reply: Reply) -> Grade:
         program = self._programs[str(one.value)]
@@ -248,10 +268,13 @@ def _has_schema(one: Assertion) -> bool:
     return one.check in ("is-json", "contains-json") and isinstance(one.value, dict)
 
 
-def _score_of(result: Score | JudgeError) -> float | None:
-    """Return the score of a member; None if it blames the candidate."""
+def _score_of(result: Score | JudgeError, judge: str) -> float | Grade | None:
+    """Return what a member found; None if it blames the candidate."""
     if isinstance(result, Score):
-        return result.value
+        if judge != "llm-rubric":
+            return result.value
+        passes, score = (vote.value for vote in result.votes)  # in the order of its criteria
+        return score, passes >= RIGHT
     if result.blame is Blame.CANDIDATE:
         return None
     raise result
@@ -295,8 +318,15 @@ def _graded(one: Assertion, found: Any) -> Grade:  # noqa: ANN401 - a function m
 def _vote(one: Assertion, score: float, passes: bool) -> Vote:
     shown = one.value if isinstance(one.value, str) else canonical(one.value)
     return Vote(
-        by=one.metric or one.type,
+        by=one.type,
         value=min(1.0, max(0.0, score)),
         said="pass" if passes else "fail",
         why="" if one.value is None else shown[:_SHOWN],
     )
+
+
+def _metrics(whole: Combined) -> list[Vote]:
+    means = {
+        name: total / weight if weight else 0.0 for name, (total, weight) in whole.sums.items()
+    }
+    return [Vote(name, min(1.0, max(0.0, mean)), f"{mean:.3g}") for name, mean in means.items()]
