@@ -28,6 +28,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray
+from bestarm_agent.stats.arrays import one_thread
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.models.posterior import Posterior
 
@@ -186,6 +187,7 @@ def narrowed(weight: FloatArray, most: float) -> FloatArray:
     return np.asarray(relative)
 
 
+@one_thread
 def chance_of_being_best(
     posterior: Posterior,
     candidate: int,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from bestarm_agent.stats.arrays import FloatArray
+from bestarm_agent.stats.arrays import FloatArray, one_thread
 from bestarm_agent.stats.models.crossed_design import Effects
 from bestarm_agent.stats.models.crossed_equations import (
     CENTRE,
@@ -173,6 +173,7 @@ def _shrunk(
     return max(found, _LEAST_VARIANCE), known
 
 
+@one_thread
 def inverted(precision: FloatArray) -> FloatArray:
     """Invert a matrix; what no score has touched yet stands apart, on the diagonal."""
     inverse = np.diag(1.0 / precision.diagonal())

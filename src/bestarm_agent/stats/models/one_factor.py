@@ -55,7 +55,7 @@ from functools import partial
 
 import numpy as np
 
-from bestarm_agent.stats.arrays import FloatArray, IntArray
+from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 from bestarm_agent.stats.models.example_profiles import Profile
 from bestarm_agent.stats.models.posterior import LOADING_SPREAD, Fitted, Posterior, posterior
 from bestarm_agent.stats.models.prefix_scores import Block, PrefixRows, grown
@@ -202,6 +202,7 @@ class OneFactor:
         levels = suffix(self._length[who], weight[who, None] * self._level[who], reach)
         return np.asarray((levels * self.profile.slope[:reach]).sum(axis=1))
 
+    @one_thread
     def _solve_levels(
         self, weight: FloatArray, shared: FloatArray, pulled: FloatArray
     ) -> FloatArray:
