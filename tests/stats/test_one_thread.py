@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
 from bestarm_agent.selectors import Problem, State, Tell, make_selector
 from bestarm_agent.stats.arrays import one_thread

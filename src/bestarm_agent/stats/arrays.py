@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 FloatArray: TypeAlias = NDArray[np.float64]
 SingleArray: TypeAlias = NDArray[np.float32]
@@ -14,7 +15,17 @@ IntArray: TypeAlias = NDArray[np.int64]
 IndexArray: TypeAlias = NDArray[np.intp]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-# Decorates functions that invert or decompose matrices of a few hundred rows. More threads save
-# them little and wait for each other: where others use the cores too, or a container has fewer of
-# them than its machine, a call took up to 100 times as long. One thread also rounds alike anywhere.
-one_thread = ThreadpoolController().wrap(limits=1, user_api="blas")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_libraries = ThreadpoolController()
+
+
+def one_thread(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorate a function that inverts or decomposes matrices of a few hundred rows.
+
+    More threads save it little and wait for each other: where others use the cores too, or a
+    container has fewer of them than its machine, a call took up to 100 times as long. One thread
+    also rounds alike everywhere.
+    """
+    limited: Callable[_P, _T] = _libraries.wrap(limits=1, user_api="blas")(function)
+    return limited
