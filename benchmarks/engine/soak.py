@@ -1,10 +1,11 @@
 """A long run that is killed again and again: does it stay small, and do its books stay exact?
 
     python -m benchmarks.engine.soak [--pairs 1000000] [--kills 5] [--rule uniform]
-    python -m benchmarks.engine.soak --every 60 --minutes 25 [--rule uniform]
+    python -m benchmarks.engine.soak --every 60 [--minutes 25] [--rule uniform]
 
 Candidates answer at once in this process. The run is ended by SIGKILL at equal shares of its pairs,
-or every so many seconds, and resumed, each time in a new process. In the end every pair must have
+or every so many seconds until it has its pairs (or the minutes are over), and resumed, each time in
+a new process. In the end every pair must have
 been told once, the calls must be those of the pairs and of what was in flight when a process died,
 and what the sessions reserved must have been settled or given back. Prints sizes, seconds and the
 peak of every process.
@@ -53,7 +54,8 @@ async def work(path: Path, pairs: int) -> None:
     async with opened as study:
         print(json.dumps({"opened after s": time.monotonic() - began}), flush=True)
         left = pairs - study.standing().asked
-        await study.run(Budget(pulls=left))
+        if left > 0:
+            await study.run(Budget(pulls=left))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps({"peak MB": peak}), flush=True)
 
@@ -95,7 +97,8 @@ def session(
     for found in child.stdout:
         said |= json.loads(found)
     assert child.returncode in (0, -signal.SIGKILL), "the run ended with an error"
-    return {**said, "s": time.monotonic() - began, "peak MB": max(peak, said.get("peak MB", 0.0))}
+    seconds, peak = time.monotonic() - began, max(peak, said.get("peak MB", 0.0))
+    return {**said, "s": seconds, "peak MB": peak, "killed": float(child.returncode != 0)}
 
 
 def check_books(store: Path, pairs: int, kills: int) -> dict[str, float]:
@@ -117,8 +120,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--every", type=float, help="seconds between two kills, for --minutes")
-    parser.add_argument("--minutes", type=float, default=25.0)
+    parser.add_argument("--every", type=float, help="seconds between two kills")
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--rule", default="uniform")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -130,10 +133,12 @@ def main() -> None:
         path = write_study(Path(name), N_CANDIDATES, -(-2 * pairs // N_CANDIDATES), options.rule)
         store = path.parent / "runs" / STORE_FILE
         if options.every:
-            kills = round(60 * options.minutes / options.every)
-            for k in range(1, kills + 1):
-                line(f"process {k}", session(path, pairs, kill_after=options.every))
-            pairs = told(store) + 20 * IN_FLIGHT
+            kills, ends = 0, time.monotonic() + 60 * options.minutes
+            while told(store) < pairs and time.monotonic() < ends:
+                found = session(path, pairs, kill_after=options.every)
+                kills += bool(found["killed"])
+                line(f"process {kills}", found)
+            pairs = min(pairs, told(store) + 20 * IN_FLIGHT)
         else:
             for k in range(1, kills + 1):
                 line(f"process {k}", session(path, pairs, kill_at=pairs * k // (kills + 1)))

@@ -56,7 +56,7 @@ def test_the_grid_shows_scores_only() -> None:
 
 
 def test_a_row_is_in_ask_order_whatever_came_back_first() -> None:
-    assert filled().row(0) == [0, 2, 3]
+    assert list(filled().row(0)) == [0, 2, 3]
 
 
 def test_a_second_outcome_changes_nothing() -> None:

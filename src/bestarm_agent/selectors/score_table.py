@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TypeVar
 
 import numpy as np
@@ -57,7 +58,7 @@ class ScoreTable:
         self._n_trials = np.zeros(n_candidates, dtype=np.int64)
         self._total = np.zeros(n_candidates)
         self._spent = np.zeros(n_candidates)
-        self._rows: list[list[int]] = [[] for _ in range(n_candidates)]
+        self._rows = [array("i") for _ in range(n_candidates)]  # a tenth of the size of lists
 
     def ask(self, ask: Ask) -> None:
         """Mark a pair as pending."""
@@ -112,7 +113,7 @@ class ScoreTable:
         self._n_trials = _with_room(self._n_trials, k)
         self._total = _with_room(self._total, k)
         self._spent = _with_room(self._spent, k)
-        self._rows.extend([] for _ in range(count))
+        self._rows.extend(array("i") for _ in range(count))
 
     def add_examples(self, count: int) -> None:
         """Add ``count`` >= 0 unseen columns."""
@@ -218,7 +219,7 @@ class ScoreTable:
             int(counts[_VOID]),
         )
 
-    def row(self, candidate: int) -> list[int]:
+    def row(self, candidate: int) -> array[int]:
         """The ask numbers of one candidate's trials, in ask order; not to be changed."""
         return self._rows[candidate]
 

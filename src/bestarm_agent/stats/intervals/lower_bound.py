@@ -57,7 +57,7 @@ class LowerBound:
         self._shares = shares
         self._grain = 0.1 * bets[0] ** 2 if size is None else 0.5 / size  # finest step of a probe
         self._draws = array("d")
-        self._odds = array("d")  # ratio and most of every draw
+        self._odds = array("d")  # ratio and most of every draw; empty while all are even
         self._probe = self._grain
         self._wager = Wager(self._probe, bets, size, shares)
 
@@ -68,8 +68,9 @@ class LowerBound:
 
     def push(self, value: float, odds: Odds = EVEN) -> None:
         """Take the next draw, in [0, 1]; a value below the true one is safe."""
+        if self._odds or odds != EVEN:
+            self._odds.extend(odds if self._odds else (*EVEN * len(self._draws), *odds))
         self._draws.append(value)
-        self._odds.extend(odds)
         wager = self._wager
         wager.push(value, odds)
         if wager.wealth >= self._enough:
@@ -92,7 +93,8 @@ class LowerBound:
         edge = max(rejected, certain)
         step = fine = self._step()
         factor = 2.0
-        draws, odds = np.frombuffer(self._draws), np.frombuffer(self._odds).reshape(-1, 2)
+        draws = np.frombuffer(self._draws)
+        odds = np.frombuffer(self._odds).reshape(-1, 2) if self._odds else None
         while edge < 1.0:
             probe = min(1.0, edge + step)
             wager = Wager(probe, self._bets, self._size, self._shares)
