@@ -4,8 +4,8 @@
     python -m benchmarks.engine.soak --every 60 [--minutes 25] [--rule uniform]
 
 Candidates answer at once in this process. The run is ended by SIGKILL at equal shares of its pairs,
-or every so many seconds until it has its pairs (or the minutes are over), and resumed, each time in
-a new process. In the end every pair must have
+or every so many seconds of processor time until it has its pairs (or the minutes are over), and
+resumed, each time in a new process. In the end every pair must have
 been told once, the calls must be those of the pairs and of what was in flight when a process died,
 and what the sessions reserved must have been settled or given back. Prints sizes, seconds and the
 peak of every process.
@@ -78,10 +78,19 @@ def peak_of(pid: int) -> float:
     return int(lines[0][1]) / 1024 if lines else 0.0
 
 
+def cpu_of(pid: int) -> float:
+    """Return the processor seconds that a live process has used; 0 once it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def session(
     path: Path, pairs: int, *, kill_at: float = math.inf, kill_after: float = math.inf
 ) -> dict[str, float]:
-    """Run one process; kill it once so many pairs are told, or so many seconds are over."""
+    """Run one process; kill it once so many pairs are told, or processor seconds used."""
     store, began, peak = path.parent / "runs" / STORE_FILE, time.monotonic(), 0.0
     command = [sys.executable, "-m", "benchmarks.engine.soak", "--work", str(path), str(pairs)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -89,7 +98,7 @@ def session(
         time.sleep(_POLL)
         peak = max(peak, peak_of(child.pid))
         is_due = kill_at < math.inf and told(store) >= kill_at
-        if is_due or time.monotonic() >= began + kill_after:
+        if is_due or cpu_of(child.pid) >= kill_after:
             os.kill(child.pid, signal.SIGKILL)
             child.wait()
     assert child.stdout is not None
@@ -120,7 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--every", type=float, help="seconds between two kills")
+    parser.add_argument("--every", type=float, help="processor seconds between two kills")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--rule", default="uniform")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
