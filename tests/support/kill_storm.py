@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+import zlib
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -138,17 +141,17 @@ class Aftermath:
         return next((max(0.0, at - first.done_at) for at in kills), float("inf"))
 
     def leaks(self) -> list[str]:
-        """List the files that hold a key, encoded or in part."""
-        files = [path for path in self.folder.rglob("*") if path.is_file()]
-        texts = [text for key in KEYS.values() for text in forms(key)]
+        """List the files that hold a part of a key, plain or encoded; snapshots are unpacked."""
+        texts = {text for key in KEYS.values() for text in parts(key)}
+        files = {path.name: path for path in self.folder.rglob("*") if path.is_file()}
+        contents = {name: path.read_bytes() for name, path in files.items()}
+        if "store.sqlite" in files:
+            contents |= _snapshots(files["store.sqlite"])
         return sorted(
-            {
-                f"{path.name}: {text!r}"
-                for path in files
-                for content in [path.read_bytes()]
-                for text in texts
-                if text in content
-            }
+            f"{name}: {text!r}"
+            for name, content in contents.items()
+            for text in texts
+            if text in content
         )
 
     def broken_promises(self) -> list[str]:
@@ -171,13 +174,40 @@ class Aftermath:
 
 def forms(key: str) -> Iterator[bytes]:
     """Yield a key, in base64 at each alignment, URL-encoded, and its beginning and end."""
+    yield from _whole(key)
+    yield key[:_PART].encode()
+    yield key[-_PART:].encode()
+
+
+def parts(key: str) -> set[bytes]:
+    """Return all parts of ``_PART`` bytes of a key, plain, in base64 and URL-encoded."""
+    wholes = list(_whole(key))
+    return {one[i : i + _PART] for one in wholes for i in range(len(one) - _PART + 1)}
+
+
+def _whole(key: str) -> Iterator[bytes]:
     yield key.encode()
     for shift in range(3):
         encoded = b64encode(bytes(shift) + key.encode()).rstrip(b"=")
         yield encoded[4 * (shift > 0) : -4]
     yield quote(key, safe="").encode()
-    yield key[:_PART].encode()
-    yield key[-_PART:].encode()
+
+
+def _snapshots(store: Path) -> dict[str, bytes]:
+    """Return the contents of a store's snapshots, which are kept packed, by a name for each."""
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        rows = connection.execute("SELECT run_id, part, payload FROM snapshots").fetchall()
+    return {f"{part} of {run}": _unpacked(payload) for run, part, payload in rows}
+
+
+def _unpacked(payload: bytes) -> bytes:
+    """Unpack what is written by zlib, or by gzip below a line of text; the rest is arrays."""
+    line, _, rest = payload.partition(b"\n")
+    for content, form in ((payload, zlib.MAX_WBITS), (rest, 16 + zlib.MAX_WBITS)):
+        with contextlib.suppress(zlib.error):
+            return zlib.decompress(content, form)
+    assert payload.startswith(b"PK"), line
+    return payload
 
 
 def weather(of: Storm, folder: Path) -> Aftermath:
@@ -190,6 +220,7 @@ def weather(of: Storm, folder: Path) -> Aftermath:
             answer=_answers,
             script=storm(of.share, seed=of.seed),
             key=key,
+            request_id=lambda number, end=key[-12:]: f"req_{number}_{end}",  # in errors, too
             more_headers={"x-echo": key, "x-echo-2": b64encode(key.encode()).decode()},
         )
         for key in KEYS.values()
