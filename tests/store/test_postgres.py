@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from sqlalchemy import Connection
@@ -70,6 +73,25 @@ def test_processes_that_meet_in_an_empty_database_agree(new_database: Callable[[
         assert await stores[7].get_reply("key") == reply()
         for store in stores:
             await store.close()
+
+    asyncio.run(main())
+
+
+def test_locks_are_free_when_a_store_is_closed(new_database: Callable[[], str]) -> None:
+    url = new_database()
+
+    async def main() -> None:
+        async with await SqlStore.connect(url) as store, await SqlStore.connect(url) as other:
+            await begin(store)
+            assert await store.claim_reply("key")
+            with psycopg.connect(url) as connection:
+                query = "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory'"
+                ((backend,),) = connection.execute(query).fetchall()
+            os.kill(backend, signal.SIGSTOP)  # as one that gets no time on a busy machine
+            Timer(0.1, os.kill, (backend, signal.SIGCONT)).start()
+            await store.close()
+            assert await other.claim_reply("key")
+            await other.open("latest")
 
     asyncio.run(main())
 

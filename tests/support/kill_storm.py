@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import multiprocessing
+import multiprocessing.process
 import os
 import re
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 import zlib
@@ -21,16 +22,22 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
 
+from bestarm_agent.cli.main import main
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.clock import SystemClock
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.sql_store import SqlStore
-from tests.support.api_studies import ANTHROPIC_MODELS, OPENAI_MODELS, write_api_study
+from tests.support.api_studies import (
+    ANTHROPIC_MODELS,
+    OPENAI_MODELS,
+    FastClock,
+    write_api_study,
+)
 from tests.support.fake_api import Call, FakeApi, Fault, Said, in_thread, quality, storm
 from tests.support.fake_api.server import Received
 
-ROOT = Path(__file__).parents[2]
 KEYS = {
     "OPENAI_API_KEY": "sk-storm/5d81c2+Zk7QwLmEb90xT4==",
     "ANTHROPIC_API_KEY": "sk-gale/77ab0e+Rv3HyNpUc18sK6==",
@@ -38,22 +45,15 @@ KEYS = {
 SHARES = {**OPENAI_MODELS, **ANTHROPIC_MODELS}
 NAMES = ("one", "two")
 _JUDGE = "grader"
+_OUTPUT = "output.txt"
 _GOOD = (None, Fault.NO_USAGE, Fault.LYING_HEADERS)  # a status of 200 with these is an answer
 _STEP_SECONDS = 0.05  # between looks at the servers, and between the two Ctrl-C
 _ATTEMPTS = 8  # at a call
 _PART = 10  # characters of a key that count as a part of it
 _SLACK_SECONDS = 0.5  # that a busy server may take to see a request that was sent
-# The command line, except that waits pass thirty times faster than they would.
-_PROGRAM = """
-from bestarm_agent.cli.main import main
-from bestarm_agent.engine.clock import SystemClock
-from tests.support.api_studies import FastClock
-
-clock = FastClock(30)
-SystemClock.now = lambda _: clock.now()
-SystemClock.sleep = lambda _, seconds: clock.sleep(seconds)
-main()
-"""
+_SPEED = 10  # of the clock: what would wait for a minute waits for 6 seconds
+_fork = multiprocessing.get_context("forkserver")  # its processes begin with all modules loaded
+_fork.set_forkserver_preload(["anthropic", "bestarm_agent.study", "openai", __name__])
 
 
 @dataclass(frozen=True)
@@ -293,13 +293,12 @@ class _Runner:
             for i in range(of.n_examples)
         ]
         (self._folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
-        self._output = (self._folder / "output.txt").open("ab")
         self._process = self._started("select", "--candidates", str(self._study))
 
     @property
     def is_running(self) -> bool:
         """Whether its process has not ended."""
-        return self._process.poll() is None
+        return self._process.is_alive()
 
     def start(self) -> None:
         """Go on with the run, or begin it if it had not begun."""
@@ -309,15 +308,15 @@ class _Runner:
 
     def end(self, *, gently: bool) -> float:
         """End the process by SIGKILL, or by two Ctrl-C; return when."""
-        if gently:
-            self._process.send_signal(signal.SIGINT)
-            time.sleep(_STEP_SECONDS)
+        assert self._process.pid is not None
+        at = time.monotonic()
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            if gently:
+                os.kill(self._process.pid, signal.SIGINT)
+                time.sleep(_STEP_SECONDS)
             at = time.monotonic()
-            self._process.send_signal(signal.SIGINT)
-        else:
-            at = time.monotonic()
-            self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
+            os.kill(self._process.pid, signal.SIGINT if gently else signal.SIGKILL)
+        self._process.join()
         return at
 
     def finish(self) -> None:
@@ -326,31 +325,40 @@ class _Runner:
         Raises:
             AssertionError: it did not.
         """
-        code = self._process.wait()
+        self._process.join()
+        code = self._process.exitcode
         run = asyncio.run(_run_id(self._store, self._name))
-        said = (self._folder / "output.txt").read_text()[-2000:]
+        said = (self._folder / _OUTPUT).read_text()[-2000:]
         assert code == 0, f"run {self._name} ended with {code}: {said}"
         assert run is not None
         for command in (
             ["report", run, "--out", str(self._folder / "report.html")],
             ["export", run, "--out", str(self._folder / "scores.csv")],
         ):
-            assert self._started(*command).wait() == 0, command
-        self._output.close()
+            process = self._started(*command)
+            process.join()
+            assert process.exitcode == 0, command
 
-    def _started(self, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", _PROGRAM, *arguments, "--store", str(self._store)]
-        return subprocess.Popen(
-            command,
-            cwd=self._folder,
-            env={
-                **os.environ,
-                **KEYS,
-                "PYTHONPATH": os.pathsep.join(map(str, [ROOT, ROOT / "src"])),
-            },
-            stdout=self._output,
-            stderr=self._output,
+    def _started(self, *arguments: str) -> multiprocessing.process.BaseProcess:
+        process = _fork.Process(
+            target=_command, args=([*arguments, "--store", str(self._store)], self._folder)
         )
+        process.start()
+        return process
+
+
+def _command(arguments: Sequence[str], folder: Path) -> None:
+    """Be the command line in a folder, except that the clock runs fast."""
+    os.chdir(folder)
+    os.environ.update(KEYS)
+    with (folder / _OUTPUT).open("ab") as output:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(output.fileno(), stream.fileno())
+    clock = FastClock(_SPEED)
+    SystemClock.now = lambda _: clock.now()  # type: ignore[method-assign]
+    SystemClock.sleep = lambda _, seconds: clock.sleep(seconds)  # type: ignore[method-assign]
+    sys.argv[1:] = arguments
+    main()
 
 
 async def _run_id(store: Path, name: str) -> str | None:

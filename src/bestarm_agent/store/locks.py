@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from pathlib import Path
@@ -9,6 +10,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine, Function, func, select
+from sqlalchemy.exc import DBAPIError
 
 from bestarm_agent.domain.digest import digest
 from bestarm_agent.errors import StoreError
@@ -190,9 +192,12 @@ class AdvisoryLocks:
                 self._ask(func.now())
 
     def close(self) -> None:
-        """Release everything."""
+        """Release everything; the locks are free when this returns."""
         self._runs.clear()
         self._claims.clear()
+        if self._session is not None:  # a server notices the end of a connection only later
+            with contextlib.suppress(DBAPIError):
+                self._session.execute(select(func.pg_advisory_unlock_all()))
         self._end_session()
 
     def _ask(self, question: Function[Any]) -> bool:
