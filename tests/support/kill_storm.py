@@ -18,6 +18,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
@@ -49,6 +50,7 @@ _OUTPUT = "output.txt"
 _GOOD = (None, Fault.NO_USAGE, Fault.LYING_HEADERS)  # a status of 200 with these is an answer
 _STEP_SECONDS = 0.05  # between looks at the servers, and between the two Ctrl-C
 _ATTEMPTS = 8  # at a call
+_TIMEOUT_SECONDS = 1200  # of the fast clock: one that passes on a busy machine is no fault
 _PART = 10  # characters of a key that count as a part of it
 _SLACK_SECONDS = 0.5  # that a busy server may take to see a request that was sent
 _SPEED = 10  # of the clock: what would wait for a minute waits for 6 seconds
@@ -220,7 +222,7 @@ def weather(of: Storm, folder: Path) -> Aftermath:
             answer=_answers,
             script=storm(of.share, seed=of.seed),
             key=key,
-            request_id=lambda number, end=key[-12:]: f"req_{number}_{end}",  # in errors, too
+            request_id=partial("req_{1}_{0}".format, key[-12:]),  # stands in errors, too
             more_headers={"x-echo": key, "x-echo-2": b64encode(key.encode()).decode()},
         )
         for key in KEYS.values()
@@ -277,7 +279,11 @@ class _Runner:
                 "rubric": "Is the sum right?",
                 "model_options": {"price": {"input": 1, "output": 5}},
             },
-            "limits": {"in_flight": of.in_flight, "max_attempts": _ATTEMPTS},
+            "limits": {
+                "in_flight": of.in_flight,
+                "max_attempts": _ATTEMPTS,
+                "timeout_seconds": _TIMEOUT_SECONDS,
+            },
             "budget": {"calls": of.cap},
             "selector": {
                 "name": "ucb-e",
@@ -355,8 +361,8 @@ def _command(arguments: Sequence[str], folder: Path) -> None:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output.fileno(), stream.fileno())
     clock = FastClock(_SPEED)
-    SystemClock.now = lambda _: clock.now()  # type: ignore[method-assign]
-    SystemClock.sleep = lambda _, seconds: clock.sleep(seconds)  # type: ignore[method-assign]
+    SystemClock.now = lambda _: clock.now()  # type: ignore[method-assign, assignment]
+    SystemClock.sleep = lambda _, seconds: clock.sleep(seconds)  # type: ignore[method-assign, assignment]
     sys.argv[1:] = arguments
     main()
 
