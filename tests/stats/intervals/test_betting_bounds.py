@@ -187,7 +187,7 @@ def test_early_bets_stake_most_on_the_largest() -> None:
     assert bets[0] == pytest.approx(math.sqrt(2 * math.log(40) / 500))
     assert bets[-1] == 1.0
     assert max(b / a for a, b in pairwise(bets)) <= 2.0
-    assert shares == pytest.approx([0.15, 0.15, 0.15, 0.15, 0.4])
+    assert shares == pytest.approx([0.38 / 3, 0.38 / 3, 0.38 / 3, 0.22, 0.4])
     assert Wager(0.5, bets, 500, shares)._wealths == pytest.approx(np.array(shares) * len(bets))
 
 

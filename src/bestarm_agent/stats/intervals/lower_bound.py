@@ -8,7 +8,7 @@ import numpy as np
 
 from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds, Wager
 
-_FINE = 1 / 32  # distance from bound to new probe, as a share of that to the sample mean
+_FINE = 1 / 64  # distance from bound to new probe, as a share of that to the sample mean
 _COARSE = 4.0  # a probe this many times farther off is moved: the sample mean came down
 
 
@@ -17,8 +17,8 @@ class LowerBound:
 
     Since K_t(m) falls in m, one wager at the ``probe`` just above the bound is enough. When it is
     rejected, the bound moves there and the draws so far are replayed at the next probe, about once
-    per 3 % of progress. The bound is rounded down: by 1/32 of the way to the sample mean when
-    the probe was placed (more in the first 25 draws), and at most four times that.
+    per 1.5 % of progress. The bound is rounded down: by 1/64 of the way to the sample mean when
+    the probe was placed, and at most four times that.
 
     Args:
         alpha: probability with which the bound may ever exceed the mean, in (0, 1).
@@ -85,7 +85,7 @@ class LowerBound:
     def _step(self) -> float:
         n = len(self._draws)
         reach = self._wager.total / n - self.lower
-        return max(reach * max(_FINE, 1.0 / (n + 7)), self._grain)
+        return max(_FINE * reach, self._grain)
 
     def _advance(self, rejected: float) -> None:
         """Find the edge of what is rejected by galloping upwards, then closing in."""
