@@ -10,15 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
-from weakref import WeakValueDictionary
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
+from bestarm_agent.interop.inspect_hooks import RACED, TASKS_OF_RUN, install_hooks
 from bestarm_agent.interop.inspect_logs import scores_in, usage_in
 from bestarm_agent.interop.inspect_race import PairQueue
 from bestarm_agent.report.text import how_sure, verdict_line
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _MANAGER = "bestarm-agent"
 _START_SECONDS = 600.0  # a candidate that has not begun by then is left behind
-_runs: dict[str, int] = {}  # tasks of each of Inspect's runs
-_tasks: WeakValueDictionary[str, RacedTask] = WeakValueDictionary()  # by Inspect's id of the eval
 
 
 class Race:
@@ -64,7 +62,7 @@ class Race:
         seed: int = 0,
         **params: Any,  # noqa: ANN401
     ) -> None:
-        _install_hooks()
+        install_hooks()
         self._selector, self._budget, self._params = selector, budget, params
         self.metric, self._confidence, self._seed = metric, confidence, seed
         self._tasks: list[RacedTask] = []
@@ -106,11 +104,12 @@ class Race:
         from inspect_ai import task_with  # type: ignore[import-not-found, unused-ignore]
 
         listed = [*tasks] if isinstance(tasks, Sequence) else [tasks]
-        racing = [
-            task_with(copy(task), early_stopping=self.task(label), **chosen)
-            for task in listed
-            for label, chosen in _labelled(task.name, models, alone=len(listed) == 1)
-        ]
+        racing = []
+        for task, model in product(listed, models or [""]):
+            names = [task.name, model] if len(listed) > 1 else [model or task.name]
+            stopping = self.task(",".join(filter(None, names)))
+            chosen: dict[str, Any] = {"model": model} if model else {}
+            racing.append(task_with(copy(task), early_stopping=stopping, **chosen))
         fixed = {"sample_shuffle": self._seed + 1, "fail_on_error": False, **options}
         logs = inspect_eval(racing, **{"max_tasks": len(self._tasks), **fixed})
         if self.failure is not None:
@@ -138,16 +137,19 @@ class Race:
             self._began = time.monotonic()
         return self.queue
 
-    def fail(self, problem: str) -> NoReturn:
-        """End the race and raise ConfigError; every other task of it raises the same."""
+    def fail(self, problem: str) -> ConfigError:
+        """End the race, and return its error, which each task of it raises once.
+
+        Inspect renders every error with its traceback, which takes about a second each.
+        """
         self.failure = self.failure or ConfigError(problem)
         if self.queue is not None:
             self.queue.stop("error")
-        raise self.failure
+        return self.failure
 
     def _check(self, task: RacedTask, spec: EvalSpec, ids: list[str], epochs: int) -> None:
         config, count = spec.config, len(self._tasks)
-        together = min(config.max_tasks or 1, _runs.get(spec.run_id, count))
+        together = min(config.max_tasks or 1, TASKS_OF_RUN.get(spec.run_id, count))
         problems = {
             "a candidate is one task with one model, and a race is run once": task.is_started,
             f"{epochs} epochs come one after the other over all samples, so their means cannot be "
@@ -169,7 +171,7 @@ class Race:
             raise self.failure
         for problem, applies in problems.items():
             if applies:
-                self.fail(f"{task.label!r} cannot be raced: {problem}")
+                raise self.fail(f"{task.label!r} cannot be raced: {problem}")
 
     def _begin(self, spec: EvalSpec, ids: list[str]) -> PairQueue:
         problem = Problem(
@@ -188,7 +190,7 @@ class Race:
             rule = make_selector(self._selector, problem, **self._params)
             return PairQueue(spec.task, spec.created, rule, candidates, ids, self._budget)
         except ValueError as error:
-            self.fail(str(error))
+            raise self.fail(str(error)) from None
 
 
 class RacedTask:
@@ -212,11 +214,11 @@ class RacedTask:
         )
         self._places = {name: place for place, name in enumerate(ids)}
         self.is_started = True
-        _tasks[task.eval_id] = self
+        RACED[task.eval_id] = self
         return _MANAGER
 
     async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:
-        """Wait until the rule wants the sample, or nothing more; raises ConfigError."""
+        """Wait until the rule wants the sample, or nothing more."""
         from anyio import Event, get_cancelled_exc_class, move_on_after
         from inspect_ai.util import EarlyStop  # type: ignore[import-not-found, unused-ignore]
 
@@ -230,8 +232,6 @@ class RacedTask:
         except get_cancelled_exc_class():
             self._queue.leave(self._row, _void("the task was cancelled"))
             raise
-        if self._race.failure is not None:
-            raise self._race.failure
         if self._queue.may_run(self._row, place):
             return None
         return EarlyStop(id=id, epoch=epoch, reason=f"the race has ended: {self._queue.end}")
@@ -247,8 +247,10 @@ class RacedTask:
             self._queue.tell(self._row, place, self._outcome(values, sample))
 
     async def complete_task(self) -> dict[str, Any]:
-        """Leave the race; return what Inspect's log says of it."""
+        """Leave the race; return what Inspect's log says of it; raises ConfigError if it failed."""
         self._queue.leave(self._row, _void("the sample was cancelled before it ran"))
+        if self._race.failure is not None:
+            raise self._race.failure
         return {"candidate": self.label, "verdict": self._race.verdict()}
 
     def sample_ended(self, sample: EvalSample) -> None:
@@ -271,12 +273,13 @@ class RacedTask:
         metric = self._race.metric
         if metric is None and len(values) > 1:
             self._race.fail(f"{self.label!r} has the metrics {', '.join(values)}; name one: metric")
-        if not values:
+        if not values or self._race.failure is not None:
             return _void("no score", spend)
         score = next(iter(values.values())) if metric is None else values.get(metric)
         if score is None or not 0 <= score <= 1:
             known = ", ".join(f"{name} = {value:g}" for name, value in values.items())
             self._race.fail(f"{self.label!r} has {known}; name a metric with scores in [0, 1]")
+            return _void("no such score", spend)
         seconds = (sample.working_time or sample.total_time or 0.0) if sample else 0.0
         return Scored(score, None, Usage(), spend, seconds, "")
 
@@ -292,39 +295,3 @@ def _spend(sample: EvalSample | None) -> Spend:
     used = usage_in([usage.model_dump() for usage in sample.model_usage.values()])
     tokens = used["input_tokens"] + used["output_tokens"]
     return Spend(pulls=1, tokens=tokens, usd_nanos=nanos(used["usd"] or 0))
-
-
-def _labelled(
-    name: str, models: Sequence[str] | None, *, alone: bool
-) -> list[tuple[str, dict[str, Any]]]:
-    """Return the label of a task with each model, and what is to change in the task."""
-    if models is None:
-        return [(name, {})]
-    return [(model if alone else f"{name},{model}", {"model": model}) for model in models]
-
-
-@cache
-def _install_hooks() -> None:
-    """Let Inspect tell of errors and retries, which its protocol for early stopping leaves out."""
-    try:
-        from inspect_ai import hooks  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        raise ConfigError("a race needs inspect-ai: pip install 'bestarm-agent[inspect]'") from None
-
-    @hooks.hooks(name="bestarm_agent/race", description="ends samples of a race")
-    class RaceHooks(hooks.Hooks):  # type: ignore[misc, unused-ignore]
-        """Passes what Inspect tells to the tasks of races."""
-
-        async def on_run_start(self, data: hooks.RunStart) -> None:
-            _runs[data.run_id] = len(data.task_names)
-
-        async def on_run_end(self, data: hooks.RunEnd) -> None:
-            _runs.pop(data.run_id, None)
-
-        async def on_sample_end(self, data: hooks.SampleEnd) -> None:
-            if (task := _tasks.get(data.eval_id)) is not None:
-                task.sample_ended(data.sample)
-
-        async def on_sample_attempt_end(self, data: hooks.SampleAttemptEnd) -> None:
-            if data.will_retry and (task := _tasks.get(data.eval_id)) is not None:
-                task.sample_put_back(data.summary.id)
