@@ -29,7 +29,7 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.engine.run.replay_snapshot import go_on
 from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices, prepare
-from bestarm_agent.engine.setup.edited_study import joined_notice, joining
+from bestarm_agent.engine.setup.edited_study import joined_notice, joining, kept_notice
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.open_run import (
     Options,
@@ -228,7 +228,8 @@ class Study:
             prepared = await _prepared(parts, state.candidates, ledger, options)
             live = LiveRun(parts, prepared, replay, store, log, options, history)
             new = joining(parts, outline)
-            study = cls(parts, store, live, options, *joined_notice(new))
+            edits = *joined_notice(new), *kept_notice(parts.study, known.started)
+            study = cls(parts, store, live, options, *edits)
             if new:
                 study.add_candidates(new)
             async with live.held_open():

@@ -22,6 +22,15 @@ def test_a_slice_for_each_value() -> None:
     )
 
 
+def test_a_number_written_in_two_ways_is_one_slice() -> None:
+    found = slices_of(examples("turns", 1, 1.0, "1", 2.5, 2), ["turns"])
+    assert [(one.name, one.examples) for one in found] == [
+        ("turns=1", (0, 1, 2)),
+        ("turns=2", (4,)),
+        ("turns=2.5", (3,)),
+    ]
+
+
 def test_examples_are_in_a_slice_of_each_field_and_a_field_of_one_value_in_none() -> None:
     rows = [Example(f"e{j}", {"a": j % 2, "b": j // 2, "c": "x"}) for j in range(4)]
     found = slices_of(rows, ["a", "b", "c", "a"])

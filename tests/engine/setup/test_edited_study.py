@@ -97,6 +97,15 @@ def test_other_servers_and_keys_are_taken_over(tmp_path: Path) -> None:
     assert with_edits(recorded, path.name).config.providers["openai"]["key"] == "OTHER"
 
 
+def test_settings_of_the_question_stay_and_are_named(tmp_path: Path, capsys: Capsys) -> None:
+    path = begun(tmp_path, capsys)
+    edit(path, slices={"by": ["question"]}, objective={"name": "pareto"}, limits={"in_flight": 2})
+    done = resume(tmp_path, capsys, "--budget-pulls", "5")
+    assert done.code == 0
+    assert "study.json was edited: `slices`, `objective` stay as they were" in done.err
+    assert "begin a new run" in done.err
+
+
 def test_flags_and_settings_are_no_edits(tmp_path: Path, capsys: Capsys) -> None:
     path = begun(tmp_path, capsys, "--selector", "uniform", "--seed", "4")
     edit(path, limits={"in_flight": 2}, budget={"pulls": 3})

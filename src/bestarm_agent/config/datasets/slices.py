@@ -56,6 +56,8 @@ def _text(value: Json, field: str) -> str:
         return _MISSING
     if isinstance(value, list | tuple | dict):
         raise ConfigError(f"slices.by: `{field}` holds lists or mappings; name a field of values")
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))  # 1.0 in one row and 1 in another are the same
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -9,12 +9,13 @@ from bestarm_agent.config.study.load import LoadedStudy, load_study, study_from
 from bestarm_agent.config.yaml.documents import shown_path
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import CandidatesAdded, Event
+from bestarm_agent.domain.events import CandidatesAdded, Event, Started
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import ConfigError, counted
 
 _GRID = ("models", "prompts", "params", "candidates", "exclude", "providers")
 _FIXED = ("dataset", "scorer", "repeats")
+_KEPT = ("slices", "objective", "confirm")  # what is asked of the run, from its beginning
 _FREE = ("endpoints", "key")  # options of providers: which server answers, and for which account
 _WAY_OUT = (
     "restore it, and give what you changed a name of its own, so that it joins; or begin a new run "
@@ -52,6 +53,24 @@ def with_edits(recorded: LoadedStudy, file: str | None) -> LoadedStudy:
         )
     content = {**before, **{key: now[key] for key in _GRID}}
     return replace(study_from(content, recorded.base_dir), path=path)
+
+
+def kept_notice(recorded: LoadedStudy, started: Started | None) -> tuple[str, ...]:
+    """Say which edits of a study's file a run does not follow; nothing if there are none."""
+    path = recorded.base_dir / started.file if started is not None and started.file else None
+    if path is None or not path.is_file():
+        return ()
+    study = load_study(path)
+    before, now, given = _content(recorded), _content(study), study.config.model_fields_set
+    keys = [key for key in _KEPT if key in given and now[key] != before[key]]
+    if not keys:
+        return ()
+    names = ", ".join(f"`{key}`" for key in keys)
+    return (
+        f"{shown_path(path)} was edited: {names} {'stays' if len(keys) == 1 else 'stay'} as "
+        f"{'it was' if len(keys) == 1 else 'they were'} when the run began; begin a new run for "
+        f"what is there now (equal requests are taken from the reply cache)",
+    )
 
 
 def joining(parts: StudyParts, events: Sequence[Event]) -> list[Candidate]:
