@@ -84,11 +84,7 @@ def wrong(found: Shown, world: World, question: Question) -> NDArray[np.bool_]:
     A difference that equals the bar is a tie: passing is then right where no improvement is asked
     for, failing where one is.
     """
-    return _mistakes(found, world.difference, question)
-
-
-def _mistakes(found: Shown, true: float, question: Question) -> NDArray[np.bool_]:
-    bar = question.bar
+    true, bar = world.difference, question.bar
     passes = true > bar if question.improve else true >= bar
     mistakes = np.isfinite(found.failed if passes else found.passed)
     if not question.improve and true >= 0.0:
@@ -132,8 +128,8 @@ def simulate_sliced(
     The worlds of the slices have as many challengers each.
     """
     sizes = [one.n_examples for one in slices]
-    count = slices[0].n_challengers * (1 + len(slices))
-    question = Question(margin, False, alpha, count, sum(sizes))
+    count = slices[0].n_challengers
+    question = Question(margin, False, alpha, count, sum(sizes), 1 + len(slices))
     mean = float(np.average([one.difference for one in slices], weights=sizes))
     parts: list[list[Shown]] = [[] for _ in range(1 + len(slices))]
     all_places = []
@@ -160,11 +156,21 @@ def simulate_sliced(
     return SlicedRuns(found, differences, question, np.concatenate(all_places))
 
 
-def is_ever_wrong(runs: SlicedRuns) -> NDArray[np.bool_]:
-    """Return (runs,) whether any statement about any part was ever wrong."""
+def wrong_verdicts(runs: SlicedRuns) -> NDArray[np.bool_]:
+    """Return (runs,) whether the verdict on any challenger could ever be wrong."""
+    if min(runs.differences) < -runs.question.margin:
+        passed = [np.isfinite(found.passed) for found in runs.found]
+        return np.asarray(np.logical_and.reduce(passed).any(axis=-1))
+    failed = [np.isfinite(found.failed) for found in runs.found]
+    return np.asarray(np.logical_or.reduce(failed).any(axis=-1))
+
+
+def wrongly_worse(runs: SlicedRuns) -> NDArray[np.bool_]:
+    """Return (runs,) whether any part was ever wrongly said to be worse, or by the margin."""
     mistakes = [
-        _mistakes(found, true, runs.question)
+        np.isfinite(found.worse if true >= 0.0 else found.failed).any(axis=-1)
         for found, true in zip(runs.found, runs.differences, strict=True)
+        if true >= -runs.question.margin
     ]
     return np.asarray(np.logical_or.reduce(mistakes))
 

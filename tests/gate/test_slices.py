@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.gate.worlds import World, is_ever_wrong, simulate_sliced
+from benchmarks.gate.worlds import World, simulate_sliced, wrong_verdicts, wrongly_worse
 
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.gate.pairs import GatePairs
 from bestarm_agent.selectors.types import FloatArray, Problem, Stop
-from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
+from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
 from tests.gate.test_pairs import drive, scored
 from tests.stats.conftest import RateCheck
 from tests.support.commands import invoke
@@ -26,16 +26,16 @@ def sliced(
     sizes: tuple[int, ...], n_challengers: int = 1, *, margin: float = MARGIN, seed: int = 0
 ) -> GatePairs:
     """A gate whose slices follow one another in the numbers of the examples."""
-    n, count = sum(sizes), n_challengers * (1 + len(sizes))
+    n, parts = sum(sizes), 1 + len(sizes)
     ends = np.cumsum((0, *sizes))
     slices = [
         (
             Slice(f"s{k}", tuple(range(ends[k], ends[k + 1]))),
-            Question(margin, False, 0.05, count, size),
+            Question(margin, False, 0.05, n_challengers, size, parts),
         )
         for k, size in enumerate(sizes)
     ]
-    question = Question(margin, False, 0.05, count, n)
+    question = Question(margin, False, 0.05, n_challengers, n, parts)
     return GatePairs(Problem(1 + n_challengers, n), 0, question, seed, slices)
 
 
@@ -55,7 +55,7 @@ def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None
 
 
 def test_every_part_takes_its_examples_in_one_random_order() -> None:
-    question = Question(MARGIN, False, 0.05, 4, 100)
+    question = Question(MARGIN, False, 0.05, 1, 100, 4)
     groups = (range(60), range(60, 100), range(0, 100, 3))  # the last shares some with the others
     slices = [
         (Slice(f"s{k}", tuple(group)), replace(question, n_examples=len(group)))
@@ -128,9 +128,9 @@ def test_a_slice_that_the_budget_cannot_decide_is_given_up_until_there_is_more()
     pairs = GatePairs(
         Problem(2, 600, budget=300),
         0,
-        Question(MARGIN, False, 0.05, 3, 600),
+        Question(MARGIN, False, 0.05, 1, 600, 2),
         0,
-        [(Slice("s0", tuple(range(600))), Question(0.001, False, 0.05, 3, 600))],
+        [(Slice("s0", tuple(range(600))), Question(0.001, False, 0.05, 1, 600, 2))],
     )
     drive(pairs, scores, budget=300)
     assert pairs.given_up == {1}
@@ -143,17 +143,38 @@ def test_a_slice_that_the_budget_cannot_decide_is_given_up_until_there_is_more()
 @pytest.mark.slow
 @pytest.mark.coverage
 @pytest.mark.parametrize(
-    "differences",
-    [(-MARGIN,) * 3, (0.0,) * 3, (0.0, -MARGIN, -MARGIN), (0.02, 0.02, -0.1)],
+    ("differences", "challengers"),
+    [
+        ((-MARGIN,) * 3, 1),
+        ((0.0,) * 3, 1),
+        ((0.0, -MARGIN, -MARGIN), 3),
+        ((0.1, 0.1, -0.075), 1),  # one slice alone keeps it from passing
+        ((0.1, 0.1, -0.075), 3),
+        ((0.02, 0.02, -0.1), 1),
+    ],
 )
-def test_any_statement_on_any_slice_is_ever_wrong_at_most_as_often_as_allowed(
-    differences: tuple[float, ...], check_rate: RateCheck
+def test_verdicts_and_statements_of_worse_are_ever_wrong_at_most_as_often_as_allowed(
+    differences: tuple[float, ...], challengers: int, check_rate: RateCheck
 ) -> None:
-    # Binomial test at 1e-6 of the joint error rate .05, looking after every example.
+    # Binomial tests at 1e-6 of the joint error rate .05, looking after every example.
     sizes, worlds = (200, 100, 40), 1_000
-    parts = [World(n, d, 0.15) for n, d in zip(sizes, differences, strict=True)]
+    parts = [World(n, d, 0.15, challengers) for n, d in zip(sizes, differences, strict=True)]
     found = simulate_sliced(parts, MARGIN, 0.05, worlds, np.random.default_rng(21))
-    check_rate(int(is_ever_wrong(found).sum()), worlds, 0.05)
+    check_rate(int(wrong_verdicts(found).sum()), worlds, 0.05)
+    check_rate(int(wrongly_worse(found).sum()), worlds, 0.05)
+
+
+def test_to_pass_a_slice_takes_no_more_for_there_being_others_and_to_fail_it_does() -> None:
+    alone, among = (Comparison(Question(0.1, False, 0.05, 1, 400, n)) for n in (1, 10))
+    for comparison in (alone, among):
+        for _ in range(100):
+            comparison.push((1.0, 1.0), (1.0, 1.0))
+    assert alone.passed_after == among.passed_after < 100
+    alone, among = (Comparison(Question(0.1, False, 0.05, 1, 400, n)) for n in (1, 10))
+    for comparison in (alone, among):
+        for t in range(100):
+            comparison.push((float(t % 2),) * 2, (1.0, 1.0))
+    assert alone.failed_after < among.failed_after < 100
 
 
 def study(folder: Path) -> None:

@@ -56,8 +56,9 @@ class Gate:
             margin=spec.margin_used,
             improve=spec.improve,
             alpha=1.0 - spec.confidence,
-            n_comparisons=max(1, len(labels) - 1) * (1 + len(size.slices)),
+            n_challengers=max(1, len(labels) - 1),
             n_examples=size.n_examples,
+            n_parts=1 + len(size.slices),
         )
         in_slice = replace(question, margin=spec.slice_margin_used, improve=False)
         slices = [(one, replace(in_slice, n_examples=len(one.examples))) for one in size.slices]

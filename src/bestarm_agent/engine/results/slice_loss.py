@@ -2,7 +2,9 @@
 
 On each slice a candidate is compared with the baseline as in a gate (``non_inferiority``), on the
 examples that both have answered of the one order that all candidates share. The K - 1 candidates
-and S slices share the error probability of the limit, so all statements hold together.
+share the error probability of the limit. That the loss is larger than some value on *any* of S
+slices is a statement about all of them, each at the S-th part; that it is at most some value on all
+of them needs no part: it is wrong only if it is so on the one slice that loses most.
 """
 
 from __future__ import annotations
@@ -140,8 +142,9 @@ class SliceLossBook:
                 margin=self.constraint.limit,
                 improve=False,
                 alpha=1.0 - confidence,
-                n_comparisons=max(1, len(self._answers) - 1) * len(self._slices),
+                n_challengers=max(1, len(self._answers) - 1),
                 n_examples=len(self._slices[k].examples),
+                n_parts=len(self._slices),
             )
         )
 

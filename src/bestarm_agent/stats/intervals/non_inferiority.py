@@ -2,24 +2,32 @@
 
 Both take the N examples in one order, drawn at random before any score is seen. Example t has the
 difference d_t = x_t - y_t in [-1, 1], challenger minus baseline, and D is its mean over all N. The
-wealth of a gambler (``betting_bounds``) who bets against a hypothesis on such a mean is an
-e-process: if the hypothesis is true, it ever reaches 1/a with probability at most a, however often
-one looks. With the bar B, which is -margin, or +margin where an improvement is asked for:
+wealth of a gambler (``aimed_bets``) who bets against a hypothesis on such a mean is an e-process:
+if the hypothesis is true, it ever reaches 1/a with probability at most a, however often one looks.
+With the bar B, which is -margin, or +margin where an improvement is asked for:
 
-    "D <= B", against (1 + d_t) / 2 of mean <= (1 + B) / 2: refuted, the challenger passes    (1)
-    "D >= B", against (1 - d_t) / 2 of mean <= (1 - B) / 2: refuted, it fails                 (2)
-    "D >= 0", as (2) with B = 0: refuted, it is worse, if only by a little                    (3)
+    "D <= B", against d_t: refuted, the challenger passes                                  (1)
+    "D >= B", against -d_t: refuted, it fails                                              (2)
+    "D >= 0", as (2) with 0 instead of B: refuted, it is worse, if only by a little        (3)
 
-(3) is looked at where no improvement is asked for.
+The bets are aimed at means that are beyond B by the margin: for B = -margin at a challenger that
+equals the baseline (1), and at one that is worse by twice the margin (2). (3) is looked at where no
+improvement is asked for.
 
-Several comparisons share the error probability: C of them are tested at a = alpha / C each. The
-wealth (2) is never above (3) where B <= 0, so for a comparison with D != B there is one
-hypothesis whose refutation would be a mistake, and the probability that any of these statements
-is ever wrong is at most alpha (union bound). For D = B, (1) and (2) each err with probability at
-most a.
+A comparison is about one challenger and all examples, or one challenger and a slice of them: its
+parts. A challenger passes if it does so on every part, and fails if it does so on any. C
+challengers of P parts share the error probability alpha. The verdict on one whose D is below the
+bar on some part can only be wrong by passing, and for that (1) must be refuted on this part: (1) is
+tested at a = alpha / C on every part (an intersection-union test, Berger 1982). The verdict on any
+other can only be wrong by failing, on any of P parts: (2) and (3) are tested at a = alpha / (C P).
+As (2) is never above (3) where B <= 0, there is one of the two on each part whose refutation would
+be a mistake. So
 
-A comparison is about one challenger and all examples, or one challenger and a slice of them: N is
-then the size of the slice. One random order of all examples, read where it is in a slice, is a
+    - all verdicts on challengers are right together with probability at least 1 - alpha;
+    - so are all statements that a challenger is worse on a part;
+    - that it is not worse on a part holds with 1 - alpha for one part of every challenger together.
+
+On a slice N is its size. One random order of all examples, read where it is in a slice, is a
 random order of the slice, so the slice's e-process needs no other draw and no weights. Each process
 is a function of the order and the scores along it, and Ville's inequality bounds how often it
 *ever* reaches 1/a on its way to N. So which pairs are asked first may depend on anything seen,
@@ -31,6 +39,7 @@ References:
     Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting",
     JRSS B 86(1), section 5. Howard, Ramdas, McAuliffe and Sekhon (2021), "Time-uniform,
     nonparametric, nonasymptotic confidence sequences", Annals of Statistics 49(2), on peeking.
+    Berger (1982), "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24(4).
 """
 
 from __future__ import annotations
@@ -44,12 +53,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bestarm_agent.stats.arrays import BoolArray, FloatArray
-from bestarm_agent.stats.intervals.betting_bounds import (
-    Wager,
-    bet_grid,
-    wealth_paths,
-)
-from bestarm_agent.stats.intervals.whole_sequences import lower_bound
+from bestarm_agent.stats.intervals.aimed_bets import Aim, AimedWager, aimed_bets, aimed_paths
+from bestarm_agent.stats.intervals.betting_bounds import bet_grid
+from bestarm_agent.stats.intervals.whole_sequences import largest_rejected
 
 _TIE = 1e-9  # means that differ by less are equal: scores such as 0.1 are rounded
 
@@ -68,9 +74,10 @@ class Question:
 
     margin: float  # in [0, 1)
     improve: bool  # whether "better by more than the margin" is asked, not "not worse"
-    alpha: float  # probability that any statement is ever wrong, in (0, 1)
-    n_comparisons: int  # that share this error probability
+    alpha: float  # probability that any verdict is ever wrong, in (0, 1)
+    n_challengers: int  # that share this error probability
     n_examples: int
+    n_parts: int = 1  # of which a challenger must pass all
 
     @property
     def bar(self) -> float:
@@ -78,9 +85,14 @@ class Question:
         return self.margin if self.improve else -self.margin
 
     @property
-    def enough(self) -> float:
-        """The wealth that refutes a hypothesis."""
-        return self.n_comparisons / self.alpha
+    def enough_to_pass(self) -> float:
+        """The wealth that refutes (1)."""
+        return self.n_challengers / self.alpha
+
+    @property
+    def enough_to_fail(self) -> float:
+        """The wealth that refutes (2) or (3)."""
+        return self.enough_to_pass * self.n_parts
 
     @cached_property
     def bets(self) -> tuple[float, ...]:
@@ -110,9 +122,14 @@ def shown(gains: FloatArray, losses: FloatArray, question: Question) -> Shown:
         losses: (..., T) least possible differences baseline minus challenger.
         question: what is asked; looked at after every example.
     """
-    passed = _first(gains, question.bar, question)
-    failed = _first(losses, -question.bar, question)
-    worse = np.full_like(failed, np.inf) if question.improve else _first(losses, 0.0, question)
+    bar = question.bar
+    to_pass = _bets(gains, bar, question)
+    to_fail = _bets(losses, -bar, question)
+    passed = _first(gains, to_pass, bar, question.enough_to_pass, question)
+    failed = _first(losses, to_fail, -bar, question.enough_to_fail, question)
+    worse = np.full_like(failed, np.inf)
+    if not question.improve:
+        worse = _first(losses, to_fail, 0.0, question.enough_to_fail, question)
     if gains.shape[-1] == question.n_examples:
         passes, fails = _passes_at_end(gains, question), _fails_at_end(losses, question)
         passed = np.where(passes, np.minimum(passed, question.n_examples), passed)
@@ -120,11 +137,15 @@ def shown(gains: FloatArray, losses: FloatArray, question: Question) -> Shown:
     return Shown(passed, failed, worse)
 
 
-def _first(differences: FloatArray, bar: float, question: Question) -> FloatArray:
+def _bets(differences: FloatArray, bar: float, question: Question) -> FloatArray:
+    return aimed_bets(differences, bar, question.margin, question.n_examples)
+
+
+def _first(
+    differences: FloatArray, bets: FloatArray, bar: float, enough: float, question: Question
+) -> FloatArray:
     """Return (...) how many examples refute "the mean difference is at most ``bar``"."""
-    values = (1.0 + differences) / 2.0
-    wealth = wealth_paths(values, (1.0 + bar) / 2.0, question.bets, question.n_examples)
-    refuted = wealth >= question.enough
+    refuted = aimed_paths(differences, bets, bar, question.bets, question.n_examples) >= enough
     return np.where(refuted.any(axis=-1), refuted.argmax(axis=-1) + 1.0, np.inf)
 
 
@@ -147,18 +168,20 @@ class Comparison:
         >>> for _ in range(100):
         ...     comparison.push((1.0, 1.0), (1.0, 1.0))
         >>> comparison.verdict.value, comparison.passed_after
-        ('passed', 92.0)
+        ('passed', 74.0)
     """
 
     def __init__(self, question: Question) -> None:
         self.question = question
         self.gains: list[float] = []  # least possible differences challenger minus baseline
         self.losses: list[float] = []  # least possible differences baseline minus challenger
-        bars = (question.bar, -question.bar, 0.0)
+        bar, margin, n = question.bar, question.margin, question.n_examples
+        self._aims = Aim(bar, margin, n), Aim(-bar, margin, n)
         self._wagers = [
-            Wager((1.0 + bar) / 2.0, question.bets, question.n_examples) for bar in bars
+            AimedWager(mean, question.bets, n, is_aimed=margin > 0.0) for mean in (bar, -bar, 0.0)
         ]
-        self._shown = [math.inf] * len(bars)
+        self._shown = [math.inf] * len(self._wagers)
+        self._interval = 0, (-1.0, 1.0)  # with the number of examples then
 
     @property
     def n(self) -> int:
@@ -202,17 +225,29 @@ class Comparison:
         gain, loss = challenger[0] - baseline[1], baseline[0] - challenger[1]
         self.gains.append(gain)
         self.losses.append(loss)
-        for i, (wager, difference) in enumerate(zip(self._wagers, (gain, loss, loss), strict=True)):
-            wager.push((1.0 + difference) / 2.0)
-            self._note(i, wager.wealth >= self.question.enough)
+        up, down = (aim.bet_on(one) for aim, one in zip(self._aims, (gain, loss), strict=True))
+        for i, difference, bet in ((0, gain, up), (1, loss, down), (2, loss, down)):
+            self._wagers[i].push(difference, bet)
+            enough = self.question.enough_to_fail if i else self.question.enough_to_pass
+            self._note(i, self._wagers[i].wealth >= enough)
         if self.is_complete:
             self._note(0, bool(_passes_at_end(np.array(self.gains), self.question)))
             self._note(1, bool(_fails_at_end(np.array(self.losses), self.question)))
 
     def interval(self) -> tuple[float, float]:
-        """Bound the mean difference over all N examples, at all times; each end at the level."""
-        lower, upper = self._bound(self.gains), 0.0 - self._bound(self.losses)  # no -0.0
-        bar = self.question.bar  # below, what is shown: the bounds are rounded outwards
+        """Bound the mean difference over all N examples, at all times.
+
+        The lower end errs as passing does, the upper one as failing.
+        """
+        if self._interval[0] < self.n:
+            self._interval = self.n, self._bounds()
+        return self._interval[1]
+
+    def _bounds(self) -> tuple[float, float]:
+        bar, asked = self.question.bar, self.question
+        lower = self._bound(self.gains, bar, asked.enough_to_pass)
+        upper = 0.0 - self._bound(self.losses, -bar, asked.enough_to_fail)  # no -0.0
+        # what is shown: the bounds are rounded outwards
         lower = max(lower, bar) if self.passed_after < math.inf else lower
         upper = min(upper, bar) if self.failed_after < math.inf else upper
         return lower, min(upper, 0.0) if self.worse_after < math.inf else upper
@@ -221,7 +256,15 @@ class Comparison:
         if is_shown and self._shown[statement] == math.inf:
             self._shown[statement] = float(self.n)
 
-    def _bound(self, differences: list[float]) -> float:
-        asked = self.question
-        values = (1.0 + np.array(differences)) / 2.0
-        return 2.0 * lower_bound(values, 1.0 / asked.enough, asked.n_examples, asked.bets) - 1.0
+    def _bound(self, known: list[float], bar: float, enough: float) -> float:
+        asked, differences = self.question, np.array(known)
+        least = (differences.sum() - (asked.n_examples - self.n)) / asked.n_examples
+        if self.is_complete:
+            return float(least)
+        bets = _bets(differences, bar, asked)
+
+        def is_rejected(mean: float) -> bool:
+            wealth = aimed_paths(differences, bets, mean, asked.bets, asked.n_examples)
+            return bool(wealth.max() >= enough)
+
+        return largest_rejected(is_rejected, float(least), 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -46,9 +47,19 @@ def _bound(packed: bytes, alpha: float, size: int, bets: tuple[float, ...]) -> f
     low, high = float(values.sum()) / size, 1.0  # what is certain
     if len(values) in (0, size):
         return low
+    return largest_rejected(
+        lambda mean: wealth_paths(values, mean, bets, size).max() >= 1.0 / alpha, low, high
+    )
+
+
+def largest_rejected(is_rejected: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the largest mean between ``low`` and ``high`` that is rejected, rounded down.
+
+    All below one that is rejected must be, too.
+    """
     while high - low > _PRECISION:
         middle = (low + high) / 2.0
-        if wealth_paths(values, middle, bets, size).max() >= 1.0 / alpha:
+        if is_rejected(middle):
             low = middle
         else:
             high = middle
