@@ -19,6 +19,7 @@ from bestarm_agent.store.database import Connections, Database, explaining
 
 Row: TypeAlias = dict[str, Any]
 
+_LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothing waits for them
 _LOOKUPS = 500  # keys in one SELECT; SQLite takes 32,766 parameters, PostgreSQL 65,535
 
 _INSERT: Mapping[str, Callable[[Table], Any]] = {
@@ -37,7 +38,7 @@ _FIND_REPLIES = select(tables.replies.c.key, tables.replies.c.payload).where(
 
 @dataclass(slots=True)
 class Batch:
-    """Rows queued in one turn of the event loop; they are committed together."""
+    """Rows that are committed together."""
 
     runs: list[Row] = field(default_factory=list)
     progress: dict[str, Row] = field(default_factory=dict)  # by run: its counts after the events
@@ -61,7 +62,8 @@ class GroupWriter:
         self._database = database
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._open: Batch | None = None  # to be handed over at the end of this turn of the loop
+        self._open: Batch | None = None  # not handed over yet
+        self._due: asyncio.Handle | None = None  # hands it over
         self._latest: Batch | None = None  # the last one handed over
         self._closed = False
         self._inbox: SimpleQueue[Batch | None] = SimpleQueue()
@@ -69,19 +71,26 @@ class GroupWriter:
         self._thread.start()
 
     def batch(self) -> Batch:
-        """Return the batch of this turn of the loop; raise StoreError after a failed write."""
+        """Return the batch to add to; raise StoreError after a failed write.
+
+        It is handed over at the end of the turn of the loop in which something waits for it. What
+        nothing waits for goes with the next batch, so that a call alone costs one commit less.
+        """
         if self.failure is not None:
             raise self.failure
         if self._closed:
             raise StoreError(f"{self._database.where} is closed; connect to it again")
         if self._open is None:
             self._open = Batch()
-            self._loop.call_soon(self.hand_over)
+            self._due = self._loop.call_later(_LONGEST_WAIT, self.hand_over)
         return self._open
 
     async def wait(self, batch: Batch | None = None) -> None:
         """Wait until a batch, or else all that is queued, is durable; raise StoreError if not."""
         batch = batch or self._open or self._latest
+        if batch is not None and batch is self._open and isinstance(self._due, asyncio.TimerHandle):
+            self._due.cancel()
+            self._due = self._loop.call_soon(self.hand_over)
         if batch is not None:
             await batch.done.wait()
         if self.failure is not None:
@@ -98,6 +107,8 @@ class GroupWriter:
         """Give the open batch to the thread now."""
         if self._open is not None:
             self._latest, self._open = self._open, None
+            if self._due is not None:
+                self._due.cancel()
             self._inbox.put(self._latest)
 
     def _run(self) -> None:
