@@ -164,7 +164,8 @@ def _objective_lines(result: ObjectiveResult, caveat: str, *, graded: bool) -> l
     if result.spec.name is Objective.PARETO:
         lines += [f"Pareto:    {placed(row, graded=graded)}" for row in result.chosen]
     elif result.answer is None:
-        lines.append("Winner:    none of those seen so far")
+        why = ": no candidate keeps the limits" if result.established else " of those seen so far"
+        lines.append(f"Winner:    none{why}")
     else:
         lines.append(f"Winner:    {placed(result.answer, graded=graded)}{caveat}")
         lines += [f"Limit:     {limit_text(one)}" for one in result.answer.limits]

@@ -13,7 +13,7 @@ _LEAST_USED = 0.02  # of the budget, before the time left is guessed
 
 _ENDINGS: Mapping[str, str] = {
     "separated": "what was asked for is established",
-    "exhausted": "every pair was evaluated",
+    "exhausted": "nothing is left to ask",
     "indifferent": "what is left cannot change the answer",
     "within": "the leading candidate is shown to be good enough",
     "probable": "the rule's model is as sure as was asked for, which guarantees nothing",
@@ -98,7 +98,7 @@ def ending(end: str | None) -> str:
 
     Example:
         >>> ending("exhausted"), ending(None)
-        ('ended: exhausted (every pair was evaluated)', 'ended: not yet')
+        ('ended: exhausted (nothing is left to ask)', 'ended: not yet')
     """
     if end is None:
         return "ended: not yet"

@@ -253,6 +253,8 @@ def price_text(price: RowPrice | None) -> str:
 
 def _how_sure_of(result: ObjectiveResult, guarantee: Guarantee) -> str:
     aim, several = objective_text(result.spec), result.spec.name is Objective.PARETO
+    if result.established and result.answer is None and not several:
+        return f"{result.confidence:.0%} sure that no candidate keeps the limits, at all times"
     if result.established:
         word = "certain" if guarantee is Guarantee.EXACT else f"{result.confidence:.0%} sure"
         are = "these are" if several else "it is"

@@ -20,7 +20,7 @@ from bestarm_agent.engine.results.constraint_books import ConstraintBook
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.quantities import chart_axes, values_of
-from bestarm_agent.report.text import measures_line
+from bestarm_agent.report.text import how_sure, measures_line
 from tests.stats.conftest import RateCheck
 from tests.support.standings import PROMPT
 from tests.support.studies import run_all, write_study
@@ -185,6 +185,15 @@ def test_the_best_that_keeps_all_limits_wins_and_the_others_are_out(tmp_path: Pa
     assert standing.established
     assert [one.state for one in rows["c3"].limits] == [LimitState.KEPT] * 2
     assert rows["c3"].price is None
+
+
+def test_that_nobody_keeps_the_limits_is_an_answer(tmp_path: Path) -> None:
+    limits: Json = {"subject_to": {"latency_p50_seconds": "<= 0.1"}}
+    standing = run_all(limited(tmp_path, limits))
+    assert standing.winner is None
+    assert standing.established
+    assert standing.asked < standing.grid
+    assert how_sure(standing) == "90% sure that no candidate keeps the limits, at all times"
 
 
 def test_a_winner_that_may_break_a_limit_is_not_called_established(tmp_path: Path) -> None:

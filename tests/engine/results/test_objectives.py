@@ -66,7 +66,7 @@ def test_the_best_under_a_price_by_hand() -> None:
 def test_none_is_cheap_enough() -> None:
     found = ruling(spec("best-under-usd", usd_per_1k_calls=0.5), MEANS, PRICES)
     assert found.answer is None
-    assert not found.established
+    assert found.established, "that none is, is an answer too"
 
 
 @pytest.mark.parametrize(("epsilon", "answer"), [(0.05, 1), (0.101, 2), (0.31, 2), (0.401, 0)])

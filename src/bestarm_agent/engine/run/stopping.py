@@ -20,7 +20,7 @@ class End(StrEnum):
     """The reason why a run ended."""
 
     SEPARATED = "separated"  # the answer is established at the confidence asked for
-    EXHAUSTED = "exhausted"  # every pair was evaluated
+    EXHAUSTED = "exhausted"  # every pair that may be asked was evaluated
     INDIFFERENT = "indifferent"  # what is left cannot matter
     WITHIN = "within"  # the answer is shown to be good enough
     PROBABLE = "probable"  # the rule's model is as sure as was asked for: no guarantee
