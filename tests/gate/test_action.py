@@ -210,6 +210,15 @@ def test_no_script_holds_an_expression() -> None:
         assert "${{" not in step.get("run", "")
 
 
+def test_replies_are_kept_where_they_are_restored_also_after_a_failure() -> None:
+    kept, restored = STEPS["Keep the replies"], STEPS["Restore the replies"]
+    assert kept["with"]["path"] == restored["with"]["path"] == "${{ runner.temp }}/bestarm"
+    assert '"$RUNNER_TEMP/bestarm/runs.sqlite"' in STEPS["Gate"]["run"]
+    assert kept["if"] == "always() && steps.gate.outcome != 'skipped'"
+    # it sees no file outside of the workspace, such as those in runner.temp
+    assert not any("hashFiles" in str(step) for step in STEPS.values())
+
+
 @pytest.mark.slow
 def test_a_prompt_made_worse_fails_with_the_shipped_models_and_without_keys_by_replay(
     tmp_path: Path,
