@@ -21,7 +21,9 @@ from functools import cache
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from bestarm_agent._version import __version__
 from bestarm_agent.engine.clock import Clock
@@ -39,6 +41,7 @@ _FEWEST_NEW = 500  # told pairs between two snapshots
 # time. A thread takes about four times as long to pack and write it.
 _PAUSE = 100
 _MOST_CELLS = 2_000_000  # of a grid: writing a snapshot takes about 60 bytes of memory for each
+_CHUNK = 1 << 20  # bytes
 
 _PACKAGE = "bestarm_agent"
 _ROOMS = (
@@ -99,16 +102,25 @@ class SnapshotKeeper:
         self._told = n_told
         if _can_be_kept(replayed):
             began = time.thread_time()
-            content = _dump(replayed)
+            try:
+                content = _dump(replayed)
+            except OSError as error:
+                self._due = now + _PAUSE
+                self._warn(error)
+                return
             self._due = now + _PAUSE * (time.thread_time() - began)
             self._writing = asyncio.create_task(self._write(content, replayed.state.n_events))
 
-    async def _write(self, content: bytes, n_events: int) -> None:
+    async def _write(self, content: IO[bytes], n_events: int) -> None:
         try:
-            packed = await asyncio.to_thread(gzip.compress, content, 1)
-            await self._log.keep_snapshot(_PART, _code() + packed, n_events)
-        except StoreError as error:  # a shortcut: the run itself finds out that the store is gone
-            _logger.warning("run %s keeps no snapshot: %s", self._log.run_id, error)
+            packed = await asyncio.to_thread(_packed, content)
+            await self._log.keep_snapshot(_PART, packed, n_events)
+        except (OSError, StoreError) as error:
+            self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        """A snapshot is a shortcut; the run itself finds out that the store is gone."""
+        _logger.warning("run %s keeps no snapshot: %s", self._log.run_id, error)
 
 
 async def go_on(replay: RunReplay, store: RunStore, run_id: str, outline: RunState) -> None:
@@ -142,10 +154,25 @@ def _can_be_kept(replayed: Replayed) -> bool:
     return is_ours and pairs.table.n_candidates * pairs.table.n_examples <= _MOST_CELLS
 
 
-def _dump(replayed: Replayed) -> bytes:
-    """Write what a log amounts to, without the study, whose secrets the log alone leaves out."""
+def _dump(replayed: Replayed) -> IO[bytes]:
+    """Write what a log amounts to, without the study, whose secrets the log alone leaves out.
+
+    Return a temporary file: memory would hold half as much again as the run itself.
+    """
     state = replace(replayed.state, started=None, candidates=[])
-    return pickle.dumps(replace(replayed, state=state), protocol=5)
+    file = TemporaryFile()
+    pickle.dump(replace(replayed, state=state), file, protocol=5)
+    return file
+
+
+def _packed(content: IO[bytes]) -> bytes:
+    """Return the payload that holds a file's content, and close the file."""
+    payload = BytesIO()
+    payload.write(_code())
+    with content, gzip.GzipFile(fileobj=payload, mode="wb", compresslevel=1) as packed:
+        content.seek(0)
+        copyfileobj(content, packed, _CHUNK)
+    return payload.getvalue()
 
 
 class _Reader(pickle.Unpickler):
