@@ -160,7 +160,7 @@ def _dump(replayed: Replayed) -> IO[bytes]:
     Return a temporary file: memory would hold half as much again as the run itself.
     """
     state = replace(replayed.state, started=None, candidates=[])
-    file = TemporaryFile()
+    file = TemporaryFile()  # noqa: SIM115 - whoever reads it closes it
     pickle.dump(replace(replayed, state=state), file, protocol=5)
     return file
 
