@@ -13,6 +13,7 @@ from bestarm_agent.config.datasets.gold_labels import Label
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.together import together
 from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import BudgetEndedError
@@ -111,15 +112,9 @@ class _Asking:
     ) -> Comparison:
         gate = asyncio.Semaphore(in_flight)
         try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._judge(examples[label.example], label, gate))
-                    for label in labels
-                ]
-        except ExceptionGroup as several:  # a task group wraps even a single error
-            error = several.exceptions[0]
-            raise (error.error if isinstance(error, JudgeUnavailableError) else error) from several
-        pairs = [task.result() for task in tasks]
+            pairs = await together(self._judge(examples[one.example], one, gate) for one in labels)
+        except JudgeUnavailableError as unavailable:
+            raise unavailable.error from unavailable
         done = tuple(pair for pair in pairs if isinstance(pair, Compared))
         void = [pair.why for pair in pairs if isinstance(pair, _Unscored) and pair.by_judge]
         return Comparison(done, len(labels), len(void), void[-1] if void else "")

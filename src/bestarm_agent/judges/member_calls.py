@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.together import together
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
 
@@ -21,11 +21,8 @@ async def gather_all(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
     Calls in flight are paid for, so one failure does not cancel the others.
     """
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_result_or_error(coroutine)) for coroutine in coroutines]
     results, errors = [], []
-    for task in tasks:
-        result, error = task.result()
+    for result, error in await together(map(_result_or_error, coroutines)):
         results += result
         errors += error
     if errors:

@@ -24,6 +24,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import RIGHT, Draw, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
+from bestarm_agent.domain.together import together
 from bestarm_agent.engine.confirmed_pairs import CONFIRMING
 from bestarm_agent.engine.results.notebook import data_frame
 from bestarm_agent.errors import BestarmError, ConfigError, nearest
@@ -139,7 +140,8 @@ class RunTexts:
         """Iterate over the pairs of some asks; the replies of one page are in memory at a time."""
         for start in range(0, len(seqs), PAGE):
             told = [self.state.told.get(seq) for seq in seqs[start : start + PAGE]]
-            replies = await self._replies(told)
+            # lookups of one moment share a query
+            replies = await together(map(self._reply, told))
             asks = (self.state.asks[seq] for seq in seqs[start : start + PAGE])
             yield list(map(self._outcome, asks, told, replies))
 
@@ -176,15 +178,6 @@ class RunTexts:
             is_chosen &= state.asks.example == column
         found = [s for s in np.flatnonzero(is_chosen).tolist() if _meets(state.told, s, only)]
         return found if only.held else [s for s in found if state.asks[s].reason not in CONFIRMING]
-
-    async def _replies(self, told: Sequence[Told | None]) -> list[Reply | None]:
-        """Look replies up together: lookups of one moment share a query."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._reply(one)) for one in told]
-        except ExceptionGroup as several:  # a task group wraps even a single error
-            raise several.exceptions[0] from several
-        return [task.result() for task in tasks]
 
     async def _reply(self, told: Told | None) -> Reply | None:
         if told is None or told.outcome.reply_key is None:

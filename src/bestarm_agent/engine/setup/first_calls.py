@@ -12,6 +12,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.together import together
 from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import BudgetEndedError
@@ -64,7 +65,8 @@ async def make_first_calls(
         caller = _Caller(prepared.factory.judge_client, replies, ledger, asyncio.Lock())
         await stack.enter_async_context(_watched(prepared.board, options.clock, waiting))
         by_model = {(id(one.client), one.model): one for one in reversed(prepared.entries)}
-        return await caller.call_all([*by_model.values()][::-1], parts.examples[0])
+        firsts = reversed([*by_model.values()])
+        return await together(caller.call(one, parts.examples[0]) for one in firsts)
 
 
 @asynccontextmanager
@@ -92,17 +94,7 @@ class _Caller:
     ledger: Ledger
     local: asyncio.Lock  # models that run on this machine take turns: they may share its memory
 
-    async def call_all(
-        self, entries: Sequence[ReadyCandidate], example: Example
-    ) -> list[FirstCall]:
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._call_in_turn(one, example)) for one in entries]
-        except ExceptionGroup as several:  # a task group wraps even a single error
-            raise several.exceptions[0] from several
-        return [task.result() for task in tasks]
-
-    async def _call_in_turn(self, entry: ReadyCandidate, example: Example) -> FirstCall:
+    async def call(self, entry: ReadyCandidate, example: Example) -> FirstCall:
         if entry.client.provider.capabilities(entry.candidate.model).rate_limited:
             return await self._call(entry, example)
         async with self.local:

@@ -16,6 +16,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.together import together
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.devices import Device, device_variables
 from bestarm_agent.providers.failures import BilledError, failure
@@ -164,9 +165,7 @@ class DeviceWorkers:
     async def close(self) -> None:
         """End all processes."""
         workers, self._workers = self._workers, {}
-        async with asyncio.TaskGroup() as group:
-            for worker in workers.values():
-                group.create_task(worker.close())
+        await together(worker.close() for worker in workers.values())
 
     def _worker(self, device: Device) -> DeviceWorker:
         if device not in self._workers:

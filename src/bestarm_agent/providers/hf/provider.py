@@ -15,6 +15,7 @@ from bestarm_agent.config.yaml.documents import parse_options
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.together import together
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities, Footprint
 from bestarm_agent.providers.devices import Device
@@ -117,9 +118,7 @@ class HfProvider(LocalProvider[HfOptions, "_Worker"]):
         self._memory = None
         workers = list(self._models.values())
         self._models.clear()
-        async with asyncio.TaskGroup() as group:
-            for worker in (*workers, self._workers):
-                group.create_task(worker.close())
+        await together(worker.close() for worker in (*workers, self._workers))
 
     def check(self, model: str) -> None:
         """Check that a model's folder is complete, and that the model fits into memory.

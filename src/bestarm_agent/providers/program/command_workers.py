@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bestarm_agent.domain.together import together
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.program.command_process import (
@@ -122,9 +123,7 @@ class WorkerPool:
     async def close(self) -> None:
         """Close the programs' input, and kill those that do not end then."""
         workers, self._idle = self._idle, []
-        async with asyncio.TaskGroup() as group:
-            for worker in workers:
-                group.create_task(_stop(worker))
+        await together(map(_stop, workers))
 
     async def _take(self) -> _Worker:
         while self._idle:

@@ -14,6 +14,7 @@ from bestarm_agent.config.yaml.documents import OptionsError, Problem
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.together import together
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.provider import ApiProvider
@@ -77,9 +78,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
     async def close(self) -> None:
         """Stop all servers with their children."""
         servers, self._models, self._memory = self._models, {}, None
-        async with asyncio.TaskGroup() as group:
-            for server in servers.values():
-                group.create_task(server.close())
+        await together(server.close() for server in servers.values())
 
     def check(self, model: str) -> None:
         """Check that a server is declared, has a program and fits; raises ConfigError."""

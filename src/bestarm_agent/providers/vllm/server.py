@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
+from bestarm_agent.domain.together import together
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import EndpointStatus
@@ -130,7 +131,7 @@ class VllmServers:
 
     async def exit_reason(self) -> str | None:
         """Return why one of them ended by itself; None if none did."""
-        await _together(process.has_ended(_EXIT_SECONDS) for process in self._processes)
+        await together(process.has_ended(_EXIT_SECONDS) for process in self._processes)
         ended = [replica for replica in self._replicas if not replica.process.is_running]
         if not ended:
             return None
@@ -163,7 +164,7 @@ class VllmServers:
 
     async def _start(self) -> None:
         await self._stop()
-        await _together(self._start_one(replica) for replica in self._replicas)
+        await together(self._start_one(replica) for replica in self._replicas)
         self._provider = self._client([process.url for process in self._processes])
         await self._provider.__aenter__()
 
@@ -184,14 +185,14 @@ class VllmServers:
         provider, self._provider = self._provider, None
         if provider is not None:
             await provider.__aexit__(None, None, None)
-        await _together(process.stop() for process in self._processes)
+        await together(process.stop() for process in self._processes)
 
     async def _post_succeeds(self, path: str) -> bool:
         seconds = self._sleep_seconds
         if seconds is None or not all(process.is_running for process in self._processes):
             return False
         try:
-            await _together(process.post(path, None, seconds) for process in self._processes)
+            await together(process.post(path, None, seconds) for process in self._processes)
         except ServerError:
             return False  # what cannot sleep or wake in time is stopped, and started again
         return True
@@ -202,13 +203,3 @@ class VllmServers:
             f"no server for {self.name}: {reason}; correct `serve`, or take the model out of the "
             "study",
         )
-
-
-async def _together(jobs: Iterable[Coroutine[object, object, object]]) -> None:
-    """Run jobs at once; the first error ends the others and is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for job in jobs:
-                group.create_task(job)
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
