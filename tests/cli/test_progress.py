@@ -101,6 +101,19 @@ def test_labels_cannot_steer_the_terminal() -> None:
     assert "\x1b[2J" not in drawn()
 
 
+def test_the_screen_says_why_candidates_cannot_be_called_and_what_failed_last() -> None:
+    standing = replace(wide_standing(), latest_failure="HTTP 503: \x1b[2Jbusy " + 90 * "x")
+    rows = (replace(standing.rows[0], void=2), *standing.rows[1:])
+    console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
+    console.print(screen_of(replace(standing, rows=rows), 12))
+    assert isinstance(console.file, StringIO)
+    *_, broken, failed = console.file.getvalue().splitlines()
+    assert broken.startswith("Not usable: openai/gpt-6-luna-2026/a-long-prompt-name/t=3: HTTP")
+    assert failed.startswith("failures: 2 not measured (void); the latest: HTTP 503:")
+    assert failed.rstrip().endswith("…")
+    assert "\x1b[2J" not in failed
+
+
 def test_rows_that_do_not_fit_are_counted() -> None:
     assert "... and 1 more" in drawn(max_rows=1)
 

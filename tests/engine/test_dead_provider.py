@@ -10,8 +10,9 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.cli.run_command import EXIT_FAILURES, exit_code
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.runs import Archive
 from tests.support.api_studies import KEYS, FastClock, write_api_study
 
 
@@ -40,3 +41,6 @@ def test_a_run_whose_every_call_fails_ends_within_few_calls(
     assert standing.spent.calls == 6 * 5, "the retries of one call to each of six models"
     assert len(standing.rows) == 6
     assert all("it was the first pair" in str(row.problem) for row in standing.rows)
+    stored = asyncio.run(Archive(tmp_path / "runs" / "runs.sqlite").record("latest")).standing
+    assert {row.status for row in stored.rows} == {Status.BROKEN}
+    assert {row.problem for row in stored.rows} == {row.problem for row in standing.rows}

@@ -74,6 +74,9 @@ def test_the_page_is_strict(store: Path) -> None:
                 assert "default-src 'none'; script-src 'self'" in policy
                 assert "unsafe" not in policy
                 assert answer.headers["Cache-Control"] == "no-store"
+        token = session._base_url.parts[1] if session._base_url else ""
+        async with session.get(f"/{token}") as answer:
+            assert (answer.status, answer.url.path[-1]) == (200, "/"), "copied without its last /"
 
     visit(store, scene)
 
@@ -215,6 +218,9 @@ def test_a_label_that_is_no_score_is_refused(store: Path, value: Json) -> None:
         "stop",
         {"drop": -1},
         {"drop": "c0"},
+        {"drop": True},
+        {"pulls": True},
+        {"usd": True},
         {"paused": 1},
         {"add": {"model": "a/b"}},
         {"add": {"model": "a/b", "prompt": "p", "params": {}, "label": 1}},

@@ -18,9 +18,10 @@ from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.report.limits import limits_text
 from bestarm_agent.report.progress_text import (
     budget_line,
-    failures_line,
     hidden_line,
+    latest_failure_line,
     most_used,
+    problem_lines,
     time_left,
     used_line,
     waits_line,
@@ -52,7 +53,8 @@ _STYLES = {
     Status.BARRED: "bright_black",
     Status.DROPPED: "bright_black",
 }
-_LINES_AROUND_TABLE = 8
+_MOST_PROBLEMS = 2  # reasons why candidates cannot be called
+_LINES_AROUND_TABLE = 8 + _MOST_PROBLEMS
 _GAP = 2  # blanks between columns
 
 
@@ -165,8 +167,10 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
     lines.append(Text(f"in flight: {standing.in_flight:,}"))
     if standing.waits:
         lines.append(Text(f"waiting: {waits_line(standing.waits)}"))
-    if failures := failures_line(standing):
-        lines.append(Text(f"failures: {failures}"))
+    said = problem_lines(standing)[:_MOST_PROBLEMS]
+    if failures := latest_failure_line(standing):
+        said.append(f"failures: {failures}")
+    lines += [Text(line, overflow="ellipsis", no_wrap=True) for line in said]
     return Group(*lines)
 
 

@@ -19,7 +19,6 @@ from bestarm_agent.engine.results.axis_effects import axis_effects
 from bestarm_agent.engine.results.failures import FailureLine
 from bestarm_agent.engine.results.forecast import forecast
 from bestarm_agent.engine.results.standing import (
-    LEFT_OUT,
     ObjectiveResult,
     Row,
     RowLimit,
@@ -29,7 +28,14 @@ from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.limits import limit_text
 from bestarm_agent.report.outlook import effects_line, outlook
-from bestarm_agent.report.progress_text import budget_line, ending, hidden_line, what_next
+from bestarm_agent.report.progress_text import (
+    budget_line,
+    ending,
+    hidden_line,
+    problem_lines,
+    what_next,
+    whose,
+)
 from bestarm_agent.report.slices import slices_json, weakest_line
 from bestarm_agent.report.text import (
     duration,
@@ -44,7 +50,6 @@ from bestarm_agent.report.winners_number import number_json, number_lines
 SCHEMA_VERSION = 1  # of the JSON object; docs/reference/result.schema.json describes it
 _SHOWN_ROWS = 10
 _SHOWN_FAILURES = 5
-_SHOWN_LABELS = 3
 _INDENT = len("Winner:    ")
 _WIDTH_WITHOUT_TERMINAL = 140
 
@@ -99,18 +104,7 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
     lines.append(f"Run:       {standing.run_id}, {ending(standing.end)}{what_next(standing.end)}")
     if report is not None:
         lines.append(f"Report:    {report}")
-    return [*lines, *_problem_lines(standing)]
-
-
-def _problem_lines(standing: Standing) -> list[str]:
-    """Say why candidates can no longer be asked, one line per reason."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for row in standing.rows:
-        if row.problem is not None:
-            groups.setdefault((_why(row), row.problem), []).append(row.candidate.label)
-    return [
-        f"{why}: {_whose(labels)}: {safe(problem)}" for (why, problem), labels in groups.items()
-    ]
+    return [*lines, *problem_lines(standing)]
 
 
 def _verdict_lines(standing: Standing) -> list[str]:
@@ -142,21 +136,11 @@ def _failure_lines(failures: Sequence[FailureLine]) -> list[str]:
     counted = sorted(groups.items(), key=lambda item: -sum(f.count for f in item[1]))
     lines = []
     for (kind, blame, message), found in counted[:_SHOWN_FAILURES]:
-        whose, count = _whose([f.label for f in found]), sum(f.count for f in found)
-        lines.append(f"Failed:    {whose}: {count:,} x {kind} ({blame}): {safe(message)}")
+        names, count = whose([f.label for f in found]), sum(f.count for f in found)
+        lines.append(f"Failed:    {names}: {count:,} x {kind} ({blame}): {safe(message)}")
     if (more := len(counted) - _SHOWN_FAILURES) > 0:
         lines.append(f"... and {more} more kinds of failure in the report")
     return lines
-
-
-def _whose(labels: Sequence[str]) -> str:
-    more = len(labels) - _SHOWN_LABELS
-    shown = ", ".join(map(safe, labels[:_SHOWN_LABELS]))
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _why(row: Row) -> str:
-    return str(row.status).capitalize() if row.status in LEFT_OUT else "Not usable"
 
 
 def _objective_lines(result: ObjectiveResult, caveat: str, *, graded: bool) -> list[str]:

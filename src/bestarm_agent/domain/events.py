@@ -8,6 +8,7 @@ record them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -128,6 +129,8 @@ class Stopped:
     seconds: float  # wall-clock seconds of this session
     books: Books = field(default_factory=Books)  # of this session
     remarks: tuple[str, ...] = ()  # facts that the replies showed, for users, a sentence each
+    # labels of the candidates that could not be called any more, with the reason
+    broken: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,14 +30,14 @@ def _said(standing: Standing) -> str:
         return f"is the best ({sure})."
     count = len(standing.rivals)
     if standing.margin == 0:
-        return f"is as good as any; {count} {_others(count)} may be its equal."
+        return f"is as good as any; {count} {_others(count)} may be as good."
     if standing.established:
         return f"is within {standing.within:g} of the best ({standing.confidence:.0%} sure)."
-    return f"leads; {count} {_others(count)} still possible."
+    return f"leads; {count} {_others(count)} {'is' if count == 1 else 'are'} still possible."
 
 
 def _others(count: int) -> str:
-    return "other is" if count == 1 else "others are"
+    return "other" if count == 1 else "others"
 
 
 def outlook(standing: Standing) -> str:
@@ -50,8 +50,7 @@ def outlook(standing: Standing) -> str:
             f"It can hardly be settled: the leaders differ by less than {LEVEL:g}; take the cheaper"
         )
     most = f"{_about(found.most)} more pairs ({found.most / standing.grid:.1%} of the grid)"
-    ends = f"About {_about(found.fewest)} to {most}" if found.fewest else f"Up to about {most}"
-    return f"{ends} would settle it, if estimates stay"
+    return f"About {_about(found.fewest)} to {most} would settle it, if estimates stay"
 
 
 def _about(pairs: int) -> str:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.results.standing import Row, Standing, Status
+from bestarm_agent.engine.results.standing import LEFT_OUT, Row, Standing, Status
 from bestarm_agent.report.text import cost_text, duration, money, safe
 
+_SHOWN_LABELS = 3
 _LEAST_USED = 0.02  # of the budget, before the time left is guessed
 
 _ENDINGS: Mapping[str, str] = {
@@ -133,6 +134,12 @@ def failures_line(standing: Standing) -> str:
     return ", ".join(parts)
 
 
+def latest_failure_line(standing: Standing) -> str:
+    """Count failures, as ``failures_line``, and say what the latest was."""
+    latest = safe(standing.latest_failure)
+    return "; the latest: ".join(filter(None, [failures_line(standing), latest]))
+
+
 def hidden_line(rows: Sequence[Row]) -> str:
     """Count rows that are not shown, by state; "" if there is none.
 
@@ -143,3 +150,23 @@ def hidden_line(rows: Sequence[Row]) -> str:
     counts = Counter(row.status for row in rows)
     shown = ", ".join(f"{counts[status]:,} {status}" for status in Status if counts[status])
     return f"... and {len(rows):,} more: {shown}" if rows else ""
+
+
+def problem_lines(standing: Standing) -> list[str]:
+    """Say why candidates can no longer be asked, one line per reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in standing.rows:
+        if row.problem is not None:
+            groups.setdefault((_why(row), row.problem), []).append(row.candidate.label)
+    return [f"{why}: {whose(labels)}: {safe(text)}" for (why, text), labels in groups.items()]
+
+
+def _why(row: Row) -> str:
+    return str(row.status).capitalize() if row.status in LEFT_OUT else "Not usable"
+
+
+def whose(labels: Sequence[str]) -> str:
+    """Name the first three candidates of a list, and count the others."""
+    more = len(labels) - _SHOWN_LABELS
+    shown = ", ".join(map(safe, labels[:_SHOWN_LABELS]))
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -25,6 +25,7 @@ from bestarm_agent.store.codec import dump_event, load_event
 _PAGE = 128  # outcomes packed together
 _KEPT = 32  # pages kept unpacked: those in flight together were told at about the same time
 _PENDING = int(State.PENDING)
+_NOT_SCORED = (int(State.FAILED), int(State.VOID))
 
 
 def state_of(told: Told | None) -> State:
@@ -116,6 +117,7 @@ class ToldPairs(Mapping[int, Told]):
         self._pages: list[bytes] = []
         self._open: list[Told] = []  # the last page, not packed yet
         self._unpacked: OrderedDict[int, list[str]] = OrderedDict()
+        self.last_failed: int | None = None  # the ask told last whose pair failed or is void
 
     @property
     def state(self) -> NDArray[np.int8]:
@@ -144,6 +146,8 @@ class ToldPairs(Mapping[int, Told]):
         self._score[told.seq] = math.nan if told.score is None else told.score
         self._order.append(told.seq)
         self._at.append(before + told.elapsed)
+        if self._state[told.seq] in _NOT_SCORED:
+            self.last_failed = told.seq
         self._open.append(told)
         if len(self._open) == _PAGE:
             self._pages.append(zlib.compress("\n".join(map(dump_event, self._open)).encode(), 1))
@@ -160,8 +164,7 @@ class ToldPairs(Mapping[int, Told]):
 
     def failed(self) -> list[int]:
         """Return the asks whose pair failed or is void, in the order of telling."""
-        failed = (int(State.FAILED), int(State.VOID))
-        return [seq for seq in self._order if self._state[seq] in failed]
+        return [seq for seq in self._order if self._state[seq] in _NOT_SCORED]
 
     def __len__(self) -> int:
         return len(self._order)

@@ -6,7 +6,7 @@ import asyncio
 from array import array
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bestarm_agent.domain.candidate import Candidate
@@ -124,6 +124,12 @@ class RunState:
     def name(self) -> str:
         """The study's name; empty before the first event."""
         return self.started.name if self.started is not None else ""
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """Labels of candidates that could not be called when the last session ended, with why."""
+        ended = self.sessions[-1].stopped if self.sessions else None
+        return {} if ended is None else ended.broken
 
     def cost_of(self, seq: int) -> PendingCost:
         """Return what an ask without an outcome has cost so far."""

@@ -26,11 +26,11 @@ def read_instruction(text: str) -> Instruction:
             return Instruction(stop=True)
         case {"paused": bool(paused)}:
             return Instruction(paused=paused)
-        case {"pulls": int(pulls)} if pulls > 0:
+        case {"pulls": int(pulls)} if type(pulls) is int and pulls > 0:
             return Instruction(pulls=pulls)
-        case {"usd": int(usd) | float(usd)} if 0 < usd < inf:
+        case {"usd": int(usd) | float(usd)} if type(usd) is not bool and 0 < usd < inf:
             return Instruction(usd=float(usd))
-        case {"drop": int(row)} if row >= 0:
+        case {"drop": int(row)} if type(row) is int and row >= 0:
             return Instruction(drop=row)
         case {"add": {"model": str(), "prompt": str(), "params": {**_params}, **rest} as spec} if (
             all(key == "label" and isinstance(value, str) for key, value in rest.items())

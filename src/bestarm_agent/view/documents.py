@@ -20,6 +20,7 @@ from bestarm_agent.report.progress_text import (
     failures_line,
     hidden_line,
     most_used,
+    problem_lines,
     time_left,
     used_line,
 )
@@ -29,6 +30,7 @@ from bestarm_agent.report.text import (
     estimate,
     how_sure,
     interval,
+    safe,
     seen,
     seen_title,
     state,
@@ -82,6 +84,8 @@ def standing_page(
         "used_line": used_line(standing),
         "spent": budget_line(standing),
         "failures": failures_line(standing),
+        "problems": problem_lines(standing),
+        "latest_failure": safe(standing.latest_failure),
         "seen_title": seen_title(graded=standing.graded),
         "rows": [_row(row, names[row.index], graded=standing.graded) for row in shown],
         "hidden": hidden_line(standing.rows[most_rows:]),
@@ -101,7 +105,6 @@ def _row(row: Row, name: str, *, graded: bool) -> Object:
         "status": row.status.name.lower(),
         "state": state(row),
         "cost": cost_text(row.spend.usd_nanos, priced=row.priced),
-        "problem": row.problem,
     }
 
 

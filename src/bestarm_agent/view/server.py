@@ -105,6 +105,7 @@ def _app(token: str, endpoints: Endpoints) -> web.Application:
     app.on_response_prepare.append(add_headers)
     app.on_shutdown.append(endpoints.close)
     at = f"/{token}"
+    app.router.add_get(at, _go_to(f"{at}/"))
     for name, file in _FILES.items():
         app.router.add_get(f"{at}/{name}", _file_sender(_PAGE / file))
     run = f"{at}/runs/{{store:[0-9]+}}/{{run}}"
@@ -117,6 +118,13 @@ def _app(token: str, endpoints: Endpoints) -> web.Application:
     app.router.add_post(f"{run}/instructions", endpoints.instruct)
     app.router.add_get(f"{run}/compare", endpoints.compare)
     return app
+
+
+def _go_to(address: str) -> Handler:
+    async def send(_request: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound(address, headers=_HEADERS)
+
+    return send
 
 
 def _file_sender(path: Path) -> Handler:

@@ -176,6 +176,27 @@ def test_a_server_that_never_answers_costs_one_time_out(tmp_path: Path, models: 
     assert resumed.told == 2 * N * len(models)
 
 
+def test_a_judge_that_never_answers_costs_one_time_out(tmp_path: Path) -> None:
+    hangs = True
+
+    def script(call: Call) -> Fault | None:
+        return Fault.SILENT if hangs and call.model == "judge" else None
+
+    async def scene() -> tuple[Standing, Counter[str], Standing]:
+        nonlocal hangs
+        async with FakeApi(answer=answered, script=script) as api:
+            path = write_study(tmp_path, api, **judged(), limits={"timeout_seconds": 2})
+            stopped = await run(path)
+            before, hangs = asked(api), False
+            return stopped, before, await run(path, resumed=True)
+
+    stopped, before, resumed = asyncio.run(scene())
+    assert exit_code(stopped, confidence_asked=False) == EXIT_FAILURES
+    assert (before["judge"], before["a"] + before["b"]) == (1, 1)
+    assert "did not answer within 2 s" in str(stopped.rows[0].problem)
+    assert resumed.told == 4 * N
+
+
 def test_replies_that_are_not_judged_do_not_hold_a_run_up(tmp_path: Path) -> None:
     async def scene() -> tuple[Standing, Counter[str]]:
         async with FakeApi(script=lambda _: Fault.REFUSAL) as api:

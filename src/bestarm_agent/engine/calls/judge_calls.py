@@ -52,6 +52,7 @@ class JudgeClient:
         self._clients = clients
         self._bounds: dict[str, Spend] = {}
         self._queueing = 0
+        self._answered: set[str] = set()  # keys of models that have answered
 
     @property
     def providers(self) -> list[Provider]:
@@ -100,7 +101,13 @@ class JudgeClient:
         if candidate:
             example = f"{candidate}/{request.example}"
             request = replace(request, candidate=candidate, example=example)
-        return Call(to.client, to.fingerprint, request, origin)
+        is_first = able.rate_limited and judge_call.model.key not in self._answered
+        is_first &= origin is Origin.FRESH
+        return Call(to.client, to.fingerprint, request, origin, is_first=is_first)
+
+    def answered(self, model: JudgeModel) -> None:
+        """Note that a model answered: from now on its time-outs are repeated."""
+        self._answered.add(model.key)
 
 
 def fitted(request: Request, capabilities: Capabilities) -> Request:
@@ -196,6 +203,7 @@ class JudgeCalls:
             await self._judge_client.enter(call.slot)
             call.reservation = self._reserve.draw(call.bound())
             reply = await self._replies.obtain(call)
+            self._judge_client.answered(judge_call.model)
         except ProviderError as error:
             raise _failed(judge_call, error) from error
         finally:

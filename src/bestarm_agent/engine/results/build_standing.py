@@ -9,6 +9,7 @@ import numpy as np
 
 from bestarm_agent.config.study.repeats import recorded_repeats
 from bestarm_agent.domain.events import DROPPED
+from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.limits.wait_reasons import Wait
@@ -93,6 +94,7 @@ def build_standing(
         seconds=live.seconds,
         graded=bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1))),
         end=state.end,
+        latest_failure=_latest_failure(state),
         objective=_result(objective, ruling, rows),
         costs=cost_breakdown(state, spent),
         books=state.books,
@@ -123,9 +125,15 @@ def recorded_standing(
         run_id=run_id,
         budget=state.budget,
         spent=state.spend + state.pending_spend,
-        live=LiveState(in_flight=0, waits=(), seconds=state.seconds + state.elapsed, broken={}),
+        live=LiveState(0, (), seconds=state.seconds + state.elapsed, broken=state.broken),
         objective=objective,
     )
+
+
+def _latest_failure(state: RunState) -> str:
+    seq = state.told.last_failed
+    outcome = None if seq is None else state.told[seq].outcome
+    return outcome.message if isinstance(outcome, Failed) else ""
 
 
 def _prices(objective: ObjectiveTracker | None) -> Sequence[RowPrice] | None:

@@ -165,6 +165,7 @@ class Standing:
     budget: Budget
     seconds: float  # wall-clock seconds of all sessions
     end: str | None  # why the last session ended; None while it runs
+    latest_failure: str = ""  # the message of the latest failed or void pair
     graded: bool = False  # whether some scores lie between 0 and 1
     within: float = 0.0  # how far below the highest mean is good enough, in [0, 1)
     objective: ObjectiveResult | None = None  # None if that is simply the best

@@ -168,7 +168,7 @@ class RunLoop:
             self.is_running = self._stop_asked = False
             self._pairs.end()
             told = (self._elapsed(), self.ledger.close(), self._evaluator.replies.remarks())
-            self._event_log.record(Stopped(self._clock.utc(), end.value, *told))
+            self._event_log.record(Stopped(self._clock.utc(), end.value, *told, self.pool.broken()))
             await self._event_log.flush()
         return end
 

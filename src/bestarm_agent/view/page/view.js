@@ -201,7 +201,7 @@ function runParts(at, page, more) {
       h("a", { href: pairsHash(at, { failed: "" }) }, "the failures"), ". ", parts.compare),
     h("h2", {}, "Candidates"),
     h("p", { class: "soft" }, "The bar is the interval in which the mean over all examples lies, the tick its estimate. A name leads to its answers."),
-    h("div", { class: "wide", tabindex: "0" }, h("table", {}, h("thead", {}, head), parts.body)),
+    h("div", { class: "wide", tabindex: "0" }, h("table", { class: "ranking" }, h("thead", {}, head), parts.body)),
     text("hidden", "p", "soft"), parts.more);
   return parts;
 }
@@ -284,8 +284,8 @@ function fill(at, parts, page) {
   parts.bar.hidden = !page.running;
   fillControls(parts.controls, page);
   setText(parts.seenTitle, page.seen_title);
-  const broken = page.rows.filter((row) => row.problem).map((row) => `${row.label}: ${row.problem}`);
-  setText(parts.problems, broken.join("\n"));
+  const latest = page.latest_failure && `Latest failure: ${page.latest_failure}`;
+  setText(parts.problems, [...page.problems, latest].filter(Boolean).join("\n"));
   parts.more.hidden = !page.hidden;
   parts.compare.hidden = page.rows.length < 2;
   if (page.rows.length > 1) parts.compare.href = compareHash(at, page.rows[0].label, page.rows[1].label);
@@ -391,7 +391,7 @@ function pairRow(at, query, pair) {
   const said = pair.failure ? `${pair.failure}: ${pair.message}` : pair.state === "pending" ? "pending" : pair.answer || pair.reply;
   return h("tr", {},
     h("td", {}, h("a", { href: pairHash(at, pair.seq, query) }, shorten(pair.example, 40)), h("div", { class: "narrow soft" }, pair.candidate)),
-    h("td", { class: "extra" }, pair.candidate),
+    h("td", { class: "name extra" }, pair.candidate),
     h("td", { class: "n " + (mark(pair.score) || "") }, scoreText(pair.score)),
     h("td", { class: "extra" }, shorten(pair.target, 60)),
     h("td", {}, shorten(said, 140)),
