@@ -25,6 +25,7 @@ class World:
     n_challengers: int = 1
     void: float = 0.0  # share of pairs that are void; those answered wrongly, twice as often
     base: float = 0.8  # share of the examples that the baseline gets right
+    draws: int = 1  # of every pair, whose score is their mean; shares are then those of draws
 
     def differences(self, runs: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Return (runs, challengers, N) least gains and losses, in a random order of examples.
@@ -32,7 +33,7 @@ class World:
         The share of right answers and of flips is exact over the N examples; the baseline's answers
         are common to the challengers of a world.
         """
-        n = self.n_examples
+        n = self.n_examples * self.draws
         worse = round(n * (self.disagreement - self.difference) / 2)
         better = worse + round(n * self.difference)
         right = round(n * self.base)
@@ -41,12 +42,18 @@ class World:
         challengers = np.broadcast_to(baseline, (runs, self.n_challengers, n)).copy()
         self._flip(challengers[..., :right], worse, 0.0, rng)
         self._flip(challengers[..., right:], better, 1.0, rng)
+        baseline, challengers = self._means(baseline), self._means(challengers)
+        n = self.n_examples
         order = rng.permuted(np.broadcast_to(np.arange(n), (runs, 1, n)), axis=-1)
         baseline = np.take_along_axis(baseline, order, axis=-1)
         challengers = np.take_along_axis(challengers, order, axis=-1)
         low_b, high_b = self._ranges(baseline, rng)
         low_c, high_c = self._ranges(challengers, rng)
         return low_c - high_b, low_b - high_c
+
+    def _means(self, scores: FloatArray) -> FloatArray:
+        cells = scores.reshape(*scores.shape[:-1], self.n_examples, self.draws)
+        return np.asarray(cells.mean(axis=-1))
 
     def _flip(self, scores: FloatArray, count: int, value: float, rng: np.random.Generator) -> None:
         """Set ``count`` random scores of every row."""

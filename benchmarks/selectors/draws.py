@@ -16,18 +16,26 @@ import numpy as np
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 
-K, N, CALLS, DRAWS = 6, 900, 900, (1, 3, 5)
+K, N, CALLS, DRAWS, EACH = 6, 900, 900, (1, 3, 5), 3
 SPREADS = (0.2, 0.5, 0.8)  # Beta(m s, (1 - m) s) has the variance m (1 - m) / (s + 1)
 
 
-def is_right(spread: float, n_draws: int, world: int) -> bool:
-    """Return whether the best of a world is named after as many calls."""
+def is_right(spread: float, n_draws: int, world: int, *, each: bool = False) -> bool:
+    """Return whether the best of a world is named after as many calls.
+
+    ``each``: every draw is an example of its own.
+    """
     rng = np.random.default_rng([world, int(10 * spread)])
     mean, size = 0.6 - 0.03 * np.arange(K)[:, None], 1 / spread - 1
     chances = rng.beta(mean * size, (1 - mean) * size, size=(K, N))
-    scores = rng.binomial(n_draws, chances) / n_draws
-    budget = CALLS // n_draws
-    rule = make_selector("auto", Problem(K, N, seed=world, budget=budget, track_intervals=False))
+    if each:
+        scores = rng.binomial(1, np.tile(chances, n_draws)).astype(float)
+        budget = CALLS
+    else:
+        scores = rng.binomial(n_draws, chances) / n_draws
+        budget = CALLS // n_draws
+    problem = Problem(K, scores.shape[1], seed=world, budget=budget, track_intervals=False)
+    rule = make_selector("auto", problem)
     while rule.table.n_asked < budget and (asks := rule.ask()):
         rule.tell([Tell(ask.seq, State.DONE, float(scores[ask.pair])) for ask in asks])
     return rule.best().best == int(chances.mean(axis=1).argmax())
@@ -38,9 +46,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worlds", type=int, default=300)
     worlds = parser.parse_args().worlds
-    print("| of the variance between examples |", " | ".join(f"draws: {k}" for k in DRAWS), "|")
+    heads = [f"draws: {k}" for k in DRAWS] + [f"draws: {EACH}, each"]
+    print("| of the variance between examples |", " | ".join(heads), "|")
     for spread in SPREADS:
-        found = [np.mean([is_right(spread, k, w) for w in range(worlds)]) for k in DRAWS]
+        kinds = [(k, False) for k in DRAWS] + [(EACH, True)]
+        found = [
+            np.mean([is_right(spread, k, w, each=each) for w in range(worlds)]) for k, each in kinds
+        ]
         print(f"| {spread:.0%} |", " | ".join(f"{share:.0%}" for share in found), "|")
 
 

@@ -18,6 +18,7 @@ SETTINGS = [
     (World(100, 0.0, 0.15, 10), False),
     (World(200, 0.0, 0.3), False),
     (World(200, -0.05, 0.15, void=0.02), False),
+    (World(200, -0.05, 0.15, draws=3), False),
     (World(200, 0.05, 0.15), True),
     (World(200, 0.06, 0.15, 3), True),
     (World(200, 0.05, 0.15, void=0.02), True),

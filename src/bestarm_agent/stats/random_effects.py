@@ -10,6 +10,11 @@ with k draws each,
 so MSW estimates w^2, and (MSB - MSW) / k estimates b^2 (0 if that is negative): Searle, Casella &
 McCulloch 1992, "Variance Components", chapter 3. Drawing alone gives the mean of all n k scores
 the variance w^2 / (n k): Miller 2024, "Adding Error Bars to Evals" (arXiv 2411.00640).
+
+With k_i draws of example i, T in all (section 3.6 there),
+
+    MSW = sum_ij (x_ij - x_i)^2 / (T - n),        MSB = sum_i k_i (x_i - x)^2 / (n - 1),
+    E MSB = w^2 + k_0 b^2,                        k_0 = (T - sum_i k_i^2 / T) / (n - 1).
 """
 
 from __future__ import annotations
@@ -18,13 +23,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import numpy as np
+
+from bestarm_agent.stats.arrays import FloatArray, IntArray
+
 
 @dataclass(frozen=True, slots=True)
 class DrawSpread:
     """Spread of one candidate's scores, as standard deviations."""
 
     n_examples: int  # n >= 2
-    n_draws: int  # of each, k >= 2
+    n_draws: float  # of each, k >= 2; the mean number where they differ
     within: float  # w >= 0, between draws of one example
     between: float  # b >= 0, between the expected scores of examples
 
@@ -47,6 +56,23 @@ class DrawSpread:
         """Return it as a JSON object."""
         derived = {"of_mean": self.of_mean, "share_if_drawn_once": self.share_if_drawn_once}
         return {**asdict(self), **derived}
+
+
+def spread_of(scores: FloatArray, examples: IntArray) -> DrawSpread | None:
+    """Estimate the spread of (T,) scores of the draws of ``examples``, as often as each was drawn.
+
+    None while there are no two examples, or none was drawn twice.
+    """
+    _, place, counts = np.unique(examples, return_inverse=True, return_counts=True)
+    n, total = len(counts), len(scores)
+    if n < 2 or total == n:
+        return None
+    means = np.bincount(place, weights=scores) / counts
+    within = float(((scores - means[place]) ** 2).sum()) / (total - n)
+    spread = float((counts * (means - scores.mean()) ** 2).sum()) / (n - 1)
+    k_0 = (total - float((counts**2).sum()) / total) / (n - 1)
+    between = max(0.0, (spread - within) / k_0)
+    return DrawSpread(n, total / n, math.sqrt(within), math.sqrt(between))
 
 
 @dataclass(slots=True)

@@ -44,10 +44,10 @@ def test_intervals_of_reduced_scores_hold(reduce: str) -> None:
 
     The truth is the mean over all examples of what all their draws come to, so it also shows that
     pairs which end early are told the same score. Draws counted as so many examples fail the test:
-    those of one example are alike.
+    those of one example are alike. In one random order of all draws (``each``) they do not.
     """
     draws = Draws(RepeatsSpec.model_validate({"draws": K, "reduce": reduce}))
-    n_missed = n_naive = 0
+    n_missed = n_naive = n_each = 0
     for run in range(RUNS):
         rng = KeyedRandom(5, "draws").at(run)
         chances = rng.beta(0.2, 0.2, size=N)  # in random order
@@ -63,5 +63,7 @@ def test_intervals_of_reduced_scores_hold(reduce: str) -> None:
         assert [told(draws, row) for row in scores[:SEEN]] == truth[:SEEN].tolist()
         n_missed += misses(truth)
         n_naive += reduce == "mean" and misses(scores.ravel())
+        n_each += reduce == "mean" and misses(rng.permutation(scores.ravel()))
     assert binom.sf(n_missed - 1, RUNS, ALPHA) > 1e-6
+    assert binom.sf(n_each - 1, RUNS, ALPHA) > 1e-6
     assert reduce != "mean" or binom.sf(n_naive - 1, RUNS, ALPHA) < 1e-6

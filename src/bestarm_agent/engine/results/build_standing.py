@@ -33,7 +33,7 @@ from bestarm_agent.engine.results.standing import (
 )
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Estimates, Guarantee, State, Verdict
-from bestarm_agent.stats.random_effects import DrawSpread
+from bestarm_agent.stats.random_effects import DrawSpread, spread_of
 from bestarm_agent.store.run_state import RunState
 
 _NOT_BEST = (Status.BEATEN, *LEFT_OUT)
@@ -233,9 +233,23 @@ def _rows(
 def _draws(state: RunState) -> Mapping[int, DrawSpread | None]:
     """Return the spread of draws by row; of none where scores say how many are made."""
     config = None if state.started is None else state.started.config
-    if not state.draws_of or recorded_repeats(config).reduce != "mean":
+    repeats = recorded_repeats(config)
+    if repeats.per_row > 1:
+        return _draws_by_themselves(state, len(state.example_ids) // repeats.draws)
+    if not state.draws_of or repeats.reduce != "mean":
         return {}
     return {row: sums.spread() for row, sums in state.draws_of.items()}
+
+
+def _draws_by_themselves(state: RunState, n_rows: int) -> Mapping[int, DrawSpread | None]:
+    """Return the spread where draw r of row j of the dataset is example r ``n_rows`` + j."""
+    seqs = np.flatnonzero(~np.isnan(state.told.score))
+    rows, examples = state.asks.candidate[seqs], state.asks.example[seqs].astype(np.int64) % n_rows
+    scores = state.told.score[seqs]
+    return {
+        row: spread_of(scores[rows == row], examples[rows == row])
+        for row in range(len(state.candidates))
+    }
 
 
 def _with_best(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -15,6 +15,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.calls.draws import request_of_draw
 from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Gate, Slot
@@ -47,7 +48,9 @@ class ReadyCandidate:
 
     def request(self, example: Example) -> Request:
         """Render the prompt for one example."""
-        return request_of(self.candidate, self.prompt, example)
+        request = request_of(self.candidate, self.prompt, example)
+        able = self.client.provider.capabilities(request.model)
+        return request_of_draw(request, example.draw, able) if example.draw else request
 
     def call(self, example: Example, origin: Origin = Origin.FRESH) -> Call:
         """Prepare a call for one example; nothing is reserved for it."""
@@ -73,7 +76,7 @@ def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -
         messages=() if isinstance(rendered, str) else rendered,
         params=candidate.params,
         candidate=candidate.label,
-        example=example.id,
+        example=example.row_id,
         inputs=example.inputs,
     )
 

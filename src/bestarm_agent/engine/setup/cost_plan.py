@@ -76,7 +76,7 @@ def make_plan(parts: StudyParts, earlier: Sequence[RunState] = ()) -> Plan:
     most = _most_expensive(entries)
     per_dollar = parts.config.selector.per == "dollar"
     expected, learned = expected_spend(
-        entries, earlier, pulls, per_dollar=per_dollar, n_draws=parts.config.repeats.draws
+        entries, earlier, pulls, per_dollar=per_dollar, n_draws=parts.config.repeats.per_pair
     )
     worst = times(most, pulls * attempts, pulls)
     judge_prices = _judge_prices(prepared.factory.judge_client, longest_of(parts.examples))
@@ -237,7 +237,7 @@ def _seen_pulls(earlier: Sequence[RunState], n_draws: int) -> dict[str, Spend]:
     seen: dict[str, Spend] = {}
     for state in earlier:
         config = None if state.started is None else state.started.config
-        pulls = _PULLS * n_draws / recorded_repeats(config).draws
+        pulls = _PULLS * n_draws / recorded_repeats(config).per_pair
         for candidate, spend in zip(state.candidates, state.spend_of, strict=True):
             if spend.calls and spend.pulls:  # replies from the cache say nothing about prices
                 seen[candidate.id] = times(spend, pulls / spend.pulls, _PULLS)

@@ -16,7 +16,7 @@ from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.config.study.schema import StudyConfig
 from bestarm_agent.config.yaml.documents import locating
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.domain.example import Example, Slice
+from bestarm_agent.domain.example import Example, Slice, each_drawn
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.judge_calls import left_out
 from bestarm_agent.engine.mode import Mode, OpenMode
@@ -63,7 +63,8 @@ def assemble(
     """Read and check everything that a configuration names; raise ConfigError if it is wrong."""
     config, base_dir = study.config, study.base_dir
     with locating(partial(study.places.located, ("dataset",))):
-        found = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
+        rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
+        found = each_drawn(rows, config.repeats.per_row)
     with locating(partial(study.places.located, ("slices",))):
         slices = slices_of(found, config.slices.by)
         if not slices and SLICE_LOSS in config.objective.subject_to:
@@ -117,13 +118,14 @@ def _repeat_notices(
             f"repeats: {counted(alike, 'candidate')} at temperature 0, where {n_draws} draws are "
             f"(nearly) alike and all paid for; raise the temperature, or leave `repeats` out"
         )
-    caps = [budget.pulls, None if budget.calls is None else budget.calls // n_draws]
+    each_call = config.repeats.per_pair
+    caps = [budget.pulls, None if budget.calls is None else budget.calls // each_call]
     paid = min([cap for cap in caps if cap is not None], default=cells)
     if config.repeats.reduce == "mean" and paid < cells:
         notices.append(
             f"repeats: the study's budget ends after {paid:,} of its {cells:,} pairs of {n_draws} "
             f"draws each; until all examples are used, a mean is known better from new examples "
-            f"than from more draws: leave `repeats` out, and allow as many calls"
+            f"than from more draws: say `reduce: each`, and allow as many calls"
         )
     return notices
 

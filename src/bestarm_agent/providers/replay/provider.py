@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from hashlib import file_digest
@@ -57,7 +57,7 @@ class ReplayProvider(BaseProvider[ReplayOptions]):
         self._path = base_dir / options.path
         self._recording = read_recording(self._path, options.path)
         self._sleep = sleep
-        self._played: Counter[tuple[str, str]] = Counter()
+        self._played = defaultdict[tuple[str, str], Counter[int]](Counter)  # by draw
         self._max_spend: dict[str, Spend] = {}
 
     def check(self, model: str) -> None:
@@ -118,9 +118,10 @@ class ReplayProvider(BaseProvider[ReplayOptions]):
             )
         if len(attempts) == 1:
             return attempts[0]
-        pair = (self._owner(request), request.example)
-        self._played[pair] += 1
-        number = max(self._played[pair], request.draw + 1)  # earlier draws may be in the cache
+        pair = self._played[self._owner(request), request.example]
+        pair[request.draw] += 1
+        played = sum(count for draw, count in pair.items() if draw <= request.draw)
+        number = max(played, request.draw + 1)  # earlier draws may be in the cache, or come later
         return attempts[min(number, len(attempts)) - 1]
 
     def _attempts(self, request: Request) -> Sequence[Record]:

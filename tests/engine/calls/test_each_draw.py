@@ -1,0 +1,93 @@
+"""Draws that are asked for by themselves: `repeats: {draws: 3, reduce: each}`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bestarm_agent.config.study.load import study_from
+from bestarm_agent.domain.example import Example, each_drawn
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.stats.random_effects import DrawSums, spread_of
+from tests.support.commands import invoke
+from tests.support.studies import run_all, write_study
+
+K, N, DRAWS = 3, 12, 3
+
+
+def study(folder: Path, **changes: Any) -> tuple[Path, np.ndarray]:  # noqa: ANN401
+    """Write a study of recorded draws; return it and the scores (K, N, DRAWS)."""
+    given = {"repeats": {"draws": DRAWS, "reduce": "each"}, **changes}
+    path = write_study(folder, n_candidates=K, n_examples=N, changes=given)
+    chances = np.random.default_rng(1).random((K, N, 1))
+    scores = (np.random.default_rng(2).random((K, N, DRAWS)) < chances).astype(float)
+    rows = [
+        {"candidate": f"c{i}", "example": f"e{j}", "attempt": r + 1, "score": scores[i, j, r]}
+        for i, j, r in np.ndindex(scores.shape)
+    ]
+    (folder / "scores.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return path, scores
+
+
+def test_a_run_asks_for_draws_of_examples_in_one_order(tmp_path: Path) -> None:
+    path, scores = study(tmp_path, selector={"name": "uniform", "stop_when_separated": False})
+    standing = run_all(path)
+    assert standing.grid == standing.asked == K * N * DRAWS
+    for row in standing.rows:
+        own = scores[int(row.candidate.label[1])]
+        assert row.estimate == pytest.approx(own.mean())
+        assert row.draws is not None
+        sums = DrawSums()
+        for one in own:
+            sums.push(one.tolist())
+        expected = sums.spread()
+        assert expected is not None
+        assert row.draws.as_json() == pytest.approx(expected.as_json())
+
+
+def test_it_is_resumed_and_its_draws_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, scores = study(tmp_path, selector={"name": "uniform", "stop_when_separated": False})
+    done = invoke(capsys, "select", path, "-q", "--budget-pulls", "40", folder=tmp_path)
+    assert done.code == 0, done.err
+    more = invoke(capsys, "resume", "-q", "--json", "--budget-pulls", "68", folder=tmp_path)
+    found = json.loads(more.out)
+    assert found["asked"] == K * N * DRAWS
+    means = {row["label"]: row["estimate"] for row in found["candidates"]}
+    assert means == pytest.approx({f"c{i}": scores[i].mean() for i in range(K)})
+    shown = invoke(capsys, "answers", "latest", "--format", "jsonl", folder=tmp_path)
+    ids = {json.loads(line)["example"] for line in shown.out.splitlines()}
+    assert {"e0", "e0#2", "e0#3"} <= ids
+
+
+def test_the_variance_of_unequal_numbers_of_draws_by_hand() -> None:
+    # examples a: 1 0 1, b: 0, c: 1 1; T = 6, n = 3
+    found = spread_of(np.array([1.0, 0, 1, 0, 1, 1]), np.array([0, 0, 0, 5, 9, 9]))
+    assert found is not None
+    within = (2 * (1 / 3) ** 2 + (2 / 3) ** 2) / 3
+    between = (3 * 0 + 1 * (2 / 3) ** 2 + 2 * (1 / 3) ** 2) / 2
+    k_0 = (6 - (9 + 1 + 4) / 6) / 2
+    assert found.within**2 == pytest.approx(within)
+    assert found.between**2 == pytest.approx(max(0.0, (between - within) / k_0))
+    assert (found.n_examples, found.n_draws) == (3, 2.0)
+    assert found.of_mean == pytest.approx((within / 6) ** 0.5)
+    assert spread_of(np.ones(3), np.arange(3)) is None, "none was drawn twice"
+
+
+def test_a_draw_knows_its_row() -> None:
+    rows = [Example("a#2", {"q": 1}), Example("b", {"q": 2})]
+    drawn = each_drawn(rows, 2)
+    assert [one.id for one in drawn] == ["a#2", "b", "a#2#2", "b#2"]
+    assert [one.row_id for one in drawn] == ["a#2", "b"] * 2
+
+
+def test_examples_kept_back_need_draws_that_stay_together(tmp_path: Path) -> None:
+    path, _ = study(tmp_path)
+    content = {**json.loads(path.read_text()), "confirm": {"share": 0.2}}
+    with pytest.raises(ConfigError, match="would be too narrow; say `reduce: mean`"):
+        study_from(content, tmp_path)
