@@ -55,7 +55,7 @@ class Draws:
     @property
     def number(self) -> int:
         """The most draws of a pair, >= 1."""
-        return self.spec.per_pair
+        return 1 if self.spec.reduce == "each" else self.spec.draws
 
     def is_over(self, made: Sequence[Outcome]) -> bool:
         """Return whether a pair has the draws that it needs, given those ``made`` so far."""

@@ -234,7 +234,7 @@ def _draws(state: RunState) -> Mapping[int, DrawSpread | None]:
     """Return the spread of draws by row; of none where scores say how many are made."""
     config = None if state.started is None else state.started.config
     repeats = recorded_repeats(config)
-    if repeats.per_row > 1:
+    if repeats.reduce == "each":
         return _draws_by_themselves(state, len(state.example_ids) // repeats.draws)
     if not state.draws_of or repeats.reduce != "mean":
         return {}

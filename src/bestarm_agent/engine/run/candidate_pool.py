@@ -76,7 +76,7 @@ def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -
         messages=() if isinstance(rendered, str) else rendered,
         params=candidate.params,
         candidate=candidate.label,
-        example=example.row_id,
+        example=example.row_id if example.draw else example.id,
         inputs=example.inputs,
     )
 

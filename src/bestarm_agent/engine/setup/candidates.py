@@ -75,7 +75,7 @@ class CandidateFactory:
         self._policy = RetryPolicy(limits.max_attempts, limits.timeout_seconds)
         self._clock = clock
         self._board = board
-        self._n_draws = config.repeats.per_pair
+        self._n_draws = 1 if config.repeats.reduce == "each" else config.repeats.draws
         self._priced_by = examples if config.objective.by_price else (self._longest,)
         self._clients: dict[int, ProviderClient] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}

@@ -64,7 +64,8 @@ def assemble(
     config, base_dir = study.config, study.base_dir
     with locating(partial(study.places.located, ("dataset",))):
         rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
-        found = each_drawn(rows, config.repeats.per_row)
+        is_each = config.repeats.reduce == "each"
+        found = each_drawn(rows, config.repeats.draws) if is_each else rows
     with locating(partial(study.places.located, ("slices",))):
         slices = slices_of(found, config.slices.by)
         if not slices and SLICE_LOSS in config.objective.subject_to:
@@ -118,8 +119,7 @@ def _repeat_notices(
             f"repeats: {counted(alike, 'candidate')} at temperature 0, where {n_draws} draws are "
             f"(nearly) alike and all paid for; raise the temperature, or leave `repeats` out"
         )
-    each_call = config.repeats.per_pair
-    caps = [budget.pulls, None if budget.calls is None else budget.calls // each_call]
+    caps = [budget.pulls, None if budget.calls is None else budget.calls // n_draws]
     paid = min([cap for cap in caps if cap is not None], default=cells)
     if config.repeats.reduce == "mean" and paid < cells:
         notices.append(
