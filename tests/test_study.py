@@ -253,6 +253,24 @@ def test_a_changed_dataset_is_not_resumed(tmp_path: Path) -> None:
         asyncio.run(resumed())
 
 
+def test_a_dataset_that_has_grown_is_resumed_with_the_examples_of_the_beginning(
+    tmp_path: Path,
+) -> None:
+    path = write_study(tmp_path)
+    n_examples = run_all(path, Budget(pulls=5)).n_examples
+    questions = tmp_path / "questions.jsonl"
+    row = json.dumps({"id": "new", "question": "q99"})
+    questions.write_text(f"{questions.read_text().rstrip()}\n{row}\n")
+
+    async def resumed() -> tuple[Standing, tuple[str, ...]]:
+        async with Study.resume(options=Options(store=store_of(path))) as study:
+            return await study.run(Budget(pulls=5)), study.notices
+
+    standing, notices = asyncio.run(resumed())
+    assert (standing.asked, standing.n_examples) == (10, n_examples)
+    assert any("the dataset has grown by 1 example; the run goes on with" in n for n in notices)
+
+
 def test_a_changed_judge_is_not_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "judges"
     folder.mkdir()

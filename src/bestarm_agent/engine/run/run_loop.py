@@ -29,7 +29,6 @@ from bestarm_agent.engine.run.event_log import (
     audited,
     candidates_added,
     cost_of,
-    examples_added,
     join,
     judged,
     move_budget,
@@ -110,13 +109,6 @@ class RunLoop:
         join(self.selector, joined.candidates, joined.costs)
         self._event_log.record(joined)
         self.pool.add(candidates)
-        self._pairs.news.set()
-
-    def add_examples(self, examples: Sequence[Example]) -> None:
-        """Add examples as the next columns, also while running."""
-        self._event_log.record(examples_added(examples))
-        self._pairs.examples.extend(examples)
-        self.selector.add_examples(len(examples))
         self._pairs.news.set()
 
     def allow(self, more: Budget | None) -> None:

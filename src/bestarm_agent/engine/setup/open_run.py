@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from bestarm_agent.engine.run.event_log import candidates_added, examples_added
 from bestarm_agent.engine.setup.edited_study import file_name, with_edits
 from bestarm_agent.engine.setup.history import history_folder, is_score_file, keep, load_history
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
-from bestarm_agent.errors import ConfigError, StoreError
+from bestarm_agent.errors import ConfigError, StoreError, counted
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.base import Selector
@@ -96,7 +96,17 @@ def recorded_parts(
         raise StoreError("the run's log is empty; begin a new run")
     loaded = with_edits(_recorded(state.started, options), state.started.file)
     parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
+    n, more = len(state.example_ids), len(parts.examples) - len(state.example_ids)
     _check_examples(parts.examples, state)
+    if more > 0:
+        first = parts.examples[:n]
+        parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=first)
+        said = (
+            f"the dataset has grown by {counted(more, 'example')}; the run goes on with the "
+            f"{n:,} that it began with, since its intervals are about these; begin a new run for "
+            f"all (equal requests are taken from the reply cache)"
+        )
+        parts = replace(parts, notices=(*parts.notices, said))
     _check_judge(parts.judge, state.started)
     return parts
 
@@ -256,8 +266,8 @@ def _check_judge(judge: Judge, started: Started) -> None:
 
 def _check_examples(examples: Sequence[Example], state: RunState) -> None:
     now = [example.digest for example in examples]
-    if now == state.example_digests:
-        return
+    if now[: len(state.example_digests)] == state.example_digests:
+        return  # what was added at the end is left out
     changed = sum(a != b for a, b in zip(now, state.example_digests, strict=False))
     raise ConfigError(
         f"the dataset has changed since the run began: {len(now)} examples where there were "
