@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmarks.confirm.worlds import missed
 
+from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.constraints import constraint_of
+from bestarm_agent.config.study.load import load_study
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
@@ -18,6 +21,7 @@ from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.results.constraint_books import ConstraintBook
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
+from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.quantities import chart_axes, values_of
 from bestarm_agent.report.text import how_sure, measures_line
@@ -60,6 +64,36 @@ def test_a_percentile_is_a_statement_about_the_share_above() -> None:
     assert found.lower[0] <= 3 / 150 <= found.upper[0]
     assert found.kept[0]
     assert not found.broken[0]
+
+
+def test_a_time_to_the_first_token_that_is_not_known_counts_as_either() -> None:
+    book = book_of("first_token_p90_seconds", "<= 0.5")
+    asked(book, 150)
+    for seq in range(150):
+        late = told(seq, 3.0)
+        assert isinstance(late.outcome, Scored)
+        first = 0.2 if seq % 3 else None  # the others came from the cache
+        book.take(replace(late, outcome=replace(late.outcome, first_token_seconds=first)))
+    found = book.finding()
+    assert found.mean[0] == 0.0
+    assert found.upper[0] > 50 / 150
+    assert not found.kept[0]
+
+
+def test_a_limit_of_the_first_token_needs_streams(tmp_path: Path) -> None:
+    objective = {"subject_to": {"first_token_p95_seconds": "<= 1"}}
+    path = write_study(tmp_path, changes={"objective": objective})
+    with pytest.raises(ConfigError, match="answers of replay/c0 do not come as streams"):
+        run_all(path)
+    config = json.loads(path.read_text())
+    price = {"price": {"input": 1, "output": 2}}
+    models = [{"model": "openai/a", "options": {"stream": True, **price}}]
+    dataset = {"path": "questions.jsonl", "target": "target"}
+    changed = {"models": models, "scorer": "exact", "dataset": dataset, "providers": {}}
+    path.write_text(json.dumps({**config, **changed}))
+    rows = [{"id": "e0", "question": "q", "target": "t"}]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert assemble(load_study(path), Catalog(tmp_path)).config.objective.constraints
 
 
 def test_slow_calls_that_come_late_do_not_make_a_candidate_look_fast() -> None:

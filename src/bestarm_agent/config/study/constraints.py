@@ -12,8 +12,12 @@ LENGTH = "output_tokens_mean"
 SLICE_LOSS = "slice_loss"
 _MEANS = {PRICE: "price", LENGTH: "output_tokens"}
 _TEXT = re.compile(r"\s*(<=|>=)\s*\$?(\d+(?:\.\d*)?|\.\d+)\s*")
-_PERCENTILE = re.compile(r"(latency|output_tokens)_p(\d{1,2})(?:_seconds)?")
-NAMES = f"latency_p95_seconds, output_tokens_p95 (any percentile), {LENGTH}, {PRICE}, {SLICE_LOSS}"
+FIRST_TOKEN = "first_token"
+_PERCENTILE = re.compile(rf"(latency|{FIRST_TOKEN}|output_tokens)_p(\d{{1,2}})(?:_seconds)?")
+NAMES = (
+    f"latency_p95_seconds, {FIRST_TOKEN}_p95_seconds, output_tokens_p95 (any percentile), "
+    f"{LENGTH}, {PRICE}, {SLICE_LOSS}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Constraint:
     name: str  # as the study has it
     at_most: bool  # else at least
     limit: float
-    # "latency", "output_tokens", "price", "slice_loss", or the name of a measure
+    # "latency", "first_token", "output_tokens", "price", "slice_loss", or the name of a measure
     of: str
     percentile: int | None = None  # in 1..99; None for a mean
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestarm_agent.config.study.constraints import LENGTH, Constraint
+from bestarm_agent.config.study.constraints import FIRST_TOKEN, LENGTH, Constraint
 from bestarm_agent.domain.events import CandidatesAdded, Event, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.engine.results.call_prices import Prices
@@ -65,8 +65,8 @@ class ConstraintBook(OutcomeBook):
     """Keeps what a constraint limits; ``measures`` are the names of the study's, in their order.
 
     A mean length is bounded by ``max_tokens``; without it, or where a reply was longer, it has no
-    upper end. A reply that failed has no length and no measure; like a pair that could not be
-    measured it is counted as either.
+    upper end. A reply that failed has no length and no measure, one from the cache no time to its
+    first text; like a pair that could not be measured it is counted as either.
     """
 
     def __init__(
@@ -127,6 +127,8 @@ class ConstraintBook(OutcomeBook):
             return outcome.seconds or (0.0 if isinstance(outcome, Scored) else None)
         if not isinstance(outcome, Scored):
             return None
+        if self.constraint.of == FIRST_TOKEN:
+            return outcome.first_token_seconds
         if self._index is None:
             return float(outcome.usage.output)
         return outcome.measures[self._index] if self._index < len(outcome.measures) else None
