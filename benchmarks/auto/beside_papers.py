@@ -82,13 +82,13 @@ LEARNED_ON = {
 
 
 @cache
-def _halves(data: Path, title: str) -> tuple[ScoreMatrix, ScoreMatrix]:
+def halves(data: Path, title: str, split: int = 9) -> tuple[ScoreMatrix, ScoreMatrix]:
     """A random half of the rows to choose from, and the other half as history."""
     if title == POOL:
         pool = build_pool(load_matrix(str(data / f"{FILE}:scores")), 0.01, 50)
         return pool, load_matrix(str(data / f"{FILE}:history"))
     matrix = _whole(data, title)
-    order = np.random.default_rng(9).permutation(len(matrix.scores))
+    order = np.random.default_rng(split).permutation(len(matrix.scores))
     half = len(order) // 2
     parts = [np.sort(rows) for rows in (order[half:], order[:half])]
     current, past = (
@@ -105,7 +105,7 @@ def _whole(data: Path, title: str) -> ScoreMatrix:
 
 @cache
 def _lesson(data: Path, work: Path, title: str) -> HistoryModel:
-    return learn_once(_halves(data, title)[1].scores.astype(float), work)
+    return learn_once(halves(data, title)[1].scores.astype(float), work)
 
 
 def _answers(
@@ -145,7 +145,7 @@ def measure(
     bench: Bench, title: str, rival: Rival | None, seeds: int, most: int, *, halved: bool
 ) -> dict[str, Any]:
     """Run one rule with every seed."""
-    matrix = _halves(bench.data, title)[0] if halved else _whole(bench.data, title)
+    matrix = halves(bench.data, title)[0] if halved else _whole(bench.data, title)
     given = rival is not None and rival.with_history
     lesson = _lesson(bench.data, bench.work, title) if given else None
     shares = shares_of(len(matrix.scores), matrix.scores.size, most)

@@ -14,7 +14,8 @@ every fit, so a candidate may come back. Without a budget the rule is anytime.
 History says beforehand how hard and how noisy examples are. Those that tell good candidates apart
 then come early in the order, in proportion to the spread of a good candidate's score (Neyman's
 allocation). The order is still drawn without regard to the scores of this run, with known chances,
-by which the intervals are weighed.
+by which the intervals are weighed. What history predicts of candidates may mislead: two models that
+believe more and less of it count alike (``stats.models.posterior``).
 
 A run that stops once the best is established needs more than the model's opinion. When no
 challenger has a chance of 1 in 20, whoever has the fewest examples is pulled, of the leader and
@@ -54,9 +55,9 @@ from bestarm_agent.stats.models.crossed_effects import CrossedEffects
 from bestarm_agent.stats.models.example_profiles import Profile
 from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.stats.models.one_factor import OneFactor
-from bestarm_agent.stats.models.posterior import Posterior
+from bestarm_agent.stats.models.posterior import Averaged, Model, Posterior
 
-_Model = TypeVar("_Model", OneFactor, CrossedEffects)
+_Model = TypeVar("_Model", bound=Model)
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
 _UNLIKELY = 0.05  # chance of a challenger below which the leader is taken to be the best
@@ -125,7 +126,7 @@ class Auto(Selector):
             weights, purpose = self._profile.weights(), f"shared-order {history.factors.digest}"
             self._order = SharedOrder(self.table, problem.seed, weights, purpose)
         self._posterior = KeyedRandom(problem.seed, "posterior")
-        self._model: OneFactor | CrossedEffects
+        self._model: Model
         self._n_told = 0
         self._duels: Duels | None = None  # None until the warm-up is told
         self._latest: Posterior | None = None  # of the scores up to the `_answered_at`-th
@@ -207,7 +208,7 @@ class Auto(Selector):
 
     def _fit(self) -> None:
         if isinstance(self._model, CrossedEffects) and self._is_well_seen():
-            self._model = self._filled(self._one_factor())
+            self._model = self._filled(self._one_factor(self._profile))
             self._next_fit_of_all = 0
         all_rows = self._n_told >= self._next_fit_of_all
         sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
@@ -265,7 +266,7 @@ class Auto(Selector):
             self._next_fit = min(self._next_fit, _FIRST_FIT)
         self._next_fit_of_all = 0
 
-    def _first_model(self) -> OneFactor | CrossedEffects:
+    def _first_model(self) -> Model:
         """Return the model of the axes if they are of use, else that without; with all scores."""
         axes = self.problem.axes
         self._has_axes = False
@@ -274,15 +275,17 @@ class Auto(Selector):
             self._has_axes = crossed.n_families > 0
             if self._has_axes and not self._is_well_seen():
                 return self._filled(crossed)
-        return self._filled(self._one_factor())
+        if self.uses_history:
+            return self._filled(Averaged([self._one_factor(p) for p in self._profile.readings()]))
+        return self._filled(self._one_factor(self._profile))
 
     def _is_well_seen(self) -> bool:
         """Return whether candidates have been seen so often that their axes tell nothing new."""
         untried = (self.table.n_trials == 0) & ~self.barred
         return self._n_told >= _FEW * len(untried) and not untried.any()
 
-    def _one_factor(self) -> OneFactor:
-        return OneFactor(self._profile.at(self._order.examples), self.table.n_candidates)
+    def _one_factor(self, profile: Profile) -> OneFactor:
+        return OneFactor(profile.at(self._order.examples), self.table.n_candidates)
 
     def _filled(self, model: _Model) -> _Model:
         """Return the model, with all scores so far."""

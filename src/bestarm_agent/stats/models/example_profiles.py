@@ -87,6 +87,15 @@ class Profile:
             worth=5.0,
         )
 
+    def readings(self) -> tuple[Profile, Profile]:
+        """Return the profile, and one that believes of it how hard examples are and no more.
+
+        In that one candidates differ by the same on all examples, which are equally noisy: m_j as
+        it is, c_j = b_j = 1, r = 1.
+        """
+        plain = Profile.plain(len(self.mean))
+        return self, replace(plain, mean=self.mean, centre=np.zeros(1))
+
     @property
     def n_levels(self) -> int:
         """Return r."""

@@ -16,11 +16,21 @@ s_i^2 / v), times its effect on m M_i if the levels follow by least squares:
 
     d_i = sum_{j >= L_i} c_j z_j
           - (sum_{j >= L_i} c_j b_j)' (sum_{j < L_i} b_j b_j')^-1 sum_{j < L_i} b_j z_j        (12)
+
+Where models M_h of equal weight disagree, their mixture is wider than each of them:
+
+    E M = mean_h E_h M,   Cov M = mean_h (Cov_h M + (E_h M - E M) (E_h M - E M)')             (13)
+
+The weights stay equal. Learned from one-step-ahead log scores they go to the model that knows best
+how noisy each example is, by hundreds of nats within a run, also where it misjudges candidates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
 
 import numpy as np
 
@@ -140,3 +150,69 @@ def _loading_effect(fitted: Fitted, active: IntArray, left: FloatArray) -> Float
     effect = sums.scale_easiness[-1] - sums.scale_easiness[length]
     effect = effect - (left * absorbed).sum(axis=1)  # (12)
     return np.asarray(effect**2 / (sums.square[length] + noise / LOADING_SPREAD))
+
+
+class Model(Protocol):
+    """A model of rows on one order of the examples, as ``one_factor`` describes its methods."""
+
+    def put(self, row: int, place: int, score: float) -> None:
+        """Set a row's score at a place of the order."""
+
+    def open(self, row: int, place: int) -> None:
+        """Count a place as seen, with the expected score until the score is known."""
+
+    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
+        """Fit the model to the scores so far; return the posterior of the rows' means."""
+
+    def peek(self) -> Posterior:
+        """Return what ``fit(all_rows=False)`` would, without changing the model."""
+
+
+class Averaged:
+    """Several models of the same scores, used like one; each is fitted by itself."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._models = models
+
+    def put(self, row: int, place: int, score: float) -> None:
+        """Set a row's score at a place of the order."""
+        for model in self._models:
+            model.put(row, place, score)
+
+    def open(self, row: int, place: int) -> None:
+        """Count a place as seen, with the score that each model expects."""
+        for model in self._models:
+            model.open(row, place)
+
+    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
+        """Fit all models; return the mixture of their posteriors."""
+        return mixture([model.fit(sweeps, all_rows=all_rows) for model in self._models])
+
+    def peek(self) -> Posterior:
+        """Return what ``fit(all_rows=False)`` would, without changing the models."""
+        return mixture([model.peek() for model in self._models])
+
+
+def mixture(parts: Sequence[Posterior]) -> Posterior:
+    """Return the mixture (13) of posteriors of equal weight.
+
+    Rows that one of them does not model jointly with others count as independent.
+
+    Example:
+        >>> one = Posterior(np.array([0.4]), np.array([0.3]), np.arange(1), np.array([[0.09]]))
+        >>> two = Posterior(np.array([0.6]), np.array([0.3]), np.arange(1), np.array([[0.09]]))
+        >>> both = mixture([one, two])
+        >>> both.mean, both.covariance
+        (array([0.5]), array([[0.1]]))
+    """
+    means = np.array([part.mean for part in parts])
+    off = means - means.mean(axis=0)
+    sd = np.sqrt(np.mean([part.sd**2 for part in parts], axis=0) + (off**2).mean(axis=0))
+    active = reduce(np.intersect1d, [part.active for part in parts])
+    within = [
+        part.covariance[np.ix_(at, at)]
+        for part in parts
+        for at in [np.searchsorted(part.active, active)]
+    ]
+    apart = off[:, active].T @ off[:, active] / len(parts)
+    return Posterior(means.mean(axis=0), sd, active, np.mean(within, axis=0) + apart)
