@@ -1,11 +1,13 @@
 """Change one thing at a time in what money and intervals depend on; count what tests notice.
 
-    python -m benchmarks.engine.mutation_score                    # all modules
-    python -m benchmarks.engine.mutation_score engine/ledger.py --sample 60
+    python -m benchmarks.engine.mutation_score                       # all modules
+    python -m benchmarks.engine.mutation_score engine/calls --sample 60
 
-A mutant is one small change: a comparison turned, a sum made a difference, a constant moved by one,
-a condition negated, a statement left out. Each is tried in a process of its own that loads the
-changed module from memory; no file is touched. A mutant that hangs counts as noticed.
+A mutant is one small change in a function: a comparison turned, a sum made a difference, a constant
+moved by one, a condition negated, a statement left out. The tests of a room are collected once, and
+run once to see which functions each calls. A mutant is then tried in a fork, in which the function
+has the changed code, by the tests that call it, the fastest first; no file is touched. A mutant
+that hangs counts as noticed. What tests start as a process of its own runs without the change.
 """
 
 from __future__ import annotations
@@ -14,49 +16,58 @@ import argparse
 import ast
 import contextlib
 import copy
-import importlib
-import importlib.machinery
-import math
+import gc
 import os
+import pickle
 import signal
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeAlias
+
+import pytest
 
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
-SOURCE = Path(__file__).parents[2] / "src" / "bestarm_agent"
-_CALLS = (
-    "tests/engine/calls",
-    "tests/engine/test_interruption.py",
-    "tests/engine/run/test_run_loop.py",
-)
-_INTERVALS = "tests/stats/intervals"
-Tests: TypeAlias = tuple[str, ...]
-TESTS: dict[str, Tests] = {
-    "engine/ledger.py": ("tests/engine/test_ledger.py",),
-    "engine/calls/retrying.py": _CALLS,
-    "engine/calls/reply_cache.py": _CALLS,
-    "engine/calls/pair.py": _CALLS,
-    "engine/calls/judge_calls.py": _CALLS,
-    "engine/run/event_log.py": (
-        "tests/engine/run",
-        "tests/engine/test_interruption.py",
-        "tests/engine/test_per_dollar.py",
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "bestarm_agent"
+# By room: its modules, and what tests them.
+ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "engine": ("ledger", ("tests/engine/test_ledger.py",)),
+    "engine/calls": (
+        "attempt draws judge_calls pair reply_cache retrying",
+        ("tests/engine/calls", "tests/engine/run/test_run_loop.py"),
     ),
-    "stats/intervals/betting_bounds.py": (f"{_INTERVALS}/test_betting_bounds.py",),
-    "stats/intervals/confidence_sequences.py": (f"{_INTERVALS}/test_confidence_sequences.py",),
-    "stats/intervals/paired_sequences.py": (f"{_INTERVALS}/test_paired_sequences.py",),
-    "selectors/ask_order_intervals.py": ("tests/selectors/test_ask_order_intervals.py",),
+    "engine/run": (
+        "event_log replay replay_snapshot",
+        (
+            "tests/engine/run",
+            "tests/engine/test_interruption.py",
+            "tests/engine/test_per_dollar.py",
+            "tests/engine/test_repeats.py",
+        ),
+    ),
+    "store": ("group_commit locks snapshots sql_store", ("tests/store",)),
+    "stats/intervals": (
+        "betting_bounds confidence_sequences freedman lower_bound non_inferiority"
+        " paired_sequences whole_sequences",
+        ("tests/stats/intervals", "tests/gate"),
+    ),
+    "selectors": ("ask_order_intervals", ("tests/selectors/test_ask_order_intervals.py",)),
+    "report": (
+        "caveats certificate differences limits markdown matrix outlook page_data pair_sample"
+        " progress_text quantities slices text verdicts winners_number",
+        ("tests/report", "tests/engine/results", "tests/cli"),
+    ),
 }
-_FIRST = ("numpy", "pytest", "scipy.stats", "tenacity")  # loaded once, before forks
-_MARKS = ("not slow and not coverage", "slow or coverage")
+_OPTIONS = ("-qq", "-p", "no:cacheprovider", "-p", "no:xdist", "-o")
+_PLAIN = "addopts=--import-mode=importlib --doctest-modules"  # the project's own need xdist
 _SLOWER, _SECONDS = 4.0, 10.0  # tests of a mutant have this many times as long, and this more
-_limits: dict[tuple[Tests, str], float] = {}  # in seconds, from the first run without a change
 
 _TURNED: dict[type[ast.AST], Any] = {
     ast.Lt: ast.LtE,
@@ -116,7 +127,7 @@ def _changes(node: ast.AST) -> Iterator[str]:
             yield "negate condition"
         case ast.Name(id="min" | "max" | "any" | "all"):
             yield f"{node.id} -> {_NAMES[node.id]}"
-        case ast.Return(value=ast.AST()):
+        case ast.Return(value=ast.AST() as value) if ast.unparse(value) != "None":
             yield "return None"
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     if isinstance(node, _LEFT_OUT) and not is_text:
@@ -172,91 +183,170 @@ def mutant(tree: ast.Module, site: Site, path: Path) -> CodeType:
     return code
 
 
-def _load_from_memory(path: Path, code: CodeType) -> None:
-    loader: Any = importlib.machinery.SourceFileLoader
-    get_code = loader.get_code
-
-    def changed(self: importlib.machinery.SourceFileLoader, fullname: str) -> CodeType | None:
-        return code if Path(self.path) == path else get_code(self, fullname)
-
-    loader.get_code = changed
+Key: TypeAlias = tuple[str, str, int]  # of a function: its file, qualified name and first line
 
 
-def _tests_pass(path: Path, code: CodeType | None, tests: Tests) -> bool:
-    """Run tests, the fast ones first; return whether all pass in time."""
-    return all(_run(path, code, tests, marks) for marks in _MARKS)
+def _key(code: CodeType) -> Key:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
-def _run(path: Path, code: CodeType | None, tests: Tests, marks: str) -> bool:
-    """Run tests in a process of its own; return whether all pass in time."""
-    pid = os.fork()
-    if pid == 0:
-        import pytest
-
-        os.setpgid(0, 0)
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1)
-        os.dup2(quiet, 2)
-        if code is not None:
-            _load_from_memory(path, code)
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", marks]
-        os._exit(int(pytest.main([*options, *tests])) not in (0, 5))  # 5: none has the mark
-    began, limit = time.monotonic(), _limits.get((tests, marks), math.inf)
-    while time.monotonic() < began + limit:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            seconds = time.monotonic() - began
-            _limits.setdefault((tests, marks), _SLOWER * seconds + _SECONDS)
-            return os.waitstatus_to_exitcode(status) == 0
-        time.sleep(0.02)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return False
+def _functions(code: CodeType) -> Iterator[CodeType]:
+    """Yield the functions of a module and of its classes, not those inside functions."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType) and inner.co_flags & 0x2:  # CO_NEWLOCALS: no class's body
+            yield inner
+        elif isinstance(inner, CodeType):
+            yield from _functions(inner)
 
 
-def score(module: str, sample: int, seed: int, lines: range) -> tuple[int, int]:
-    """Try mutants of a module and print those that survive; return (noticed, tried)."""
+@dataclass(frozen=True)
+class Mutant:
+    """A module with one change: the functions that differ from the original ones."""
+
+    module: str
+    site: Site
+    changed: dict[Key, CodeType]
+
+    def put_in_place(self) -> None:
+        """Give the functions of this process the changed code."""
+        for one in gc.get_objects():
+            if isinstance(one, FunctionType) and (code := self.changed.get(_key(one.__code__))):
+                one.__code__ = code
+
+
+def mutants(module: str, sample: int, seed: int) -> list[Mutant]:
+    """Draw mutants of a module that change its functions."""
     path = SOURCE / module
     tree = ast.parse(path.read_text())
-    tests = TESTS[module]
-    if not _tests_pass(path, None, tests):
-        sys.exit(f"{module}: its tests fail without any change; mend them first: {tests}")
-    found = [site for site in sites(tree) if site.line in lines]
+    original = {_key(code): code for code in _functions(compile(tree, str(path), "exec"))}
+    found = []
+    for site in sites(tree):
+        with contextlib.suppress(SyntaxError, ValueError):
+            codes = {_key(code): code for code in _functions(mutant(tree, site, path))}
+            changed = {key: codes[key] for key in codes if codes[key] != original.get(key)}
+            fits = (codes[key].co_freevars == original[key].co_freevars for key in changed)
+            if changed and codes.keys() == original.keys() and all(fits):
+                found.append(Mutant(module, site, changed))
     rng = KeyedRandom(seed, module).at(0)
-    chosen = [found[i] for i in rng.choice(len(found), min(sample, len(found)), replace=False)]
-    noticed = 0
-    for site in sorted(chosen, key=lambda site: site.line):
-        try:
-            code = mutant(tree, site, path)
-        except (SyntaxError, ValueError):
-            noticed += 1
-            continue
-        survived = _tests_pass(path, code, tests)
-        noticed += not survived
-        if survived:
-            text = path.read_text().splitlines()[site.line - 1].strip()
-            print(f"  survived {module}:{site.line} {site.change}: {text}", flush=True)
-    print(f"{module}: {noticed} of {len(chosen)} noticed ({len(found)} possible)", flush=True)
-    return noticed, len(chosen)
+    chosen = rng.choice(len(found), min(sample, len(found)), replace=False)
+    return sorted((found[i] for i in chosen), key=lambda one: one.site.line)
+
+
+class Scorer:
+    """Tries mutants where pytest would run the tests that it has collected."""
+
+    def __init__(self, modules: Sequence[str], sample: int, seed: int) -> None:
+        self.tried = [one for module in modules for one in mutants(module, sample, seed)]
+        self.survived: list[Mutant] = []
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Score, in the place of running the tests."""
+        seen = _in_fork(lambda: self._watch(session), float("inf"))
+        if seen is None:
+            pytest.exit("tests fail without any change; mend them first", returncode=1)
+        seconds, calls = pickle.loads(seen)
+        order = sorted(range(len(calls)), key=seconds.__getitem__)
+        for one in self.tried:
+            callers = [i for i in order if calls[i] & one.changed.keys()]
+            limit = _SECONDS + _SLOWER * sum(seconds[i] for i in callers)
+            items = [session.items[i] for i in callers]
+            if _in_fork(lambda one=one, items=items: _try(session, one, items), limit) is None:
+                continue
+            self.survived.append(one)
+            text = (SOURCE / one.module).read_text().splitlines()[one.site.line - 1].strip()
+            where = f"{one.module}:{one.site.line} {one.site.change}"
+            print(f"  survived {where}: {text}{'' if items else ' (never called)'}", flush=True)
+        return True
+
+    def _watch(self, session: pytest.Session) -> bytes:
+        """Return the seconds that each test takes and the functions that it calls, pickled."""
+        files = {str(SOURCE / one.module) for one in self.tried}
+        calls: set[Key] = set()
+
+        def note(frame: FrameType, _event: str, _arg: object) -> None:
+            if frame.f_code.co_filename in files:
+                calls.add(_key(frame.f_code))
+
+        seen = []
+        threading.settrace(note)
+        for i, item in enumerate(session.items):
+            calls.clear()
+            began = time.monotonic()
+            sys.settrace(note)
+            try:
+                _run(session, item, session.items[i + 1 : i + 2])
+            except AssertionError as error:
+                os.write(2, f"without any change, {error}\n".encode())
+                raise
+            sys.settrace(None)
+            seen.append((time.monotonic() - began, set(calls)))
+        return pickle.dumps(tuple(zip(*seen, strict=True)))
+
+
+def _try(session: pytest.Session, one: Mutant, items: Sequence[pytest.Item]) -> bytes:
+    one.put_in_place()
+    for i, item in enumerate(items):
+        _run(session, item, items[i + 1 : i + 2])
+    return b""
+
+
+def _run(session: pytest.Session, item: pytest.Item, then: Sequence[pytest.Item]) -> None:
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=then[0] if then else None)
+    if session.testsfailed:
+        raise AssertionError(f"{item.nodeid} fails")
+
+
+def _in_fork(work: Callable[[], bytes], limit: float) -> bytes | None:
+    """Do work in a fork and return its result; None if it raises or takes longer than limit."""
+    with tempfile.TemporaryFile() as result:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.setpgid(0, 0)
+                quiet = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(quiet, 1)
+                result.write(work())
+                result.flush()
+                code = 0
+            finally:
+                os._exit(code)
+        began = time.monotonic()
+        done, status = 0, 0
+        while not done and time.monotonic() < began + limit:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            time.sleep(0 if done else 0.01)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        if not done:
+            os.waitpid(pid, 0)
+            return None
+        result.seek(0)
+        return result.read() if os.waitstatus_to_exitcode(status) == 0 else None
 
 
 def main() -> None:
-    """Score the modules that are asked for."""
+    """Score the modules of the rooms that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("modules", nargs="*", default=list(TESTS), choices=[*TESTS, []])
+    parser.add_argument("rooms", nargs="*", help=f"of {', '.join(ROOMS)}, or modules of one")
     parser.add_argument("--sample", type=int, default=60, help="mutants of a module")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--lines", type=int, nargs=2, default=(0, 1_000_000))
+    parser.add_argument("-k", default="", help="which tests, as pytest's -k")
     options = parser.parse_args()
-    for name in _FIRST:
-        importlib.import_module(name)
-    lines = range(options.lines[0], options.lines[1] + 1)
-    scores = [
-        score(module, options.sample, options.seed, lines) for module in options.modules or TESTS
-    ]
-    noticed, tried = map(sum, zip(*scores, strict=True))
-    print(f"together: {noticed} of {tried}")
+    for room, (names, tests) in ROOMS.items():
+        of_room = [f"{room}/{name}.py" for name in names.split()]
+        modules = [m for m in of_room if not options.rooms or {room, m} & set(options.rooms)]
+        if not modules:
+            continue
+        scorer = Scorer(modules, options.sample, options.seed)
+        paths = [f"src/bestarm_agent/{module}" for module in modules]
+        command = [*_OPTIONS, _PLAIN, "-k", options.k, *paths, *tests]
+        if pytest.main(command, plugins=[scorer]):
+            sys.exit(1)
+        for module in modules:
+            tried = sum(one.module == module for one in scorer.tried)
+            survived = sum(one.module == module for one in scorer.survived)
+            print(f"{module}: {tried - survived} of {tried} noticed", flush=True)
 
 
 if __name__ == "__main__":

@@ -145,8 +145,10 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) ->
     assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
 
 
-def test_a_folder_is_no_store(tmp_path: Path) -> None:
-    refuse(tmp_path, StoreError, "cannot be used")
+@pytest.mark.parametrize("create", [True, False])
+def test_a_folder_is_no_store(tmp_path: Path, create: bool) -> None:
+    with pytest.raises(StoreError, match=r"is a folder; name a file in it, .*/runs\.sqlite"):
+        check(tmp_path, create=create)
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

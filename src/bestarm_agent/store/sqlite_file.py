@@ -54,6 +54,10 @@ def open_file(path: Path, *, create: bool) -> SqliteFile:
 
     SQLite gives the files next to it the same mode. Raises StoreError if it is no SQLite database.
     """
+    if path.is_dir():
+        raise StoreError(
+            f"the store {path} is a folder; name a file in it, such as {path / 'runs.sqlite'}"
+        )
     if not create and not path.exists():
         raise StoreError(
             f"there is no store at {path}; begin a run, or give the right `output_dir`"
