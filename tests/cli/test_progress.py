@@ -315,3 +315,11 @@ def test_a_notice_is_one_line_where_no_terminal_sets_a_width() -> None:
     print_notices(console, ["a word " * 20])
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue().count("\n") == 1
+
+
+def test_names_between_colons_are_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Console(file=StringIO())
+    print_line(screen, "fn:boom: failed")
+    assert cast(StringIO, screen.file).getvalue() == "fn:boom: failed\n"
+    print_result(standing_with(["fn:boom:", ":key:"], [[1.0, 1.0], [0.0]]), as_json=False)
+    assert {"fn:boom:", ":key:"} <= set(capsys.readouterr().out.split())

@@ -46,7 +46,7 @@ def validate(file: StudyFile, catalog: CatalogOption = None) -> None:
     notices = check_study(parts)
     where = store_of(parts.study, StudyPlace(None).options())
     learned = asyncio.run(learn_from_history(parts, where, keeps=False))
-    print_notices(Console(stderr=True), (*notices, *learned.notices))
+    print_notices(Console(stderr=True, emoji=False), (*notices, *learned.notices))
     typer.echo(
         f"{file.path} is valid: {counted(len(parts.candidates), 'candidate')} x "
         f"{counted(len(parts.examples), 'example')}, scorer {parts.judge.name}"

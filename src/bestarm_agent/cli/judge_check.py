@@ -85,7 +85,7 @@ def _compared(source: str, labels: Path | None, place: StudyPlace) -> Comparison
         return asyncio.run(compare_stored(default_store(place.store), source, gold))
     if gold is None:
         raise ConfigError(f"name a file of labelled answers for the judge of {source}")
-    with busy(Console(stderr=True), f"judging {len(gold)} answers"):
+    with busy(Console(stderr=True, emoji=False), f"judging {len(gold)} answers"):
         return asyncio.run(compare_answers(resolve(Path(source)), place.options(), gold))
 
 

@@ -108,4 +108,6 @@ def _print_error(error: BestarmError) -> None:
     from bestarm_agent.cli.progress import print_line
     from bestarm_agent.report.text import safe_lines
 
-    print_line(Console(stderr=True), f"error: {safe_lines(str(error))}", indent=len("error: "))
+    print_line(
+        Console(stderr=True, emoji=False), f"error: {safe_lines(str(error))}", indent=len("error: ")
+    )

@@ -85,7 +85,7 @@ def print_line(console: Console, text: str, *, indent: int = 0) -> None:
         )
         lines = [part for line in lines for part in wrapped.wrap(line) or [""]]
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 class LiveTable:

@@ -86,7 +86,7 @@ def plain_table(*left: str, right: Sequence[str] = ()) -> Table:
 
 def stdout_console() -> Console:
     """Return the console of results; it is wide where no terminal sets a width."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
     return console

@@ -71,7 +71,7 @@ async def _run_and_report(
     gate_files: GateFiles,
     drive: Drive,
 ) -> int:
-    console, display = Console(stderr=True), showing.progress
+    console, display = Console(stderr=True, emoji=False), showing.progress
     async with AsyncExitStack() as stack:
         wanted = display in (Display.AUTO, Display.FULL)
         with busy(console, "reading the study and starting its providers", wanted=wanted):

@@ -36,7 +36,7 @@ def try_models(file: StudyFile, place: StudyPlace, as_json: JsonOption = False) 
     from bestarm_agent.engine.setup.open_run import catalog_of
     from bestarm_agent.engine.setup.study_parts import assemble
 
-    options, study, console = place.options(), resolve(file.path), Console(stderr=True)
+    options, study, console = place.options(), resolve(file.path), Console(stderr=True, emoji=False)
     parts = assemble(study, catalog_of(study, options), open_mode)
     print_notices(console, parts.notices)
     with busy(console, "calling each model once", wanted=not as_json) as waiting:

@@ -75,7 +75,7 @@ def _study(truth: Truth, selectors: str, plan: Plan, jobs: int | None) -> dict[s
 
 @contextmanager
 def _progress_bar() -> Iterator[Report]:
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     off = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=off) as bar:
