@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeAlias
@@ -250,7 +251,7 @@ class Scorer:
             callers = [i for i in order if calls[i] & one.changed.keys()]
             limit = _SECONDS + _SLOWER * sum(seconds[i] for i in callers)
             items = [session.items[i] for i in callers]
-            if _in_fork(lambda one=one, items=items: _try(session, one, items), limit) is None:
+            if _in_fork(partial(_try, session, one, items), limit) is None:
                 continue
             self.survived.append(one)
             text = (SOURCE / one.module).read_text().splitlines()[one.site.line - 1].strip()
