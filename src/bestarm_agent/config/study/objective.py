@@ -50,8 +50,9 @@ class ObjectiveSpec(StudyModel):
         default_factory=dict,
         description="Limits that the winner of `best` must keep: by `latency_p95_seconds`, "
         "`first_token_p95_seconds` or `output_tokens_p95` (any percentile), `output_tokens_mean`, "
-        "`usd_per_1k_calls`, `slice_loss` (how far below the `baseline` its mean may be on any of the "
-        "study's `slices`), or the name of one of `measures`; each a text such as '<= 2' or '>= 0.9'.",
+        "`usd_per_1k_calls`, `slice_loss` (how far below the `baseline` its mean may be on any "
+        "of the study's `slices`), or the name of one of `measures`; each a text such as '<= 2' or "
+        "'>= 0.9'.",
     )
     baseline: Annotated[str, Strict(), Field(min_length=1)] | None = Field(
         None, description="Label of the candidate that `slice_loss` compares with."
