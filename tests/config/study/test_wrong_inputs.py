@@ -52,6 +52,7 @@ def checked(folder: Path, *changes: tuple[str, str]) -> tuple[str, ...]:
 
 
 OPENAI = ("replay: {path: r.jsonl}", "openai: {key: none}")
+ONE = ("replay/a, replay/b", "openai/a")
 SERVE = ("replay: {path: r.jsonl}", "vllm: {serve: {models: {small: models/small}}}")
 
 
@@ -125,6 +126,18 @@ SERVE = ("replay: {path: r.jsonl}", "vllm: {serve: {models: {small: models/small
         (
             [("budget: {pulls: 4}", "target: answer")],
             "line 8: unknown key `target`; did you mean `dataset.target`?",
+        ),
+        (
+            [("budget: {pulls: 4}", "temperature: 0")],
+            "line 8: unknown key `temperature`; did you mean `params.temperature`?",
+        ),
+        (
+            [OPENAI, ONE, ("budget:", "params: {temperature: hot}\nbudget:")],
+            'line 8: parameter `temperature` must be a number of at least 0, got "hot"',
+        ),
+        (
+            [OPENAI, ONE, ("budget:", "params: {max_tokens: [0, 5]}\nbudget:")],
+            "line 8: parameter `max_tokens` must be a number of at least 1, got 0",
         ),
         ([("budget:", "budgets:")], "line 8: unknown key `budgets`; did you mean `budget`?"),
     ],

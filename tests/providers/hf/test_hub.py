@@ -81,10 +81,12 @@ def test_a_download_that_fails_says_the_way_out(
 ) -> None:
     def snapshot_download(*_: object, local_files_only: bool, **__: object) -> str:
         error = hub.errors.LocalEntryNotFoundError if local_files_only else OSError
-        raise error("no route to host")
+        raise error("no route to host\nand much more")
 
     monkeypatch.setattr(hub, "snapshot_download", snapshot_download)
-    with pytest.raises(ConfigError, match="cannot be downloaded: no route to host"):
+    with pytest.raises(
+        ConfigError, match="cannot be downloaded: no route to host; correct the name"
+    ):
         locate("org/model", tmp_path, download=True)
 
 

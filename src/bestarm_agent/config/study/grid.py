@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TypeAlias
 
+from bestarm_agent.config.fields import shown
 from bestarm_agent.config.study.combinations import Combination, grid, label_all
 from bestarm_agent.config.study.explicit_candidates import explicit_candidate as explicit_candidate
 from bestarm_agent.config.study.explicit_candidates import explicit_combination, make_candidate
@@ -83,6 +84,8 @@ def expand(
     return Expansion(tuple(candidates), tuple(_notices(groups, labels)))
 
 
+_AT_LEAST = {"temperature": 0, "top_p": 0, "max_tokens": 1, "max_completion_tokens": 1}
+
 _Taken: TypeAlias = Mapping[tuple[str, str], frozenset[str] | None]
 
 
@@ -105,6 +108,7 @@ def _grouped(combinations: Sequence[Combination], taken: _Taken, places: Places)
     groups: dict[tuple[object, ...], _Group] = {}
     for found in combinations:
         names = taken[found.model.provider, found.model.name]
+        _check_numbers(found, names or frozenset(), places)
         dropped = frozenset() if names is None else frozenset(found.params) - names
         _check_own(found, dropped, names or frozenset(), places)
         params = {name: value for name, value in found.params.items() if name not in dropped}
@@ -124,6 +128,18 @@ def _check_own(
             raise places.error(
                 f"{found.model.model} does not take the parameter `{name}`; {nearest(name, names)}",
                 *found.own[name],
+            )
+
+
+def _check_numbers(found: Combination, names: frozenset[str], places: Places) -> None:
+    """Refuse a value that no model takes, before a server does; null leaves the choice to it."""
+    for name in _AT_LEAST.keys() & names & found.params.keys():
+        value, least = found.params[name], _AT_LEAST[name]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and value >= least):
+            raise places.error(
+                f"parameter `{name}` must be a number of at least {least}, got {shown(value)}",
+                *found.own.get(name, ("params", name)),
             )
 
 

@@ -16,6 +16,7 @@ from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.errors import ConfigError, nearest
 
 _MOST_LISTED = 10
+_SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
 _LIKE_A_TYPO = 0.75
 _NAMES = r"^\w["
 _NAME_RULE = "must begin with a letter or digit and hold only letters, digits, spaces and .:@+()-_"
@@ -89,6 +90,8 @@ def _text(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
     model = model_at(root, at[:-1])
     if details["type"] == "extra_forbidden":
         valid = model.model_fields if model is not None else ()
+        if len(at) == 1 and str(at[0]) in _SAMPLING:
+            return f"unknown key {key}; did you mean `params.{at[0]}`?"
         if len(at) == 1 and (nested := _nested_keys(root, str(at[0]))):
             return f"unknown key {key}; did you mean {nested}?"
         close = nearest(str(at[-1]), valid)

@@ -139,7 +139,7 @@ class CandidateFactory:
             self._providers.check(provider, model)
             self._check_prices([(provider, model)])
             self._check_counts(provider, model)
-            self._fingerprints[key] = provider.fingerprint(model)
+            self._fingerprints[key] = self._providers.fingerprint(provider, model)
         return self._fingerprints[key]
 
     def _check_prices(self, models: Sequence[tuple[Provider, str]]) -> None:

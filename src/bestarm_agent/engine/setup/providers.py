@@ -61,6 +61,11 @@ class ProviderSet:
         with self._locating(provider.name, model), placing(own.where):
             provider.check(model)
 
+    def fingerprint(self, provider: Provider, model: str) -> str:
+        """Return what decides a model's replies, downloading it if necessary; as ``check``."""
+        with self._locating(provider.name, model):
+            return provider.fingerprint(model)
+
     def _locating(self, provider: str, model: str) -> AbstractContextManager[None]:
         def located(error: ConfigError) -> ConfigError:
             own = OptionPlaces(self.places, self._config, self._catalog, provider, model)

@@ -134,8 +134,9 @@ def _snapshot(model: str, *, local_files_only: bool) -> Path | None:
         if local_files_only:
             return None
         raise ConfigError(
-            f"there is no model folder {model}, and it cannot be downloaded: {error}; correct the "
-            "name, set HF_TOKEN if the model is gated, or put a folder there"
+            f"there is no model folder {model}, and it cannot be downloaded: "
+            f"{str(error).partition(chr(10))[0]}; correct the name, set HF_TOKEN if the model is "
+            f"gated, or put a folder there"
         ) from None
 
 
