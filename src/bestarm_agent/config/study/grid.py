@@ -135,8 +135,9 @@ def _check_numbers(found: Combination, names: frozenset[str], places: Places) ->
     """Refuse a value that no model takes, before a server does; null leaves the choice to it."""
     for name in _AT_LEAST.keys() & names & found.params.keys():
         value, least = found.params[name], _AT_LEAST[name]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (is_number and value >= least):
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
             raise places.error(
                 f"parameter `{name}` must be a number of at least {least}, got {shown(value)}",
                 *found.own.get(name, ("params", name)),
