@@ -46,7 +46,7 @@ def test_not_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study(tmp_path, [MOSTLY, MOSTLY])
     done = gate(capsys, tmp_path, "--baseline", "c0", "--margin", "0.05")
     assert done.code == 0, done.err
-    assert "PASS:      c1 is not worse by more than 0.05: difference +0.000 [-0.05" in done.out
+    assert "PASS:      c1 is not worse by more than 0.05: difference +0.000 [-0.049" in done.out
     assert "95% sure that the verdict is right" in done.out
     shown = invoke(capsys, "show", folder=tmp_path)
     assert shown.out.splitlines()[:3] == done.out.splitlines()[:3]

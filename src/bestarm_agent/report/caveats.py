@@ -7,6 +7,7 @@ from bestarm_agent.report.text import duration, money, safe, share
 
 _SHOWN_RIVALS = 3
 _SLACK = 1.01  # of the time cap, for writing down what happened
+_NOTHING_SAVED = 0.995  # share of the calls that is shown as 100%
 
 
 def caveat(standing: Standing) -> str:
@@ -53,7 +54,7 @@ def _draws(standing: Standing) -> str | None:
         f"±{share(spread.of_mean, spread.of_mean)}; one score moves by ±{spread.within:.2f} from "
         f"draw to draw, by ±{spread.between:.2f} from example to example"
     )
-    if row.n + row.void >= standing.n_examples:
+    if row.n + row.void >= standing.n_examples or spread.share_if_drawn_once > _NOTHING_SAVED:
         return said
     return (
         f"{said}; new examples, drawn once, would have said as much of the mean for "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from bestarm_agent.config.study.load import study_from
 from bestarm_agent.domain.example import Example, each_drawn
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.stats.random_effects import DrawSums, spread_of
+from bestarm_agent.report.caveats import caveat_lines
+from bestarm_agent.stats.random_effects import DrawSpread, DrawSums, spread_of
 from tests.support.commands import invoke
+from tests.support.standings import selector_with, standing_of
 from tests.support.studies import run_all, write_study
 
 K, N, DRAWS = 3, 12, 3
@@ -91,3 +94,13 @@ def test_examples_kept_back_need_draws_that_stay_together(tmp_path: Path) -> Non
     content = {**json.loads(path.read_text()), "confirm": {"share": 0.2}}
     with pytest.raises(ConfigError, match="would be too narrow; say `reduce: mean`"):
         study_from(content, tmp_path)
+
+
+@pytest.mark.parametrize(("between", "is_said"), [(0.4, True), (0.0, False)])
+def test_new_examples_are_praised_only_where_they_would_save_calls(
+    between: float, is_said: bool
+) -> None:
+    standing = standing_of(["a", "b"], selector_with([[1, 0, 1], [0, 0, 1]], 9), 9)
+    best = replace(standing.rows[0], draws=DrawSpread(3, 2, 0.3, between))
+    lines = dict(caveat_lines(replace(standing, rows=(best, *standing.rows[1:]))))
+    assert ("new examples, drawn once" in lines["Draws"]) == is_said
