@@ -6,7 +6,7 @@
 A pool is a random half of a matrix's candidates, the other half, in full, its history; or the 40
 strongest semi-synthetic models, with 250 others that are random or the strongest. Both rules are
 told every budget. The test is a paired t-test over the seeds of the mean precision over the
-budgets. Fills two tables of ``auto.md``.
+budgets. Prints a table; every run is kept, and not repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from benchmarks.auto.beside_papers import halves
 from benchmarks.auto.found import GAPS
-from benchmarks.papers.reproduce import fill_report
 from benchmarks.papers.stored_studies import Bench, markdown, measured
 from benchmarks.pulse.reproduce import FILE
 from numpy.typing import NDArray
@@ -168,21 +167,18 @@ def _cells(gain: NDArray[np.float64]) -> list[str]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--out", type=Path, default=Path("docs/reproduction"))
     parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--most", type=int, default=1500, help="largest budget, in pulls")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("parts", nargs="*", choices=[[], *POOLS])
     chosen = parser.parse_args()
-    bench = Bench(chosen.data, chosen.work, chosen.out, chosen.jobs, 1.0)
+    bench = Bench(chosen.data, chosen.work, chosen.work, chosen.jobs, 1.0)
     for part in chosen.parts or POOLS:
-        text = table(bench, POOLS[part], chosen.seeds, chosen.most, chosen.jobs)
-        print(text)
-        fill_report(bench.out / "auto.md", {f"history-{part}": text})
+        print(f"{part}:\n\n{table(bench, POOLS[part], chosen.seeds, chosen.most, chosen.jobs)}\n")
 
 
 if __name__ == "__main__":

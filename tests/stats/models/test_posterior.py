@@ -58,8 +58,11 @@ def test_peeking_changes_nothing_and_full_rows_are_known() -> None:
     assert (seen.sd[2:] > 0.01).all()
 
 
-def test_the_second_reading_knows_hard_examples_and_nothing_else_of_them() -> None:
-    factors = Factors(np.array([6.0, 0.0, -6.0]), np.ones((3, 1)))
+def test_the_second_reading_weighs_examples_as_a_uniform_draw_would() -> None:
+    factors = Factors(np.array([6.0, 0.0, -6.0, 1.0]), np.ones((4, 1)))
     whole, second = Profile.of(factors).readings()
     np.testing.assert_array_equal(second.mean, whole.mean)
-    assert (second.n_levels, set(second.scale), set(second.slope.ravel())) == (1, {1.0}, {1.0})
+    np.testing.assert_allclose(second.scale[:, None] * second.slope, 1.0)
+    # the precision of what an example says of a level, times the chance of drawing it
+    np.testing.assert_allclose(np.ptp(whole.weights() / second.scale**2), 0.0, atol=1e-12)
+    assert second.n_levels == 1
