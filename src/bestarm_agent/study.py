@@ -20,6 +20,7 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.ledger import Balance, Ledger
 from bestarm_agent.engine.live_run import LiveRun
 from bestarm_agent.engine.mode import Mode, ModeResult
+from bestarm_agent.engine.proposing import Proposing
 from bestarm_agent.engine.results.failures import FailureLine, failures_of
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run
 from bestarm_agent.engine.results.notebook import followed_by_cell
@@ -96,6 +97,7 @@ class Study:
         self._store = store
         self._where = store_of(parts.study, options)
         self._live = live
+        self.proposing = Proposing(live)  # what else than answers models are asked for
         self._check: JudgeCheck | None = None
 
     def __repr__(self) -> str:

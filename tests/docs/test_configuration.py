@@ -19,6 +19,7 @@ from bestarm_agent.config.study.models_and_prompts import (
     PromptSpec,
 )
 from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.optimize import OptimizeSpec
 from bestarm_agent.config.study.rate_limits import RateSpec
 from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.config.study.run_options import (
@@ -49,6 +50,7 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Confirm", ConfirmSpec),
     ("Stop", StopSpec),
     ("Certify", CertifySpec),
+    ("Optimize", OptimizeSpec),
     ("Gate", GateSpec),
     ("Slices", SlicesSpec),
     ("Limits", LimitsSpec),

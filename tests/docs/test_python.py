@@ -58,7 +58,7 @@ def test_a_function_proposes_the_prompt_that_wins(
         (tmp_path / name).write_text(EXAMPLES[name], encoding="utf-8")
     [study] = re.findall(r"^```yaml\n# prompts.yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "prompts.yaml").write_text(study, encoding="utf-8")
-    [line] = re.findall(r"^bestarm-agent (optimize .*)$", text, re.MULTILINE)
+    [line] = re.findall(r"^bestarm-agent (optimize prompts.*)$", text, re.MULTILINE)
     done = invoke(capsys, *line.split(), "--quiet", "--json", folder=tmp_path)
     assert done.code == 0, done.err
     winner = json.loads(done.out)["winner"]

@@ -20,7 +20,8 @@ from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.codec import dump_event, load_event
 from bestarm_agent.store.pair_records import state_of
-from bestarm_agent.store.run_state import RunState, Session, fold
+from bestarm_agent.store.run_state import RunState, fold
+from bestarm_agent.store.run_state_parts import Session
 from bestarm_agent.testing.store_runs import AT, asked, failed, grid, small_run, started, told
 
 

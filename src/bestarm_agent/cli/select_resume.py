@@ -11,6 +11,7 @@ import typer
 from bestarm_agent.cli.option_groups import Keyed, overrides
 from bestarm_agent.cli.options import (
     BudgetOptions,
+    Count,
     Number,
     RunArgument,
     RunOptions,
@@ -23,6 +24,7 @@ from bestarm_agent.cli.options import (
 if TYPE_CHECKING:
     from bestarm_agent.domain.candidate import PromptTemplate
     from bestarm_agent.engine.results.standing import Standing
+    from bestarm_agent.study import Study
 
 ShareOption = Annotated[Text, Keyed("budget.share", 'Share of the grid, such as 0.1 or "10%".')]
 
@@ -85,9 +87,16 @@ class ProposerOptions:
     """The function that proposes prompts, and what becomes of them."""
 
     proposer: Annotated[
-        str, typer.Option(help="Function that proposes prompts, as module:function.")
-    ]
-    rounds: Annotated[int, typer.Option(min=1, help="Times that it is asked at most.")] = 4
+        Text,
+        Keyed("optimize.proposer", "Function that proposes prompts, as module:function, or gepa."),
+    ] = None
+    rounds: Annotated[
+        Count, Keyed("optimize.rounds", "Times that it is asked at most.  [default: 4]", min=1)
+    ] = None
+    proposer_model: Annotated[
+        Text,
+        Keyed("optimize.model", "Model that it asks, as provider/model; else the leader's own."),
+    ] = None
     out: Annotated[
         Path | None, typer.Option(help="File for the winner's prompt, to be read by studies.")
     ] = None
@@ -107,7 +116,7 @@ def select(
     from bestarm_agent.study import Study
 
     study = resolve(file.path, overrides(rule, budget, run))
-    run_study(Study.open(study, options=place.options()), None, showing)
+    run_study(Study.open(study, options=place.options()), None, showing, drive=_run)
 
 
 def optimize(
@@ -122,19 +131,21 @@ def optimize(
     """Find the best candidate, and let a function propose better prompts meanwhile.
 
     The budget is divided among the rounds. After each, the function is given the leading candidate
-    with its wrong answers, and what it returns joins the run.
+    with its wrong answers, and what it returns joins the run. `resume` goes on with the rounds.
     """
     from bestarm_agent.cli.run_command import run_study
     from bestarm_agent.config.environment_settings import resolve
-    from bestarm_agent.config.user_functions import load_program
-    from bestarm_agent.optimization.rounds import optimize as in_rounds
+    from bestarm_agent.errors import ConfigError
+    from bestarm_agent.optimization.rounds import load_proposer
     from bestarm_agent.study import Study
 
-    study = resolve(file.path, overrides(rule, budget, run))
-    program = load_program(proposing.proposer, study.base_dir)
+    study = resolve(file.path, overrides(proposing, rule, budget, run))
+    if study.config.optimize is None:
+        raise ConfigError("who proposes prompts is not said; name a function by --proposer")
+    load_proposer(study.config.optimize.proposer, study.base_dir)  # fails before a run begins
 
     async def drive(study: Study) -> Standing:
-        standing = await in_rounds(study, program, rounds=proposing.rounds)
+        standing = await _run(study)
         if proposing.out is not None and standing.winner is not None:
             _write_prompt(standing.winner.candidate.prompt, proposing.out)
         return standing
@@ -163,7 +174,15 @@ def resume(
     caps = {name.removeprefix("budget_"): cap for name, cap in asdict(budget).items()}
     more = more_budget(**caps, share=budget_share)
     where, found = find_run(run, place.store)
-    run_study(Study.resume(found, options=place.options(where)), more, showing)
+    run_study(Study.resume(found, options=place.options(where)), more, showing, drive=_run)
+
+
+async def _run(study: Study) -> Standing:
+    if study.parts.config.optimize is None:
+        return await study.run()
+    from bestarm_agent.optimization.rounds import run_as_configured
+
+    return await run_as_configured(study)
 
 
 def _write_prompt(prompt: PromptTemplate, path: Path) -> None:

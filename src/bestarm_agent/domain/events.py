@@ -1,9 +1,9 @@
 """Events of a run's log, from which everything else about the run is computed.
 
 A run is ``Started``, gets its candidates, examples and budget, then any mix of ``Asked``,
-``Attempted``, ``Charged`` and ``Told``, of more candidates, more examples or another budget, and
-of ``Stopped`` and ``Resumed``. Fields with defaults are absent from logs of versions that did not
-record them.
+``Attempted``, ``Charged`` and ``Told``, of ``ProposerCalled`` and ``Proposed``, of more candidates,
+more examples or another budget, and of ``Stopped`` and ``Resumed``. Fields with defaults are absent
+from logs of versions that did not record them.
 """
 
 from __future__ import annotations
@@ -111,6 +111,26 @@ class Charged:
 
 
 @dataclass(frozen=True, slots=True)
+class ProposerCalled:
+    """A call by whoever proposes prompts: the most it costs, durable before it leaves, then less.
+
+    The latest of a reply's key counts.
+    """
+
+    key: str  # of the reply, in the reply cache
+    cost: Spend  # of all its attempts
+    at_most: bool = False  # whether an attempt may be under way, counted with its bound
+    priced: bool = True  # whether the model's price is known; else ``cost`` lacks dollars
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """Rounds of proposals are over, and what they proposed has joined."""
+
+    rounds: int  # their number; all of them, once there is nothing more to propose
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetSet:
     """The caps from here on; they count everything that the run has spent."""
 
@@ -150,6 +170,8 @@ Event: TypeAlias = (
     | Attempted
     | Charged
     | Told
+    | ProposerCalled
+    | Proposed
     | BudgetSet
     | Stopped
     | Resumed

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TypeAlias
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from bestarm_agent.config.user_functions import Program
+from bestarm_agent.config.study.optimize import GEPA
+from bestarm_agent.config.user_functions import Program, load_program
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.calls.retrying import BudgetEndedError
 from bestarm_agent.engine.results.pair_outcomes import PairFilter, PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.engine.run.stopping import End
@@ -20,7 +24,12 @@ from bestarm_agent.providers.program.threads import DaemonThreads
 from bestarm_agent.study import Study
 
 _WRONG = 8  # wrong answers that a proposer sees
+_GEPA = "bestarm_agent.optimization.gepa:propose"
 _CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)
+
+
+async def _unasked(prompt: str) -> str:
+    raise ConfigError("there is no run whose model could be asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,9 @@ class Feedback:
             kept back.
         standing: all candidates so far, best first, with what they reached.
         refused: proposals of the last round that could not join, with the reasons.
+        ask: coroutine function that asks a model, with a prompt, and returns its answer: that of
+            ``optimize.model``, else the leader's. Within the run's budget, limits and retries; the
+            same prompt is asked once in a round, also where a killed run goes on.
     """
 
     round: int
@@ -43,6 +55,9 @@ class Feedback:
     wrong: tuple[PairOutcome, ...]
     standing: Standing
     refused: tuple[tuple[Proposal, str], ...] = ()
+    ask: Callable[[str], Coroutine[Any, Any, str]] = field(
+        default=_unasked, repr=False, compare=False
+    )
 
 
 # A text or a prompt joins with the model and the parameters of the leader; the others name theirs.
@@ -57,7 +72,8 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
     What is left of the budget is divided evenly among the rounds and a last run, which compares
     the last proposals and confirms the winner where examples are kept back for it. The rule decides
     which candidate sees which example. Proposals that cannot join, such as one that names a field
-    that is not there, are left out; ``study.notices`` says why.
+    that is not there, are left out; ``study.notices`` says why. A run that was killed goes on in
+    the round in which it was, with what had joined.
 
     Args:
         study: an open study.
@@ -81,7 +97,7 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
     _check(study)
     program = proposer if isinstance(proposer, Program) else _program(proposer)
     refused: tuple[tuple[Proposal, str], ...] = ()
-    for number in range(1, rounds + 1):
+    for number in range(study.proposing.rounds + 1, rounds + 1):
         asked = study.standing().asked
         standing = await study.run(_part(study, rounds + 2 - number), confirm=False)
         if standing.end in _CUT_OFF:
@@ -90,12 +106,48 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
         if is_spent or standing.best is None:
             break
         wrong = await _wrong_answers(study, standing.best)
-        feedback = Feedback(number, standing.best, wrong, standing, refused)
-        proposals = await _proposals(program, feedback)
-        if not proposals:
+        ask = partial(study.proposing.ask, _model(study, standing.best), attempt=number)
+        feedback = Feedback(number, standing.best, wrong, standing, refused, ask)
+        try:
+            proposals = await _proposals(program, feedback)
+        except BudgetEndedError:
             break
         refused = _join(study, proposals, feedback)
+        await study.proposing.end_rounds(number if proposals else rounds)
+        if not proposals:
+            break
     return await study.run()
+
+
+async def run_as_configured(study: Study) -> Standing:
+    """Run a study in the rounds of its section ``optimize``; at once without one.
+
+    Raises:
+        ConfigError: as ``optimize``; or there is no such proposer.
+        StoreError: the store could not be written.
+    """
+    spec = study.parts.config.optimize
+    if spec is None:
+        return await study.run()
+    proposer = load_proposer(spec.proposer, study.parts.study.base_dir)
+    return await optimize(study, proposer, rounds=spec.rounds)
+
+
+def load_proposer(name: str, base_dir: Path) -> Program:
+    """Import a proposer, ``module:function`` or ``gepa``; raises ConfigError."""
+    if name != GEPA:
+        return load_program(name, base_dir)
+    if find_spec("gepa") is None:
+        raise ConfigError("gepa is not installed: pip install 'bestarm-agent[gepa]'")
+    return load_program(_GEPA, base_dir)
+
+
+def _model(study: Study, leader: Row) -> str:
+    """Return the model that a proposer asks."""
+    spec = study.parts.config.optimize
+    if spec is not None and spec.model is not None:
+        return spec.model
+    return f"{leader.candidate.provider}/{leader.candidate.model}"
 
 
 def _check(study: Study) -> None:
@@ -106,6 +158,8 @@ def _check(study: Study) -> None:
             "prompts are proposed in studies that look for the best candidate, and this one has a "
             "section `certify` or `gate`; leave it out"
         )
+    if config.optimize is not None and config.optimize.model is not None:
+        study.proposing.check(config.optimize.model)
     if len(study.standing().rows) == 1 and config.selector.stop_when_separated:
         raise ConfigError(
             "the study has one candidate, about which nothing is asked; add another prompt, or let "

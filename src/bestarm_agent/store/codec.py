@@ -41,6 +41,8 @@ _TAGS: dict[str, type] = {
     "attempted": events.Attempted,
     "charged": events.Charged,
     "told": events.Told,
+    "proposer-called": events.ProposerCalled,
+    "proposed": events.Proposed,
     "budget-set": events.BudgetSet,
     "stopped": events.Stopped,
     "resumed": events.Resumed,

@@ -19,6 +19,8 @@ from bestarm_agent.domain.events import (
     Charged,
     Event,
     ExamplesAdded,
+    Proposed,
+    ProposerCalled,
     Resumed,
     Started,
     Stopped,
@@ -32,32 +34,7 @@ from bestarm_agent.stats.random_effects import DrawSums
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.pair_records import AskedPairs, ToldPairs
 from bestarm_agent.store.reply_sums import ReplySums
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One stretch of work on a run, from its start or resumption to its stop."""
-
-    at: str  # when it began, ISO 8601 in UTC
-    version: str  # of the package
-    stopped: Stopped | None = None  # how it ended; None while it runs, or if it was killed
-
-
-@dataclass(frozen=True, slots=True)
-class PendingCost:
-    """Cost of a pair without an outcome."""
-
-    spend: Spend = field(default_factory=Spend)  # of the candidate's call, as far as known exactly
-    judge_spend: Spend = field(default_factory=Spend)  # of judging, as far as known exactly
-    # whether the first attempt may have been sent, at a cost not counted here
-    first_sent: bool = True
-    # further attempts that may have been sent, at most at these costs
-    attempts: tuple[Attempted, ...] = ()
-
-    @property
-    def is_exact(self) -> bool:
-        """True if the whole cost is known."""
-        return not self.first_sent and not self.attempts
+from bestarm_agent.store.run_state_parts import PendingCost, Session
 
 
 @dataclass(slots=True, repr=False)
@@ -82,7 +59,9 @@ class RunState:
     pending_costs: dict[int, PendingCost] = field(default_factory=dict)  # where events tell them
     budgets: list[Budget] = field(default_factory=list)  # in order; the last one holds
     configured: Budget | None = None  # the run's own caps; None before they differed from others
-    spend: Spend = field(default_factory=Spend)  # cost of all outcomes
+    spend: Spend = field(default_factory=Spend)  # cost of all outcomes, and of proposers' calls
+    proposer_calls: dict[str, ProposerCalled] = field(default_factory=dict)  # by key of the reply
+    rounds: int = 0  # rounds of proposals that are over
     spend_of: list[Spend] = field(default_factory=list)  # (K,)
     judge_spend_of: list[Spend] = field(default_factory=list)  # (K,) its part for judging
     lost_spend_of: list[Spend] = field(default_factory=list)  # (K,) its part without an answer
@@ -140,6 +119,11 @@ class RunState:
         """The exactly known cost of the pairs without an outcome."""
         costs = self.pending_costs.values()
         return sum((cost.spend + cost.judge_spend for cost in costs), Spend())
+
+    @property
+    def proposer_spend(self) -> Spend:
+        """The cost of proposers' calls."""
+        return sum((call.cost for call in self.proposer_calls.values()), Spend())
 
     @property
     def end(self) -> str | None:
@@ -214,16 +198,28 @@ class RunState:
                 self._end_session(self.elapsed)  # 0 unless the session before was killed
             case Stopped():
                 self._stop(event)
-            case Attempted():
-                self._set_cost(event.seq, self.cost_of(event.seq), event)
-            case Charged():
-                cost = PendingCost(event.spend, event.judge_spend, first_sent=False)
-                self._set_cost(event.seq, cost)
+            case Attempted() | Charged():
+                self._set_cost(event)
+            case ProposerCalled() | Proposed():
+                self._propose(event)
 
-    def _set_cost(self, seq: int, cost: PendingCost, *attempts: Attempted) -> None:
-        if seq not in self.pending:
-            raise self._impossible(f"ask {seq} costs something, and is not pending")
-        self.pending_costs[seq] = replace(cost, attempts=(*cost.attempts, *attempts))
+    def _set_cost(self, event: Attempted | Charged) -> None:
+        if event.seq not in self.pending:
+            raise self._impossible(f"ask {event.seq} costs something, and is not pending")
+        if isinstance(event, Charged):
+            cost = PendingCost(event.spend, event.judge_spend, first_sent=False)
+        else:
+            known = self.cost_of(event.seq)
+            cost = replace(known, attempts=(*known.attempts, event))
+        self.pending_costs[event.seq] = cost
+
+    def _propose(self, event: ProposerCalled | Proposed) -> None:
+        if isinstance(event, Proposed):
+            self.rounds = event.rounds
+            return
+        before = self.proposer_calls.get(event.key)
+        self.spend += event.cost - (Spend() if before is None else before.cost)
+        self.proposer_calls[event.key] = event
 
     def _add_candidates(self, event: CandidatesAdded) -> None:
         nothing = (None,) * len(event.candidates)

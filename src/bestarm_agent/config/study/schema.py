@@ -20,6 +20,7 @@ from bestarm_agent.config.study.models_and_prompts import (
     model_labels,
 )
 from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.optimize import OptimizeSpec
 from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.config.study.run_options import BudgetSpec, LimitsSpec, SelectorSpec, StopSpec
 from bestarm_agent.config.study.value_types import Expandable, Grid, Name, Options, Params, Text
@@ -86,6 +87,10 @@ class StudyConfig(StudyModel):
         None,
         description="Keep examples back, which the winner answers once it is chosen: its number "
         "there is not too high. Left out: every example may be used to choose by.",
+    )
+    optimize: OptimizeSpec | None = Field(
+        None,
+        description="Let better prompts be proposed while the study runs, which join it.",
     )
     stop: StopSpec = Field(
         default_factory=StopSpec,

@@ -24,13 +24,13 @@ from bestarm_agent.engine.limits.gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limiter import AccountLimiters, LimiterRules, ModelLimiter
 from bestarm_agent.engine.limits.rate_limiter import Permit
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
-from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.errors import BestarmError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import failed_spend
 
 
-class BudgetEndedError(Exception):
-    """No further attempt fits into the budget; the pair stays pending and can be resumed."""
+class BudgetEndedError(BestarmError):
+    """No further attempt fits into the budget; a pair stays pending and can be resumed."""
 
 
 class Origin(Enum):
@@ -241,7 +241,7 @@ class ProviderClient:
         permit = await self._permit(call)
         call.reservation = call.reservation or self.ledger.reserve(call.bound())
         if call.reservation is None:
-            raise BudgetEndedError
+            raise BudgetEndedError("the budget cannot pay for another call; raise it")
         if call.log is not None and not call.is_logged:
             cost = replace(call.reservation.amount, pulls=0)
             await call.log.attempt(call.key, cost, judge=call.judging is None)

@@ -19,7 +19,7 @@ class CostLine:
 
 
 def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
-    """Part a run's spend: each provider's answered calls, attempts without an answer, judging."""
+    """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
     answered: dict[str, Spend] = {}
     lost: dict[str, Spend] = {}
     judging = Spend()
@@ -39,6 +39,11 @@ def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
         *_by_provider("answered calls of candidates", answered, unpriced),
         *_by_provider("attempts that brought no answer", lost, unpriced),
         CostLine("judging", judging, judge_priced),
+        CostLine(
+            "proposing prompts",
+            state.proposer_spend,
+            all(call.priced for call in state.proposer_calls.values()),
+        ),
         CostLine("pairs that are not told yet", spent - state.spend, judge_priced and not unpriced),
     ]
     return tuple(line for line in lines if not _is_nothing(line.spend))

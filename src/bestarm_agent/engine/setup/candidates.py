@@ -123,12 +123,13 @@ class CandidateFactory:
         """The judge, made ready."""
         judge_client = JudgeClient(
             self._judge,
-            {model.key: self._judge_model_client(model) for model in self._judge.models},
+            {model.key: self.model_client(model) for model in self._judge.models},
         )
         self._board.watch(judge_client.wait)
         return judge_client
 
-    def _judge_model_client(self, model: JudgeModel) -> JudgeModelClient:
+    def model_client(self, model: JudgeModel) -> JudgeModelClient:
+        """Make a model ready that no candidate uses; raises ConfigError as ``entry`` does."""
         provider = self._providers.of(model.provider, model.name, model.options)
         fingerprint = self._checked(provider, model.name)
         return JudgeModelClient(self._client(provider, model.name), fingerprint)
