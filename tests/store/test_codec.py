@@ -126,8 +126,6 @@ SAMPLES: list[Event] = [
     told(7),
     failed(8),
     CandidatesBarred((1,), "too dear"),
-    ProposerCalled("a" * 32, Spend(calls=1, tokens=9), at_most=True, priced=False),
-    Proposed(2),
     Stopped(AT, "budget", 2.5, BOOKS, ("p/m ignores it",)),
     Resumed(AT, "0.1.0"),
 ]
@@ -183,6 +181,17 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         '{"text":"m","logprobs":[{"chosen":{"text":"m","logprob":-0.5},'
         '"alternatives":[{"text":"M","logprob":-1.0}]}]}'
     )
+
+
+def test_the_format_of_proposals() -> None:
+    call = ProposerCalled("key", Spend(calls=1, tokens=9), at_most=True, priced=False)
+    written = [dump_event(call), dump_event(Proposed(2))]
+    assert written == [
+        '{"type":"proposer-called","key":"key","cost":{"calls":1,"tokens":9},"at_most":true,'
+        '"priced":false}',
+        '{"type":"proposed","rounds":2}',
+    ]
+    assert [load_event(text) for text in written] == [call, Proposed(2)]
 
 
 def test_a_usual_pair_takes_few_bytes() -> None:

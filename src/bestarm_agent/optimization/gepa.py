@@ -8,13 +8,13 @@ GEPA decides, with the calls, limits, budget, cache and records of a study.
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -135,7 +135,8 @@ class Adapter:
         self._source, self._model = source, model
         self._overrides = {"confirm": None, "stop": {}, **(overrides or {})}
         self._wanted: deque[Pair] = deque()
-        self._attempts = count()
+        self._asked: Counter[str] = Counter()
+        self._lock = Lock()
         self._is_spent = False
         self._stack = ExitStack()
 
@@ -187,11 +188,21 @@ class Adapter:
         shown = [reflective_record(pair) for pair in eval_batch.trajectories if pair is not None]
         return dict.fromkeys(components_to_update, shown)
 
+    def prompt(self, candidate: Mapping[str, str]) -> PromptTemplate:
+        """Return the prompt of a candidate, such as ``best_candidate`` of GEPA's result."""
+        return self._build("gepa", candidate[COMPONENT])
+
     def ask(self, prompt: str) -> str:
-        """Ask the model that reflects, for ``reflection_lm``; "" where the budget has ended."""
+        """Ask the model that reflects, for ``reflection_lm``; "" where the budget has ended.
+
+        The n-th of equal prompts is asked anew, and in another run taken from the cache.
+        """
         base = self._base
         model = self._model or f"{base.provider}/{base.model}"
-        ask = partial(self._study.proposing.ask, model, prompt, attempt=next(self._attempts))
+        with self._lock:  # GEPA and DSPy ask from threads
+            attempt = self._asked[prompt]
+            self._asked[prompt] += 1
+        ask = partial(self._study.proposing.ask, model, prompt, attempt=attempt)
         try:
             return self._portal.call(ask)
         except BudgetEndedError:

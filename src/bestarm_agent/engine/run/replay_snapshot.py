@@ -150,7 +150,10 @@ def _can_be_kept(replayed: Replayed) -> bool:
     if isinstance(pairs, ConfirmedPairs) and pairs.is_confirming:
         return False  # how far that is, the run works out when it goes on
     rule = pairs.rule if isinstance(pairs, ConfirmedPairs) else pairs
-    is_ours = isinstance(rule, Selector) and type(rule).__module__.startswith(f"{_PACKAGE}.")
+    kind = type(rule)
+    is_ours = isinstance(rule, Selector) and kind.__module__.startswith(f"{_PACKAGE}.")
+    if "<locals>" in kind.__qualname__:
+        return False  # made for one run alone, as GEPA's is
     return is_ours and pairs.table.n_candidates * pairs.table.n_examples <= _MOST_CELLS
 
 
