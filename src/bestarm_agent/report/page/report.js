@@ -72,7 +72,7 @@ function enhance(table) {
   if (table.dataset.filter && rows().length > 8) {
     const label = `filter ${table.dataset.filter}`;
     tools.append(element("input", {
-      type: "search", placeholder: label, "aria-label": label,
+      type: "search", size: label.length + 2, placeholder: label, "aria-label": label,
       oninput: (event) => { wanted = event.target.value.toLowerCase(); show(); },
     }));
   }
