@@ -348,6 +348,21 @@ def test_a_budget_for_one_call_holds_within_the_runs_own() -> None:
     assert run_virtual(play()) == ends
 
 
+def test_what_is_under_way_counts_where_a_cap_is_set_during_a_run() -> None:
+    scene = Scene({"a": Actor("p", always(0.5))}, in_flight=4, budget=Budget(calls=20))
+
+    async def play() -> tuple[int, int | None]:
+        loop = await scene.open()
+        running = asyncio.create_task(loop.run())
+        while loop.in_flight < 4:  # noqa: ASYNC110 - no event to await
+            await asyncio.sleep(0)
+        loop.raise_budget(Budget(calls=3))
+        await running
+        return loop.ledger.spent.calls, loop.ledger.budget.calls
+
+    assert run_virtual(play()) == (7, 7)
+
+
 def test_a_run_that_was_killed_in_a_call_goes_on_with_its_own_budget() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=2, budget=Budget(calls=10))
 

@@ -122,8 +122,9 @@ class RunLoop:
             self.set_budget(budget, state.configured or state.budgets[0])
 
     def raise_budget(self, more: Budget) -> None:
-        """Raise the run's own caps, so that ``more`` can be spent beyond what is spent now."""
-        self.set_budget(self.own_budget.with_room(self.ledger.spent, self.seconds, more))
+        """Let the run spend ``more`` beyond what is spent and reserved for calls under way."""
+        taken = self.ledger.spent + self.ledger.balance().outstanding
+        self.set_budget(self.own_budget.with_room(taken, self.seconds, more))
 
     @property
     def own_budget(self) -> Budget:
