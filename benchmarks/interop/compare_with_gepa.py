@@ -1,12 +1,12 @@
 """Compare GEPA's own evaluation with a study's rule that evaluates what GEPA's reflection writes.
 
-Both use gepa's reflection prompt and the same models, on two tasks: `operations`, where a program
-stands for the model, and `additions`, where one of the models of `examples/arithmetic` answers. The
-model that reflects is a program in both: it writes what it was shown into the instruction, well in
-most cases and badly in some. So figures are of the search alone, not of what a real model writes.
+Both use gepa's reflection prompt and the same models, on two tasks. Programs stand for the models:
+a sentence helps with the examples of one operation (`operations`), or with all of them (`rules`).
+The one that reflects mostly adds such a sentence, sometimes clutter, or it drops one. So the figures
+are of the search alone, not of what a model writes.
 
-    pip install -e '.[hf,gepa]'
-    python -m benchmarks.interop.compare_with_gepa --seeds 10
+    pip install -e '.[gepa]'
+    python -m benchmarks.interop.compare_with_gepa --seeds 8
 
 Printed for each task: metric calls, and the mean of the chosen prompt on examples that no one saw.
 """
@@ -30,7 +30,6 @@ from bestarm_agent.optimization.gepa import Adapter
 from bestarm_agent.optimization.rounds import run_as_configured
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
-MODELS = Path(__file__).parents[2] / "examples" / "arithmetic" / "models"
 N_SEARCH, N_TEST = 100, 200
 REFLECT = "python/task:reflect"
 OPERATIONS = ("plus", "add", "and", "with", "more", "sum")
@@ -64,19 +63,15 @@ def reflect(task):
         new = f"{now} {op} means what it says."
     return f"```\\n{new}\\n```"
 '''
-# The shipped models were taught several forms of a question; a prefix may lead them to one.
-WRITER = """
-import random
-
-PREFIXES = ["Q:", "1+1=2;", "12+34=46;", "A:", "=", "(", "7+8=15;", "99+1=100;", "sum:", "+"]
-
-def reflect(task):
-    now = task.prompt.split("```")[1].strip()
-    rng = random.Random(task.prompt)
-    return "```\\n" + rng.choice(PREFIXES) + (now if rng.random() < 0.3 else "") + "\\n```"
-"""
-OPERATIONS = ("plus", "minus", "times", "over", "mod", "max")
-
+# Every sentence that explains a rule helps with every example; wrong answers say what they lack.
+WRITER = SOLVER.replace(
+    """helps = f"{task.inputs['op']} means" in asked""",
+    'known = [op for op in OPERATIONS if f"{op} means" in asked]',
+).replace("(0.92 if helps else 0.25)", "(0.2 + 0.12 * len(known))")
+WRITER = WRITER.replace(
+    'else "?"', 'else "lacks " + min(set(OPERATIONS) - set(known), default="nothing")'
+).replace('"### op\\n(\\w+)"', '"lacks (\\w+)"')
+WRITER += f"\nOPERATIONS = {OPERATIONS}\n"
 
 STUDIES: dict[str, dict[str, Any]] = {
     "operations": {
@@ -84,11 +79,10 @@ STUDIES: dict[str, dict[str, Any]] = {
         "prompts": [{"first": "Calculate.\n{{ a }} {{ op }}"}],
         "scorer": "exact",
     },
-    "additions": {
-        "models": ["hf/models/sum-llama-167k"],
-        "params": {"temperature": 0, "max_tokens": 6},
-        "prompts": [{"first": ": {{ a }}+{{ b }}="}],
-        "scorer": "numeric",
+    "rules": {
+        "models": ["python/task:answer"],
+        "prompts": [{"first": "Calculate.\n{{ a }} {{ op }}"}],
+        "scorer": "exact",
     },
 }
 
@@ -106,7 +100,6 @@ def write_study(folder: Path, task: str, seed: int) -> Path:
         text = "".join(json.dumps(row) + "\n" for row in part)
         (folder / f"{name}.jsonl").write_text(text)
     (folder / "task.py").write_text(SOLVER if task == "operations" else WRITER)
-    (folder / "models").symlink_to(MODELS)
     dataset = {"path": "search.jsonl", "id": "id", "target": "target"}
     rule = {"seed": seed, "stop_when_separated": False}
     path = folder / "study.json"

@@ -1,4 +1,4 @@
-"""Files that the real tools wrote: inspect-ai 0.3.285, lm-eval 0.4.13, promptfoo 0.121.20.
+"""Files that the real tools wrote: inspect-ai 0.3.285, lm-eval 0.4.13, promptfoo 0.123.1.
 
 `benchmarks/interop/` says how they were made.
 """
