@@ -105,6 +105,17 @@ class HasEndpoints(Protocol):
         """Return the state of every server that calls may go to."""
 
 
+@runtime_checkable
+class LimitedPerServer(Protocol):
+    """A provider whose stated limits hold for each of its servers."""
+
+    def n_servers(self, most: int) -> int:
+        """Return how many servers get calls now, >= 1.
+
+        From here on none gets more than ``most`` at once while another has fewer.
+        """
+
+
 class Provider(Protocol):
     """Answers requests, inside ``async with provider:``, on the run's event loop."""
 

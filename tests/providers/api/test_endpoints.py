@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -349,6 +350,7 @@ def run_over(
     *,
     prompt: str = "{{ a }}+{{ b }}",
     in_flight: int = 12,
+    limits: Mapping[str, Json] | None = None,
 ) -> tuple[Standing, Sequence[Event]]:
     async def scene() -> tuple[Standing, Sequence[Event]]:
         async with AsyncExitStack() as stack:
@@ -357,7 +359,7 @@ def run_over(
                 "models": [f"openai/{name}" for name in OPENAI_MODELS],
                 "prompts": [{"chat": [{"role": "user", "content": prompt}]}],
                 "providers": {"openai": {"endpoints": endpoints(cluster), "price": PRICE}},
-                "limits": {"in_flight": in_flight, "max_attempts": 8},
+                "limits": {"in_flight": in_flight, "max_attempts": 8, **(limits or {})},
             }
             path = write_api_study(folder, "", "", n_examples=N_EXAMPLES, changes=changes)
             store = MemoryStore()
@@ -383,6 +385,52 @@ def test_a_study_uses_all_endpoints(tmp_path: Path) -> None:
     assert_nothing_is_lost(cluster, events)
     assert min(cluster.received()) > PAIRS / 4 / 2
     assert standing.spent.calls == sum(cluster.received()) == PAIRS
+
+
+@dataclass
+class Counted(Cluster):
+    """Servers that count the calls that they have at once."""
+
+    at_once: Counter[int] = field(default_factory=Counter)
+    most: Counter[int] = field(default_factory=Counter)
+    times: list[float] = field(default_factory=list)
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        await super().start(stack)
+        for number, server in enumerate(self.servers):
+            server.latency = partial(self.begin, number)
+
+    def begin(self, number: int, call: Call) -> float:
+        self.times.append(asyncio.get_running_loop().time())
+        self.at_once[number] += 1
+        self.most[number] = max(self.most[number], self.at_once[number])
+        lasts = seconds(call)
+        asyncio.get_running_loop().call_later(lasts, self.at_once.subtract, [number])
+        return lasts
+
+
+def test_in_flight_holds_for_each_endpoint_that_gets_calls(tmp_path: Path) -> None:
+    cluster = Counted(4)
+    cluster.then = {60: lambda: tasks.append(asyncio.create_task(cluster.servers[1].die()))}
+    tasks: list[asyncio.Task[object]] = []
+    limits: Mapping[str, Json] = {"providers": {"openai": {"in_flight": 4}}}
+    _, events = run_over(cluster, tmp_path, in_flight=64, limits=limits)
+    assert_nothing_is_lost(cluster, events)
+    assert set(cluster.most.values()) == {4}
+
+
+def test_a_rate_holds_for_each_endpoint_that_gets_calls(tmp_path: Path) -> None:
+    def begins(n: int, rpm: int) -> float:
+        """When the last call was sent, in seconds from the first."""
+        cluster = Counted(n)
+        rates: Mapping[str, Json] = {"providers": {"openai": {"rpm": rpm, "shared": True}}}
+        folder = tmp_path / f"{n}-{rpm}"
+        folder.mkdir()
+        _, events = run_over(cluster, folder, limits=rates)
+        assert_nothing_is_lost(cluster, events)
+        return max(cluster.times) - min(cluster.times)
+
+    assert begins(4, 60) == pytest.approx(begins(1, 240), rel=0.1)
 
 
 def test_few_calls_with_the_same_long_beginning_stay_together(tmp_path: Path) -> None:

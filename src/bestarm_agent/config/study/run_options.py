@@ -131,12 +131,12 @@ class SelectorSpec(StudyModel):
 
 
 class ProviderLimits(ProviderRateSpec):
-    """Limits of one provider; those left out are the provider's own."""
+    """Limits of one provider, of each of its `endpoints`; those left out are its own."""
 
     in_flight: Count | None = Field(
         None,
-        description="Calls in flight at once. Left out: found by trial for providers over the "
-        "network.",
+        description="Calls in flight at once, at each of its `endpoints`. Left out: found by trial "
+        "for providers over the network.",
     )
 
 

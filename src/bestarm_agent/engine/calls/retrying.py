@@ -20,8 +20,9 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.calls.attempt import RetryPolicy, generate, replied_spend
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger, Reservation, SharedReserve
+from bestarm_agent.engine.limits.account_limiters import AccountLimiters
 from bestarm_agent.engine.limits.gates import Gate, Slot
-from bestarm_agent.engine.limits.model_limiter import AccountLimiters, LimiterRules, ModelLimiter
+from bestarm_agent.engine.limits.model_limiter import LimiterRules, ModelLimiter
 from bestarm_agent.engine.limits.rate_limiter import Permit
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import BestarmError, FailureKind, ProviderError
@@ -150,7 +151,7 @@ class ProviderClient:
         self.ledger = ledger
         self.gate = gate
         self.broken: str | None = None  # why the provider can no longer be used
-        self._limiters = AccountLimiters(provider, clock, board, rules, shared=shared)
+        self.limiters = AccountLimiters(provider, clock, board, rules, gate, shared=shared)
         self._policy = policy
         self._clock = clock
         self.board = board
@@ -162,10 +163,11 @@ class ProviderClient:
 
     def limiter(self, model: str) -> ModelLimiter:
         """Return the limiter of a model."""
-        return self._limiters.of(model)
+        return self.limiters.of(model)
 
     def gates(self, model: str) -> tuple[Gate, ...]:
         """Return the gates that every call to a model passes."""
+        self.limiters.fit()
         return (self.gate, *self.limiter(model).gates)
 
     def unrecorded(self) -> ProviderClient:
@@ -264,7 +266,7 @@ class ProviderClient:
         else:
             call.n_failures += 1
             call.limiter.failed(permit, call.request, error)
-        self._limiters.close(call.request.model, error)
+        self.limiters.close(call.request.model, error)
 
     def _exhausted(self, call: Call) -> bool:
         elapsed = self._clock.now() - (call.began or 0.0)

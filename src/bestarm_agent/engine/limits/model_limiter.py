@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -17,7 +16,7 @@ from bestarm_agent.engine.limits.circuit_breaker import CircuitBreaker
 from bestarm_agent.engine.limits.gates import Gate, Slot
 from bestarm_agent.engine.limits.rate_limiter import Permit, RateLimiter
 from bestarm_agent.engine.limits.token_estimates import TokenEstimate
-from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
+from bestarm_agent.engine.limits.wait_reasons import Wait, loading_wait
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import may_be_billed
@@ -41,11 +40,6 @@ _OUTAGE = (
     FailureKind.TIMEOUT,
 )
 _STRAINED = (FailureKind.OVERLOADED, FailureKind.SERVER, FailureKind.TIMEOUT)
-
-# What makes every further call to the provider, or to the model, pointless.
-WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
-_WHOLE_ACCOUNT = (FailureKind.RATE_LIMITED,)  # fatal where the pause asked for is too long
-_WHOLE_MODEL = (*_WHOLE_ACCOUNT, FailureKind.MODEL_NOT_FOUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,46 +247,3 @@ class ModelLimiter:
         said = self._provider.allowances(request.model)
         if said:
             self.rate.observe(permit, said)
-
-
-class AccountLimiters:
-    """The limiters of an account: one for each model, or one ``shared`` by all."""
-
-    def __init__(
-        self,
-        provider: Provider,
-        clock: Clock,
-        board: WaitBoard,
-        rules: Callable[[str], LimiterRules],
-        *,
-        shared: bool,
-    ) -> None:
-        self._provider = provider
-        self._clock = clock
-        self._board = board
-        self._rules = rules
-        self._shared = shared
-        self._limiters: dict[str, ModelLimiter] = {}
-        self._halted: ProviderError | None = None
-
-    def of(self, model: str) -> ModelLimiter:
-        """Return the limiter of a model, made on first use."""
-        name = "" if self._shared else model
-        if name not in self._limiters:
-            limiter = ModelLimiter(self._provider, name, self._rules(model), self._clock)
-            if self._halted is not None:
-                limiter.halt(self._halted)
-            self._board.watch(limiter.waits)
-            self._limiters[name] = limiter
-        return self._limiters[name]
-
-    def close(self, model: str, error: ProviderError) -> None:
-        """Halt what a fatal error of a call to ``model`` makes pointless, if it is fatal."""
-        if not error.fatal:
-            return
-        if error.kind in WHOLE_PROVIDER:
-            self._halted = error
-            for limiter in self._limiters.values():
-                limiter.halt(error)
-        elif error.kind in (_WHOLE_ACCOUNT if self._shared else _WHOLE_MODEL):
-            self.of(model).halt(error)

@@ -111,6 +111,7 @@ class EndpointPool:
     def __init__(
         self, source: EndpointList, provider: str, connect: Callable[[Endpoint], Connection]
     ) -> None:
+        self.most: float = math.inf  # calls that an endpoint has at once, if another has fewer
         self._source = source
         self._provider = provider
         self._connect = connect
@@ -136,6 +137,11 @@ class EndpointPool:
             raise
         finally:
             chosen.end(failed, began, now(), tried=tried)
+
+    @property
+    def n_usable(self) -> int:
+        """Number of endpoints that get calls, >= 0."""
+        return sum(member.failure is None for member in self._current())
 
     @property
     def statuses(self) -> tuple[EndpointStatus, ...]:
@@ -167,7 +173,8 @@ class EndpointPool:
         if not usable:
             return min(members, key=PooledEndpoint.returns_at)
         fewest = min(member.in_flight for member in usable)
-        most = fewest + max(_LEAST_SLACK, fewest // _SLACK_SHARE)
+        slack = max(_LEAST_SLACK, fewest // _SLACK_SHARE)
+        most = max(fewest, min(fewest + slack, self.most - 1))
         near = [member for member in usable if member.in_flight <= most]
         return max(near, key=lambda member: member.weight(prefix))
 

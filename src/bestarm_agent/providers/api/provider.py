@@ -105,6 +105,12 @@ class ApiProvider(BaseProvider[ApiOptions]):
         """The state of every endpoint; empty outside ``async with``."""
         return () if self._pool is None else self._pool.statuses
 
+    def n_servers(self, most: int) -> int:
+        """Return how many endpoints get calls now, >= 1; none gets more than ``most`` at once."""
+        pool = self._opened()
+        pool.most = most
+        return max(1, pool.n_usable)
+
     def check(self, model: str) -> None:
         """Check the model's name and that there is a key; raises ConfigError."""
         if not _MODEL.fullmatch(model):
@@ -139,8 +145,9 @@ class ApiProvider(BaseProvider[ApiOptions]):
             self._learned[request.model] = 1 << (usage.output - 1).bit_length()
 
     def allowances(self, model: str) -> tuple[Allowance, ...]:
-        """Return the rate limits in the headers of the latest response about ``model``."""
-        return self._allowances.get(model, ())
+        """Return the rate limits that the latest response states, for all endpoints together."""
+        said, n = self._allowances.get(model, ()), 1 if self._pool is None else self._pool.n_usable
+        return tuple(one.times(n) for one in said) if n > 1 else said
 
     async def generate(self, request: Request) -> Reply:
         """Send one request, once; raises ProviderError."""
