@@ -10,12 +10,17 @@ from threading import Timer
 import pytest
 from sqlalchemy import Connection
 
+from bestarm_agent import Study
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import StoreError, StoreVersionError
+from bestarm_agent.runs import Archive
 from bestarm_agent.store import group_commit, server_restarts
 from bestarm_agent.store.group_commit import Batch
 from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.testing.store_runs import asked, begin, reply, started, told
 from bestarm_agent.testing.store_suite import StoreSuite
+from tests.support.studies import write_study
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 
@@ -213,3 +218,35 @@ def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path: Path
         asyncio.run(SqlStore.connect(url))
     assert "hunter2" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_twenty_runs_at_once_buy_every_reply_once_over_few_connections(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    url, n_runs = new_database(), 20
+    rule = {"name": "uniform", "stop_when_separated": False}
+    path = write_study(tmp_path, n_candidates=2, n_examples=6, changes={"selector": rule})
+    most = 0
+
+    async def one() -> Standing:
+        async with Study.open(path, options=Options(store=url)) as study:
+            return await study.run()
+
+    async def watched() -> list[Standing]:
+        nonlocal most
+        count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as watch:
+            async with asyncio.TaskGroup() as group:
+                runs = [group.create_task(one()) for _ in range(n_runs)]
+                while not all(run.done() for run in runs):
+                    row = await (await watch.execute(count)).fetchone()
+                    assert row is not None
+                    most = max(most, row[0])
+        return [run.result() for run in runs]
+
+    standings = asyncio.run(watched())
+    assert [standing.told for standing in standings] == [12] * n_runs
+    assert sum(standing.spent.calls for standing in standings) == 12, "every reply is bought once"
+    assert len(asyncio.run(Archive(url).runs())) == n_runs
+    assert most <= 1 + 4 * n_runs, "a server takes 100 connections by default"
