@@ -236,13 +236,13 @@ def test_twenty_runs_at_once_buy_every_reply_once_over_few_connections(
     async def watched() -> list[Standing]:
         nonlocal most
         count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as watch:
-            async with asyncio.TaskGroup() as group:
-                runs = [group.create_task(one()) for _ in range(n_runs)]
-                while not all(run.done() for run in runs):
-                    row = await (await watch.execute(count)).fetchone()
-                    assert row is not None
-                    most = max(most, row[0])
+        watch = await psycopg.AsyncConnection.connect(url, autocommit=True)
+        async with watch, asyncio.TaskGroup() as group:
+            runs = [group.create_task(one()) for _ in range(n_runs)]
+            while not all(run.done() for run in runs):
+                row = await (await watch.execute(count)).fetchone()
+                assert row is not None
+                most = max(most, row[0])
         return [run.result() for run in runs]
 
     standings = asyncio.run(watched())
