@@ -12,6 +12,9 @@ aiohttp, without the SDK's retries, and take turns in one run:
   log and reply cache, scoring;
 - lean: provider and study with ``transport: lean``.
 
+With ``--paced 10`` so many calls leave in a second, one by one; the study paces them itself. A call
+alone costs more on every side: it shares no turn of the loop, no commit and no warm caches.
+
 The median of the rounds is printed. The server takes one core of its own. With ``--inspect PYTHON``
 inspect-ai does as many sums with one of the models and a scorer, in the environment of that
 interpreter, which holds inspect-ai and openai:
@@ -97,8 +100,10 @@ def server(latency_ms: float) -> Iterator[str]:
         it.terminate()
 
 
-async def spread(calls: int, in_flight: int, call: Callable[[int], Awaitable[object]]) -> Cost:
-    """Make the calls, so many at a time; one before the clock starts opens the client."""
+async def spread(
+    calls: int, in_flight: int, call: Callable[[int], Awaitable[object]], pace: float = 0.0
+) -> Cost:
+    """Make the calls, so many at a time, or in a second; one before the clock opens the client."""
     gate = asyncio.Semaphore(in_flight)
 
     async def one(k: int) -> None:
@@ -110,6 +115,8 @@ async def spread(calls: int, in_flight: int, call: Callable[[int], Awaitable[obj
         async with asyncio.TaskGroup() as tasks:
             for k in range(calls):
                 tasks.create_task(one(k))
+                if pace:
+                    await asyncio.sleep(1 / pace)
     return meter.cost(calls)
 
 
@@ -118,7 +125,7 @@ def question(k: int) -> str:
     return f"{17 + k % EXAMPLES}+{5 + 3 * (k % EXAMPLES)}"
 
 
-async def bare(url: str, calls: int, in_flight: int) -> Cost:
+async def bare(url: str, calls: int, in_flight: int, pace: float = 0.0) -> Cost:
     """Await the SDK."""
     transport = DefaultAioHttpClient()
     async with AsyncOpenAI(
@@ -133,7 +140,7 @@ async def bare(url: str, calls: int, in_flight: int) -> Cost:
             )
             return chat.choices[0].message.content
 
-        return await spread(calls, in_flight, call)
+        return await spread(calls, in_flight, call, pace)
 
 
 async def raw(url: str, calls: int, in_flight: int) -> Cost:
@@ -167,10 +174,12 @@ async def provider(url: str, calls: int, in_flight: int, transport: str = "sdk")
         return await spread(calls, in_flight, call)
 
 
-async def study(url: str, calls: int, in_flight: int, transport: str = "sdk") -> Cost:
+async def study(
+    url: str, calls: int, in_flight: int, pace: float = 0.0, transport: str = "sdk"
+) -> Cost:
     """Run the study."""
     with tempfile.TemporaryDirectory() as name:
-        path = write_study(Path(name), url, in_flight, transport)
+        path = write_study(Path(name), url, in_flight, transport, pace)
         async with Study.open(path) as opened:
             await opened.run(Budget(pulls=1))
             gc.freeze()  # as the command line does
@@ -181,8 +190,11 @@ async def study(url: str, calls: int, in_flight: int, transport: str = "sdk") ->
         return meter.cost(calls)
 
 
-def write_study(folder: Path, url: str, in_flight: int, transport: str) -> Path:
-    """Write a study of 10 models x 500 additions."""
+def write_study(folder: Path, url: str, in_flight: int, transport: str, pace: float = 0.0) -> Path:
+    """Write a study of 10 models x 500 additions, of ``pace`` calls a second."""
+    limits: dict[str, Json] = {"in_flight": in_flight}
+    if pace:
+        limits |= {"rpm": round(60 * pace), "shared": True}
     rows = [{"id": f"e{k}", "q": question(k), "answer": ""} for k in range(EXAMPLES)]
     for row in rows:
         row["answer"] = str(sum(map(int, row["q"].split("+"))))
@@ -195,7 +207,7 @@ def write_study(folder: Path, url: str, in_flight: int, transport: str) -> Path:
         "scorer": "numeric",
         "budget": {"usd": 100},
         "selector": {"name": "ucb-e", "stop_when_separated": False},
-        "limits": {"in_flight": in_flight, "providers": {"openai": {"in_flight": in_flight}}},
+        "limits": {"in_flight": in_flight, "providers": {"openai": limits}},
         "providers": {"openai": {"base_url": f"{url}/v1", "price": PRICE, "transport": transport}},
     }
     path = folder / "study.json"
@@ -241,7 +253,7 @@ def inspect(python: str, url: str, calls: int, in_flight: int) -> Cost:
     return Cost(*json.loads(done.stdout.splitlines()[-1]))
 
 
-SIDES: Mapping[str, Callable[[str, int, int], Coroutine[Any, Any, Cost]]] = {
+SIDES: Mapping[str, Callable[..., Coroutine[Any, Any, Cost]]] = {
     "bare": bare,
     "aiohttp": raw,
     "provider": provider,
@@ -251,11 +263,17 @@ SIDES: Mapping[str, Callable[[str, int, int], Coroutine[Any, Any, Cost]]] = {
 }
 
 
-def measure(url: str, calls: int, in_flight: int, rounds: int) -> dict[str, Cost]:
+PACED = ("bare", "study", "study, lean")
+
+
+def measure(
+    url: str, calls: int, in_flight: int, rounds: int, pace: float = 0.0
+) -> dict[str, Cost]:
     """Let the sides take turns; return their medians."""
-    costs: dict[str, list[Cost]] = {name: [] for name in SIDES}
+    sides = {name: partial(SIDES[name], pace=pace) for name in PACED} if pace else SIDES
+    costs: dict[str, list[Cost]] = {name: [] for name in sides}
     for _ in range(rounds):
-        for name, side in SIDES.items():
+        for name, side in sides.items():
             costs[name].append(asyncio.run(side(url, calls, in_flight)))
     return {
         name: Cost(
@@ -273,6 +291,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency-ms", type=float, default=50.0)
     parser.add_argument("--in-flight", type=int, nargs="+", default=[50, 100, 200])
+    parser.add_argument("--paced", type=float, default=0.0, metavar="CALLS", help="in a second")
     parser.add_argument("--inspect", metavar="PYTHON", help="an interpreter that has inspect-ai")
     options = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -281,7 +300,7 @@ def main() -> None:
     print("in flight  side            calls/s  of bare  CPU ms/call  of bare")
     with server(options.latency_ms) as url:
         for in_flight in options.in_flight:
-            found = measure(url, options.calls, in_flight, options.rounds)
+            found = measure(url, options.calls, in_flight, options.rounds, options.paced)
             if options.inspect:
                 found["inspect"] = inspect(options.inspect, url, options.calls, in_flight)
             alone = found["bare"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Table, bindparam, select, update
+from sqlalchemy import Connection, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from bestarm_agent.errors import StoreError
@@ -22,9 +22,16 @@ Row: TypeAlias = dict[str, Any]
 _LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothing waits for them
 _LOOKUPS = 500  # keys in one SELECT; SQLite takes 32,766 parameters, PostgreSQL 65,535
 
-_INSERT: Mapping[str, Callable[[Table], Any]] = {
-    "sqlite": sqlite.insert,
-    "postgresql": postgresql.insert,
+# by dialect, table, and whether a row may be there already; made once: SQLAlchemy takes longer to
+# compile a statement anew than SQLite to carry it out
+_INSERTS = {
+    (dialect.__name__.rpartition(".")[2], table.name, may_exist): (
+        insert.on_conflict_do_nothing() if may_exist else insert
+    )
+    for dialect in (sqlite, postgresql)
+    for table in (tables.runs, tables.events, tables.replies)
+    for insert in (dialect.insert(table),)
+    for may_exist in (False, True)
 }
 _UPDATE_RUNS = (
     update(tables.runs)
@@ -172,7 +179,7 @@ class GroupWriter:
 
 def _write(connection: Connection, batches: Sequence[Batch], *, again: bool) -> None:
     """Write the rows; ``again``: they may be there already, from a commit that was not answered."""
-    insert = _INSERT[connection.dialect.name]
+    dialect = connection.dialect.name
     rows_of = {
         tables.runs: [row for batch in batches for row in batch.runs],
         tables.events: [row for batch in batches for row in batch.events],
@@ -180,9 +187,8 @@ def _write(connection: Connection, batches: Sequence[Batch], *, again: bool) -> 
     }
     for table, rows in rows_of.items():
         if rows:
-            add = insert(table)
-            is_repeated = again or table is tables.replies
-            connection.execute(add.on_conflict_do_nothing() if is_repeated else add, rows)
+            may_exist = again or table is tables.replies
+            connection.execute(_INSERTS[dialect, table.name, may_exist], rows)
     progress = {run: row for batch in batches for run, row in batch.progress.items()}
     if progress:
         connection.execute(_UPDATE_RUNS, list(progress.values()))

@@ -59,7 +59,8 @@ class PairEvaluator:
             return False
         spent = call.judging.spent if call.judging is not None else Spend()
         call.reservation = self._ledger.reserve(draw)
-        call.judging = SharedReserve(self._ledger, self._ledger.reserve(judging), spent)
+        reserved = self._ledger.reserve(judging) if judging != _NOTHING else None
+        call.judging = SharedReserve(self._ledger, reserved, spent)
         if later != _NOTHING:
             call.later = SharedReserve(self._ledger, self._ledger.reserve(later))
         return True
