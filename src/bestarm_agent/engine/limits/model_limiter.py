@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -16,17 +17,11 @@ from bestarm_agent.engine.limits.circuit_breaker import CircuitBreaker
 from bestarm_agent.engine.limits.gates import Gate, Slot
 from bestarm_agent.engine.limits.rate_limiter import Permit, RateLimiter
 from bestarm_agent.engine.limits.token_estimates import TokenEstimate
-from bestarm_agent.engine.limits.wait_reasons import Wait, loading_wait
+from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, limit_reason, loading_wait
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
-from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.base import LimitedPerServer, Provider
 from bestarm_agent.providers.failures import may_be_billed
 
-_UNITS = {
-    Resource.REQUESTS: "requests",
-    Resource.TOKENS: "tokens",
-    Resource.INPUT_TOKENS: "input tokens",
-    Resource.OUTPUT_TOKENS: "output tokens",
-}
 _ONLY_THE_REQUEST = {**dict.fromkeys(Resource, 0.0), Resource.REQUESTS: 1.0}
 _TRIAL_CALLS = 4
 _LONG_SILENCE = 5.0  # seconds
@@ -40,6 +35,11 @@ _OUTAGE = (
     FailureKind.TIMEOUT,
 )
 _STRAINED = (FailureKind.OVERLOADED, FailureKind.SERVER, FailureKind.TIMEOUT)
+
+# What makes every further call to the provider, or to the model, pointless.
+WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
+_WHOLE_ACCOUNT = (FailureKind.RATE_LIMITED,)  # fatal where the pause asked for is too long
+_WHOLE_MODEL = (*_WHOLE_ACCOUNT, FailureKind.MODEL_NOT_FOUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,21 +229,81 @@ class ModelLimiter:
             return Wait(self.name, reason, queued, paused)
         seconds = self.rate.wait(self._expected.typical())
         if queued or seconds > 0:
-            return Wait(self.name, self._at_limit(), queued, seconds if seconds < math.inf else 0.0)
+            return Wait(
+                self.name,
+                limit_reason(self.rate, self._clock.now()),
+                queued,
+                seconds if seconds < math.inf else 0.0,
+            )
         return None
-
-    def _at_limit(self) -> str:
-        buckets = self.rate.buckets
-        now = self._clock.now()
-        if self.rate.search.wait(now) > 0:
-            rate = self.rate.search.rate(now)
-            return f"at {60 * rate:,.0f} requests a minute, the rate found so far"
-        if not buckets:
-            return "waiting in the queue"
-        name = max(buckets, key=lambda n: buckets[n].used(now) / buckets[n].per_minute)
-        return f"at its limit of {buckets[name].per_minute:,.0f} {_UNITS[name]} a minute"
 
     def _listen(self, permit: Permit, request: Request) -> None:
         said = self._provider.allowances(request.model)
         if said:
             self.rate.observe(permit, said)
+
+
+class AccountLimiters:
+    """The limiters of an account: one for each model, or one ``shared`` by all.
+
+    They and the ``gate`` grow with the servers of a provider that counts them.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        clock: Clock,
+        board: WaitBoard,
+        rules: Callable[[str], LimiterRules],
+        gate: Gate,
+        *,
+        shared: bool,
+    ) -> None:
+        self._servers = provider if isinstance(provider, LimitedPerServer) else None
+        self._n_servers = 1
+        self._gate, self._per_server = gate, gate.capacity
+        self._provider = provider
+        self._clock = clock
+        self._board = board
+        self._rules = rules
+        self._shared = shared
+        self._limiters: dict[str, ModelLimiter] = {}
+        self._halted: ProviderError | None = None
+
+    def of(self, model: str) -> ModelLimiter:
+        """Return the limiter of a model, made on first use."""
+        name = "" if self._shared else model
+        if name not in self._limiters:
+            limiter = ModelLimiter(self._provider, name, self._rules(model), self._clock)
+            limiter.rate.scale(self._n_servers)
+            if self._halted is not None:
+                limiter.halt(self._halted)
+            self._board.watch(limiter.waits)
+            self._limiters[name] = limiter
+        return self._limiters[name]
+
+    @property
+    def free(self) -> int:
+        """The number of calls that may enter the gate now, >= 0."""
+        self.fit()
+        return self._gate.free
+
+    def fit(self) -> None:
+        """Let the stated limits hold for each server that gets calls now."""
+        n = 1 if self._servers is None else self._servers.n_servers(self._per_server)
+        if n != self._n_servers:
+            self._n_servers = n
+            self._gate.resize(n * self._per_server)
+            for limiter in self._limiters.values():
+                limiter.rate.scale(n)
+
+    def close(self, model: str, error: ProviderError) -> None:
+        """Halt what a fatal error of a call to ``model`` makes pointless, if it is fatal."""
+        if not error.fatal:
+            return
+        if error.kind in WHOLE_PROVIDER:
+            self._halted = error
+            for limiter in self._limiters.values():
+                limiter.halt(error)
+        elif error.kind in (_WHOLE_ACCOUNT if self._shared else _WHOLE_MODEL):
+            self.of(model).halt(error)

@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from bestarm_agent.domain.rate_limits import Resource
+from bestarm_agent.engine.limits.rate_limiter import RateLimiter
 from bestarm_agent.providers.base import HasEndpoints, LoadsModels, Provider
+
+_UNITS = {
+    Resource.REQUESTS: "requests",
+    Resource.TOKENS: "tokens",
+    Resource.INPUT_TOKENS: "input tokens",
+    Resource.OUTPUT_TOKENS: "output tokens",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +88,13 @@ def endpoint_wait(provider: Provider) -> Wait | None:
     more = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
     up = len(servers) - len(failing)
     return Wait(provider.name, f"uses {up} of {len(servers)} endpoints: {named}{more}", 0, None)
+
+
+def limit_reason(rate: RateLimiter, now: float) -> str:
+    """Return which limit of a rate limiter calls wait for."""
+    if rate.search.wait(now) > 0:
+        return f"at {60 * rate.search.rate(now):,.0f} requests a minute, the rate found so far"
+    if not rate.buckets:
+        return "waiting in the queue"
+    name = max(rate.buckets, key=lambda n: rate.buckets[n].used(now) / rate.buckets[n].per_minute)
+    return f"at its limit of {rate.buckets[name].per_minute:,.0f} {_UNITS[name]} a minute"

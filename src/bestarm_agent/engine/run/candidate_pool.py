@@ -18,9 +18,8 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.calls.draws import request_of_draw
 from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.account_limiters import WHOLE_PROVIDER
 from bestarm_agent.engine.limits.gates import Gate, Slot
-from bestarm_agent.engine.limits.model_limiter import ModelLimiter
+from bestarm_agent.engine.limits.model_limiter import WHOLE_PROVIDER, ModelLimiter
 from bestarm_agent.engine.memory.candidate_mask import MemoryMask
 from bestarm_agent.engine.memory.judge_turns import JudgeTurns
 from bestarm_agent.errors import FailureKind, ProviderError
