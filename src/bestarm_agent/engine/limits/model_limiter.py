@@ -229,12 +229,8 @@ class ModelLimiter:
             return Wait(self.name, reason, queued, paused)
         seconds = self.rate.wait(self._expected.typical())
         if queued or seconds > 0:
-            return Wait(
-                self.name,
-                limit_reason(self.rate, self._clock.now()),
-                queued,
-                seconds if seconds < math.inf else 0.0,
-            )
+            reason = limit_reason(self.rate, self._clock.now())
+            return Wait(self.name, reason, queued, seconds if seconds < math.inf else 0.0)
         return None
 
     def _listen(self, permit: Permit, request: Request) -> None:
@@ -244,10 +240,7 @@ class ModelLimiter:
 
 
 class AccountLimiters:
-    """The limiters of an account: one for each model, or one ``shared`` by all.
-
-    They and the ``gate`` grow with the servers of a provider that counts them.
-    """
+    """An account's gate and limiters, one for each model or ``shared``; they grow with servers."""
 
     def __init__(
         self,
@@ -262,11 +255,8 @@ class AccountLimiters:
         self._servers = provider if isinstance(provider, LimitedPerServer) else None
         self._n_servers = 1
         self._gate, self._per_server = gate, gate.capacity
-        self._provider = provider
-        self._clock = clock
-        self._board = board
-        self._rules = rules
-        self._shared = shared
+        self._provider, self._clock, self._board = provider, clock, board
+        self._rules, self._shared = rules, shared
         self._limiters: dict[str, ModelLimiter] = {}
         self._halted: ProviderError | None = None
 
