@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -269,3 +270,32 @@ def test_a_log_that_grows_too_long_is_ended_by_the_writer(
 
     asyncio.run(main())
     assert threads[:2] == ["bestarm-checkpoints", "bestarm-store"]
+
+
+def test_a_log_is_ended_though_commits_come_during_every_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was copied in full, as of when that began, would not begin anew."""
+    commits, ends = 0, threading.Event()
+    copy = sqlite_file.checkpoint
+
+    def during_commits(connection: Connection) -> int:
+        pages, seen = copy(connection), commits
+        if threading.current_thread().name == "bestarm-store":
+            ends.set()
+        while not ends.is_set() and commits < seen + 2:
+            time.sleep(0)
+        return pages
+
+    monkeypatch.setattr(sqlite_file, "checkpoint", during_commits)
+    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 5)
+    monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 50)
+
+    async def main() -> None:
+        nonlocal commits
+        async with await SqlStore.connect(tmp_path / "runs.db") as store, asyncio.timeout(60):
+            while not ends.is_set():
+                await store.put_reply(f"key-{commits}", reply("x" * 10_000))
+                commits += 1
+
+    asyncio.run(main())

@@ -139,10 +139,12 @@ class Checkpointer:
 
 
 def checkpoint(connection: Connection) -> int:
-    """Copy as much of the log as no reader needs; return the pages that are left in it."""
-    _, pages, copied = _driver(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    # a log that was copied in full begins anew with the next commit
-    return 0 if pages == copied else int(pages)
+    """Copy as much of the log as no reader needs; return its length in pages when that began.
+
+    It begins anew with the next commit only if no other came meanwhile.
+    """
+    _, pages, _ = _driver(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return int(pages)
 
 
 def _driver(connection: Connection) -> Any:  # noqa: ANN401 - SQLAlchemy's proxy of sqlite3.Connection
