@@ -93,6 +93,16 @@ def test_more_budget_runs_on(tmp_path: Path) -> None:
     assert (first.asked, second.asked) == (20, 50)
 
 
+def test_what_one_run_may_spend_and_the_configured_caps_both_hold(tmp_path: Path) -> None:
+    async def scene() -> list[int]:
+        path = write_study(tmp_path, changes={"budget": {"pulls": 30}})
+        async with Study.open(path) as study:
+            budgets = (Budget(pulls=5), None, Budget(pulls=50))
+            return [(await study.run(budget)).asked for budget in budgets]
+
+    assert asyncio.run(scene()) == [5, 30, 30]
+
+
 @pytest.mark.parametrize(("pulls", "said"), [(100, True), (192, False)])
 def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
     tmp_path: Path, pulls: int, said: bool

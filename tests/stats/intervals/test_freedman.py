@@ -25,6 +25,13 @@ def test_freedman_is_the_theorem_of_pulse() -> None:
     assert 2 * math.exp(-exponent) == pytest.approx(alpha)
 
 
+def test_a_single_step_counts_as_one() -> None:
+    # without variance exp(-3 e / (2 bound)) = alpha / 2 at either end
+    low, high = freedman(0.5, 0.0, 1, 0.5, bound=0.1)
+    radius = 0.1 * 2 / 3 * math.log(4)
+    assert (float(low), float(high)) == pytest.approx((0.5 - radius, 0.5 + radius))
+
+
 @pytest.mark.coverage
 def test_freedman_at_one_time(check_rate: RateCheck) -> None:
     # 20,000 sums of 60 skewed steps (within 1 of their mean, variance .09) at alpha = .2.
