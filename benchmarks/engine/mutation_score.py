@@ -208,6 +208,10 @@ class Mutant:
     site: Site
     changed: dict[Key, CodeType]
 
+    def __str__(self) -> str:
+        line = (SOURCE / self.module).read_text().splitlines()[self.site.line - 1].strip()
+        return f"{self.module}:{self.site.line} {self.site.change}: {line}"
+
     def put_in_place(self) -> None:
         """Give the functions of this process the changed code."""
         for one in gc.get_objects():
@@ -237,8 +241,7 @@ class Scorer:
     """Tries mutants where pytest would run the tests that it has collected."""
 
     def __init__(self, modules: Sequence[str], sample: int, seed: int) -> None:
-        self.tried = [one for module in modules for one in mutants(module, sample, seed)]
-        self.survived: list[Mutant] = []
+        self._modules = {module: mutants(module, sample, seed) for module in modules}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Score, in the place of running the tests."""
@@ -247,21 +250,22 @@ class Scorer:
             pytest.exit("tests fail without any change; mend them first", returncode=1)
         seconds, calls = pickle.loads(seen)
         order = sorted(range(len(calls)), key=seconds.__getitem__)
-        for one in self.tried:
-            callers = [i for i in order if calls[i] & one.changed.keys()]
-            limit = _SECONDS + _SLOWER * sum(seconds[i] for i in callers)
-            items = [session.items[i] for i in callers]
-            if _in_fork(partial(_try, session, one, items), limit) is None:
-                continue
-            self.survived.append(one)
-            text = (SOURCE / one.module).read_text().splitlines()[one.site.line - 1].strip()
-            where = f"{one.module}:{one.site.line} {one.site.change}"
-            print(f"  survived {where}: {text}{'' if items else ' (never called)'}", flush=True)
+        for module, tried in self._modules.items():
+            noticed = 0
+            for one in tried:
+                callers = [i for i in order if calls[i] & one.changed.keys()]
+                limit = _SECONDS + _SLOWER * sum(seconds[i] for i in callers)
+                items = [session.items[i] for i in callers]
+                survived = _in_fork(partial(_try, session, one, items), limit) is not None
+                noticed += not survived
+                if survived:
+                    print(f"  survived {one}{'' if items else ' (never called)'}", flush=True)
+            print(f"{module}: {noticed} of {len(tried)} noticed", flush=True)
         return True
 
     def _watch(self, session: pytest.Session) -> bytes:
         """Return the seconds that each test takes and the functions that it calls, pickled."""
-        files = {str(SOURCE / one.module) for one in self.tried}
+        files = {str(SOURCE / module) for module in self._modules}
         calls: set[Key] = set()
 
         def note(frame: FrameType, _event: str, _arg: object) -> None:
@@ -344,10 +348,6 @@ def main() -> None:
         command = [*_OPTIONS, _PLAIN, "-k", options.k, *paths, *tests]
         if pytest.main(command, plugins=[scorer]):
             sys.exit(1)
-        for module in modules:
-            tried = sum(one.module == module for one in scorer.tried)
-            survived = sum(one.module == module for one in scorer.survived)
-            print(f"{module}: {tried - survived} of {tried} noticed", flush=True)
 
 
 if __name__ == "__main__":
