@@ -42,7 +42,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "engine": ("ledger", ("tests/engine/test_ledger.py",)),
     "engine/calls": (
         "attempt draws judge_calls pair reply_cache retrying",
-        ("tests/engine/calls", "tests/engine/run/test_run_loop.py"),
+        ("tests/engine/calls", "tests/engine/run"),
     ),
     "engine/run": (
         "event_log replay replay_snapshot",

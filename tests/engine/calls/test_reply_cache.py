@@ -112,6 +112,31 @@ def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
     assert second.reservation is None
 
 
+@dataclass
+class Lost:
+    """A log of attempts that an earlier process of the run did not see end."""
+
+    lost: dict[str, Spend]
+
+    async def attempt(self, key: str, cost: Spend, *, judge: bool) -> None:
+        raise AssertionError("nothing is bought")
+
+
+def test_what_a_found_reply_cost_takes_the_place_of_the_bound_that_was_charged() -> None:
+    scene = Scene()
+    first = scene.call()
+    scene.obtain(first)
+    bound = scene.provider.bound(REQUEST)
+    scene.ledger.charge(bound)  # as for an attempt that a kill cut off
+    again = scene.call(Origin.INHERITED)
+    again.log = log = Lost({first.key: bound})
+    scene.obtain(again)
+    assert (again.found, log.lost) == (True, {})
+    assert first.spend != bound + Spend(pulls=1)
+    assert again.spend == first.spend - bound
+    assert scene.ledger.spent == first.spend + first.spend
+
+
 def test_a_reply_of_another_version_of_the_model_is_bought() -> None:
     scene = Scene()
     scene.obtain(scene.call(), scene.call(fingerprint="v2"))
