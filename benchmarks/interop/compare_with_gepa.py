@@ -2,8 +2,8 @@
 
 Both use gepa's reflection prompt and the same models, on two tasks. Programs stand for the models:
 a sentence helps with the examples of one operation (`operations`), or with all of them (`rules`).
-The one that reflects mostly adds such a sentence, sometimes clutter, or it drops one. So the figures
-are of the search alone, not of what a model writes.
+The one that reflects mostly adds such a sentence, sometimes clutter, or it drops one. So the
+figures are of the search alone, not of what a model writes.
 
     pip install -e '.[gepa]'
     python -m benchmarks.interop.compare_with_gepa --seeds 8
