@@ -107,9 +107,10 @@ def _check_candidates(parts: StudyParts, first: Sequence[Candidate]) -> None:
     gone = [candidate.label for candidate in first if candidate.id not in now]
     if gone:
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+        are, they = ("are", "they were") if more else ("is", "it was")
         raise ConfigError(
-            f"the study file was edited: candidate {gone[0]!r}{more} of the run is no longer in it "
-            f"as it was (model, prompt text and parameters); {_WAY_OUT}"
+            f"the study file was edited: candidate {gone[0]!r}{more} of the run {are} no longer in "
+            f"it as {they} (model, prompt text and parameters); {_WAY_OUT}"
         )
 
 
