@@ -28,7 +28,7 @@ _TRANSIENT = frozenset(
     }
 )
 # AUTHENTICATION and QUOTA_EXHAUSTED stop the provider, MODEL_NOT_FOUND the model, BAD_REQUEST the
-# candidate, whose requests are all built in the same way.
+# candidate, whose requests are all built in the same way, unless it was answered before.
 _FATAL = frozenset(
     {
         FailureKind.AUTHENTICATION,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
@@ -10,7 +12,9 @@ from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import Call, Origin
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.engine.run.event_log import judged
+from bestarm_agent.errors import Blame, FailureKind, ProviderError
+from bestarm_agent.selectors.types import State
 from bestarm_agent.store.memory_store import MemoryStore
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Answer, Scene, scored
@@ -115,3 +119,38 @@ def test_all_attempts_of_a_pair_that_fails_are_lost_and_its_pull_is_not() -> Non
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.lost_spend) == (FailureKind.TIMEOUT, CALL + CALL + CALL)
     assert failed.spend == failed.lost_spend + Spend(pulls=1)
+
+
+BAD = ProviderError("unknown field", kind=FailureKind.BAD_REQUEST, fatal=True, blame=Blame.HARNESS)
+
+
+def bad_on(bad: Collection[str]) -> tuple[list[str], str | None]:
+    """Run a candidate over ten examples; return the kinds of failures, and why it was given up."""
+    actor = Actor("p", lambda request, _before: BAD if request.example in bad else scored(0.5))
+    scene = Scene({"a": actor}, n_examples=10, selector="uniform", in_flight=1)
+    scene.run()
+    told = [one.outcome for one in scene.loop.state.told.values()]
+    failed = [one for one in told if isinstance(one, Failed)]
+    assert all(judged(one, 0.0)[0] is State.VOID for one in failed)
+    return [one.kind for one in failed], scene.loop.pool.candidates[0].broken
+
+
+def order_of_asks() -> list[str]:
+    actor = Actor("p", lambda *_: scored(0.5))
+    Scene({"a": actor}, n_examples=10, selector="uniform", in_flight=1).run()
+    return [request.example for _, request in actor.sent]
+
+
+def test_a_bad_request_of_a_candidate_that_answers_concerns_its_example_alone() -> None:
+    asked = order_of_asks()
+    apart = bad_on({asked[number] for number in (1, 2, 3, 4, 6, 7, 8, 9)})
+    assert apart == ([FailureKind.BAD_REQUEST] * 8, None)
+
+
+def test_a_candidate_that_never_answered_is_given_up_at_its_first_bad_request() -> None:
+    assert bad_on({order_of_asks()[0]}) == ([], "unknown field")
+
+
+def test_bad_requests_in_a_row_give_a_candidate_up() -> None:
+    asked = order_of_asks()
+    assert bad_on(set(asked[2:])) == ([FailureKind.BAD_REQUEST] * 4, "unknown field")

@@ -14,9 +14,10 @@ from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeClient, Judg
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import BudgetEndedError, Call, Origin
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
-from bestarm_agent.errors import JudgeError, ProviderError
+from bestarm_agent.errors import FailureKind, JudgeError, ProviderError
 
 _NOTHING = Spend()
+_BAD_REQUESTS = 5  # in a row that stop a candidate which was answered before
 
 
 class PairEvaluator:
@@ -37,6 +38,7 @@ class PairEvaluator:
         self.replies = replies
         self._ledger = ledger
         self._draws = draws or Draws()
+        self._bad_requests: dict[str, int] = {}  # by candidate: since its last answer
 
     def bounds(self, call: Call, example: Example) -> tuple[Spend, Spend, Spend]:
         """Return the most that the first draw, the later ones, and judging them all can cost.
@@ -96,7 +98,7 @@ class PairEvaluator:
         try:
             reply = await self.replies.obtain(call)
         except ProviderError as error:
-            if error.fatal:
+            if error.fatal and not self._is_about_one_example(call, error):
                 raise
             lost, judging = lost_spend(call, replies), call.pair_spend - call.spend
             return Failed(
@@ -107,6 +109,7 @@ class PairEvaluator:
                 judge_spend=judging,
                 lost_spend=lost,
             )
+        self._bad_requests[call.request.candidate] = 0
         if not call.found or call.origin is not Origin.FRESH:
             replies.append(reply)
         if not self.judge_client.judge.models:
@@ -114,6 +117,14 @@ class PairEvaluator:
         call.slot.keep_last()
         async with self.judge_client.turns.session(call.slot):
             return await self._judged(call, example, reply, lost_spend(call, replies))
+
+    def _is_about_one_example(self, call: Call, error: ProviderError) -> bool:
+        """Return whether a refused request says little about its candidate's other requests."""
+        candidate = call.request.candidate
+        if error.kind is not FailureKind.BAD_REQUEST or candidate not in self._bad_requests:
+            return False
+        self._bad_requests[candidate] += 1
+        return self._bad_requests[candidate] < _BAD_REQUESTS
 
     async def _judged(self, call: Call, example: Example, reply: Reply, lost: Spend) -> Outcome:
         judging = call.judging or SharedReserve(self._ledger)
