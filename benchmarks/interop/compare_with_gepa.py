@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import gepa  # type: ignore[import-not-found, unused-ignore]
+import gepa
 
 from bestarm_agent import Study
 from bestarm_agent.domain.candidate import PromptTemplate

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from sqlalchemy import Connection
 
 from bestarm_agent.errors import ConfigError, RunNotFoundError, StoreError, StoreVersionError
-from bestarm_agent.store import database, tables
+from bestarm_agent.store import database, sqlite_file, tables
 from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.testing.store_runs import asked, begin, reply, small_run
 
@@ -105,6 +107,39 @@ def test_the_write_ahead_log_is_on(tmp_path: Path) -> None:
     fill(tmp_path / "runs.db")
     with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+class Busy:
+    """A connection that other processes keep from turning the write-ahead log on, for a while."""
+
+    def __init__(self, n_times: int) -> None:
+        self.connection = self
+        self.left = n_times
+
+    def execute(self, _statement: str) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorname = "SQLITE_BUSY_RECOVERY"
+            raise error
+
+
+def test_processes_that_open_a_new_store_at_the_same_time_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+
+    def pause(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    clock = SimpleNamespace(sleep=pause, monotonic=lambda: now)
+    monkeypatch.setattr(sqlite_file, "time", clock)
+    sqlite_file.write_ahead(cast(Connection, Busy(3)))
+    assert now == pytest.approx(0.03)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        sqlite_file.write_ahead(cast(Connection, Busy(10_000)))
+    assert now == pytest.approx(0.03 + sqlite_file.BUSY_SECONDS, abs=0.02)
 
 
 def test_an_absent_store_is_not_made_where_that_is_not_wanted(tmp_path: Path) -> None:

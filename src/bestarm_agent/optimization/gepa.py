@@ -168,7 +168,7 @@ class Adapter:
         self, batch: Sequence[Example], candidate: Mapping[str, str], capture_traces: bool = False
     ) -> Any:  # noqa: ANN401 - gepa's EvaluationBatch
         """Answer examples with an instruction, and score the answers."""
-        from gepa.core.adapter import EvaluationBatch  # type: ignore[import-not-found, unused-ignore]
+        from gepa.core.adapter import EvaluationBatch
 
         found = self._portal.call(self._evaluated, batch, candidate[COMPONENT])
         pairs = [found.get(example.id) for example in batch]
@@ -276,7 +276,7 @@ def _as_template(text: str) -> str:
 def _signature() -> Any:  # noqa: ANN401 - gepa is an extra
     """Return what makes GEPA's reflection prompts and reads their answers."""
     try:
-        from gepa.strategies.instruction_proposal import (  # type: ignore[import-not-found, unused-ignore]
+        from gepa.strategies.instruction_proposal import (
             InstructionProposalSignature,
         )
     except ImportError:

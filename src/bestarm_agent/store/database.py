@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
@@ -16,10 +16,14 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.store.locks import AdvisoryLocks, FileLocks, StoreLocks
 from bestarm_agent.store.server_restarts import patiently
-from bestarm_agent.store.sqlite_file import Checkpointer, SqliteFile, open_file
+from bestarm_agent.store.sqlite_file import (
+    BUSY_SECONDS,
+    Checkpointer,
+    SqliteFile,
+    open_file,
+    write_ahead,
+)
 from bestarm_agent.store.tables import MIGRATIONS, check_version, migrate, version
-
-BUSY_SECONDS = 30.0  # that a writer waits for another process's transaction
 
 _T = TypeVar("_T")
 _SQLITE_ADVICE = {
@@ -244,5 +248,4 @@ def _prepare(database: Database) -> None:
             migrate(connection, database.where)
     if database.engine.dialect.name == "sqlite":
         with database.engine.connect() as connection:
-            driver: Any = connection.connection
-            driver.execute("PRAGMA journal_mode = WAL")
+            write_ahead(connection)

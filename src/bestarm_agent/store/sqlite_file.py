@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from sqlalchemy import URL, Connection, Engine
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store.whole_files import PRIVATE
 
+BUSY_SECONDS = 30.0  # that a writer waits for another process's transaction
+_BUSY_PAUSE = 0.01  # seconds between two tries of what SQLite does not wait for
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -89,6 +92,24 @@ def _next_to(path: Path, ending: str) -> Path:
 
 def _may_write(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def write_ahead(connection: Connection) -> None:
+    """Turn the write-ahead log on, which SQLite's own time-out does not cover.
+
+    Raises:
+        sqlite3.OperationalError: other processes that open the file did not let go of it.
+    """
+    ends = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            _driver(connection).execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > ends:
+                raise
+            time.sleep(_BUSY_PAUSE)
+        else:
+            return
 
 
 COMMITS_BETWEEN = 200
