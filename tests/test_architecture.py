@@ -56,7 +56,7 @@ FLOORS = tuple(
     engine.mode
     engine.setup
     engine.live_run
-    engine.proposing
+    engine.proposer
     report
     certification.live certification.tables preselection.rules preselection.features
     preselection gate

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -20,7 +20,7 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.ledger import Balance, Ledger
 from bestarm_agent.engine.live_run import LiveRun
 from bestarm_agent.engine.mode import Mode, ModeResult
-from bestarm_agent.engine.proposing import Proposing
+from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.results.failures import FailureLine, failures_of
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run
 from bestarm_agent.engine.results.notebook import followed_by_cell
@@ -97,7 +97,6 @@ class Study:
         self._store = store
         self._where = store_of(parts.study, options)
         self._live = live
-        self.proposing = Proposing(live)  # what else than answers models are asked for
         self._check: JudgeCheck | None = None
 
     def __repr__(self) -> str:
@@ -317,6 +316,11 @@ class Study:
     def confidence_asked(self) -> bool:
         """Return whether the configuration asks for a confidence to be reached."""
         return self.parts.config.selector.confidence is not None
+
+    @cached_property
+    def proposer(self) -> Proposer:
+        """Calls of proposers of prompts, and how far the run is in their rounds."""
+        return Proposer(self._live)
 
     def result(self) -> ModeResult | None:
         """Return the certificate or the verdicts of a gate, so far; None in other runs."""

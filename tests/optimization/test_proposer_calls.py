@@ -12,7 +12,7 @@ from bestarm_agent import Budget, Feedback, Options, Study, optimize
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Proposed, ProposerCalled
 from bestarm_agent.engine.calls.retrying import BudgetEndedError
-from bestarm_agent.engine.proposing import Proposing
+from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.optimization.rounds import run_as_configured
 from tests.optimization.test_rounds import write_study
@@ -77,12 +77,12 @@ def test_asking_ends_with_the_budget_and_the_rounds_with_it(tmp_path: Path) -> N
         async with Study.open(path) as study:
             await study.run(Budget(calls=6))
             for attempt in range(6):
-                await study.proposing.ask(
+                await study.proposer.ask(
                     "python/adviser:advise", "what is missing: minus", attempt=attempt
                 )
             assert study.standing().spent.calls == 12
             with pytest.raises(BudgetEndedError):
-                await study.proposing.ask("python/adviser:advise", "what is missing: plus")
+                await study.proposer.ask("python/adviser:advise", "what is missing: plus")
             await optimize(study, lambda feedback: feedback.ask("what is missing: plus"))
             assert study.standing().spent.calls == 12
 
@@ -100,10 +100,10 @@ def test_a_killed_run_goes_on_with_what_was_proposed(
     tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = asking_study(tmp_path)
-    ended = Proposing.end_rounds
+    ended = Proposer.end_rounds
 
-    async def end(proposing: Proposing, rounds: int) -> None:
-        await ended(proposing, rounds)
+    async def end(proposer: Proposer, rounds: int) -> None:
+        await ended(proposer, rounds)
         raise Killed
 
     async def propose(feedback: Feedback) -> str:
@@ -117,7 +117,7 @@ def test_a_killed_run_goes_on_with_what_was_proposed(
             await optimize(study, propose, rounds=3)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Proposing, "end_rounds", end)
+        patched.setattr(Proposer, "end_rounds", end)
         with pytest.raises(Killed):
             asyncio.run(scene())
     bought = calls_of(path)[-1]
@@ -126,7 +126,7 @@ def test_a_killed_run_goes_on_with_what_was_proposed(
     labels = [row.candidate.label for row in standing.rows]
 
     assert proposed == sorted(set(proposed))
-    assert proposed[-1] == study.proposing.rounds == 3
+    assert proposed[-1] == study.proposer.rounds == 3
     assert labels.count("round1-1") == 1
     assert standing.best is not None
     assert standing.best.candidate.label.startswith("round")
@@ -142,7 +142,7 @@ def test_a_call_that_a_kill_cut_off_counts_with_its_bound_until_its_answer_is_kn
     async def scene() -> None:
         async with Study.open(path) as study:
             await study.run(Budget(pulls=6))
-            await study.proposing.ask("python/adviser:advise", "what is missing: minus")
+            await study.proposer.ask("python/adviser:advise", "what is missing: minus")
 
     with monkeypatch.context() as patched:
         patched.setattr("bestarm_agent.engine.run.proposer_calls._CallLog.ended", lambda _: None)
@@ -152,7 +152,7 @@ def test_a_call_that_a_kill_cut_off_counts_with_its_bound_until_its_answer_is_kn
     async def again() -> list[int]:
         async with Study.resume("latest", options=Options(store=store_of(path))) as study:
             before = study.standing().spent.calls
-            assert await study.proposing.ask("python/adviser:advise", "what is missing: minus")
+            assert await study.proposer.ask("python/adviser:advise", "what is missing: minus")
             return [before, study.standing().spent.calls]
 
     assert asyncio.run(again()) == [7, 7]

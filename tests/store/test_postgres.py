@@ -249,4 +249,4 @@ def test_twenty_runs_at_once_buy_every_reply_once_over_few_connections(
     assert [standing.told for standing in standings] == [12] * n_runs
     assert sum(standing.spent.calls for standing in standings) == 12, "every reply is bought once"
     assert len(asyncio.run(Archive(url).runs())) == n_runs
-    assert most <= 1 + 4 * n_runs, "a server takes 100 connections by default"
+    assert most < 97, "a server takes 100 connections by default, 3 of them for administrators"

@@ -202,7 +202,7 @@ class Adapter:
         with self._lock:  # GEPA and DSPy ask from threads
             attempt = self._asked[prompt]
             self._asked[prompt] += 1
-        ask = partial(self._study.proposing.ask, model, prompt, attempt=attempt)
+        ask = partial(self._study.proposer.ask, model, prompt, attempt=attempt)
         try:
             return self._portal.call(ask)
         except BudgetEndedError:

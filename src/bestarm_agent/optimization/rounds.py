@@ -97,7 +97,7 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
     _check(study)
     program = proposer if isinstance(proposer, Program) else _program(proposer)
     refused: tuple[tuple[Proposal, str], ...] = ()
-    for number in range(study.proposing.rounds + 1, rounds + 1):
+    for number in range(study.proposer.rounds + 1, rounds + 1):
         asked = study.standing().asked
         standing = await study.run(_part(study, rounds + 2 - number), confirm=False)
         if standing.end in _CUT_OFF:
@@ -106,14 +106,14 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
         if is_spent or standing.best is None:
             break
         wrong = await _wrong_answers(study, standing.best)
-        ask = partial(study.proposing.ask, _model(study, standing.best), attempt=number)
+        ask = partial(study.proposer.ask, _model(study, standing.best), attempt=number)
         feedback = Feedback(number, standing.best, wrong, standing, refused, ask)
         try:
             proposals = await _proposals(program, feedback)
         except BudgetEndedError:
             break
         refused = _join(study, proposals, feedback)
-        await study.proposing.end_rounds(number if proposals else rounds)
+        await study.proposer.end_rounds(number if proposals else rounds)
         if not proposals:
             break
     return await study.run()
@@ -159,7 +159,7 @@ def _check(study: Study) -> None:
             "section `certify` or `gate`; leave it out"
         )
     if config.optimize is not None and config.optimize.model is not None:
-        study.proposing.check(config.optimize.model)
+        study.proposer.check(config.optimize.model)
     if len(study.standing().rows) == 1 and config.selector.stop_when_separated:
         raise ConfigError(
             "the study has one candidate, about which nothing is asked; add another prompt, or let "

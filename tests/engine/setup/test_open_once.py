@@ -26,7 +26,7 @@ from tests.support.entered_files import entered_files
 from tests.support.studies import run_all, store_of, write_study
 
 
-def test_opening_enters_at_most_eighty_three_files(tmp_path: Path) -> None:
+def test_opening_enters_few_files(tmp_path: Path) -> None:
     study = write_study(tmp_path / "study", n_candidates=2)
     run_all(write_study(tmp_path / "before", n_candidates=2), Budget(pulls=1))  # imports everything
 

@@ -13,7 +13,7 @@ from bestarm_agent.engine.run.proposer_calls import ask_proposer_model
 from bestarm_agent.judges.base import JudgeModel
 
 
-class Proposing:
+class Proposer:
     """Calls of proposers, and how far a run is in their rounds."""
 
     def __init__(self, live: LiveRun) -> None:
