@@ -276,9 +276,7 @@ def _as_template(text: str) -> str:
 def _signature() -> Any:  # noqa: ANN401 - gepa is an extra
     """Return what makes GEPA's reflection prompts and reads their answers."""
     try:
-        from gepa.strategies.instruction_proposal import (
-            InstructionProposalSignature,
-        )
+        from gepa.strategies.instruction_proposal import InstructionProposalSignature
     except ImportError:
         raise ConfigError("GEPA is not installed: pip install 'bestarm-agent[gepa]'") from None
     return InstructionProposalSignature
