@@ -338,6 +338,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-k", default="", help="which tests, as pytest's -k")
     options = parser.parse_args()
+    known = {f"{room}/{name}.py" for room, (names, _) in ROOMS.items() for name in names.split()}
+    if unknown := set(options.rooms) - known - set(ROOMS):
+        parser.error(f"no such room or module: {', '.join(sorted(unknown))}")
     for room, (names, tests) in ROOMS.items():
         of_room = [f"{room}/{name}.py" for name in names.split()]
         modules = [m for m in of_room if not options.rooms or {room, m} & set(options.rooms)]

@@ -91,7 +91,7 @@ class ProposerOptions:
         Keyed("optimize.proposer", "Function that proposes prompts, as module:function, or gepa."),
     ] = None
     rounds: Annotated[
-        Count, Keyed("optimize.rounds", "Times that it is asked at most.  [default: 4]", min=1)
+        Count, Keyed("optimize.rounds", "Times that it is asked at most; 4 if not given.", min=1)
     ] = None
     proposer_model: Annotated[
         Text,
