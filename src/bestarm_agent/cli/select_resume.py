@@ -113,10 +113,11 @@ def select(
     """Find the best candidate from a small part of the calls."""
     from bestarm_agent.cli.run_command import run_study
     from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.optimization.rounds import run_as_configured
     from bestarm_agent.study import Study
 
     study = resolve(file.path, overrides(rule, budget, run))
-    run_study(Study.open(study, options=place.options()), None, showing, drive=_run)
+    run_study(Study.open(study, options=place.options()), None, showing, drive=run_as_configured)
 
 
 def optimize(
@@ -136,7 +137,7 @@ def optimize(
     from bestarm_agent.cli.run_command import run_study
     from bestarm_agent.config.environment_settings import resolve
     from bestarm_agent.errors import ConfigError
-    from bestarm_agent.optimization.rounds import load_proposer
+    from bestarm_agent.optimization.rounds import load_proposer, run_as_configured
     from bestarm_agent.study import Study
 
     study = resolve(file.path, overrides(proposing, rule, budget, run))
@@ -145,7 +146,7 @@ def optimize(
     load_proposer(study.config.optimize.proposer, study.base_dir)  # fails before a run begins
 
     async def drive(study: Study) -> Standing:
-        standing = await _run(study)
+        standing = await run_as_configured(study)
         if proposing.out is not None and standing.winner is not None:
             _write_prompt(standing.winner.candidate.prompt, proposing.out)
         return standing
@@ -169,20 +170,15 @@ def resume(
     from bestarm_agent.cli.run_command import run_study
     from bestarm_agent.cli.stores import find_run
     from bestarm_agent.config.environment_settings import more_budget
+    from bestarm_agent.optimization.rounds import run_as_configured
     from bestarm_agent.study import Study
 
     caps = {name.removeprefix("budget_"): cap for name, cap in asdict(budget).items()}
     more = more_budget(**caps, share=budget_share)
     where, found = find_run(run, place.store)
-    run_study(Study.resume(found, options=place.options(where)), more, showing, drive=_run)
-
-
-async def _run(study: Study) -> Standing:
-    if study.parts.config.optimize is None:
-        return await study.run()
-    from bestarm_agent.optimization.rounds import run_as_configured
-
-    return await run_as_configured(study)
+    run_study(
+        Study.resume(found, options=place.options(where)), more, showing, drive=run_as_configured
+    )
 
 
 def _write_prompt(prompt: PromptTemplate, path: Path) -> None:
