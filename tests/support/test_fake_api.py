@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -23,6 +26,7 @@ from tests.support.fake_api import (
     Fault,
     Rates,
     Said,
+    in_thread,
     once,
     quality,
     storm,
@@ -281,6 +285,20 @@ def test_durations_are_written_as_go_does() -> None:
 
 
 @pytest.mark.slow
+def test_connections_made_while_it_ends_are_closed() -> None:
+    left: list[BaseException] = []
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("error", ResourceWarning)
+        patch.setattr(sys, "unraisablehook", lambda found: left.append(found.exc_value))
+        for _ in range(5):
+            with in_thread(FakeApi()) as api:
+                clients = [socket.create_connection(("127.0.0.1", api.port)) for _ in range(4)]
+            for client in clients:
+                client.close()
+        gc.collect()
+    assert left == []
+
+
 def test_it_runs_as_a_process() -> None:
     command = [
         sys.executable,

@@ -28,6 +28,9 @@ PATHS = {
     "/v1/messages": Api.MESSAGES,
 }
 
+# Of the event loop, from accepting a connection to the server's knowing it.
+_TURNS_OF_AN_ACCEPT = 3
+
 
 @dataclass(frozen=True)
 class FakeModel:
@@ -111,6 +114,7 @@ class FakeApi:
     limiters: dict[str, Limiter] = field(default_factory=dict)
     _seen: Counter[str] = field(default_factory=Counter)
     _runner: web.AppRunner | None = None
+    _listener: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 1024**2)
@@ -122,9 +126,11 @@ class FakeApi:
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.0
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=1024)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        assert self._runner.server is not None
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._runner.server, "127.0.0.1", self.port, backlog=1024
+        )
+        self.port = self._listener.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(
@@ -133,17 +139,25 @@ class FakeApi:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._runner is not None
-        await self._runner.cleanup()
+        if self._runner is not None:
+            await self.die()
 
     async def die(self) -> None:
-        """End at once, with the connections of all requests; entered again, it is back."""
+        """End at once, with all connections; entered again, it is back."""
         assert self._runner is not None
         assert self._runner.server is not None
+        assert self._listener is not None
+        # Closed at once, asyncio's server would leak the connections that it is just accepting.
+        for listening in self._listener.sockets:
+            asyncio.get_running_loop().remove_reader(listening)
+        for _ in range(_TURNS_OF_AN_ACCEPT):
+            await asyncio.sleep(0)
+        self._listener.close()
         for connection in self._runner.server.connections:
             if connection.transport is not None:
                 connection.transport.abort()
         await self._runner.cleanup()
+        self._runner = None
 
     @property
     def url(self) -> str:
