@@ -56,6 +56,7 @@ FLOORS = tuple(
     engine.mode
     engine.setup
     engine.live_run
+    engine.opened_run
     engine.proposer
     report
     certification.live certification.tables preselection.rules preselection.features

@@ -22,12 +22,8 @@ from bestarm_agent.engine.results.course import Course
 from bestarm_agent.engine.results.failures import FailureLine, failures_of
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.objectives import track_objective
-from bestarm_agent.engine.results.pair_outcomes import (
-    Outcomes,
-    PairFilter,
-    RunTexts,
-    texts_of,
-)
+from bestarm_agent.engine.results.pair_filter import PairFilter
+from bestarm_agent.engine.results.pair_outcomes import Outcomes, RunTexts, texts_of
 from bestarm_agent.engine.results.paired_comparison import PairedComparison, compare_candidates
 from bestarm_agent.engine.results.snapshot import read_course, read_shown
 from bestarm_agent.engine.results.standing import Standing

@@ -2,68 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from bestarm_agent.certification.live.mode import open_mode
-from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.ledger import Balance, Ledger
-from bestarm_agent.engine.live_run import LiveRun
-from bestarm_agent.engine.mode import Mode, ModeResult
+from bestarm_agent.engine.ledger import Balance
+from bestarm_agent.engine.mode import ModeResult
+from bestarm_agent.engine.opened_run import OpenedRun, new_run, resumed_run
 from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.results.failures import FailureLine, failures_of
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run
 from bestarm_agent.engine.results.notebook import followed_by_cell
-from bestarm_agent.engine.results.objectives import track_objective
-from bestarm_agent.engine.results.pair_outcomes import Outcomes, PairFilter, RunTexts
+from bestarm_agent.engine.results.pair_filter import PairFilter
+from bestarm_agent.engine.results.pair_outcomes import Outcomes, RunTexts
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.replay import RunReplay
-from bestarm_agent.engine.run.replay_snapshot import go_on
-from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices, prepare
-from bestarm_agent.engine.setup.edited_study import joined_notice, joining, kept_notice
-from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.open_run import (
+    Objects,
     Options,
     catalog_of,
-    first_events,
-    learn_from_history,
     loaded_study,
-    recorded_parts,
-    relative,
     store_of,
 )
-from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
+from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.gate.baseline import gate_parts
-from bestarm_agent.gate.mode import open_gate
-from bestarm_agent.judges.base import Judge
+from bestarm_agent.gate.mode import open_gate, open_recorded
 from bestarm_agent.preselection.mode import check_resumable
-from bestarm_agent.providers.base import Provider
 from bestarm_agent.report.gather import report_of
 from bestarm_agent.runs import report_path, write_page
-from bestarm_agent.selectors.base import Selector
-from bestarm_agent.stats.models.history_validation import HistoryModel
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.registry import StorePlace, closing, open_store
-from bestarm_agent.store.run_state import fold
-
-
-class Objects(TypedDict, total=False):
-    """Python objects that ``Study.open`` takes in place of names."""
-
-    selector: type[Selector]
-    providers: Mapping[str, Provider]
-    judge: Judge
-    store: StorePlace
+from bestarm_agent.store.registry import StorePlace
 
 
 class Study:
@@ -88,15 +63,13 @@ class Study:
         ...         return standing.best.candidate.label
     """
 
-    def __init__(
-        self, parts: StudyParts, store: RunStore, live: LiveRun, options: Options, *notices: str
-    ) -> None:
-        self.parts = parts
-        self.notices = (*parts.notices, *notices)  # sentences for the user
-        self.run_id = live.id  # the run's id in the store
-        self._store = store
-        self._where = store_of(parts.study, options)
-        self._live = live
+    def __init__(self, opened: OpenedRun, options: Options) -> None:
+        self.parts = opened.parts
+        self.notices = (*opened.parts.notices, *opened.notices)  # sentences for the user
+        self.run_id = opened.live.id  # the run's id in the store
+        self._store = opened.store
+        self._where = store_of(opened.parts.study, options)
+        self._live = opened.live
         self._check: JudgeCheck | None = None
 
     def __repr__(self) -> str:
@@ -137,8 +110,8 @@ class Study:
         if loaded.config.gate is not None:
             loaded = loaded_study(loaded, {"gate": None})
         parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
-        async with cls._begun(parts, options) as study:
-            yield study
+        async with new_run(parts, options) as opened:
+            yield cls(opened, options)
 
     @classmethod
     @asynccontextmanager
@@ -162,32 +135,8 @@ class Study:
         loaded = loaded_study(source, {**(overrides or {}), **options.overrides()})
         parts = assemble(loaded, catalog_of(loaded, options), open_gate, examples=examples)
         parts = await gate_parts(parts, store_of(loaded, options))
-        async with cls._begun(parts, options) as study:
-            yield study
-
-    @classmethod
-    @asynccontextmanager
-    async def _begun(cls, parts: StudyParts, options: Options) -> AsyncIterator[Study]:
-        """Begin a new run of some parts."""
-        loaded = parts.study
-        prepared = await _prepared(parts, parts.candidates, Ledger(parts.budget), options)
-        where = store_of(loaded, options)
-        learned = await learn_from_history(parts, where)
-        base = relative(loaded.base_dir, where)
-        events = first_events(parts, prepared.entries, base, options.clock, learned.name)
-        replay = _replay(parts, learned.model)
-        replay.feed(events)
-        notices = (*parts.mode.notices(replay.pairs, replay.size), *learned.notices)
-        async with (
-            open_store(where) as store,  # nothing was written before
-            closing(await store.create(parts.config.name)) as log,
-        ):
-            for event in events:
-                log.append(event)
-            await log.flush()
-            live = LiveRun(parts, prepared, replay, store, log, options, learned.model)
-            async with live.held_open():
-                yield cls(parts, store, live, options, *notices)
+        async with new_run(parts, options) as opened:
+            yield cls(opened, options)
 
     @classmethod
     @asynccontextmanager
@@ -209,32 +158,8 @@ class Study:
                 what it was, or a model is gone.
             StoreError: the store cannot be used, or another process is writing the run.
         """
-        where = options.store
-        if where is None:
-            raise ValueError("options.store must say where the run is stored")
-        async with (
-            open_store(where, create=False) as store,
-            closing(await store.open(run)) as log,
-        ):
-            outline = await store.outline_of(log.run_id)
-            known = fold(outline)
-            check_resumable(known)
-            parts = recorded_parts(known, options, _open_recorded, examples=examples)
-            history = recorded_history(known, where)
-            replay = _replay(parts, history)
-            await go_on(replay, store, log.run_id, known)
-            await replay.feed_all(store.pages_of(log.run_id, since=replay.state.n_events))
-            state = replay.state
-            ledger = Ledger(state.budget, state.spend + state.pending_spend)
-            prepared = await _prepared(parts, state.candidates, ledger, options)
-            live = LiveRun(parts, prepared, replay, store, log, options, history)
-            new = joining(parts, outline)
-            edits = *joined_notice(new), *kept_notice(parts.study, known.started)
-            study = cls(parts, store, live, options, *edits)
-            if new:
-                study.add_candidates(new)
-            async with live.held_open():
-                yield study
+        async with resumed_run(run, options, open_recorded, check_resumable, examples) as opened:
+            yield cls(opened, options)
 
     async def run(self, budget: Budget | None = None, *, confirm: bool = True) -> Standing:
         """Evaluate pairs until the budget ends or nothing is left to ask.
@@ -364,28 +289,3 @@ class Study:
     def balance(self) -> Balance:
         """Return what was reserved, spent and given back since opening."""
         return self._live.ledger.balance()
-
-
-def _open_recorded(
-    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
-) -> tuple[Mode, Judge]:
-    """Open the mode in which a run began: only that of a gate keeps the section ``gate``."""
-    opener = open_mode if study.config.gate is None else open_gate
-    return opener(study, examples, catalog)
-
-
-def _replay(parts: StudyParts, history: HistoryModel | None) -> RunReplay:
-    config = parts.config
-    return RunReplay(
-        partial(parts.mode.pairs, history=history),
-        partial(track_objective, config.objective, config.selector, sorted(config.measures)),
-    )
-
-
-async def _prepared(
-    parts: StudyParts, candidates: Sequence[Candidate], ledger: Ledger, options: Options
-) -> PreparedCandidates:
-    """Prepare candidates in a thread: digests of large weights take a while."""
-    prepared = await asyncio.to_thread(prepare, parts, candidates, ledger, options.clock)
-    check_prices(parts.config, prepared.entries)
-    return prepared

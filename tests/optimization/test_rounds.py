@@ -14,7 +14,7 @@ from bestarm_agent import Budget, ConfigError, Feedback, Options, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.engine.confirmed_pairs import CONFIRMING
-from bestarm_agent.engine.results.pair_outcomes import PairFilter
+from bestarm_agent.engine.results.pair_filter import PairFilter
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.optimization.rounds import Proposals, Proposer
 from tests.support.commands import invoke

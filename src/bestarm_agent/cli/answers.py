@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from bestarm_agent.domain.digest import Json
-    from bestarm_agent.engine.results.pair_outcomes import PairFilter, PairOutcome, RunTexts
+    from bestarm_agent.engine.results.pair_filter import PairFilter
+    from bestarm_agent.engine.results.pair_outcomes import PairOutcome, RunTexts
 
 
 class Format(StrEnum):
@@ -62,7 +63,7 @@ def answers(
     import asyncio
 
     from bestarm_agent.cli.stores import find_run
-    from bestarm_agent.engine.results.pair_outcomes import PairFilter
+    from bestarm_agent.engine.results.pair_filter import PairFilter
     from bestarm_agent.errors import ConfigError
     from bestarm_agent.runs import Archive
 

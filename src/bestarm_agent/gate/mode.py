@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bestarm_agent.certification.live.mode import open_mode
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.load import LoadedStudy
@@ -89,6 +90,14 @@ def open_gate(
     """Open the gate of a study, with its scorer as the judge; raises ConfigError."""
     _, judge = open_selection(study, examples, catalog)
     return Gate.of(study), judge
+
+
+def open_recorded(
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+) -> tuple[Mode, Judge]:
+    """Open the mode in which a run began: only that of a gate keeps the section ``gate``."""
+    opener = open_mode if study.config.gate is None else open_gate
+    return opener(study, examples, catalog)
 
 
 def _summary(pairs: GatePairs, standing: Standing) -> GateSummary:

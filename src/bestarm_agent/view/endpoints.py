@@ -12,7 +12,8 @@ from aiohttp import web
 
 from bestarm_agent.config.datasets.gold_labels import by_answer
 from bestarm_agent.engine.results.human_labels import human_labels, labels_path, put_label
-from bestarm_agent.engine.results.pair_outcomes import PAGE, PairFilter, PairOutcome, RunTexts
+from bestarm_agent.engine.results.pair_filter import PairFilter
+from bestarm_agent.engine.results.pair_outcomes import PAGE, PairOutcome, RunTexts
 from bestarm_agent.engine.results.paired_comparison import compare_candidates
 from bestarm_agent.engine.run.instructions import Instructions
 from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
@@ -88,7 +89,7 @@ class Endpoints:
         run, start = await self._run(request), _number(request, "start", 0)
         async with run.refreshed():
             texts = await run.texts()
-            seqs = texts.chosen(_filter(request))
+            seqs = _filter(request).chosen(texts.state)
             labels = _labels(run)
             found = await _outcomes(texts, seqs[start : start + PAGE])
         lines = [pair_document(outcome, labels) for outcome in found]
@@ -103,7 +104,7 @@ class Endpoints:
             texts = await run.texts()
             outcome = await _outcome(texts, seq)
             document = pair_document(outcome, _labels(run))
-            around = neighbours(texts.chosen(_filter(request)), seq)
+            around = neighbours(_filter(request).chosen(texts.state), seq)
         path = labels_path(run.place, run.run_id)
         return web.json_response({**document, **around, "note": texts.note, "labels": path.name})
 

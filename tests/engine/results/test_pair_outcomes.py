@@ -17,7 +17,8 @@ from bestarm_agent.domain.events import Event, ExamplesAdded
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.engine.results.pair_outcomes import PAGE, PairFilter, PairOutcome, RunTexts
+from bestarm_agent.engine.results.pair_filter import PairFilter
+from bestarm_agent.engine.results.pair_outcomes import PAGE, PairOutcome, RunTexts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.runs import Archive
 from bestarm_agent.store.memory_store import MemoryStore

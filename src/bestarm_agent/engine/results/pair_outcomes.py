@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bestarm_agent.config.prompts.templates import CompiledPrompt
 from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec
 from bestarm_agent.config.study.inputs import read_examples
@@ -21,16 +19,15 @@ from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import RIGHT, Draw, Scored, Vote
+from bestarm_agent.domain.outcome import Draw, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.domain.together import together
-from bestarm_agent.engine.confirmed_pairs import CONFIRMING
 from bestarm_agent.engine.results.notebook import data_frame
-from bestarm_agent.errors import BestarmError, ConfigError, nearest
-from bestarm_agent.selectors.types import State
+from bestarm_agent.engine.results.pair_filter import PairFilter, row_of, scores_of
+from bestarm_agent.errors import BestarmError, ConfigError
 from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.pair_records import ToldPairs, state_of
+from bestarm_agent.store.pair_records import state_of
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.score_export_rows import labels
 
@@ -86,17 +83,6 @@ def _drawn(draws: Sequence[Draw]) -> str | None:
     return "\n".join(lines) or None
 
 
-@dataclass(frozen=True, slots=True)
-class PairFilter:
-    """Conditions that pairs must all meet."""
-
-    candidate: str | None = None  # label or id
-    example: str | None = None  # id
-    wrong: bool = False  # scored below one half
-    failed: bool = False  # without an answer that could be scored
-    held: bool = True  # also those on examples kept back to confirm a winner
-
-
 @dataclass(frozen=True)
 class RunTexts:
     """A run's pairs with their texts, read page by page.
@@ -132,7 +118,7 @@ class RunTexts:
         Raises:
             ConfigError: there is no such candidate or example.
         """
-        async for page in self.pages(self.chosen(only or PairFilter())):
+        async for page in self.pages((only or PairFilter()).chosen(self.state)):
             for outcome in page:
                 yield outcome
 
@@ -161,23 +147,6 @@ class RunTexts:
         async for page in self.pages(seqs):  # a page holds whole pairs: its size is even
             for pair in zip(page[::2], page[1::2], strict=True):
                 yield pair
-
-    def chosen(self, only: PairFilter) -> list[int]:
-        """Return the numbers of the asks that meet the conditions.
-
-        Raises:
-            ConfigError: there is no such candidate or example.
-        """
-        state = self.state
-        row = None if only.candidate is None else row_of(state, only.candidate)
-        column = None if only.example is None else _column_of(state, only.example)
-        is_chosen = np.full(len(state.asks), True)
-        if row is not None:
-            is_chosen &= state.asks.candidate == row
-        if column is not None:
-            is_chosen &= state.asks.example == column
-        found = [s for s in np.flatnonzero(is_chosen).tolist() if _meets(state.told, s, only)]
-        return found if only.held else [s for s in found if state.asks[s].reason not in CONFIRMING]
 
     async def _reply(self, told: Told | None) -> Reply | None:
         if told is None or told.outcome.reply_key is None:
@@ -286,42 +255,6 @@ def _read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], str
         return read_examples(spec, folder / state.started.base), ""
     except (BestarmError, ValueError) as error:  # also pydantic's, of a variable that is not set
         return (), str(error).splitlines()[0]
-
-
-def row_of(state: RunState, name: str) -> int:
-    """Return the row of a candidate, by its label or id.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    for known in (labels(state), [candidate.id for candidate in state.candidates]):
-        if name in known:
-            return known.index(name)
-    raise ConfigError(f"the run has no candidate {name!r}; {nearest(name, labels(state))}")
-
-
-def scores_of(state: RunState, row: int) -> dict[int, tuple[int, float]]:
-    """Return ask number and score of every scored example of a candidate, by column."""
-    found = {}
-    for seq in np.flatnonzero(state.asks.candidate == row).tolist():
-        score = state.told.score_at(seq)
-        if score is not None:
-            found[state.asks.pair(seq)[1]] = (seq, score)
-    return found
-
-
-def _column_of(state: RunState, example: str) -> int:
-    if example not in state.example_ids:
-        known = nearest(example, state.example_ids)
-        raise ConfigError(f"the run has no example {example!r}; {known}")
-    return state.example_ids.index(example)
-
-
-def _meets(told: ToldPairs, seq: int, only: PairFilter) -> bool:
-    score = told.score_at(seq)
-    if only.wrong and (score is None or score >= RIGHT):
-        return False
-    return not only.failed or told.state_at(seq) in (State.FAILED, State.VOID)
 
 
 def _target(example: Example | None) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypedDict
 
 from bestarm_agent._version import __version__
 from bestarm_agent.config.catalog import Catalog
@@ -78,6 +79,15 @@ class Options:
         if self.judge is not None:
             found["scorer"] = {"name": self.judge.name}
         return found
+
+
+class Objects(TypedDict, total=False):
+    """Python objects that ``Study.open`` takes in place of names."""
+
+    selector: type[Selector]
+    providers: Mapping[str, Provider]
+    judge: Judge
+    store: StorePlace
 
 
 def recorded_parts(

@@ -1,0 +1,124 @@
+"""Runs that are begun, or gone on with, over their store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.live_run import LiveRun
+from bestarm_agent.engine.mode import OpenMode
+from bestarm_agent.engine.results.objectives import track_objective
+from bestarm_agent.engine.run.replay import RunReplay
+from bestarm_agent.engine.run.replay_snapshot import go_on
+from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices, prepare
+from bestarm_agent.engine.setup.edited_study import joined_notice, joining, kept_notice
+from bestarm_agent.engine.setup.history import recorded_history
+from bestarm_agent.engine.setup.open_run import (
+    Options,
+    first_events,
+    learn_from_history,
+    recorded_parts,
+    relative,
+    store_of,
+)
+from bestarm_agent.engine.setup.study_parts import StudyParts
+from bestarm_agent.stats.models.history_validation import HistoryModel
+from bestarm_agent.store.base import RunStore
+from bestarm_agent.store.registry import closing, open_store
+from bestarm_agent.store.run_state import RunState, fold
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run whose log this process writes, with its providers started."""
+
+    parts: StudyParts
+    store: RunStore
+    live: LiveRun
+    notices: tuple[str, ...]  # sentences for the user, besides those of ``parts``
+
+
+@asynccontextmanager
+async def new_run(parts: StudyParts, options: Options) -> AsyncIterator[OpenedRun]:
+    """Begin a run; nothing is written if a part of it cannot be built."""
+    prepared = await _prepared(parts, parts.candidates, Ledger(parts.budget), options)
+    where = store_of(parts.study, options)
+    learned = await learn_from_history(parts, where)
+    base = relative(parts.study.base_dir, where)
+    events = first_events(parts, prepared.entries, base, options.clock, learned.name)
+    replay = _replay(parts, learned.model)
+    replay.feed(events)
+    notices = (*parts.mode.notices(replay.pairs, replay.size), *learned.notices)
+    async with open_store(where) as store, closing(await store.create(parts.config.name)) as log:
+        for event in events:
+            log.append(event)
+        await log.flush()
+        live = LiveRun(parts, prepared, replay, store, log, options, learned.model)
+        async with live.held_open():
+            yield OpenedRun(parts, store, live, notices)
+
+
+@asynccontextmanager
+async def resumed_run(
+    run: str,
+    options: Options,
+    open_mode: OpenMode,
+    check: Callable[[RunState], None],
+    examples: Sequence[Example] | None = None,
+) -> AsyncIterator[OpenedRun]:
+    """Go on with a run of the store that ``options`` names.
+
+    Args:
+        run: id, unique prefix of an id, name, or "latest".
+        options: says where the store is.
+        open_mode: opens the mode in which the run began.
+        check: refuses a run that cannot be gone on with, by raising ConfigError.
+        examples: the dataset, if the run was opened with one.
+    """
+    where = options.store
+    if where is None:
+        raise ValueError("options.store must say where the run is stored")
+    async with (
+        open_store(where, create=False) as store,
+        closing(await store.open(run)) as log,
+    ):
+        outline = await store.outline_of(log.run_id)
+        known = fold(outline)
+        check(known)
+        parts = recorded_parts(known, options, open_mode, examples=examples)
+        history = recorded_history(known, where)
+        replay = _replay(parts, history)
+        await go_on(replay, store, log.run_id, known)
+        await replay.feed_all(store.pages_of(log.run_id, since=replay.state.n_events))
+        state = replay.state
+        ledger = Ledger(state.budget, state.spend + state.pending_spend)
+        prepared = await _prepared(parts, state.candidates, ledger, options)
+        live = LiveRun(parts, prepared, replay, store, log, options, history)
+        if new := joining(parts, outline):
+            live.add(new)
+        notices = (*joined_notice(new), *kept_notice(parts.study, known.started))
+        async with live.held_open():
+            yield OpenedRun(parts, store, live, notices)
+
+
+def _replay(parts: StudyParts, history: HistoryModel | None) -> RunReplay:
+    config = parts.config
+    return RunReplay(
+        partial(parts.mode.pairs, history=history),
+        partial(track_objective, config.objective, config.selector, sorted(config.measures)),
+    )
+
+
+async def _prepared(
+    parts: StudyParts, candidates: Sequence[Candidate], ledger: Ledger, options: Options
+) -> PreparedCandidates:
+    """Prepare candidates in a thread: digests of large weights take a while."""
+    prepared = await asyncio.to_thread(prepare, parts, candidates, ledger, options.clock)
+    check_prices(parts.config, prepared.entries)
+    return prepared
