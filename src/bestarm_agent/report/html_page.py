@@ -20,7 +20,7 @@ from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.axis_effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.failures import FailureLine
 from bestarm_agent.engine.results.judge_agreement import CorrectedRow, JudgeCheck
-from bestarm_agent.engine.results.latency import latency_by_model
+from bestarm_agent.engine.results.reply_measures import latency_by_model
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.differences import departure, differences

@@ -54,6 +54,8 @@ class Database:
 
     def patiently(self, work: Callable[[], _T], connections: Connections) -> _T:
         """Do some work with connections, again where a server restarts meanwhile."""
+        if self.file is not None:
+            return work()  # no server that could
 
         def renew() -> None:
             connections.renew()

@@ -1,4 +1,4 @@
-"""The asks and outcomes of a run in memory: columns of numbers, and outcomes packed in pages.
+"""Keeps the asks and outcomes of a run in memory: columns of numbers, outcomes packed in pages.
 
 A run of a million pairs would take 2 GB as objects. Here a pair takes about 100 bytes, and an
 ``Asked`` or ``Told`` is made anew each time one is looked at.
@@ -11,13 +11,14 @@ import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import SupportsIndex, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.domain.events import Asked, Told
-from bestarm_agent.domain.outcome import Failed
+from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.codec import dump_event, load_event
@@ -194,3 +195,25 @@ class ToldPairs(Mapping[int, Told]):
                 self._unpacked.popitem(last=False)
         self._unpacked[page] = lines
         return lines
+
+
+@dataclass(slots=True)
+class ReplySums:
+    """Sums over the scored replies of a candidate."""
+
+    n: int = 0
+    output_tokens: int = 0
+    measures: list[float] = field(default_factory=list)  # of each further scorer
+    measured: list[int] = field(default_factory=list)  # replies that each could score
+
+    def add(self, outcome: Scored) -> None:
+        """Add the next reply."""
+        self.n += 1
+        self.output_tokens += outcome.usage.output
+        missing = len(outcome.measures) - len(self.measures)
+        self.measures += [0.0] * missing
+        self.measured += [0] * missing
+        for k, value in enumerate(outcome.measures):
+            if value is not None:
+                self.measures[k] += value
+                self.measured[k] += 1

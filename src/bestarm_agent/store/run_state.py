@@ -32,8 +32,7 @@ from bestarm_agent.domain.spend import Books, Budget, Spend
 from bestarm_agent.errors import FailureKind, StoreError
 from bestarm_agent.stats.random_effects import DrawSums
 from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.pair_records import AskedPairs, ToldPairs
-from bestarm_agent.store.reply_sums import ReplySums
+from bestarm_agent.store.pair_records import AskedPairs, ReplySums, ToldPairs
 from bestarm_agent.store.run_state_parts import PendingCost, Session
 
 

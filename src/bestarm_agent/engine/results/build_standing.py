@@ -17,9 +17,13 @@ from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.confirmation import confirmation
 from bestarm_agent.engine.results.constraint_books import Finding
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
-from bestarm_agent.engine.results.latency import latency_of
 from bestarm_agent.engine.results.objectives import ObjectiveState, ObjectiveTracker
-from bestarm_agent.engine.results.reply_means import mean_length, measure_names, row_measures
+from bestarm_agent.engine.results.reply_measures import (
+    latency_of,
+    mean_length,
+    measure_names,
+    row_measures,
+)
 from bestarm_agent.engine.results.slice_means import slice_means
 from bestarm_agent.engine.results.standing import (
     LEFT_OUT,

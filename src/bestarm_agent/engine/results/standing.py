@@ -13,9 +13,8 @@ from bestarm_agent.domain.spend import Books, Budget, Spend, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.cost_breakdown import CostLine
-from bestarm_agent.engine.results.latency import Latency
 from bestarm_agent.engine.results.notebook import data_frame, html_table
-from bestarm_agent.engine.results.reply_means import RowMeasure
+from bestarm_agent.engine.results.reply_measures import Latency, RowMeasure
 from bestarm_agent.engine.results.slice_means import SliceMeans
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.random_effects import DrawSpread

@@ -46,7 +46,7 @@ _CHUNK = 1 << 20  # bytes
 _PACKAGE = "bestarm_agent"
 _ROOMS = (
     *("config.study.", "domain.", "engine.confirmed_pairs", "engine.results.", "engine.run."),
-    *("errors", "selectors.", "stats.", "store.pair_records", "store.reply_sums"),
+    *("errors", "selectors.", "stats.", "store.pair_records"),
     "store.run_state",
 )
 _BUILDERS = {  # by module

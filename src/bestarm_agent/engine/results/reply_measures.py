@@ -1,13 +1,14 @@
-"""Seconds of answered calls, and to their first token: median, 95th percentile and longest."""
+"""Measures of a candidate's replies beside their score: seconds, length, further scorers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from heapq import merge
 
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.store.pair_records import ReplySums
 from bestarm_agent.store.run_state import RunState
 
 
@@ -68,3 +69,34 @@ def latency_by_model(state: RunState) -> list[tuple[str, Latency]]:
     }
     timed = [(model, one) for model, one in found.items() if one is not None]
     return sorted(timed, key=lambda item: -item[1].p50)
+
+
+@dataclass(frozen=True, slots=True)
+class RowMeasure:
+    """A candidate's mean by one of the study's further scorers; no interval is stated for it."""
+
+    name: str
+    n: int  # replies that it could score
+    mean: float | None  # in [0, 1]; None where there is none
+
+
+def measure_names(state: RunState) -> Sequence[str]:
+    """Return the names of the study's further scorers, in the order of their scores."""
+    config = None if state.started is None else state.started.config
+    found = config.get("measures") if isinstance(config, Mapping) else None
+    return sorted(found) if isinstance(found, Mapping) else []
+
+
+def mean_length(sums: ReplySums) -> float | None:
+    """Return the mean output tokens of a reply; None where no token was counted."""
+    return sums.output_tokens / sums.n if sums.output_tokens else None
+
+
+def row_measures(sums: ReplySums, names: Sequence[str]) -> tuple[RowMeasure, ...]:
+    """Return the mean by each further scorer."""
+    missing = len(names) - len(sums.measures)
+    totals, counts = [*sums.measures, *[0.0] * missing], [*sums.measured, *[0] * missing]
+    return tuple(
+        RowMeasure(name, n, total / n if n else None)
+        for name, total, n in zip(names, totals, counts, strict=True)
+    )

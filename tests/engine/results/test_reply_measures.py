@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.engine.results.latency import Latency, latency_of
+from bestarm_agent.engine.results.reply_measures import Latency, latency_of
 from tests.support.commands import invoke
 from tests.support.fake_api import FakeApi, in_thread, storm
 from tests.support.fake_api.streams import IN_THE_MIDDLE
