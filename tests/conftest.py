@@ -1,4 +1,4 @@
-"""Marks of tests that are inherited, and the order of all tests."""
+"""Marks of tests that are inherited, the order of all tests, and settings of Hypothesis."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.ray_cluster import small_cluster
+
+# The same cases everywhere, and no limit on time, which a busy machine would break.
+settings.register_profile(
+    "any machine",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("any machine")
 
 # Tests of the conformance suites that take seconds for every rule.
 SLOW = {

@@ -81,7 +81,7 @@ def vendor(name: str, seed: int, failing: float, dearest: int) -> Vendor:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     budget=st.integers(0, 3_000),

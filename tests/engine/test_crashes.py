@@ -118,7 +118,7 @@ def test_a_pair_that_is_killed_n_times_has_n_lost_attempts() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     exits=st.lists(st.tuples(st.sampled_from(Exit), st.floats(0.0, 6.0)), max_size=8),

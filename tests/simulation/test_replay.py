@@ -216,7 +216,7 @@ def test_budgets_must_rise(budgets: list[int]) -> None:
         replay(RoundRobin, world([[1.0]]), budgets)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     batch=st.integers(1, 4),
     extra=st.integers(0, 5),

@@ -7,7 +7,7 @@ from dataclasses import is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
@@ -64,7 +64,6 @@ NINE = NONE.replace('"calls":0', '"calls":9')
 EVENTS = st.one_of([st.from_type(cls) for cls in get_args(Event)])
 
 
-@settings(derandomize=True, deadline=None)
 @given(EVENTS)
 def test_every_event_comes_back_equal(event: Event) -> None:
     text = dump_event(event)
@@ -72,7 +71,6 @@ def test_every_event_comes_back_equal(event: Event) -> None:
     assert json.loads(text)["type"] == kind_of(event)
 
 
-@settings(derandomize=True, deadline=None)
 @given(REPLIES)
 def test_every_reply_comes_back_equal(value: Reply) -> None:
     assert load_reply(dump_reply(value)) == value

@@ -284,7 +284,7 @@ def grids(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(grids())
 def test_the_size_of_an_expansion_is_the_product_of_its_axes(case: dict[str, Any]) -> None:
     models, axes, taken = case["models"], case["params"], case["taken"]

@@ -157,7 +157,7 @@ def test_a_line_that_the_token_limit_ended_is_not_read(
     assert above == (None if form == "last_line" else own)
 
 
-@settings(derandomize=True, deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.sampled_from(QUOTED), st.text(max_size=80), st.text(max_size=80))
 def test_no_text_makes_reading_fail_in_another_way(
     case: tuple[TextForm, str, str, str], text: str, evidence: str

@@ -49,7 +49,6 @@ def test_there_are_enough_kinds_and_replies() -> None:
     assert sum(count.values()) >= 1000
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.integers(1, 10), st.text(max_size=60), st.data())
 def test_a_reply_cut_off_anywhere_is_never_misread(
     verdict: int, why: str, data: st.DataObject
@@ -60,7 +59,6 @@ def test_a_reply_cut_off_anywhere_is_never_misread(
     assert verdict_of(Reply(cut, Finish.LENGTH)) in (None, verdict)
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_makes_reading_fail_in_another_way(text: str) -> None:
     verdict_of(Reply(text))
@@ -271,7 +269,7 @@ _PROSE = st.text(st.characters(exclude_characters="0123456789{}[]<>:=："), max_
 
 
 @pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.integers(1, 9), st.lists(st.tuples(_PROSE, _SAID), max_size=3), _SAID, _PROSE, _SAID)
 def test_no_quotation_of_the_answer_becomes_the_verdict(
     own: int,
@@ -286,7 +284,7 @@ def test_no_quotation_of_the_answer_becomes_the_verdict(
 
 
 @pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.integers(1, 10), _SAID, _PROSE, _PROSE, st.text(max_size=80))
 def test_a_single_verdict_is_read_whatever_is_around_it(
     own: int, said: str, before: str, after: str, evidence: str

@@ -43,7 +43,7 @@ def attempted(score_now: ScoreNow, name: str, text: str) -> Score | JudgeError:
 
 
 @EVERY_RULE
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(text=st.text(st.characters(exclude_categories=[])))
 def test_any_text_is_scored_or_is_the_candidates_failure(
     score_now: ScoreNow, name: str, text: str
@@ -62,7 +62,7 @@ def test_any_text_is_scored_or_is_the_candidates_failure(
 
 @pytest.mark.slow
 @EVERY_RULE
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(text=st.lists(st.sampled_from(["answer", " is ", "(", "B", ")", ".", "2", "\n", "or"])))
 def test_texts_made_of_telling_pieces_are_scored_too(
     score_now: ScoreNow, name: str, text: list[str]

@@ -4,23 +4,20 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.judges.rules.numbers import NumberReader, _plain
 
 READER = NumberReader()
-SEEDED = settings(derandomize=True, deadline=None)
 
 
-@SEEDED
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=6))
 def test_decimals_are_read_back_exactly(number: Decimal) -> None:
     assert READER.last(f"It is {number:f}.") == number
     assert READER.first(f"{number:,f} it is") == number
 
 
-@SEEDED
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**30), max_value=10**30))
 def test_scientific_notation_is_read_back_exactly(number: Decimal) -> None:
     written = f"{number:E}"
@@ -29,13 +26,11 @@ def test_scientific_notation_is_read_back_exactly(number: Decimal) -> None:
         assert READER.last(written) == number
 
 
-@SEEDED
 @given(st.integers(), st.integers(min_value=1))
 def test_fractions_are_read_back_exactly(over: int, under: int) -> None:
     assert READER.last(f"{over}/{under}") == Fraction(over, under)
 
 
-@SEEDED
 @given(st.text(alphabet="0123456789.,-+/^eE%$ x×10\\frac{}½³\n"))
 def test_reading_forwards_and_backwards_find_the_same_single_number(text: str) -> None:
     try:
@@ -45,7 +40,6 @@ def test_reading_forwards_and_backwards_find_the_same_single_number(text: str) -
     assert (first is None) == (last is None)
 
 
-@SEEDED
 @given(st.text(alphabet="0123456789.,-+/^eE%$ x×\\½³"))
 def test_trying_only_where_a_number_can_begin_misses_none(line: str) -> None:
     pattern = READER._pattern

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.judges.rules.text_normalisation import (
@@ -14,11 +14,9 @@ from bestarm_agent.judges.rules.text_normalisation import (
     shown,
 )
 
-SEEDED = settings(derandomize=True, deadline=None)
 STEPS: tuple[Step, ...] = ("unicode", "case", "punctuation", "whitespace", "strip")
 
 
-@SEEDED
 @given(st.text(), st.lists(st.sampled_from(STEPS), unique=True))
 def test_normalising_never_fails_and_never_empties_what_is_written(
     text: str, steps: list[Step]
@@ -51,7 +49,6 @@ def test_markers_are_literal_and_span_line_breaks() -> None:
     assert marker_pattern("a.b").search("axb") is None
 
 
-@SEEDED
 @given(st.text(max_size=30), st.text(min_size=1, max_size=5))
 def test_whole_words_are_a_subset_of_plain_occurrences(text: str, part: str) -> None:
     assert contains(text, part, words=False) == (part in text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.domain.candidate import Message
@@ -95,7 +95,6 @@ def test_messages_count_by_their_contents() -> None:
     assert Call(Request(model="m", messages=messages), Sampling()).length == 5
 
 
-@settings(deadline=None)
 @given(
     shapes=st.lists(st.tuples(st.integers(0, 60), st.sampled_from([1, 8, 64])), max_size=40),
     max_batch=st.integers(1, 6),

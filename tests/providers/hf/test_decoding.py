@@ -72,7 +72,7 @@ def test_draws_follow_the_distribution_of_transformers(params: Mapping[str, floa
     assert stats.chisquare(counts[possible], n * probabilities[possible]).pvalue > 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     logits=st.lists(st.integers(-8, 8), min_size=2, max_size=12, unique=True),
     temperature=st.floats(0.1, 5),

@@ -87,7 +87,7 @@ def test_a_leader_beats_who_is_worse_and_no_other() -> None:
     assert pairs.beaten_by(0, among=np.arange(4) == 2).tolist() == [False, False, True, False]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 1000), cuts=st.lists(st.integers(0, 60), max_size=6))
 def test_who_is_beaten_does_not_depend_on_when_it_was_asked(seed: int, cuts: list[int]) -> None:
     rng = np.random.default_rng(seed)
@@ -198,7 +198,7 @@ def test_void_cells_count_at_their_worst_for_the_challenger() -> None:
     assert hidden.wealth(0, 1) == known.wealth(0, 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 1000), seen=st.integers(0, 40))
 def test_difference_is_antisymmetric_and_within_what_is_certain(seed: int, seen: int) -> None:
     values = np.random.default_rng(seed).random((2, 40))
