@@ -14,7 +14,7 @@ from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
 
-IN_FLIGHT, SLOWER, RUNS = 32, 3.0, 200
+IN_FLIGHT, SLOWER, RUNS = 32, 3.0, 100
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ def test_slow_wrong_answers_do_not_bias_the_stated_intervals(means: list[float])
     """
     rules = (UcbE, RowMean)
     results = [
-        ever_misses(rules[seed % 2](Problem(len(means), 1000, seed=seed)), seed, means, 300)
+        ever_misses(rules[seed % 2](Problem(len(means), 1000, seed=seed)), seed, means, 200)
         for seed in range(RUNS)
     ]
     n_missed, n_naive = np.sum(results, axis=0)

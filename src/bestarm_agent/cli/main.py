@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -90,13 +91,19 @@ for _group in (preselect, judge_check):
     _group.register(app)
 
 
+@cache
+def _command_line() -> Callable[[], None]:
+    """Build the command line, once per process: tests run many commands in one."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run a command; errors raised on purpose become one paragraph and an exit code."""
     if sys.argv[1:] == ["--version"]:  # typer would load pydantic to read the flag
         typer.echo(_VERSION)
         return
     try:
-        app()
+        _command_line()()
     except BestarmError as error:
         _print_error(error)
         sys.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_ERROR)

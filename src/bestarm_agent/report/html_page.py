@@ -10,7 +10,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined, select_autoescape
+from jinja2 import Environment, StrictUndefined, Template, select_autoescape
 from markupsafe import Markup, escape
 
 from bestarm_agent.domain.candidate import PromptTemplate
@@ -99,35 +99,31 @@ def render_report(
     style = _asset("uplot/uPlot.min.css") + _asset("report.css")
     charts = f"/*\n{_asset('uplot/LICENSE')}*/\n{_asset('uplot/uPlot.iife.min.js')}"
     script = _asset("report.js")
-    return (
-        _environment()
-        .from_string(_asset("page.html.j2"))
-        .render(
-            s=standing,
-            style=Markup(style),
-            scripts=[] if details is None else [Markup(charts), Markup(script)],
-            policy=_policy(style, [] if details is None else [charts, script]),
-            data=None if details is None else Markup(page_data(standing, details)),
-            rows=standing.rows[:_SHOWN_ROWS],
-            measured=standing.rows[0].measures if standing.rows else (),
-            hidden=max(0, len(standing.rows) - _SHOWN_ROWS),
-            effects=axis_effects(standing) if certified is None else [],
-            config=json.dumps(config, indent=2, ensure_ascii=False),
-            seed=_seed(config),
-            failures=failures,
-            sessions=sessions,
-            judge=judge,
-            verdicts=[] if details is None else latest_verdicts(details.state),
-            remarks=remarks,
-            certified=None if certified is None else certified.lines(),
-            screened=[] if certified is None else certified.rows(),
-            mode=certified,
-            details=details,
-            differing=[] if details is None else list(differences(details)),
-            latencies=[] if details is None else latency_by_model(details.state),
-            prompts=_prompts(standing),
-            departures=_departures(standing, details),
-        )
+    return _page().render(
+        s=standing,
+        style=Markup(style),
+        scripts=[] if details is None else [Markup(charts), Markup(script)],
+        policy=_policy(style, [] if details is None else [charts, script]),
+        data=None if details is None else Markup(page_data(standing, details)),
+        rows=standing.rows[:_SHOWN_ROWS],
+        measured=standing.rows[0].measures if standing.rows else (),
+        hidden=max(0, len(standing.rows) - _SHOWN_ROWS),
+        effects=axis_effects(standing) if certified is None else [],
+        config=json.dumps(config, indent=2, ensure_ascii=False),
+        seed=_seed(config),
+        failures=failures,
+        sessions=sessions,
+        judge=judge,
+        verdicts=[] if details is None else latest_verdicts(details.state),
+        remarks=remarks,
+        certified=None if certified is None else certified.lines(),
+        screened=[] if certified is None else certified.rows(),
+        mode=certified,
+        details=details,
+        differing=[] if details is None else list(differences(details)),
+        latencies=[] if details is None else latency_by_model(details.state),
+        prompts=_prompts(standing),
+        departures=_departures(standing, details),
     )
 
 
@@ -172,7 +168,8 @@ def _departures(standing: Standing, details: Details | None) -> dict[int, tuple[
 
 
 @cache
-def _environment() -> Environment:
+def _page() -> Template:
+    """Compile the page's template, once per process."""
     environment = Environment(
         autoescape=select_autoescape(default_for_string=True),
         undefined=StrictUndefined,
@@ -218,7 +215,7 @@ def _environment() -> Environment:
         state=state,
         shown_levels=_SHOWN_LEVELS,
     )
-    return environment
+    return environment.from_string(_asset("page.html.j2"))
 
 
 def _sentence(text: str) -> str:

@@ -137,7 +137,7 @@ def one_arm(options: dict[str, Any], seed: int, in_flight: int = 1, n: int = 20)
     return float(selector.estimates().mean[0] - scores.mean())
 
 
-_RUNS = 2000
+_RUNS = 800
 
 UNBIASED: dict[str, tuple[dict[str, Any], int]] = {
     "as printed": ({"weight": "plug-in", "tau": 2}, 1),
@@ -152,7 +152,7 @@ UNBIASED: dict[str, tuple[dict[str, Any], int]] = {
 @pytest.mark.coverage
 @pytest.mark.parametrize("case", UNBIASED)
 def test_the_estimate_is_unbiased(case: str) -> None:
-    """Level: a mean of 2,000 errors leaves 3 standard errors with probability 0.0027."""
+    """Level: a mean of 800 errors leaves 3 standard errors with probability 0.0027."""
     options, in_flight = UNBIASED[case]
     errors = np.array([one_arm(options, seed, in_flight) for seed in range(_RUNS)])
     assert abs(errors.mean()) < 3 * errors.std(ddof=1) / np.sqrt(_RUNS)
