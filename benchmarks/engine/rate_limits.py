@@ -1,4 +1,4 @@
-"""Rate limits by the books of the server that enforces them, in real time over real sockets.
+"""Rate limits by the count of the server that enforces them, in real time over real sockets.
 
     python -m benchmarks.engine.rate_limits known --minutes 3
 

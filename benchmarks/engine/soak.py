@@ -1,4 +1,4 @@
-"""A long run that is killed again and again: does it stay small, and do its books stay exact?
+"""A long run that is killed again and again: does it stay small, and do its amounts stay exact?
 
     python -m benchmarks.engine.soak [--pairs 1000000] [--kills 5] [--rule uniform]
     python -m benchmarks.engine.soak --every 60 [--minutes 25] [--rule uniform]
@@ -110,7 +110,7 @@ def session(
     return {**said, "s": seconds, "peak MB": peak, "killed": float(child.returncode != 0)}
 
 
-def check_books(store: Path, pairs: int, kills: int) -> dict[str, float]:
+def check_amounts(store: Path, pairs: int, kills: int) -> dict[str, float]:
     """Check the log of the whole run against itself."""
     state = asyncio.run(Archive(store).state("latest"))
     n = len(state.told)  # a pull that was charged for a killed process counts against the budget
@@ -120,7 +120,7 @@ def check_books(store: Path, pairs: int, kills: int) -> dict[str, float]:
     assert sum(spend.calls for spend in state.spend_of) == state.spend.calls
     charged = state.spend.calls - n
     assert 0 <= charged <= kills * 2 * IN_FLIGHT, f"{charged} calls too many"
-    assert state.books.difference.calls == 0, "what was reserved is settled or given back"
+    assert state.reservations.difference.calls == 0, "what was reserved is settled or given back"
     return {"pairs": n, "calls charged for kills": charged}
 
 
@@ -156,7 +156,7 @@ def main() -> None:
         line("show", measured("--part", "show", str(store)))
         line("report", measured("--part", "report", str(store)))
         line("export", measured("--part", "export", str(store)))
-        line("books exact", check_books(store, pairs, kills))
+        line("amounts exact", check_amounts(store, pairs, kills))
 
 
 if __name__ == "__main__":

@@ -18,15 +18,15 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Started
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.results.build_standing import recorded_standing
-from bestarm_agent.engine.results.course import Course
 from bestarm_agent.engine.results.failures import FailureLine, failures_of
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.results.pair_filter import PairFilter
 from bestarm_agent.engine.results.pair_outcomes import Outcomes, RunTexts, texts_of
 from bestarm_agent.engine.results.paired_comparison import PairedComparison, compare_candidates
-from bestarm_agent.engine.results.snapshot import read_course, read_shown
+from bestarm_agent.engine.results.snapshot import read_shown, read_trajectory
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.engine.run.event_log import initial_size
 from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.engine.run.replay_snapshot import go_on
@@ -99,23 +99,23 @@ class Archive:
         """
         async with open_store(self._where, create=False) as store:
             run_id = (await store.find(run)).id
-            found, state, course = await self._with_course(store, run_id)
+            found, state, trajectory = await self._with_trajectory(store, run_id)
             texts = await texts_of(store, state, folder_of(self._where))
-            page = await report_of(texts, course, found.standing, found.check, found.result)
+            page = await report_of(texts, trajectory, found.standing, found.check, found.result)
         target = path or report_path(self._where, run_id)
         write_page(page, target)
         return target
 
-    async def _with_course(
+    async def _with_trajectory(
         self, store: RunStore, run_id: str
-    ) -> tuple[StoredRun, RunState, Course]:
-        shown, course = await read_shown(store, run_id), await read_course(store, run_id)
-        if shown is None or course is None:
+    ) -> tuple[StoredRun, RunState, Trajectory]:
+        shown, trajectory = await read_shown(store, run_id), await read_trajectory(store, run_id)
+        if shown is None or trajectory is None:
             found, replay = await self._replayed(store, run_id)
-            return found, replay.state, replay.course.until_now(replay.pairs)
+            return found, replay.state, replay.trajectory.until_now(replay.pairs)
         state = await folded(store, run_id)
         check = await self._check(store, state, run_id, shown.standing)
-        return StoredRun(shown.standing, shown.failures, check), state, course
+        return StoredRun(shown.standing, shown.failures, check), state, trajectory
 
     async def _replayed(self, store: RunStore, run_id: str) -> tuple[StoredRun, RunReplay]:
         mode, replay = await recorded_replay(store, run_id, self._where)

@@ -261,8 +261,8 @@ class Study:
         live, standing = self._live, self.standing()
         await live.event_log.flush()
         async with self._texts() as texts:
-            result, course = self.result(), live.event_log.course.until_now(live.pairs)
-            page = await report_of(texts, course, standing, self._check, result)
+            result, trajectory = self.result(), live.event_log.trajectory.until_now(live.pairs)
+            page = await report_of(texts, trajectory, standing, self._check, result)
         write_page(page, target)
         return target
 

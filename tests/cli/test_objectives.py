@@ -90,7 +90,7 @@ def test_the_verdict_and_the_table_by_price(tmp_path: Path, capsys: Capsys) -> N
 
 
 @pytest.mark.slow
-def test_the_json_tells_prices_accounts_and_books(tmp_path: Path, capsys: Capsys) -> None:
+def test_the_json_tells_prices_accounts_and_reservations(tmp_path: Path, capsys: Capsys) -> None:
     done = select(capsys, tmp_path, "--objective", "pareto", "--json")
     result = json.loads(done.out)
     objective = result["objective"]
@@ -104,10 +104,10 @@ def test_the_json_tells_prices_accounts_and_books(tmp_path: Path, capsys: Capsys
         assert row["price_per_1k_calls"]["mean"] == pytest.approx(1000 * price)
     spent = sum(line["usd"] for line in result["accounts"])
     assert spent == pytest.approx(result["spent"]["usd"])
-    books = result["books"]
-    assert books["difference"]["calls"] == 0
-    assert books["difference"]["usd"] == 0
-    assert books["settled"]["calls"] == result["spent"]["calls"]
+    reservations = result["reservations"]
+    assert reservations["difference"]["calls"] == 0
+    assert reservations["difference"]["usd"] == 0
+    assert reservations["settled"]["calls"] == result["spent"]["calls"]
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_show_and_report_know_the_objective_too(tmp_path: Path, capsys: Capsys) 
     store = ("--store", "runs/runs.sqlite")
     shown = invoke(capsys, "show", "--json", *store, folder=tmp_path)
     live, stored = json.loads(ended.out), json.loads(shown.out)
-    for key in ("objective", "winner", "established", "accounts", "books", "candidates"):
+    for key in ("objective", "winner", "established", "accounts", "reservations", "candidates"):
         assert stored[key] == live[key], key
 
 

@@ -19,7 +19,7 @@ from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.store.memory_store import MemoryLog, MemoryStore
 from bestarm_agent.store.run_listing import Progress
 from bestarm_agent.testing.virtual_time import run_virtual
-from tests.engine.test_books import Vendor, exact, vendor
+from tests.engine.test_reservations import Vendor, exact, vendor
 from tests.support.runs import Actor, Scene, scored
 
 

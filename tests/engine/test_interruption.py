@@ -39,7 +39,7 @@ def test_calls_that_a_crash_cut_off_do_not_take_a_run_beyond_its_cap() -> None:
     assert balance.spent.calls == 6
     assert balance.charged.calls == 4
     assert balance.outstanding == Spend()
-    assert balance.books.difference == Spend()
+    assert balance.reservations.difference == Spend()
 
 
 def test_a_reply_that_an_earlier_process_bought_waits_for_a_budget_and_is_not_bought_again() -> (
@@ -89,7 +89,7 @@ def test_an_end_while_the_log_is_written_leaves_nothing_set_aside(
     assert run_virtual(play()) is End.EXHAUSTED
     assert len(actor.sent) == 8
     assert scene.loop.ledger.spent == scene.loop.state.spend
-    assert scene.loop.ledger.balance().books.difference == Spend()
+    assert scene.loop.ledger.balance().reservations.difference == Spend()
 
 
 class Careless(Actor):

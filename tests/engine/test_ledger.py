@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.domain.spend import Books, Budget, Spend
+from bestarm_agent.domain.spend import Budget, Reservations, Spend
 from bestarm_agent.engine.ledger import Ledger, Reservation, SharedReserve
 
 
@@ -117,21 +117,21 @@ def test_a_charge_adds_to_the_spend_and_counts_against_the_caps() -> None:
     assert ledger.room_for(Spend(calls=1), 9) == 2
 
 
-def test_books_hold_what_was_recorded_since_they_were_closed_before() -> None:
+def test_closing_returns_what_was_reserved_since_the_last_time() -> None:
     ledger = Ledger(Budget())
     first = ledger.reserve(Spend(tokens=5))
     assert first is not None
     ledger.settle(first, Spend(tokens=3))
-    assert ledger.close() == Books(Spend(tokens=5), Spend(tokens=3), Spend(tokens=2))
+    assert ledger.close() == Reservations(Spend(tokens=5), Spend(tokens=3), Spend(tokens=2))
     second = ledger.reserve(Spend(tokens=1))
     assert second is not None
     ledger.settle(second, Spend(tokens=4))
     ledger.charge(Spend(calls=1))
     overrun, charged = Spend(tokens=3), Spend(calls=1)
-    assert ledger.close() == Books(
+    assert ledger.close() == Reservations(
         Spend(tokens=1), Spend(tokens=1), overrun=overrun, charged=charged
     )
-    assert ledger.close() == Books()
+    assert ledger.close() == Reservations()
 
 
 def test_drawing_more_than_the_reserve_takes_the_rest_from_the_budget_or_changes_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Runs whose pairs are drawn several times: calls, books, caps, crashes."""
+"""Runs whose pairs are drawn several times: calls, reservations, caps, crashes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.engine.memory.test_candidate_mask import play_judged
-from tests.engine.test_books import exact
 from tests.engine.test_crashes import Exit, SlowStore, finished, interrupted
+from tests.engine.test_reservations import exact
 from tests.support.runs import Actor, Scene, scored
 
 THREE = Draws(RepeatsSpec(draws=3))
@@ -153,7 +153,7 @@ def test_kills_lose_no_draw_buy_none_twice_and_keep_to_the_cap(seed: int, reduce
     assert len(actor.sent) <= ledger.spent.calls <= 90, "every request is booked, within the cap"
     answered = Counter((request.example, request.draw) for _, request in actor.sent)
     assert len(store._replies) <= len(answered)
-    assert exact(ledger.balance().books.difference) == Spend()
+    assert exact(ledger.balance().reservations.difference) == Spend()
     lines = cost_breakdown(state, ledger.spent)
     assert exact(sum((line.spend for line in lines), Spend())) == exact(ledger.spent)
 

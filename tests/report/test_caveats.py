@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.cli.result_output import print_result, standing_json
-from bestarm_agent.domain.spend import Books, Budget, Spend
+from bestarm_agent.domain.spend import Budget, Reservations, Spend
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
@@ -90,7 +90,7 @@ def test_a_passed_cap_is_said_first_with_its_size_and_reason(
         standing_with(["a", "b"], [[1.0], [0.0]], n_examples=10),
         spent=Spend(calls=3, usd_nanos=2_000_000_000),
         budget=Budget(usd_nanos=100_000_000, calls=3, seconds=60.0),
-        books=Books(overrun=Spend(usd_nanos=1_950_000_000)),
+        reservations=Reservations(overrun=Spend(usd_nanos=1_950_000_000)),
         seconds=610.0,
     )
     assert passed_caps(standing) == [

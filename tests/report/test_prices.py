@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bestarm_agent.config.study.objective import ObjectiveSpec
-from bestarm_agent.domain.spend import Books, Spend
+from bestarm_agent.domain.spend import Reservations, Spend
 from bestarm_agent.engine.results.cost_breakdown import CostLine
 from bestarm_agent.engine.results.standing import ObjectiveResult, RowPrice, Standing
 from bestarm_agent.report.html_page import render_report
@@ -51,7 +51,7 @@ def test_the_report_says_what_was_asked_for_and_what_was_found() -> None:
 
 
 def test_the_report_shows_where_the_money_went() -> None:
-    books = Books(
+    reservations = Reservations(
         reserved=Spend(calls=9, usd_nanos=9_000_000_000),
         settled=Spend(calls=7, usd_nanos=4_000_000_000),
         refunded=Spend(calls=2, usd_nanos=5_000_000_000),
@@ -60,7 +60,7 @@ def test_the_report_shows_where_the_money_went() -> None:
         CostLine("openai: answered calls of candidates", Spend(calls=5, usd_nanos=3_000_000_000)),
         CostLine("judging", Spend(calls=2, usd_nanos=1_000_000_000)),
     )
-    page = page_of(replace(priced(), costs=lines, books=books))
+    page = page_of(replace(priced(), costs=lines, reservations=reservations))
     text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
     assert "openai: answered calls of candidates 5 0 0.0 $3.00" in text
     assert "judging 2 0 0.0 $1.00" in text

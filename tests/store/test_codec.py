@@ -29,7 +29,7 @@ from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.redaction import is_secret_name
 from bestarm_agent.domain.request_reply import Position, Reply, Token
 from bestarm_agent.domain.rows import Rows
-from bestarm_agent.domain.spend import Books, Budget, Spend, Usage
+from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_event, load_reply
 from bestarm_agent.testing.store_runs import (
@@ -115,7 +115,7 @@ WHOLE = [
     '{"type":"resumed","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',
 ]
 
-BOOKS = Books(reserved=Spend(calls=9), refunded=Spend(calls=9))
+RESERVED = Reservations(reserved=Spend(calls=9), refunded=Spend(calls=9))
 SAMPLES: list[Event] = [
     started(),
     *grid(2, 1),
@@ -124,7 +124,7 @@ SAMPLES: list[Event] = [
     told(7),
     failed(8),
     CandidatesBarred((1,), "too dear"),
-    Stopped(AT, "budget", 2.5, BOOKS, ("p/m ignores it",)),
+    Stopped(AT, "budget", 2.5, RESERVED, ("p/m ignores it",)),
     Resumed(AT, "0.1.0"),
 ]
 WHOLE_REPLY = (
@@ -164,7 +164,7 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         'ider","message":"no answer","spend":{"calls":3},"seconds":1.5}}',
         '{"type":"candidates-barred","candidates":[1],"reason":"too dear"}',
         '{"type":"stopped","at":"2026-11-21T09:30:15.250000Z","reason":"budget","seconds"'
-        ':2.5,"books":{"reserved":{"calls":9},"refunded":{"calls":9}},"remarks":["p/m ign'
+        ':2.5,"reservations":{"reserved":{"calls":9},"refunded":{"calls":9}},"remarks":["p/m ign'
         'ores it"]}',
         '{"type":"resumed","at":"2026-11-21T09:30:15.250000Z","version":"0.1.0"}',
     ]
@@ -334,7 +334,7 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
             "Usage",
             "Spend",
             "Budget",
-            "Books",
+            "Reservations",
         ),
         *("Candidate", "PromptTemplate", "Message", "Reply", "Position", "Token", "Rows"),
         "Slice",

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from bestarm_agent.cli.progress import CandidateTable, print_line
 from bestarm_agent.config.study.objective import Objective
-from bestarm_agent.domain.spend import Books, Spend, usd
+from bestarm_agent.domain.spend import Reservations, Spend, usd
 from bestarm_agent.engine.results.axis_effects import axis_effects
 from bestarm_agent.engine.results.failures import FailureLine
 from bestarm_agent.engine.results.forecast import forecast
@@ -200,7 +200,7 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
             {"what": line.what, **_spend_json(line.spend, priced=line.priced)}
             for line in standing.costs
         ],
-        "books": _books_json(standing.books, priced=standing.priced),
+        "reservations": _reservations_json(standing.reservations, priced=standing.priced),
         "report": None if report is None else str(report),
         "candidates": [_row_json(row) for row in standing.rows],
     }
@@ -220,9 +220,9 @@ def _spend_json(spend: Spend, *, priced: bool) -> dict[str, object]:
     }
 
 
-def _books_json(books: Books, *, priced: bool) -> dict[str, object]:
+def _reservations_json(reservations: Reservations, *, priced: bool) -> dict[str, object]:
     parts = ("reserved", "settled", "refunded", "overrun", "charged", "difference")
-    return {part: _spend_json(getattr(books, part), priced=priced) for part in parts}
+    return {part: _spend_json(getattr(reservations, part), priced=priced) for part in parts}
 
 
 def _objective_json(result: ObjectiveResult | None) -> dict[str, object]:

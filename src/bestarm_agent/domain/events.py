@@ -17,7 +17,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.domain.outcome import Outcome
 from bestarm_agent.domain.rows import NO_ROWS, Rows
-from bestarm_agent.domain.spend import Books, Budget, Spend
+from bestarm_agent.domain.spend import Budget, Reservations, Spend
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Stopped:
     # failures or error
     reason: str
     seconds: float  # wall-clock seconds of this session
-    books: Books = field(default_factory=Books)  # of this session
+    reservations: Reservations = field(default_factory=Reservations)  # of this session
     remarks: tuple[str, ...] = ()  # facts that the replies showed, for users, a sentence each
     # labels of the candidates that could not be called any more, with the reason
     broken: Mapping[str, str] = field(default_factory=dict)

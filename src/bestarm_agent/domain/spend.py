@@ -90,8 +90,8 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """Amounts reserved in a session, and where they went."""
+class Reservations:
+    """Amounts reserved in a session, and what became of them."""
 
     # everything that was reserved before calls; ``settled`` + ``refunded`` in the end
     reserved: Spend = field(default_factory=Spend)
@@ -102,11 +102,11 @@ class Books:
     # cost charged for calls that an earlier, killed process had sent
     charged: Spend = field(default_factory=Spend)
 
-    def __add__(self, other: Books) -> Books:
-        return Books(*map(add, _amounts(self), _amounts(other)))
+    def __add__(self, other: Reservations) -> Reservations:
+        return Reservations(*map(add, _amounts(self), _amounts(other)))
 
-    def __sub__(self, other: Books) -> Books:
-        return Books(*map(sub, _amounts(self), _amounts(other)))
+    def __sub__(self, other: Reservations) -> Reservations:
+        return Reservations(*map(sub, _amounts(self), _amounts(other)))
 
     @property
     def difference(self) -> Spend:
@@ -155,5 +155,5 @@ class Budget:
         return replace(self, **moved)
 
 
-def _amounts(of: Books) -> list[Any]:
+def _amounts(of: Reservations) -> list[Any]:
     return [getattr(of, part.name) for part in fields(of)]

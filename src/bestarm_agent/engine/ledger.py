@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from bestarm_agent.domain.spend import Books, Budget, Spend
+from bestarm_agent.domain.spend import Budget, Reservations, Spend
 
 _CAPPED = tuple(field.name for field in fields(Spend))
 
@@ -34,9 +34,11 @@ class Balance:
     charged: Spend  # recorded without a reservation: calls that an earlier session sent
 
     @property
-    def books(self) -> Books:
+    def reservations(self) -> Reservations:
         """Return the same as it is recorded when a session ends."""
-        return Books(self.reserved_ever, self.settled, self.refunded, self.overrun, self.charged)
+        return Reservations(
+            self.reserved_ever, self.settled, self.refunded, self.overrun, self.charged
+        )
 
 
 class Ledger:
@@ -63,7 +65,7 @@ class Ledger:
         self._overrun = Spend()
         self._charged = Spend()
         self._refunded = Spend()
-        self._closed = Books()
+        self._closed = Reservations()
         self._next_id = 0
 
     def affords(self, upper: Spend) -> bool:
@@ -138,10 +140,10 @@ class Ledger:
         self.spent += amount
         self._charged += amount
 
-    def close(self) -> Books:
-        """Return what was recorded since the last call: a session's books at its end."""
-        books = self.balance().books
-        since, self._closed = books - self._closed, books
+    def close(self) -> Reservations:
+        """Return what was reserved since the last call, and what became of it."""
+        now = self.balance().reservations
+        since, self._closed = now - self._closed, now
         return since
 
     def balance(self) -> Balance:

@@ -60,7 +60,7 @@ class LiveRun:
         self.pairs = replay.pairs
         self._size = replay.size
         self._objective = replay.objective
-        self.event_log = EventLog(log, replay.state, self._objective, replay.course)
+        self.event_log = EventLog(log, replay.state, self._objective, replay.trajectory)
         self._entries = prepared.entries
         self._store = store
         self._keeper = SnapshotKeeper(log, options.clock, self._replayed)
@@ -117,7 +117,7 @@ class LiveRun:
 
     def _replayed(self) -> Replayed:
         log = self.event_log
-        return Replayed(log.state, log.course, self._size, self._objective, self.pairs)
+        return Replayed(log.state, log.trajectory, self._size, self._objective, self.pairs)
 
     async def _keep_snapshots(self) -> None:
         """Keep what people are shown; a mode with an answer of its own is replayed instead."""

@@ -64,14 +64,14 @@ def _draws(standing: Standing) -> str | None:
 
 def passed_caps(standing: Standing) -> list[str]:
     """Say of each cap that was passed by how much, and why."""
-    spent, budget, books = standing.spent, standing.budget, standing.books
+    spent, budget = standing.spent, standing.budget
     found = []
     for name, unit in (("usd_nanos", ""), ("tokens", " tokens"), ("calls", " calls")):
         used, cap = getattr(spent, name), getattr(budget, name)
         if cap is None or used <= cap:
             continue
         text = money if name == "usd_nanos" else "{:,}".format
-        if over := getattr(books.overrun, name):
+        if over := getattr(standing.reservations.overrun, name):
             why = f"calls cost {text(over)}{unit} more than their providers said they could"
         else:
             why = "calls that were cut off count at the most that they can cost"

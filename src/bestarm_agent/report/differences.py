@@ -70,10 +70,10 @@ def _parts(text: str, start: int, end: int) -> tuple[str, str, str]:
 
 def departure(row: Row, details: Details, labels: dict[int, str]) -> tuple[int | None, str]:
     """Return after how many pairs a candidate left, and why; nothing if it did not."""
-    at = details.course.left.get(row.index)
+    at = details.trajectory.left.get(row.index)
     if row.problem is not None:
         return at, row.problem
     if row.status is Status.BEATEN:
-        rival = labels.get(details.course.beaten_by.get(row.index, -1), "")
+        rival = labels.get(details.trajectory.beaten_by.get(row.index, -1), "")
         return at, f"beaten by {rival}" if rival else "shown to be worse"
     return None, ""

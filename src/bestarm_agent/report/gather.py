@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.engine.results.course import Course
 from bestarm_agent.engine.results.failures import failures_of
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, corrected_rows
 from bestarm_agent.engine.results.pair_outcomes import RunTexts
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.report.html_page import JudgeSection, Session, render_report
 from bestarm_agent.report.matrix import matrix_of
 from bestarm_agent.report.page_data import Details
@@ -19,7 +19,7 @@ from bestarm_agent.store.run_state import RunState
 
 async def report_of(
     texts: RunTexts,
-    course: Course,
+    trajectory: Trajectory,
     standing: Standing,
     check: JudgeCheck | None = None,
     certified: ModeResult | None = None,
@@ -39,7 +39,7 @@ async def report_of(
         judge=None if check is None else JudgeSection(check, corrected_rows(standing, check)),
         certified=certified,
         remarks=_remarks(state),
-        details=Details(state, course, matrix, sample, outcomes_over_time(state)),
+        details=Details(state, trajectory, matrix, sample, outcomes_over_time(state)),
     )
 
 

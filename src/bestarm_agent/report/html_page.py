@@ -94,7 +94,7 @@ def render_report(
         judge: how the judge fares on gold scores, if there are any.
         certified: what a certification has found.
         remarks: what the replies showed that users should know, such as what servers ignored.
-        details: the course of the run and its pairs; None leaves charts and answers out.
+        details: the trajectory of the run and its pairs; None leaves charts and answers out.
     """
     style = _asset("uplot/uPlot.min.css") + _asset("report.css")
     charts = f"/*\n{_asset('uplot/LICENSE')}*/\n{_asset('uplot/uPlot.iife.min.js')}"

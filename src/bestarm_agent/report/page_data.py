@@ -9,9 +9,9 @@ from math import isfinite
 
 import numpy as np
 
-from bestarm_agent.engine.results.course import Course
 from bestarm_agent.engine.results.pair_outcomes import PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing, Status
+from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.report.matrix import Matrix
 from bestarm_agent.report.pair_sample import PairSample, cut
 from bestarm_agent.report.quantities import chart_axes, values_of
@@ -27,7 +27,7 @@ class Details:
     """Contents of the report beyond the standing."""
 
     state: RunState
-    course: Course
+    trajectory: Trajectory
     matrix: Matrix
     sample: PairSample
     rates: tuple[list[float], list[float]]  # seconds, and outcomes per second there
@@ -48,7 +48,7 @@ def page_data(standing: Standing, details: Details) -> str:
             "cells": matrix.cells,
         },
         "budget": _budget(standing, details.state),
-        "race": _race(standing, details.course),
+        "race": _race(standing, details.trajectory),
         "rates": {"seconds": _rounded(details.rates[0]), "rates": _rounded(details.rates[1])},
         **_pairs(details),
     }
@@ -72,7 +72,7 @@ def _candidate(row: Row, *, graded: bool) -> dict[str, object]:
 
 
 def _budget(standing: Standing, state: RunState) -> dict[str, object]:
-    """Count asks by the state that their candidates ended in, over the course of the run."""
+    """Count asks by the state that their candidates ended in, over the run."""
     status = {row.index: row.status.name.lower() for row in standing.rows}
     n, bins = len(state.asks), min(_BINS, len(state.asks))
     row, bin_of = state.asks.candidate, np.arange(n) * bins // max(1, n)
@@ -89,19 +89,19 @@ def _budget(standing: Standing, state: RunState) -> dict[str, object]:
     }
 
 
-def _race(standing: Standing, course: Course) -> dict[str, object]:
+def _race(standing: Standing, trajectory: Trajectory) -> dict[str, object]:
     racers = [row.index for row in standing.rows if row.estimate is not None][:_RACERS]
     columns = {
         name: [
-            [_at(getattr(moment, name), i) for moment in course.moments] for i in racers
+            [_at(getattr(moment, name), i) for moment in trajectory.moments] for i in racers
         ]
         for name in ("mean", "lower", "upper")
     }  # fmt: skip
     return {
-        "asked": [moment.asked for moment in course.moments],
+        "asked": [moment.asked for moment in trajectory.moments],
         "rows": racers,
         **columns,
-        "left": sorted(course.left.values()),
+        "left": sorted(trajectory.left.values()),
     }
 
 

@@ -70,6 +70,8 @@ _IMPLIED: dict[type, dict[str, Callable[[Any], object]]] = {
         "spend": _one_call,
     },
 }
+# names of fields in logs of earlier versions, by tag
+_FORMER = {"stopped": {"books": "reservations"}}
 _SCALARS = {str, int, float, bool, type(None)}
 
 _to_text = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -225,6 +227,9 @@ def _tagged_coder(members: tuple[type, ...]) -> _Coder:
         tag = value.pop("type", *untagged)
         if tag not in by_tag:
             raise _newer(f"a record of type {tag!r}")
+        for former, name in _FORMER.get(tag, {}).items():
+            if former in value:
+                value[name] = value.pop(former)
         return by_tag[tag](value)
 
     return encode, decode

@@ -28,7 +28,7 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.domain.outcome import Outcome, Scored
-from bestarm_agent.domain.spend import Books, Budget, Spend
+from bestarm_agent.domain.spend import Budget, Reservations, Spend
 from bestarm_agent.errors import FailureKind, StoreError
 from bestarm_agent.stats.random_effects import DrawSums
 from bestarm_agent.store.base import RunStore
@@ -64,7 +64,7 @@ class RunState:
     spend_of: list[Spend] = field(default_factory=list)  # (K,)
     judge_spend_of: list[Spend] = field(default_factory=list)  # (K,) its part for judging
     lost_spend_of: list[Spend] = field(default_factory=list)  # (K,) its part without an answer
-    books: Books = field(default_factory=Books)  # of all sessions that stopped
+    reservations: Reservations = field(default_factory=Reservations)  # of all sessions that stopped
     seconds_of: list[float] = field(default_factory=list)  # (K,) of answered calls, summed
     latencies_of: list[array[float]] = field(default_factory=list)  # (K,) the same, sorted
     first_tokens_of: list[array[float]] = field(default_factory=list)  # (K,) to first texts, sorted
@@ -252,7 +252,7 @@ class RunState:
         if self.sessions[-1].stopped is not None:
             raise self._impossible("the run stops, and nothing was going on")
         self.sessions[-1] = replace(self.sessions[-1], stopped=event)
-        self.books += event.books
+        self.reservations += event.reservations
         self._end_session(event.seconds)
 
     def _end_session(self, seconds: float) -> None:

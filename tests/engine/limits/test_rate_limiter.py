@@ -1,4 +1,4 @@
-"""The limiter: order, timing, pauses for everybody, and books that balance."""
+"""The limiter: order, timing, pauses for everybody, and counts that agree."""
 
 from __future__ import annotations
 

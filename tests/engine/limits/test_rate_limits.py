@@ -1,4 +1,4 @@
-"""Limits kept against servers that count in different ways, by the servers' own books."""
+"""Limits kept against servers that count in different ways, as the servers count."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.engine.results.call_prices import PriceBook, Prices
+from bestarm_agent.engine.results.call_prices import Prices, PriceTracker
 from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.selectors.ask_order_intervals import even_odds
 from bestarm_agent.selectors.rules.auto import Auto
@@ -48,10 +48,10 @@ def bought(order: SharedOrder, count: int) -> Iterator[Event]:
 
 
 def prices_of(events: Iterator[Event], odds: Callable[[int], Odds]) -> Prices:
-    book = PriceBook(0.8, odds)
+    tracker = PriceTracker(0.8, odds)
     for event in events:
-        book.take(event)
-    return book.prices()
+        tracker.take(event)
+    return tracker.prices()
 
 
 @pytest.mark.coverage
@@ -94,10 +94,10 @@ def test_an_objective_asks_the_rule_how_examples_were_drawn() -> None:
         ObjectiveSpec.model_validate({"name": "pareto"}), SelectorSpec(), (), selector
     )
     assert aim is not None
-    assert aim.book is not None
+    assert aim.price_tracker is not None
     for event in events:
         aim.take(event)
-    found = aim.book.prices()
+    found = aim.price_tracker.prices()
     assert found.lower[0] <= DOLLARS.mean() <= found.upper[0] < 4
 
 

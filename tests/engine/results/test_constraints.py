@@ -19,7 +19,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, CandidatesAdded, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.engine.results.constraint_books import ConstraintBook
+from bestarm_agent.engine.results.constraint_trackers import ConstraintTracker
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
@@ -32,12 +32,12 @@ from tests.support.studies import run_all, write_study
 N = 200
 
 
-def book_of(name: str, text: str, *, confidence: float = 0.9, n: int = N) -> ConstraintBook:
-    book = ConstraintBook(constraint_of(name, text), ["polite", "toxicity"], confidence)
+def tracker_of(name: str, text: str, *, confidence: float = 0.9, n: int = N) -> ConstraintTracker:
+    tracker = ConstraintTracker(constraint_of(name, text), ["polite", "toxicity"], confidence)
     ids = tuple(f"e{j}" for j in range(n))
-    book.take(ExamplesAdded(ids, ids))
-    book.take(CandidatesAdded((Candidate("p", "m", PROMPT, {}, "m"),)))
-    return book
+    tracker.take(ExamplesAdded(ids, ids))
+    tracker.take(CandidatesAdded((Candidate("p", "m", PROMPT, {}, "m"),)))
+    return tracker
 
 
 def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0) -> Told:
@@ -49,17 +49,17 @@ def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0
     )
 
 
-def asked(book: ConstraintBook, count: int) -> None:
+def asked(tracker: ConstraintTracker, count: int) -> None:
     for seq in range(count):
-        book.take(Asked(seq, 0, seq, None, "rule"))
+        tracker.take(Asked(seq, 0, seq, None, "rule"))
 
 
 def test_a_percentile_is_a_statement_about_the_share_above() -> None:
-    book = book_of("latency_p95_seconds", "<= 2")
-    asked(book, 150)
+    tracker = tracker_of("latency_p95_seconds", "<= 2")
+    asked(tracker, 150)
     for seq in range(150):
-        book.take(told(seq, 2.0 if seq % 50 else 2.1))
-    found = book.finding()
+        tracker.take(told(seq, 2.0 if seq % 50 else 2.1))
+    found = tracker.finding()
     assert found.mean[0] == pytest.approx(3 / 150)
     assert found.lower[0] <= 3 / 150 <= found.upper[0]
     assert found.kept[0]
@@ -67,14 +67,14 @@ def test_a_percentile_is_a_statement_about_the_share_above() -> None:
 
 
 def test_a_time_to_the_first_token_that_is_not_known_counts_as_either() -> None:
-    book = book_of("first_token_p90_seconds", "<= 0.5")
-    asked(book, 150)
+    tracker = tracker_of("first_token_p90_seconds", "<= 0.5")
+    asked(tracker, 150)
     for seq in range(150):
         late = told(seq, 3.0)
         assert isinstance(late.outcome, Scored)
         first = 0.2 if seq % 3 else None  # the others came from the cache
-        book.take(replace(late, outcome=replace(late.outcome, first_token_seconds=first)))
-    found = book.finding()
+        tracker.take(replace(late, outcome=replace(late.outcome, first_token_seconds=first)))
+    found = tracker.finding()
     assert found.mean[0] == 0.0
     assert found.upper[0] > 50 / 150
     assert not found.kept[0]
@@ -97,39 +97,39 @@ def test_a_limit_of_the_first_token_needs_streams(tmp_path: Path) -> None:
 
 
 def test_slow_calls_that_come_late_do_not_make_a_candidate_look_fast() -> None:
-    book = book_of("latency_p95_seconds", "<= 2")
-    asked(book, 150)
+    tracker = tracker_of("latency_p95_seconds", "<= 2")
+    asked(tracker, 150)
     for seq in range(0, 150):
         if seq % 5:  # every fifth is slow, and still under way
-            book.take(told(seq, 1.0))
-    found = book.finding()
+            tracker.take(told(seq, 1.0))
+    found = tracker.finding()
     assert found.mean[0] == 0.0
     assert not found.kept[0]
     for seq in range(0, 150, 5):
-        book.take(told(seq, 9.0))
-    assert book.finding().broken[0]
+        tracker.take(told(seq, 9.0))
+    assert tracker.finding().broken[0]
 
 
 def test_a_failed_reply_counts_for_either_side_of_a_measure() -> None:
-    known, vague = (book_of("toxicity", "<= 0.1") for _ in range(2))
+    known, vague = (tracker_of("toxicity", "<= 0.1") for _ in range(2))
     lost = Failed(FailureKind.REFUSED, Blame.CANDIDATE, "no", Spend(), 1.0)
-    for book, outcome in ((known, None), (vague, lost)):
-        asked(book, 100)
+    for tracker, outcome in ((known, None), (vague, lost)):
+        asked(tracker, 100)
         for seq in range(100):
             is_lost = outcome is not None and seq % 4 == 0
-            book.take(Told(seq, outcome, 0.0) if is_lost and outcome else told(seq, 1.0))
+            tracker.take(Told(seq, outcome, 0.0) if is_lost and outcome else told(seq, 1.0))
     assert known.finding().kept[0]
     assert not vague.finding().kept[0]
     assert not vague.finding().broken[0]
 
 
 def test_length_and_a_measure_that_must_be_high() -> None:
-    short, polite = book_of("output_tokens_p50", "<= 10"), book_of("polite", ">= 0.9")
-    for book in (short, polite):
-        asked(book, 150)
+    short, polite = tracker_of("output_tokens_p50", "<= 10"), tracker_of("polite", ">= 0.9")
+    for tracker in (short, polite):
+        asked(tracker, 150)
         for seq in range(150):
-            book.take(told(seq, 1.0, tokens=10 if seq % 4 else 100))
-        assert book.finding().kept[0]
+            tracker.take(told(seq, 1.0, tokens=10 if seq % 4 else 100))
+        assert tracker.finding().kept[0]
 
 
 @pytest.mark.slow
@@ -249,17 +249,17 @@ def test_a_limit_of_an_unknown_measure_names_those_there_are(tmp_path: Path) -> 
 
 
 def test_a_mean_length_is_bounded_by_the_most_tokens_of_a_reply() -> None:
-    book = ConstraintBook(constraint_of("output_tokens_mean", "<= 60"), [], 0.9)
+    tracker = ConstraintTracker(constraint_of("output_tokens_mean", "<= 60"), [], 0.9)
     ids = tuple(f"e{j}" for j in range(N))
-    book.take(ExamplesAdded(ids, ids))
+    tracker.take(ExamplesAdded(ids, ids))
     limits: tuple[dict[str, Json], ...] = ({"max_tokens": 100}, {}, {"max_tokens": 20})
-    book.take(
+    tracker.take(
         CandidatesAdded(tuple(Candidate("p", f"m{i}", PROMPT, one) for i, one in enumerate(limits)))
     )
     for seq in range(3 * 150):
-        book.take(Asked(seq, seq % 3, seq // 3, None, "rule"))
-        book.take(told(seq, 1.0, tokens=40))
-    found = book.finding()
+        tracker.take(Asked(seq, seq % 3, seq // 3, None, "rule"))
+        tracker.take(told(seq, 1.0, tokens=40))
+    found = tracker.finding()
     assert found.mean.tolist() == pytest.approx([40] * 3)
     assert found.kept.tolist() == [True, False, False], "no bound; longer than its bound"
     assert 30 < found.lower[0] < 40 < found.upper[0] < 55

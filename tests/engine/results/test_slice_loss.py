@@ -16,7 +16,7 @@ from bestarm_agent.domain.events import Asked, CandidatesAdded, ExamplesAdded, T
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.engine.results.slice_loss import SliceLossBook
+from bestarm_agent.engine.results.slice_loss import SliceLossTracker
 from bestarm_agent.engine.results.standing import LimitState, Status
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.markdown import markdown
@@ -29,24 +29,24 @@ N = 200
 GERMAN = tuple(range(0, N, 4))
 
 
-def book_of(n_candidates: int = 2) -> SliceLossBook:
-    book = SliceLossBook(constraint_of("slice_loss", "<= 0.1"), "c0", 0.9)
+def tracker_of(n_candidates: int = 2) -> SliceLossTracker:
+    tracker = SliceLossTracker(constraint_of("slice_loss", "<= 0.1"), "c0", 0.9)
     ids = tuple(f"e{j}" for j in range(N))
     english = tuple(sorted(set(range(N)) - set(GERMAN)))
-    book.take(ExamplesAdded(ids, ids, (Slice("l=de", GERMAN), Slice("l=en", english))))
-    book.take(CandidatesAdded(tuple(candidate(i) for i in range(n_candidates))))
-    return book
+    tracker.take(ExamplesAdded(ids, ids, (Slice("l=de", GERMAN), Slice("l=en", english))))
+    tracker.take(CandidatesAdded(tuple(candidate(i) for i in range(n_candidates))))
+    return tracker
 
 
 def candidate(i: int) -> Candidate:
     return Candidate("p", f"m{i}", PROMPT, {}, f"c{i}")
 
 
-def ask_all(book: SliceLossBook, scores: FloatArray, order: list[int]) -> list[Told]:
+def ask_all(tracker: SliceLossTracker, scores: FloatArray, order: list[int]) -> list[Told]:
     """Ask every candidate for the examples of an order; return what may be told."""
     outcomes = []
     for seq, (row, example) in enumerate((i, j) for i in range(len(scores)) for j in order):
-        book.take(Asked(seq, row, example, None, "rule"))
+        tracker.take(Asked(seq, row, example, None, "rule"))
         value = float(scores[row, example])
         outcomes.append(Told(seq, Scored(value, None, Usage(), Spend(), 1.0, "key"), value))
     return outcomes
@@ -57,41 +57,41 @@ def test_one_slice_can_break_the_limit_of_a_better_candidate() -> None:
     scores[1] = scores[2] = 1.0
     scores[0, list(GERMAN)] = 1.0
     scores[1, list(GERMAN)] = 0.0  # better by half over all, worse on the German examples
-    book = book_of(3)
-    for told in ask_all(book, scores, np.random.default_rng(0).permutation(N)[:150].tolist()):
-        book.take(told)
-    found = book.finding()
+    tracker = tracker_of(3)
+    for told in ask_all(tracker, scores, np.random.default_rng(0).permutation(N)[:150].tolist()):
+        tracker.take(told)
+    found = tracker.finding()
     assert found.broken.tolist() == [False, True, False]
     assert found.kept.tolist() == [True, False, True]
     assert found.mean.tolist() == pytest.approx([0.0, 1.0, 0.0])
     assert not np.signbit(found.mean[2]), "no loss is 0, not -0"
-    book.take(CandidatesAdded((candidate(3),)))
-    assert book.finding().broken.tolist() == [False, True, False, False]
-    assert np.isnan(book.finding().mean[3])
+    tracker.take(CandidatesAdded((candidate(3),)))
+    assert tracker.finding().broken.tolist() == [False, True, False, False]
+    assert np.isnan(tracker.finding().mean[3])
 
 
 def test_late_answers_are_waited_for() -> None:
     scores = np.ones((2, N))
     scores[1, ::2] = 0.0
-    book = book_of()
-    outcomes = ask_all(book, scores, list(range(N)))
+    tracker = tracker_of()
+    outcomes = ask_all(tracker, scores, list(range(N)))
     late = [one for one in outcomes if one.score == 0.0]
     for told in outcomes:
         if told.score == 1.0:
-            book.take(told)
-    assert not book.finding().kept[1]
+            tracker.take(told)
+    assert not tracker.finding().kept[1]
     for told in late:
-        book.take(told)
-    assert book.finding().broken[1]
+        tracker.take(told)
+    assert tracker.finding().broken[1]
 
 
 def test_candidates_that_saw_other_examples_are_not_compared() -> None:
-    book = book_of()
+    tracker = tracker_of()
     for seq, example in enumerate(range(100)):
-        book.take(Asked(seq, 0, example, None, "rule"))
-        book.take(Asked(100 + seq, 1, N - 1 - example, None, "rule")) if seq == 99 else None
-    assert book.finding().upper[1] == 1.0
-    assert book.behind(1) == 1
+        tracker.take(Asked(seq, 0, example, None, "rule"))
+        tracker.take(Asked(100 + seq, 1, N - 1 - example, None, "rule")) if seq == 99 else None
+    assert tracker.finding().upper[1] == 1.0
+    assert tracker.behind(1) == 1
 
 
 @pytest.mark.coverage
@@ -109,17 +109,19 @@ def test_statements_at_the_edge_of_the_limit_are_wrong_at_most_as_often_as_allow
         scores = np.ones((2, 80))
         scores[1, rng.permutation(german)[:n_worse]] = 0.0
         scores[1, rng.permutation(others)[:6]] = 0.0
-        book = SliceLossBook(constraint_of("slice_loss", "<= 0.1"), "c0", 0.9)
+        tracker = SliceLossTracker(constraint_of("slice_loss", "<= 0.1"), "c0", 0.9)
         ids = tuple(f"e{j}" for j in range(80))
-        book.take(ExamplesAdded(ids, ids, (Slice("l=de", (*german,)), Slice("l=en", (*others,)))))
-        book.take(CandidatesAdded((candidate(0), candidate(1))))
-        outcomes = ask_all(book, scores, rng.permutation(80).tolist())
+        tracker.take(
+            ExamplesAdded(ids, ids, (Slice("l=de", (*german,)), Slice("l=en", (*others,))))
+        )
+        tracker.take(CandidatesAdded((candidate(0), candidate(1))))
+        outcomes = ask_all(tracker, scores, rng.permutation(80).tolist())
         is_wrong = False
         for place in range(80):
-            book.take(outcomes[place])
-            book.take(outcomes[80 + place])
+            tracker.take(outcomes[place])
+            tracker.take(outcomes[80 + place])
             if place in (20, 40, 60, 70, 75, 78):
-                found = book.finding()
+                found = tracker.finding()
                 is_wrong |= bool((found.broken if n_worse == 2 else found.kept)[1])
         wrong += is_wrong
     check_rate(wrong, runs, 0.1)

@@ -13,8 +13,8 @@ import pytest
 from bestarm_agent import Budget, Study
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.engine.results import snapshot
-from bestarm_agent.engine.results.course import Course
-from bestarm_agent.engine.results.snapshot import read_course, read_shown
+from bestarm_agent.engine.results.snapshot import read_shown, read_trajectory
+from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import StoreError
 from bestarm_agent.runs import Archive, StoredRun, recorded_replay
@@ -46,13 +46,13 @@ def change(store: Path, statement: str) -> None:
     connection.close()
 
 
-async def courses(store: Path) -> tuple[Course | None, Course]:
-    """The course that was kept, and the one that the log amounts to."""
+async def trajectories(store: Path) -> tuple[Trajectory | None, Trajectory]:
+    """The trajectory that was kept, and the one that the log amounts to."""
     async with open_store(store, create=False) as opened:
         run_id = (await opened.find("latest")).id
         _, replay = await recorded_replay(opened, run_id, store)
         await replay.feed_all(opened.pages_of(run_id, since=replay.state.n_events))
-        return await read_course(opened, run_id), replay.course.until_now(replay.pairs)
+        return await read_trajectory(opened, run_id), replay.trajectory.until_now(replay.pairs)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -61,7 +61,7 @@ def test_without_its_snapshots_a_run_is_shown_alike(tmp_path: Path, rule: str) -
     run_all(path, Budget(pulls=70))
     store = store_of(path)
     shown = record_of(store)
-    kept, replayed = asyncio.run(courses(store))
+    kept, replayed = asyncio.run(trajectories(store))
     assert kept is not None
     assert (kept.left, kept.beaten_by) == (replayed.left, replayed.beaten_by)
     for one, other in zip(kept.moments, replayed.moments, strict=True):
@@ -105,7 +105,7 @@ def test_a_snapshot_that_does_not_fit_is_ignored(tmp_path: Path, statement: str)
     async def kept() -> tuple[object, object]:
         async with open_store(store, create=False) as opened:
             run_id = (await opened.find("latest")).id
-            return await read_shown(opened, run_id), await read_course(opened, run_id)
+            return await read_shown(opened, run_id), await read_trajectory(opened, run_id)
 
     assert asyncio.run(kept()) == (None, None)
     assert record_of(store) == shown

@@ -15,7 +15,7 @@ from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.confirmation import confirmation
-from bestarm_agent.engine.results.constraint_books import Finding
+from bestarm_agent.engine.results.constraint_trackers import Finding
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
 from bestarm_agent.engine.results.objectives import ObjectiveState, ObjectiveTracker
 from bestarm_agent.engine.results.reply_measures import (
@@ -101,7 +101,7 @@ def build_standing(
         latest_failure=_latest_failure(state),
         objective=_result(objective, ruling, rows),
         costs=cost_breakdown(state, spent),
-        books=state.books,
+        reservations=state.reservations,
     )
     if standing.is_provisional:
         standing = replace(standing, probability=None)
@@ -141,9 +141,9 @@ def _latest_failure(state: RunState) -> str:
 
 
 def _prices(objective: ObjectiveTracker | None) -> Sequence[RowPrice] | None:
-    if objective is None or objective.book is None:
+    if objective is None or objective.price_tracker is None:
         return None
-    prices = objective.book.prices()
+    prices = objective.price_tracker.prices()
     columns = (_CALLS * prices.mean, _CALLS * prices.lower, _CALLS * prices.upper)
     return [
         RowPrice(None if np.isnan(mean) else mean, lower, upper)

@@ -14,7 +14,7 @@ import numpy as np
 
 from bestarm_agent.domain.events import CandidatesAdded, Event, Told
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.engine.results.outcome_book import OutcomeBook
+from bestarm_agent.engine.results.outcome_tracker import OutcomeTracker
 from bestarm_agent.selectors.ask_order_intervals import even_odds
 from bestarm_agent.selectors.pull_costs import expected_costs
 from bestarm_agent.selectors.types import FloatArray, State, Tell
@@ -33,7 +33,7 @@ class Prices:
     guess: FloatArray
 
 
-class PriceBook(OutcomeBook):
+class PriceTracker(OutcomeTracker):
     """Keeps the prices of a run, fed with its events.
 
     The interval is that of price over bound, with the bound that the provider gave when the

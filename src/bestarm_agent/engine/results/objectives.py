@@ -17,13 +17,13 @@ from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.events import Event
 from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.call_prices import PriceBook, Prices
-from bestarm_agent.engine.results.constraint_books import (
-    ConstraintBook,
+from bestarm_agent.engine.results.call_prices import Prices, PriceTracker
+from bestarm_agent.engine.results.constraint_trackers import (
+    ConstraintTracker,
     Finding,
     price_finding,
 )
-from bestarm_agent.engine.results.slice_loss import SliceLossBook
+from bestarm_agent.engine.results.slice_loss import SliceLossTracker
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee, State
 
@@ -180,12 +180,12 @@ class ObjectiveTracker:
         confidence: float,
         *,
         stops: bool,
-        prices: PriceBook | None,
-        limits: Sequence[ConstraintBook | SliceLossBook] = (),
+        prices: PriceTracker | None,
+        limits: Sequence[ConstraintTracker | SliceLossTracker] = (),
     ) -> None:
         self.spec = spec
         self.confidence = confidence
-        self.book = prices
+        self.price_tracker = prices
         self._limits = tuple(limits)
         self._stops = stops
         self._state = ObjectiveState(None)
@@ -204,17 +204,23 @@ class ObjectiveTracker:
 
     def take(self, event: Event) -> None:
         """Take the run's next event in."""
-        for book in (*self._limits, *((self.book,) if self.book is not None else ())):
-            book.take(event)
+        for tracker in (
+            *self._limits,
+            *((self.price_tracker,) if self.price_tracker is not None else ()),
+        ):
+            tracker.take(event)
 
     def state(self, selector: PairSource) -> ObjectiveState:
         """Work out what is known now."""
-        prices = None if self.book is None else self.book.prices()
-        found = rule(self.spec, selector, prices, [book.finding() for book in self._limits])
+        prices = None if self.price_tracker is None else self.price_tracker.prices()
+        found = rule(self.spec, selector, prices, [tracker.finding() for tracker in self._limits])
         if found.worth is None or found.answer is None:
             return found
-        for book in self._limits:
-            if isinstance(book, SliceLossBook) and (row := book.behind(found.answer)) is not None:
+        for tracker in self._limits:
+            if (
+                isinstance(tracker, SliceLossTracker)
+                and (row := tracker.behind(found.answer)) is not None
+            ):
                 return replace(found, worth=np.arange(len(found.worth)) == row)
         return found
 
@@ -249,7 +255,7 @@ def track_objective(
     measures: Sequence[str],
     selector: PairSource,
 ) -> ObjectiveTracker | None:
-    """Return the objective of a run, its books still empty; None if it is simply the best.
+    """Return the objective of a run, fed with no event yet; None if it is simply the best.
 
     ``measures`` are the names of the study's, in their order.
     """
@@ -261,11 +267,11 @@ def track_objective(
         spec,
         chosen.level,
         stops=chosen.stop_when_separated,
-        prices=PriceBook(level, selector.odds_of, held) if spec.by_price else None,
+        prices=PriceTracker(level, selector.odds_of, held) if spec.by_price else None,
         limits=[
-            SliceLossBook(one, spec.baseline or "", level)
+            SliceLossTracker(one, spec.baseline or "", level)
             if one.name == SLICE_LOSS
-            else ConstraintBook(one, measures, level, selector.odds_of, held)
+            else ConstraintTracker(one, measures, level, selector.odds_of, held)
             for one in spec.constraints
             if one.of != "price"
         ],

@@ -17,7 +17,7 @@ from bestarm_agent.config.study.constraints import Constraint
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.engine.confirmed_pairs import CONFIRMING
-from bestarm_agent.engine.results.constraint_books import Finding
+from bestarm_agent.engine.results.constraint_trackers import Finding
 from bestarm_agent.selectors.types import FloatArray
 from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
 
@@ -33,7 +33,7 @@ class _Answers:
     ranges: dict[int, _Range] = field(default_factory=dict)  # by example, of the known scores
 
 
-class SliceLossBook:
+class SliceLossTracker:
     """Keeps what is known of ``slice_loss``, fed with a run's events.
 
     Args:

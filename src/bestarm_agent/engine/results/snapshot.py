@@ -11,14 +11,14 @@ from zipfile import BadZipFile
 
 from bestarm_agent._version import __version__
 from bestarm_agent.domain.events import Started
-from bestarm_agent.engine.results.course import Course, dump_course, load_course
 from bestarm_agent.engine.results.failures import FailureLine
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.trajectory import Trajectory, dump_trajectory, load_trajectory
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store.base import RunLog, RunStore
 from bestarm_agent.store.codec import dump_value, load_value
 
-_SHOWN, _COURSE = "shown", "course"
+_SHOWN, _TRAJECTORY = "shown", "course"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,16 @@ class Shown:
 
 
 async def keep_snapshots(
-    log: RunLog, started: Started, standing: Standing, failures: list[FailureLine], course: Course
+    log: RunLog,
+    started: Started,
+    standing: Standing,
+    failures: list[FailureLine],
+    trajectory: Trajectory,
 ) -> None:
     """Keep what a run's whole log amounts to; raise StoreError if it cannot be written."""
     shown = Shown(__version__, started, standing, tuple(failures))
     await log.keep_snapshot(_SHOWN, zlib.compress(dump_value(shown, Shown).encode()))
-    await log.keep_snapshot(_COURSE, dump_course(course))
+    await log.keep_snapshot(_TRAJECTORY, dump_trajectory(trajectory))
 
 
 async def read_shown(store: RunStore, run_id: str) -> Shown | None:
@@ -52,13 +56,13 @@ async def read_shown(store: RunStore, run_id: str) -> Shown | None:
     return shown if shown.version == __version__ else None
 
 
-async def read_course(store: RunStore, run_id: str) -> Course | None:
-    """Return the course of a run up to the end of its log; None if that is not known."""
-    payload = await _latest(store, run_id, _COURSE)
+async def read_trajectory(store: RunStore, run_id: str) -> Trajectory | None:
+    """Return the trajectory of a run up to the end of its log; None if that is not known."""
+    payload = await _latest(store, run_id, _TRAJECTORY)
     if payload is None:
         return None
     try:
-        return load_course(payload)
+        return load_trajectory(payload)
     except (ValueError, KeyError, OSError, EOFError, BadZipFile):
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 from bestarm_agent.config.study.constraints import Constraint
 from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.spend import Books, Budget, Spend, usd
+from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.cost_breakdown import CostLine
@@ -169,7 +169,9 @@ class Standing:
     within: float = 0.0  # how far below the highest mean is good enough, in [0, 1)
     objective: ObjectiveResult | None = None  # None if that is simply the best
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
-    books: Books = field(default_factory=Books)  # reserved money, over sessions that ended well
+    reservations: Reservations = field(
+        default_factory=Reservations
+    )  # reserved money, over sessions that ended well
     confirmation: Confirmation | None = None  # None where no examples are kept back
     slices: tuple[SliceMeans, ...] = ()  # filled while no pair is in flight
 

@@ -22,11 +22,11 @@ from bestarm_agent.domain.example import Example, Slice
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend, usd
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.course import Course
 from bestarm_agent.engine.results.failures import failures_of
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.engine.results.snapshot import keep_snapshots
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.errors import Blame
 from bestarm_agent.selectors.types import Ask, IntArray, Pair, Problem, State, Tell
@@ -44,11 +44,11 @@ class EventLog:
         log: RunLog,
         state: RunState,
         objective: ObjectiveTracker | None = None,
-        course: Course | None = None,
+        trajectory: Trajectory | None = None,
     ) -> None:
         self._log = log
         self.state = state  # read only for others
-        self.course = course or Course()
+        self.trajectory = trajectory or Trajectory()
         self._objective = objective
 
     def record(self, event: Event) -> None:
@@ -64,10 +64,10 @@ class EventLog:
 
     async def keep(self, standing: Standing, pairs: PairSource) -> None:
         """Keep what people are shown beside the log; raise StoreError if it cannot be written."""
-        state, course = self.state, self.course.until_now(pairs)
+        state, trajectory = self.state, self.trajectory.until_now(pairs)
         if state.started is not None:
             failures = failures_of(state)
-            await keep_snapshots(self._log, state.started, standing, failures, course)
+            await keep_snapshots(self._log, state.started, standing, failures, trajectory)
 
 
 class PairLog:

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked, CandidatesBarred, Event, Told
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.course import Course
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
+from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.engine.run.event_log import Replayer, Size, initial_size
 from bestarm_agent.store.run_state import RunState
 
@@ -24,7 +24,7 @@ class Replayed:
     """State to which the first events of a log lead, the first ask among them."""
 
     state: RunState
-    course: Course
+    trajectory: Trajectory
     size: Size  # of the problem at the first ask
     objective: ObjectiveTracker | None
     pairs: PairSource
@@ -40,7 +40,7 @@ class RunReplay:
 
     def __init__(self, open_pairs: OpenPairs, track: TrackObjective) -> None:
         self.state = RunState()
-        self.course = Course()
+        self.trajectory = Trajectory()
         self.size = Size(0, 0)  # of the problem at the first ask
         self.objective: ObjectiveTracker | None = None
         self._open_pairs = open_pairs
@@ -59,7 +59,7 @@ class RunReplay:
 
     def go_on_from(self, replayed: Replayed) -> None:
         """Take over what the first events amount to; nothing was fed yet."""
-        self.state, self.course = replayed.state, replayed.course
+        self.state, self.trajectory = replayed.state, replayed.trajectory
         self.size, self.objective = replayed.size, replayed.objective
         self._replayer = Replayer(replayed.pairs, replayed.state.budget)
 
@@ -88,6 +88,6 @@ class RunReplay:
         if self.objective is not None:
             self.objective.take(event)
         if isinstance(event, Told):
-            self.course.told(replayer.selector)
+            self.trajectory.told(replayer.selector)
         elif isinstance(event, CandidatesBarred):
-            self.course.barred(event.candidates, len(self.state.asks))
+            self.trajectory.barred(event.candidates, len(self.state.asks))

@@ -101,7 +101,7 @@ class RunLoop:
         """Take candidates out of the competition for good, by their rows, also while running."""
         self._event_log.record(CandidatesBarred(candidates, reason))
         self.selector.bar(candidates)
-        self._event_log.course.barred(candidates, self.selector.table.n_asked)
+        self._event_log.trajectory.barred(candidates, self.selector.table.n_asked)
 
     def add_candidates(self, candidates: Sequence[ReadyCandidate]) -> None:
         """Add candidates as the next rows, also while running."""
@@ -293,4 +293,4 @@ class RunLoop:
             self._event_log.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
             told = Tell(seq, state, score or 0.0, cost_of(outcome.spend), *audited(outcome))
             self.selector.tell([told])
-            self._event_log.course.told(self.selector)
+            self._event_log.trajectory.told(self.selector)

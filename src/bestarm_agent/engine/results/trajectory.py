@@ -1,4 +1,4 @@
-"""The course of a run: what each candidate's interval was as outcomes came in."""
+"""The trajectory of a run: what each candidate's interval was as outcomes came in."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Moment:
 
 
 @dataclass(slots=True)
-class Course:
+class Trajectory:
     """Moments of a run, and when candidates left.
 
     When it is looked at depends on the number of outcomes alone, so a run that is rebuilt from its
-    log has the same course.
+    log has the same trajectory.
     """
 
     moments: list[Moment] = field(default_factory=list)
@@ -56,14 +56,16 @@ class Course:
         """Note that candidates were barred after ``asked`` pairs."""
         self.left.update({i: asked for i in candidates if i not in self.left})
 
-    def until_now(self, pairs: PairSource) -> Course:
-        """Return the course with the present as its last moment."""
-        course = Course(list(self.moments), dict(self.left), dict(self.beaten_by), self._told)
+    def until_now(self, pairs: PairSource) -> Trajectory:
+        """Return the trajectory with the present as its last moment."""
+        trajectory = Trajectory(
+            list(self.moments), dict(self.left), dict(self.beaten_by), self._told
+        )
         if pairs.table.n_asked:
-            if course.moments and course.moments[-1].told == self._told:
-                course.moments.pop()  # more may have been asked since
-            course._look(pairs)
-        return course
+            if trajectory.moments and trajectory.moments[-1].told == self._told:
+                trajectory.moments.pop()  # more may have been asked since
+            trajectory._look(pairs)
+        return trajectory
 
     def _look(self, pairs: PairSource) -> None:
         found, verdict, asked = pairs.estimates(), pairs.best(), pairs.table.n_asked
@@ -77,31 +79,31 @@ class Course:
                 self.left[i], self.beaten_by[i] = asked, verdict.best
 
 
-def dump_course(course: Course) -> bytes:
-    """Write a course as a NumPy archive."""
+def dump_trajectory(trajectory: Trajectory) -> bytes:
+    """Write a trajectory as a NumPy archive."""
     stream = BytesIO()
-    n_rows = max((len(moment.mean) for moment in course.moments), default=0)
+    n_rows = max((len(moment.mean) for moment in trajectory.moments), default=0)
     grids: dict[str, Any] = {
-        name: np.full((len(course.moments), n_rows), np.nan) for name in _BY_ROW
+        name: np.full((len(trajectory.moments), n_rows), np.nan) for name in _BY_ROW
     }
-    for k, moment in enumerate(course.moments):
+    for k, moment in enumerate(trajectory.moments):
         for name, grid in grids.items():
             values = getattr(moment, name)
             grid[k, : len(values)] = values
     np.savez_compressed(
         stream,
-        told=np.array([moment.told for moment in course.moments], dtype=np.int64),
-        asked=np.array([moment.asked for moment in course.moments], dtype=np.int64),
-        rows=np.array([len(moment.mean) for moment in course.moments], dtype=np.int64),
-        left=np.array(list(course.left.items()), dtype=np.int64).reshape(-1, 2),
-        beaten_by=np.array(list(course.beaten_by.items()), dtype=np.int64).reshape(-1, 2),
+        told=np.array([moment.told for moment in trajectory.moments], dtype=np.int64),
+        asked=np.array([moment.asked for moment in trajectory.moments], dtype=np.int64),
+        rows=np.array([len(moment.mean) for moment in trajectory.moments], dtype=np.int64),
+        left=np.array(list(trajectory.left.items()), dtype=np.int64).reshape(-1, 2),
+        beaten_by=np.array(list(trajectory.beaten_by.items()), dtype=np.int64).reshape(-1, 2),
         **grids,
     )
     return stream.getvalue()
 
 
-def load_course(data: bytes) -> Course:
-    """Read a course back, to be looked at; raise ValueError, KeyError or OSError if damaged."""
+def load_trajectory(data: bytes) -> Trajectory:
+    """Read a trajectory back, to be looked at; raise ValueError, KeyError or OSError if damaged."""
     with np.load(BytesIO(data), allow_pickle=False) as arrays:
         found = {name: arrays[name] for name in arrays.files}
     counts = zip(*(found[name].tolist() for name in ("told", "asked", "rows")), strict=True)
@@ -109,4 +111,4 @@ def load_course(data: bytes) -> Course:
         Moment(told, asked, *(found[name][k, :rows] for name in _BY_ROW))
         for k, (told, asked, rows) in enumerate(counts)
     ]
-    return Course(moments, dict(found["left"].tolist()), dict(found["beaten_by"].tolist()))
+    return Trajectory(moments, dict(found["left"].tolist()), dict(found["beaten_by"].tolist()))

@@ -16,7 +16,7 @@ from bestarm_agent.config.study.constraints import FIRST_TOKEN, LENGTH, Constrai
 from bestarm_agent.domain.events import CandidatesAdded, Event, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.engine.results.call_prices import Prices
-from bestarm_agent.engine.results.outcome_book import OutcomeBook
+from bestarm_agent.engine.results.outcome_tracker import OutcomeTracker
 from bestarm_agent.selectors.ask_order_intervals import even_odds
 from bestarm_agent.selectors.types import BoolArray, FloatArray, State, Tell
 from bestarm_agent.stats.intervals.betting_bounds import Odds
@@ -61,7 +61,7 @@ def price_finding(constraint: Constraint, prices: Prices) -> Finding:
     return Finding(constraint, _CALLS * prices.mean, _CALLS * prices.lower, _CALLS * prices.upper)
 
 
-class ConstraintBook(OutcomeBook):
+class ConstraintTracker(OutcomeTracker):
     """Keeps what a constraint limits; ``measures`` are the names of the study's, in their order.
 
     A mean length is bounded by ``max_tokens``; without it, or where a reply was longer, it has no

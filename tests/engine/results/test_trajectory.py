@@ -1,4 +1,4 @@
-"""The course of a run and the matrix of its pairs, from the log alone."""
+"""The trajectory of a run and the matrix of its pairs, from the log alone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.course import MOMENTS, Course, Moment, dump_course, load_course
 from bestarm_agent.engine.results.standing import Status
+from bestarm_agent.engine.results.trajectory import (
+    MOMENTS,
+    Moment,
+    Trajectory,
+    dump_trajectory,
+    load_trajectory,
+)
 from bestarm_agent.engine.run.event_log import Replayer
 from bestarm_agent.report import matrix as matrix_module
 from bestarm_agent.report.matrix import matrix_of
@@ -38,35 +44,35 @@ def logged(n: int) -> list[Event]:
     return events
 
 
-def course_of(events: Iterable[Event]) -> tuple[Course, PairSource]:
-    """The course of a run whose log these are."""
-    selector, course = make_selector("auto", Problem(4, 100, seed=1)), Course()
+def trajectory_of(events: Iterable[Event]) -> tuple[Trajectory, PairSource]:
+    """The trajectory of a run whose log these are."""
+    selector, trajectory = make_selector("auto", Problem(4, 100, seed=1)), Trajectory()
     replayer = Replayer(selector)
     for event in events:
         replayer.feed(event)
         if isinstance(event, Told):
-            course.told(selector)
-    return course.until_now(selector), selector
+            trajectory.told(selector)
+    return trajectory.until_now(selector), selector
 
 
 def test_the_course_ends_where_the_run_stands() -> None:
-    course, selector = course_of(logged(200))
+    trajectory, selector = trajectory_of(logged(200))
     assert isinstance(selector, Selector)
     standing = standing_of(LABELS, selector, 100)
-    asked = [moment.asked for moment in course.moments]
+    asked = [moment.asked for moment in trajectory.moments]
     assert asked == [*range(8, 201, 8)]
     assert MOMENTS <= len(asked) <= 2 * MOMENTS
     for row in standing.rows:
-        assert course.moments[-1].mean[row.index] == row.estimate
-        assert (row.index in course.left) == (row.status is Status.BEATEN)
-    assert course.left, "the worst are ruled out"
-    assert set(course.beaten_by.values()) == {0}
+        assert trajectory.moments[-1].mean[row.index] == row.estimate
+        assert (row.index in trajectory.left) == (row.status is Status.BEATEN)
+    assert trajectory.left, "the worst are ruled out"
+    assert set(trajectory.beaten_by.values()) == {0}
 
 
 @pytest.mark.parametrize("n", [0, 1, 47, 48, 49, 131])
 def test_moments_are_even_and_the_last_one_is_now(n: int) -> None:
-    course, _ = course_of(logged(n))
-    told = [moment.told for moment in course.moments]
+    trajectory, _ = trajectory_of(logged(n))
+    told = [moment.told for moment in trajectory.moments]
     steps = set(np.diff(told[:-1]).tolist())
     assert len(steps) <= 1, "even but for the last step"
     assert told[-1:] == [n][:n]
@@ -74,12 +80,12 @@ def test_moments_are_even_and_the_last_one_is_now(n: int) -> None:
 
 
 def test_a_course_comes_back_from_bytes_as_it_was() -> None:
-    course, _ = course_of(logged(150))
-    before = course.moments[0]  # of three candidates: the fourth joined later
-    course.moments[0] = Moment(1, 1, before.mean[:3], before.lower[:3], before.upper[:3])
-    again = load_course(dump_course(course))
-    assert (again.left, again.beaten_by) == (course.left, course.beaten_by)
-    for one, other in zip(again.moments, course.moments, strict=True):
+    trajectory, _ = trajectory_of(logged(150))
+    before = trajectory.moments[0]  # of three candidates: the fourth joined later
+    trajectory.moments[0] = Moment(1, 1, before.mean[:3], before.lower[:3], before.upper[:3])
+    again = load_trajectory(dump_trajectory(trajectory))
+    assert (again.left, again.beaten_by) == (trajectory.left, trajectory.beaten_by)
+    for one, other in zip(again.moments, trajectory.moments, strict=True):
         assert (one.told, one.asked) == (other.told, other.asked)
         for name in ("mean", "lower", "upper"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))

@@ -1,4 +1,4 @@
-"""The budget is a hard cap whatever is in flight, and the books add up to the last nano-dollar."""
+"""The budget is a hard cap whatever is in flight, and amounts add up to the last nano-dollar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.domain.events import Stopped
 from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Books, Budget, Spend, Usage
+from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
 from bestarm_agent.engine.calls.draws import Draws
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
 from bestarm_agent.engine.run.stopping import End
@@ -92,7 +92,7 @@ def vendor(name: str, seed: int, failing: float, dearest: int) -> Vendor:
     draws=st.sampled_from([1, 3]),
 )
 @example(seed=9999, budget=100, in_flight=2, failing=0.2, dearest=(16, 24), judged=True, draws=1)
-def test_the_cap_holds_and_the_books_add_up(
+def test_the_cap_holds_and_the_amounts_add_up(
     seed: int,
     budget: int,
     in_flight: int,
@@ -119,8 +119,8 @@ def test_the_cap_holds_and_the_books_add_up(
     assert balance.outstanding == Spend()
     assert balance.overrun == Spend()
     # the run's end recorded where all that was set aside went
-    assert exact(state.books.difference) == Spend()
-    assert exact(state.books.spent) == exact(ledger.spent)
+    assert exact(state.reservations.difference) == Spend()
+    assert exact(state.reservations.spent) == exact(ledger.spent)
     # the lines of the accounts add up
     lines = cost_breakdown(state, ledger.spent)
     total = sum((line.spend for line in lines), Spend())
@@ -149,9 +149,9 @@ def test_the_lines_by_hand() -> None:
         "p: attempts that brought no answer": Spend(calls=3, tokens=30, usd_nanos=300),
         "judging": Spend(calls=3, tokens=18, usd_nanos=120),
     }
-    assert state.books.reserved.usd_nanos == 3 * (100 + 100 + 100)
-    assert state.books.settled.usd_nanos == 600
-    assert state.books.refunded.usd_nanos == 300
+    assert state.reservations.reserved.usd_nanos == 3 * (100 + 100 + 100)
+    assert state.reservations.settled.usd_nanos == 600
+    assert state.reservations.refunded.usd_nanos == 300
     assert [outcome.outcome.usd_nanos for outcome in state.told.values()] == [60] * 3
 
 
@@ -161,9 +161,9 @@ def flaky(before: int) -> Reply | ProviderError:
     return Reply("yes", usage=Usage(3, 0, 0, 2), usd_nanos=60)
 
 
-def test_books_of_two_sittings_are_summed() -> None:
-    first = Books(reserved=Spend(calls=5), settled=Spend(calls=3), refunded=Spend(calls=2))
+def test_reservations_of_two_sessions_are_summed() -> None:
+    first = Reservations(reserved=Spend(calls=5), settled=Spend(calls=3), refunded=Spend(calls=2))
     assert (first + first).reserved == Spend(calls=10)
     assert (first + first - first) == first
     assert first.difference == Spend()
-    assert Stopped("", "budget", 0.0).books == Books()
+    assert Stopped("", "budget", 0.0).reservations == Reservations()

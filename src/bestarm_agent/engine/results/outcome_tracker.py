@@ -23,7 +23,7 @@ from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds
 _SLACK = 1e-6  # between a chance as logged and as the odds have it
 
 
-class OutcomeBook(ABC):
+class OutcomeTracker(ABC):
     """Keeps one quantity of a run, fed with its events.
 
     A candidate has no interval once an example was drawn with another chance than the odds say.
