@@ -48,6 +48,7 @@ def test_one_loss_by_hand() -> None:
     assert upper == pytest.approx(38 / 39, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_good_autoevaluator_narrows_the_interval() -> None:
     data = flips(1500, seed=3, wrong=0.01)
     width = {}

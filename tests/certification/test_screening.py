@@ -57,6 +57,7 @@ def test_a_pool_is_decided_at_the_latest_when_all_is_labelled(choose: bool) -> N
         assert screen.n_left == 50 - screen.n
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 def test_both_directions_keep_their_promise(check_rate: RateCheck) -> None:
     # Level 1e-6 each, against delta = .1, at risks just on the wrong side of the target.

@@ -14,6 +14,7 @@ Capsys = pytest.CaptureFixture[str]
 CHANGES = {"selector": {"name": "auto"}, "budget": {"pulls": 300}}
 
 
+@pytest.mark.slow
 def test_what_was_kept_back_confirms_the_winner_beside_the_baseline(
     tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -37,6 +38,7 @@ def test_what_was_kept_back_confirms_the_winner_beside_the_baseline(
     assert "over all 80 examples that were not kept back" in page
 
 
+@pytest.mark.slow
 def test_without_it_the_joint_interval_stands_beside_a_mean_that_flatters(
     tmp_path: Path, capsys: Capsys
 ) -> None:

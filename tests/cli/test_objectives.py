@@ -33,6 +33,7 @@ def test_the_exit_code_tells_an_answer_that_is_not_established(
     assert "is not established at 90%" in done.out
 
 
+@pytest.mark.slow
 def test_a_run_stops_at_what_is_good_enough(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, n_examples=200, changes={"selector": "racing"})
     flags = ("--json", "--confidence", "0.9", "--within", "0.15")

@@ -33,6 +33,7 @@ def shown(done: Done) -> str:
     return str(json.loads(done.out)["run"])
 
 
+@pytest.mark.slow
 def test_a_shared_store_gives_each_folder_its_own_run(tmp_path: Path, capsys: Capsys) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     first = begin(one, capsys, "study", output_dir="../runs")

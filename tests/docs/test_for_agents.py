@@ -39,6 +39,7 @@ def test_the_skill_is_found_by_its_head() -> None:
     assert SKILL.count("\n") < 100
 
 
+@pytest.mark.slow
 def test_the_five_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = next(text for kind, text in BLOCK.findall(SKILL) if kind == "bash").splitlines()
     assert len(lines) == 5

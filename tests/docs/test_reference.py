@@ -32,6 +32,7 @@ def closed(node: object) -> None:
             closed(value)
 
 
+@pytest.mark.slow
 def test_the_output_of_json_has_exactly_the_documented_keys(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,6 +122,7 @@ def test_missing_scores_leave_it_open_to_the_end() -> None:
     assert comparison.interval() == pytest.approx((-0.1, 0.05))
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 def test_each_end_of_the_interval_holds_at_all_times(check_rate: RateCheck) -> None:
     # Binomial test at 1e-6 of the rate .1 per end, at every twentieth example.

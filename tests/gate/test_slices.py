@@ -198,6 +198,7 @@ def study(folder: Path) -> None:
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
 
 
+@pytest.mark.slow
 def test_verdicts_by_slice_in_all_outputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,7 @@ def test_a_run_stops_once_the_leading_one_is_near_enough(rule: str) -> None:
     assert means[selector.best().best] >= means.max() - 0.1
 
 
+@pytest.mark.slow
 def test_near_enough_costs_less_than_the_best() -> None:
     whole = finished("racing", stop_when_separated=True)
     near = finished("racing", stop_when_separated=True, within=0.1)
@@ -64,6 +65,7 @@ def test_a_rule_without_a_model_stops_at_no_probability() -> None:
     assert run.selector.stopped() is Stop.EXHAUSTED
 
 
+@pytest.mark.slow
 def test_a_rebuilt_selector_stops_at_the_same_pair() -> None:
     warm = finished("auto", stop_when_separated=True, within=0.1)
     cold = make_selector("auto", Problem(4, N, stop_when_separated=True, within=0.1))

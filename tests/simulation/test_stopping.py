@@ -28,7 +28,7 @@ CONDITIONS = {
     "failing": Conditions(in_flight=32, latency=Latency(slowdown=5.0), failures=0.1),
 }
 HEADS = {"two coins": (26, 25), "all level": (26, 25, 25, 25), "rare failures": (49, 48, 47)}
-RUNS = {"two coins": 120, "all level": 30, "rare failures": 40}
+RUNS = {"two coins": 70, "all level": 30, "rare failures": 40}
 conditions = pytest.mark.parametrize("how", list(CONDITIONS))
 
 
@@ -100,7 +100,7 @@ def check_rate(wrong: int, runs: int, delta: float) -> None:
 @conditions
 @pytest.mark.parametrize("name", list(HEADS))
 def test_racing_declares_a_wrong_winner_at_most_at_level_delta(name: str, how: str) -> None:
-    # 30 to 120 runs at delta = .2, rows one cell behind the best: every early decision is a guess.
+    # 30 to 70 runs at delta = .2, rows one cell behind the best: every early decision is a guess.
     runs = RUNS[name]
     _, wrong = count_wrong(Racing, lambda seed: coins(name, seed), how, runs, confidence=0.8)
     check_rate(wrong, runs, 0.2)
@@ -145,6 +145,7 @@ def test_racing_on_real_rows(name: str, how: str) -> None:
     check_rate(wrong, 30, 0.2)
 
 
+@pytest.mark.slow
 def test_the_check_finds_a_rule_that_decides_too_soon() -> None:
     # Judging two coins by who leads after ten examples each is wrong far more often than in 20 %.
     class HastyEvidence(Evidence):

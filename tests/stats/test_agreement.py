@@ -92,13 +92,13 @@ def test_exact_intervals_cover(n: int, p: float, check_rate: RateCheck) -> None:
 @pytest.mark.slow
 @pytest.mark.coverage
 def test_betting_intervals_of_a_bias_cover(check_rate: RateCheck) -> None:
-    # 400 samples of 60 skewed differences in [-1, 1], mean .16, and of their halves, at alpha = .2
+    # 200 samples of 60 skewed differences in [-1, 1], mean .16, and of their halves, at alpha = .2
     rng = np.random.default_rng(1)
-    samples = rng.choice([-1.0, 0.0, 0.2, 1.0], p=[0.05, 0.7, 0.05, 0.2], size=(400, 60))
+    samples = rng.choice([-1.0, 0.0, 0.2, 1.0], p=[0.05, 0.7, 0.05, 0.2], size=(200, 60))
     missed = [mean(sample, -1, 1, 0.2) for sample in samples]
-    check_rate(sum(not f.lower <= 0.16 <= f.upper for f in missed), 400, 0.2)
+    check_rate(sum(not f.lower <= 0.16 <= f.upper for f in missed), 200, 0.2)
     halves = [difference(sample[:30], sample[30:], -1, 1, 0.2) for sample in samples]
-    check_rate(sum(not f.lower <= 0 <= f.upper for f in halves), 400, 0.2)
+    check_rate(sum(not f.lower <= 0 <= f.upper for f in halves), 200, 0.2)
 
 
 @pytest.mark.coverage

@@ -171,6 +171,7 @@ def test_results_of_another_process_arrive_by_postgresql(
     check(asyncio.run(watch(url)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

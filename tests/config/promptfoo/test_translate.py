@@ -39,6 +39,7 @@ async def outcomes_of(
             return [pair async for pair in study.outcomes()]
 
 
+@pytest.mark.slow
 def test_every_test_passes_and_fails_as_in_promptfoo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

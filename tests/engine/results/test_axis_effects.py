@@ -79,6 +79,7 @@ def misses(standing: Standing, scores: NDArray[np.float64]) -> list[bool]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 def test_intervals_hold_as_often_as_they_say_for_random_examples() -> None:
     rng, missed, total = np.random.default_rng(11), 0, 0

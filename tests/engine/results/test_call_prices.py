@@ -54,6 +54,7 @@ def prices_of(events: Iterator[Event], odds: Callable[[int], Odds]) -> Prices:
     return tracker.prices()
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 def test_prices_allow_for_the_order() -> None:
     # Of 60 intervals at .8 more than 27 miss with a probability below 1e-5.

@@ -273,14 +273,14 @@ def test_what_is_established_is_true(
     level, n_worlds, wrong, early = 0.8, 60, 0, 0
     for seed in range(n_worlds):
         rng = KeyedRandom(seed, "objective worlds").at(0)
-        scores = (rng.random((4, 150)) < rng.uniform(0.2, 0.9, (4, 1))).astype(float)
-        selector = make_selector("filled-subset", Problem(4, 150, seed=seed, confidence=level))
+        scores = (rng.random((4, 100)) < rng.uniform(0.2, 0.9, (4, 1))).astype(float)
+        selector = make_selector("filled-subset", Problem(4, 100, seed=seed, confidence=level))
         while asks := selector.ask(10):
             selector.tell([Tell(a.seq, State.DONE, scores[a.pair]) for a in asks])
             found = rule(objective, selector, known([1.0, 2.0, 3.0, 4.0]))
             if found.established:
                 wrong += found.chosen != truth(scores.mean(axis=1))
-                early += selector.table.n_asked < 600
+                early += selector.table.n_asked < 400
                 break
     # Binomial(60, 0.2) exceeds 23 with probability 3e-4
     assert wrong <= 23, wrong

@@ -94,6 +94,7 @@ def test_candidates_that_saw_other_examples_are_not_compared() -> None:
     assert tracker.behind(1) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 @pytest.mark.parametrize("n_worse", [2, 3])
 def test_statements_at_the_edge_of_the_limit_are_wrong_at_most_as_often_as_allowed(

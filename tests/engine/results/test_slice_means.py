@@ -76,6 +76,7 @@ def test_what_comes_after_a_pending_pair_moves_no_interval() -> None:
     assert found_of(waiting)[1].means[0].upper == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.coverage
 def test_all_intervals_of_all_candidates_and_slices_hold_together(check_rate: RateCheck) -> None:
     # Binomial test at 1e-6 of the joint rate .2, after a number of examples that the worst look at

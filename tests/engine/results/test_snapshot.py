@@ -55,6 +55,7 @@ async def trajectories(store: Path) -> tuple[Trajectory | None, Trajectory]:
         return await read_trajectory(opened, run_id), replay.trajectory.until_now(replay.pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_without_its_snapshots_a_run_is_shown_alike(tmp_path: Path, rule: str) -> None:
     path = write_study(tmp_path, n_examples=30, changes=RULES[rule])

@@ -176,6 +176,7 @@ def test_a_server_that_never_answers_costs_one_time_out(tmp_path: Path, models: 
     assert resumed.told == 2 * N * len(models)
 
 
+@pytest.mark.slow
 def test_a_judge_that_never_answers_costs_one_time_out(tmp_path: Path) -> None:
     hangs = True
 

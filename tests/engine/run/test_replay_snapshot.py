@@ -89,6 +89,7 @@ def page_of(store: Path) -> str:
     return asyncio.run(Archive(store).write_report("latest")).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["auto", "cheapest", "confirm", "slices"])
 def test_only_the_pairs_behind_the_snapshot_are_replayed(tmp_path: Path, rule: str) -> None:
     store = killed(tmp_path, RULES[rule])
@@ -108,6 +109,7 @@ async def go_on(store: Path) -> list[Event]:
         return [event for event in await opened.events_of("latest") if isinstance(event, Asked)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["auto", "ucb-e-lrf", "racing", "cheapest"])
 def test_a_run_resumed_from_its_snapshot_asks_what_a_replayed_one_asks(
     tmp_path: Path, rule: str

@@ -141,6 +141,7 @@ def test_a_run_that_is_stopped_again_and_again_confirms_the_same(tmp_path: Path)
     assert parts.asked == whole.asked == 150
 
 
+@pytest.mark.slow
 def test_the_log_tells_what_is_confirmed_at_any_moment(tmp_path: Path) -> None:
     path = confirming(tmp_path, confirm={"share": 0.2, "baseline": "c1"})
     standing = run_all(path)

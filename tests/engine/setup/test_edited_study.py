@@ -37,6 +37,7 @@ def labels(done: Done) -> set[str]:
     return {row["label"] for row in json.loads(done.out)["candidates"]}
 
 
+@pytest.mark.slow
 def test_new_models_and_prompts_join_once(tmp_path: Path, capsys: Capsys) -> None:
     path = begun(tmp_path, capsys)
     edit(
@@ -123,6 +124,7 @@ def test_a_share_is_checked(tmp_path: Path, capsys: Capsys) -> None:
     assert "--budget-share" in done.err
 
 
+@pytest.mark.slow
 def test_prompt_files_join_and_must_not_change(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, n_candidates=2, n_examples=10)
     folder = tmp_path / "prompts"

@@ -68,6 +68,7 @@ async def run(path: Path) -> tuple[Standing, RunState]:
     return standing, await Archive(store_of(path)).state("latest")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_a_judge_of_either_vendor_is_held_to_the_schema(
     tmp_path: Path, provider: str, monkeypatch: pytest.MonkeyPatch

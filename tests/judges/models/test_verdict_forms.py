@@ -178,6 +178,7 @@ def test_long_replies_and_answers_are_read_rightly_or_not_at_all(text: str) -> N
         assert read("GRADE: I", INSPECT, text) == "I"
 
 
+@pytest.mark.slow
 def test_a_pattern_that_takes_too_long_leaves_the_verdict_unread() -> None:
     slow = Pattern(pattern=r"((?:a|aa)+)+b")
     with pytest.raises(UnreadableError, match=r"took more than 1 s"):

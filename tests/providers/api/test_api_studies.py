@@ -73,6 +73,7 @@ def provider_set(models: list[Any], providers: Mapping[str, Json] | None = None)
     return ProviderSet(loaded.config, Path(), Catalog())
 
 
+@pytest.mark.slow
 def test_an_axis_that_a_model_lacks_is_collapsed_told_and_never_sent(
     tmp_path: Path, servers: tuple[FakeApi, FakeApi]
 ) -> None:

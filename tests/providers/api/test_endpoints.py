@@ -379,6 +379,7 @@ def assert_nothing_is_lost(cluster: Cluster, events: Sequence[Event]) -> None:
     assert len(cluster.paid()) == PAIRS
 
 
+@pytest.mark.slow
 def test_a_study_uses_all_endpoints(tmp_path: Path) -> None:
     cluster = Cluster(4)
     standing, events = run_over(cluster, tmp_path)
@@ -409,6 +410,7 @@ class Counted(Cluster):
         return lasts
 
 
+@pytest.mark.slow
 def test_in_flight_holds_for_each_endpoint_that_gets_calls(tmp_path: Path) -> None:
     cluster = Counted(4)
     cluster.then = {60: lambda: tasks.append(asyncio.create_task(cluster.servers[1].die()))}
@@ -419,6 +421,7 @@ def test_in_flight_holds_for_each_endpoint_that_gets_calls(tmp_path: Path) -> No
     assert set(cluster.most.values()) == {4}
 
 
+@pytest.mark.slow
 def test_a_rate_holds_for_each_endpoint_that_gets_calls(tmp_path: Path) -> None:
     def begins(n: int, rpm: int) -> float:
         """When the last call was sent, in seconds from the first."""
@@ -470,6 +473,7 @@ def test_a_server_that_dies_and_returns_loses_nothing(tmp_path: Path) -> None:
     assert 0 <= unreachable <= 8, "every request is booked, and few found nobody"
 
 
+@pytest.mark.slow
 def test_the_file_changes_while_a_study_runs(tmp_path: Path) -> None:
     cluster = Cluster(3)
     file = tmp_path / "endpoints.txt"

@@ -79,6 +79,7 @@ def test_no_message_holds_what_the_address_signs(sender: str, fault: Fault) -> N
     assert not found_in(f"{found!r} {found}".encode(), SIGNATURE)
 
 
+@pytest.mark.slow
 def test_a_run_leaves_no_trace_of_a_repeated_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

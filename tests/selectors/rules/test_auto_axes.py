@@ -53,6 +53,7 @@ def test_candidates_without_shared_levels_are_asked_as_without_axes() -> None:
     assert Run(Auto(alone), world, 3).go(120).pairs == plain.pairs
 
 
+@pytest.mark.slow
 def test_it_works_with_fewer_pulls_than_candidates() -> None:
     sizes, n_pulls = (8, 30), 150
     found: list[FloatArray] = []

@@ -63,6 +63,7 @@ def test_wanting_most_of_them_mirrors_the_problem() -> None:
     assert selector.ranking()[6:] == [1, 0]
 
 
+@pytest.mark.slow
 def test_no_worker_is_pulled_often() -> None:
     """Zhou, Chen & Li 2014, section 6.2: 164 workers, Q = 10n, K = 20: at most 48 pulls.
 
