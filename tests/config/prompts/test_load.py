@@ -103,6 +103,8 @@ def test_missing_files_and_unknown_names_are_refused(study: Path) -> None:
         file_prompt(study / "none.jinja")
     with pytest.raises(ConfigError, match=r"no prompt is called `chatt`; did you mean `chat`"):
         catalog_prompt("chatt", Catalog(study))
+    with pytest.raises(ConfigError, match=r"a template file is `file://a/b\.txt`"):
+        catalog_prompt("a/b.txt", Catalog(study))
 
 
 def test_patterns_match_files_by_name(study: Path) -> None:

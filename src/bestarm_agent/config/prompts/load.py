@@ -17,6 +17,7 @@ from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.errors import ConfigError
 
 _YAML = (".yaml", ".yml")
+_SUFFIXES = (*_YAML, ".jinja", ".j2", ".md", ".txt")
 
 
 class MessageEntry(StrictModel):
@@ -48,6 +49,8 @@ def catalog_prompt(name: str, catalog: Catalog) -> PromptTemplate:
         >>> catalog_prompt("completion", Catalog()).text
         '{{ question }}'
     """
+    if Path(name).suffix in _SUFFIXES:
+        raise ConfigError(f"`{name}` is no prompt's name; a template file is `file://{name}`")
     return _loaded(name, catalog.get("prompts", name))
 
 
