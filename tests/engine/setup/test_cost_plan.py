@@ -38,7 +38,7 @@ def study(folder: Path, **changes: Any) -> Path:  # noqa: ANN401
 def test_without_an_earlier_run_the_bounds_are_the_plan(tmp_path: Path) -> None:
     plan = plan_of(study(tmp_path, budget={"pulls": 60}))
     assert not plan.learned
-    assert plan.expected == Spend(pulls=60, calls=60, usd_nanos=10 * nanos(sum(PRICES)))
+    assert plan.expected == Spend(pulls=60, calls=60, usd_nanos=10 * sum(map(nanos, PRICES)))
     assert plan.worst.usd_nanos == 60 * 5 * nanos(0.0064)
     assert plan.sure_pulls == 60
 
@@ -95,7 +95,7 @@ def test_an_earlier_run_says_what_pulls_cost(tmp_path: Path) -> None:
     half = Spend(pulls=1, calls=1, tokens=7, usd_nanos=nanos(0.00005))
     plan = plan_of(path, (run_of(list(parts.candidates[:1]), [half]),))
     assert plan.learned
-    assert plan.expected.usd_nanos == 10 * nanos(sum(PRICES)) // 2
+    assert plan.expected.usd_nanos == 10 * sum(map(nanos, PRICES)) // 2
     assert plan.expected.tokens == 70  # the recording has no bound for tokens to go by
 
 
@@ -118,7 +118,7 @@ def test_a_real_earlier_run_is_enough(tmp_path: Path) -> None:
 
     plan = plan_of(path, (asyncio.run(scene()),))
     assert plan.learned
-    assert plan.expected.usd_nanos == 10 * nanos(sum(PRICES))
+    assert plan.expected.usd_nanos == 10 * sum(map(nanos, PRICES))
 
 
 def test_known_rate_limits_say_how_long_it_takes(tmp_path: Path) -> None:
