@@ -14,7 +14,13 @@ from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import Blame, JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall
-from bestarm_agent.judges.base_judge import BaseJudge, JudgeOptions, JudgeSetup, check_example
+from bestarm_agent.judges.base_judge import (
+    BaseJudge,
+    JudgeOptions,
+    JudgeSetup,
+    check_example,
+    reads_cost,
+)
 from bestarm_agent.judges.member_calls import (
     longest_calls_of,
     models_of,
@@ -93,6 +99,10 @@ class EnsembleJudge(BaseJudge[EnsembleOptions]):
         """Check that all members can score replies to ``example``; raises ConfigError."""
         for member in self.members:
             check_example(member, example)
+
+    def reads_cost(self, example: Example) -> bool:
+        """Return whether a member's score depends on what the answer cost."""
+        return any(reads_cost(member, [example]) for member in self.members)
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of all members."""

@@ -11,19 +11,24 @@ from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall
+from bestarm_agent.judges.base_judge import BaseJudge, JudgeOptions, reads_cost
 from bestarm_agent.judges.member_calls import longest_calls_of, models_of, score_all
 
 
-class MeasuredJudge:
+class MeasuredJudge(BaseJudge[JudgeOptions]):
     """Returns the score of ``judge``, with those of ``measures`` in their order."""
 
     def __init__(self, judge: Judge, measures: Mapping[str, Judge]) -> None:
+        super().__init__(f"{judge.name} and {', '.join(measures)}", JudgeOptions())
         self._members = (judge, *measures.values())
-        self.name = f"{judge.name} and {', '.join(measures)}"
         self.needs_reference = any(one.needs_reference for one in self._members)
         self.models = models_of(self._members)
         named = [[name, one.digest] for name, one in measures.items()]
         self.digest = digest(["measured", judge.digest, named])
+
+    def reads_cost(self, example: Example) -> bool:
+        """Return whether the score or a measure depends on what the answer cost."""
+        return any(reads_cost(one, [example]) for one in self._members)
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of all judges."""

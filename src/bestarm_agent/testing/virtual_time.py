@@ -54,7 +54,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_ended)
         return future
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+    async def shutdown_default_executor(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 # the base class's
+    ) -> None:
         """Wait for threads; a limit, which Python 3.12 and later set, would pass at once."""
         await super().shutdown_default_executor()
 

@@ -18,7 +18,7 @@ def test_returning_work_goes_before_new_work() -> None:
     async def scene() -> tuple[int, int]:
         gate = Gate(1)
         first, second = Slot(gate), None
-        waiting = asyncio.create_task(gate.reenter())
+        waiting = asyncio.create_task(Slot.outside(gate).reenter())
         await asyncio.sleep(0)
         before = gate.free
         first.leave()
@@ -35,7 +35,7 @@ def test_returning_work_is_served_in_order() -> None:
         gate.enter()
 
         async def come_back(name: str) -> None:
-            await gate.reenter()
+            await Slot.outside(gate).reenter()
             order.append(name)
             gate.leave()
 
@@ -55,7 +55,7 @@ def test_a_cancelled_wait_loses_no_place(handed_over_first: bool) -> None:
     async def scene() -> int:
         gate = Gate(1)
         gate.enter()
-        waiting = asyncio.create_task(gate.reenter())
+        waiting = asyncio.create_task(Slot.outside(gate).reenter())
         await asyncio.sleep(0)
         if handed_over_first:
             gate.leave()
@@ -134,11 +134,34 @@ def test_nobody_holds_a_place_while_waiting_for_another() -> None:
     assert asyncio.run(scene()) == [(1, 1), (1, 1), (0, 0)]
 
 
+def test_those_that_return_stand_still_while_another_gate_is_full() -> None:
+    async def scene() -> list[tuple[int, int]]:
+        line, pairs = Gate(1), Gate(1)
+        in_line, in_pairs = Slot(line), Slot(pairs)
+        returning = [Slot.outside(line, pairs) for _ in range(2)]
+        waits = [asyncio.create_task(slot.reenter()) for slot in returning]
+        await asyncio.sleep(0)
+        in_line.leave()
+        seen = [(line.inside, pairs.inside)]
+        for _ in range(4):
+            await asyncio.sleep(0)
+            seen.append((line.inside, pairs.inside))
+        assert set(seen) == {(0, 1)}, "nobody holds a place in the line"
+        for slot, wait in zip((in_pairs, *returning), (*waits, None), strict=True):
+            slot.leave()
+            if wait is not None:
+                await wait
+            seen.append((line.inside, pairs.inside))
+        return seen[-3:]
+
+    assert asyncio.run(scene()) == [(1, 1), (1, 1), (0, 0)]
+
+
 def test_a_wider_gate_lets_those_in_that_wait() -> None:
     async def scene() -> list[int]:
         gate = Gate(1)
         gate.enter()
-        waiting = [asyncio.create_task(gate.reenter()) for _ in range(3)]
+        waiting = [asyncio.create_task(Slot.outside(gate).reenter()) for _ in range(3)]
         await asyncio.sleep(0)
         seen = [gate.free]
         gate.resize(3)
@@ -155,7 +178,7 @@ def test_who_is_inside_a_gate_that_narrows_stays_and_is_not_replaced() -> None:
         gate, seen = Gate(3), list[tuple[int, bool]]()
         for _ in range(3):
             gate.enter()
-        waiting = asyncio.create_task(gate.reenter())
+        waiting = asyncio.create_task(Slot.outside(gate).reenter())
         await asyncio.sleep(0)
         gate.resize(1)
         for _ in range(3):

@@ -144,8 +144,9 @@ class FakeApi:
 
     async def die(self) -> None:
         """End at once, with all connections; entered again, it is back."""
-        assert self._runner is not None
-        assert self._runner.server is not None
+        runner, self._runner = self._runner, None
+        assert runner is not None
+        assert runner.server is not None
         assert self._listener is not None
         # Closed at once, asyncio's server would leak the connections that it is just accepting.
         for listening in self._listener.sockets:
@@ -153,11 +154,10 @@ class FakeApi:
         for _ in range(_TURNS_OF_AN_ACCEPT):
             await asyncio.sleep(0)
         self._listener.close()
-        for connection in self._runner.server.connections:
+        for connection in runner.server.connections:
             if connection.transport is not None:
                 connection.transport.abort()
-        await self._runner.cleanup()
-        self._runner = None
+        await runner.cleanup()
 
     @property
     def url(self) -> str:

@@ -4,44 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 
 class Gate:
     """A semaphore that can be resized and tells how many places are free.
 
-    New work calls ``enter`` after checking ``free``; work that returns from a backoff queues in
-    ``reenter`` and goes before new work.
+    New work calls ``enter`` after checking ``free``. Work that returns from a backoff queues, and
+    goes before new work: while anyone queues, no place is free.
     """
 
     def __init__(self, capacity: int) -> None:
         _check(capacity)
         self.capacity = capacity
         self.inside = 0
-        self._returning: deque[asyncio.Future[None]] = deque()
+        self._queue: deque[_Returning] = deque()
 
     @property
     def free(self) -> int:
         """The number of calls that may enter now, >= 0."""
-        return max(0, self.capacity - self.inside - len(self._returning))
+        return max(0, self.capacity - self.inside)
 
     def enter(self) -> None:
         """Enter without waiting; the caller has checked ``free``."""
         self.inside += 1
-
-    async def reenter(self) -> None:
-        """Wait for a free place, then enter."""
-        if self.inside < self.capacity and not self._returning:
-            self.inside += 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._returning.append(turn)
-        try:
-            await turn  # set by _let_in, which has counted this call as inside
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # the place had been handed over already
-                self.leave()
-            raise
 
     def leave(self) -> None:
         """Leave, and let the longest-waiting call in."""
@@ -55,11 +42,36 @@ class Gate:
         self._let_in()
 
     def _let_in(self) -> None:
-        while self._returning and self.inside < self.capacity:
-            turn = self._returning.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                self.inside += 1
+        while self._queue and self.free:
+            self._queue.popleft().enter()
+
+    def queue(self, waiting: _Returning) -> None:
+        """Let a call wait at this gate, which is full."""
+        self._queue.append(waiting)
+
+
+@dataclass(eq=False)
+class _Returning:
+    """A call that waits, in the queue of one full gate, until all its gates have a free place.
+
+    Its places are taken at once. Were they taken one by one and given back when another is full,
+    two such calls could hand a place to each other forever.
+    """
+
+    gates: Sequence[Gate]
+    entered: asyncio.Future[None]
+
+    def enter(self) -> None:
+        """Enter every gate, or queue at one that is full; do nothing if the wait was cancelled."""
+        if self.entered.cancelled():
+            return
+        full = next((gate for gate in self.gates if not gate.free), None)
+        if full is not None:
+            full.queue(self)
+            return
+        for gate in self.gates:
+            gate.enter()
+        self.entered.set_result(None)
 
 
 def _check(capacity: int) -> None:
@@ -126,14 +138,15 @@ class Slot:
         No place is held while waiting for another: a judge call keeps one gate's place and waits
         for another's, so holding the second and waiting for the first could be a deadlock.
         """
-        missing = self._gates[self._inside :]
-        while (full := next((gate for gate in missing if not gate.free), None)) is not None:
-            await full.reenter()
-            others = [gate for gate in missing if gate is not full]
-            if all(gate.free for gate in others):
-                missing = tuple(others)
-            else:
-                full.leave()
-        for gate in missing:
-            gate.enter()
+        waiting = _Returning(
+            self._gates[self._inside :], asyncio.get_running_loop().create_future()
+        )
+        waiting.enter()
+        try:
+            await waiting.entered
+        except asyncio.CancelledError:
+            if not waiting.entered.cancelled():  # the places had been handed over already
+                for gate in waiting.gates:
+                    gate.leave()
+            raise
         self._inside = len(self._gates)
