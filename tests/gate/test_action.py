@@ -59,11 +59,13 @@ class Runner:
     Attributes:
         folder: the working directory of the job.
         outputs: of the step ``gate``.
+        names: outputs of the step ``name``.
         told: what the steps printed.
     """
 
     folder: Path
     outputs: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     told: str = ""
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ class Runner:
         """Run the steps that are scripts, but for the installation; return the exit code."""
         given = {name: spec.get("default", "") for name, spec in ACTION["inputs"].items()}
         self.outputs, self.told = {}, ""
-        for name in ("Gate", "Comment", "Verdict"):
+        for name in ("Name", "Gate", "Comment", "Verdict"):
             if name == "Comment" and not self.outputs["verdict"]:
                 continue
             code = self._step(STEPS[name], {**given, "token": "t", **inputs}, variables)
@@ -96,13 +98,17 @@ class Runner:
     ) -> int:
         values = {f"inputs.{key}": value for key, value in inputs.items()}
         values |= {f"steps.gate.outputs.{key}": value for key, value in self.outputs.items()}
+        values |= {f"steps.name.outputs.{key}": value for key, value in self.names.items()}
         values["github.event.pull_request.number"] = "7"
         output = self.folder / "output"
         output.write_text("")
         env = {key: EXPRESSION.sub(lambda e: values[e[1]], v) for key, v in step["env"].items()}
         code = self.shell(step["run"], GITHUB_OUTPUT=str(output), **env, **variables)
+        told = dict(line.split("=", 1) for line in output.read_text().splitlines())
         if step.get("id") == "gate":
-            self.outputs = dict(line.split("=", 1) for line in output.read_text().splitlines())
+            self.outputs = told
+        elif step.get("id") == "name":
+            self.names = told
         return code
 
     def shell(self, script: str, **variables: str) -> int:
@@ -187,6 +193,19 @@ def test_an_undecided_challenger_may_be_allowed_and_a_token_may_be_read_only(
 
 
 @pytest.mark.slow
+def test_two_gates_of_a_job_keep_their_reports_and_comments_apart(runner: Runner) -> None:
+    write_study(runner.folder / "éval", n_examples=200)
+    runner.job(ASK)
+    first, names = runner.outputs["folder"], runner.names
+    runner.job({**ASK, "study": "éval/study.json"})
+    assert re.fullmatch("_+val_study.json", runner.names["study"])
+    assert runner.names["stamp"] != names["stamp"]
+    assert runner.outputs["folder"] != first
+    assert (Path(first) / "gate.md").exists()
+    assert len(runner.comments) == 2
+
+
+@pytest.mark.slow
 def test_inputs_are_data_and_wrong_usage_fails_the_job(runner: Runner) -> None:
     evil = {**ASK, "baseline": "$(touch pwned)`touch pwned`; touch pwned"}
     assert runner.job(evil) == 2
@@ -213,6 +232,9 @@ def test_no_script_holds_an_expression() -> None:
 def test_replies_are_kept_where_they_are_restored_also_after_a_failure() -> None:
     kept, restored = STEPS["Keep the replies"], STEPS["Restore the replies"]
     assert kept["with"]["path"] == restored["with"]["path"] == "${{ runner.temp }}/bestarm"
+    assert kept["with"]["key"] == restored["with"]["key"]
+    study, anything = restored["with"]["restore-keys"].splitlines()
+    assert kept["with"]["key"].startswith(study) and study.startswith(anything)
     assert '"$RUNNER_TEMP/bestarm/runs.sqlite"' in STEPS["Gate"]["run"]
     assert kept["if"] == "always() && steps.gate.outcome != 'skipped'"
     # it sees no file outside of the workspace, such as those in runner.temp
