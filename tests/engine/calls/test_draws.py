@@ -67,6 +67,7 @@ def reduced(reduce: str, *all_said: float | tuple[float, str] | str) -> tuple[fl
         ("majority", ((0.0, "7"), REFUSED, REFUSED, (1.0, "8"), (1.0, "8")), 1.0, 5),
         ("majority", (0.9, 0.6, 0.1), 1.0, 2),  # no answers are read: most are right
         ("majority", (0.4, 0.6, 0.1), 0.0, 3),
+        ("majority", (0.5, 0.6, 0.1), 1.0, 2),
     ],
 )
 def test_reducers_by_hand(
@@ -124,7 +125,7 @@ def test_a_candidate_that_fails_on_every_draw_failed() -> None:
 
 def test_a_pair_shows_the_draw_that_decided_and_the_price_of_its_first_call() -> None:
     draws = Draws(RepeatsSpec(draws=3, reduce="pass@k"))
-    result = draws.outcome(drawn(draws, ((0.0, "7"), (1.0, "8"), (1.0, "8"))))
+    result = draws.outcome(drawn(draws, ((0.0, "7"), (0.5, "8"), (1.0, "8"))))
     assert isinstance(result, Scored)
     assert (result.answer, result.reply_key, result.usd_nanos) == ("8", "key 1", 100)
     assert (result.seconds, result.usage.output) == (1.0, 10)
@@ -144,14 +145,15 @@ def test_the_score_of_the_reply_that_is_shown_is_its_own() -> None:
 def test_measures_are_the_means_of_all_draws() -> None:
     draws = Draws(RepeatsSpec(draws=2, reduce="pass@k"), stops_early=False)
     made = [
-        Scored(1.0, None, Usage(), Spend(), 1.0, "k", measures=measures)
-        for measures in ((0.2, 1.0), (0.4, None))
+        Scored(1.0, None, Usage(), Spend(), 1.0, "k", cached=cached, measures=measures)
+        for cached, measures in ((True, (0.2, 1.0)), (False, (0.4, None)))
     ]
     result = draws.outcome(made)
     assert isinstance(result, Scored)
     mean, unknown = result.measures
     assert mean == pytest.approx(0.3)
     assert unknown is None
+    assert not result.cached, "one of its draws was bought"
 
 
 def test_one_draw_is_the_pair_itself() -> None:
@@ -176,11 +178,12 @@ def test_draws_have_keys_of_their_own_and_the_first_that_of_a_pair_drawn_once() 
     [
         (PLAIN, {}, [None, None, None]),  # it samples anew at every call
         (PLAIN, {"seed": 7}, [7, 1_000_007, 2_000_007]),
+        (PLAIN, {"seed": None}, [None, 1_000_000, 2_000_000]),
         (SEEDED, {}, [None, 1_000_000, 2_000_000]),  # a call without a seed has a fixed one
     ],
 )
 def test_a_seed_differs_by_draw(
-    able: Capabilities, params: dict[str, int], seeds: list[int | None]
+    able: Capabilities, params: dict[str, int | None], seeds: list[int | None]
 ) -> None:
     first = Request("m", text="?", params=params)
     requests = [request_of_draw(first, n, able) for n in range(3)]

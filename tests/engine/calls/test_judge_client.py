@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.judge_calls import (
     JudgeCalls,
@@ -17,12 +17,13 @@ from bestarm_agent.engine.calls.judge_calls import (
     JudgeUnavailableError,
 )
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
+from bestarm_agent.engine.calls.retrying import Origin
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.engine.limits.gates import Gate, Slot
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.memory.model_turns import ModelTurns
 from bestarm_agent.errors import FailureKind, ProviderError
-from bestarm_agent.judges.base import JudgeModel
+from bestarm_agent.judges.base import JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities, Footprint
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, OwnScore, Scene, scored
@@ -52,6 +53,43 @@ def test_a_judge_is_rate_limited_if_one_of_its_models_is(
     models: tuple[str, ...], limited: bool
 ) -> None:
     assert panel(*models).rate_limited is limited
+
+
+@pytest.mark.parametrize(
+    ("model", "origin", "answered", "is_first"),
+    [
+        ("online", Origin.FRESH, False, True),
+        ("online", Origin.FRESH, True, False),
+        ("online", Origin.INHERITED, False, False),
+        ("local", Origin.FRESH, False, False),
+    ],
+)
+def test_a_time_out_is_not_repeated_at_a_server_that_never_answered(
+    model: str, origin: Origin, answered: bool, is_first: bool
+) -> None:
+    judge, to = panel("local", "online"), JudgeModel("p", model)
+    if answered:
+        judge.answered(to)
+    assert judge.call(JudgeCall(to, Request(model)), origin=origin).is_first is is_first
+
+
+def test_a_judgement_in_the_cache_that_cannot_be_read_is_made_anew() -> None:
+    asker = Actor("j", lambda request, _: Reply("no" if request.attempt == 2 else "yes"))
+    scene = Scene({}, judge=asker)
+    ledger = Ledger(Budget())
+    replies = ReplyCache(scene.store, ledger, use_cache=True)
+    client = scene.judge_client(scene.clients(ledger))
+    calls = JudgeCalls(client, replies, SharedReserve(ledger), "a")
+    call = JudgeCall(
+        client.judge.models[0], Request("m", attempt=2), lambda reply: reply.text == "yes"
+    )
+
+    async def asked_twice() -> list[str]:
+        return [(await calls.ask(call)).text for _ in range(2)]
+
+    assert run_virtual(asked_twice()) == ["no", "yes"]
+    first, again = (request.attempt for _, request in asker.sent)
+    assert again >= first + 1000, "above the numbers of the judge's own attempts"
 
 
 def test_the_provider_of_two_models_is_listed_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
@@ -108,8 +109,10 @@ TIMED_OUT = ProviderError("too slow", kind=FailureKind.TIMEOUT, transient=True)
 
 
 def test_what_unanswered_attempts_cost_is_told_apart() -> None:
-    scored_late, _ = evaluated(lambda _, before: scored(0.5) if before else TIMED_OUT)
+    late = replace(scored(0.5), seconds=0.12345678)
+    scored_late, _ = evaluated(lambda _, before: late if before else TIMED_OUT)
     assert isinstance(scored_late, Scored)
+    assert scored_late.seconds == 0.123457
     assert scored_late.lost_spend == CALL, "a time-out may have been billed in full"
     assert scored_late.spend == CALL + Spend(pulls=1, calls=1, tokens=5, usd_nanos=60)
 
@@ -119,6 +122,7 @@ def test_all_attempts_of_a_pair_that_fails_are_lost_and_its_pull_is_not() -> Non
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.lost_spend) == (FailureKind.TIMEOUT, CALL + CALL + CALL)
     assert failed.spend == failed.lost_spend + Spend(pulls=1)
+    assert failed.judge_spend == Spend()
 
 
 BAD = ProviderError("unknown field", kind=FailureKind.BAD_REQUEST, fatal=True, blame=Blame.HARNESS)

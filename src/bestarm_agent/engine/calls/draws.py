@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, mode
 
 from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.domain.outcome import RIGHT, Draw, Failed, Outcome, Scored
@@ -103,7 +102,7 @@ class Draws:
             case "worst":
                 return min(values), min(scored, key=lambda one: one.value)
             case "majority":
-                leader = _leader(_votes(made))
+                leader = mode(_votes(made))
                 shown = next(one for one in scored if _vote(one) == leader)
                 return shown.value if shown.answer is not None else float(leader is True), shown
             case _:
@@ -139,24 +138,18 @@ def _vote(one: Scored) -> str | bool:
 
 
 def _votes(made: Sequence[Outcome]) -> list[Hashable]:
-    """Return the votes of the draws; one on which the candidate failed has none."""
-    return [_vote(one) for one in made if isinstance(one, Scored)]
+    """Return the votes of the draws; one on which the candidate failed has none.
 
-
-def _leader(votes: Sequence[Hashable]) -> Hashable:
-    """Return the most frequent vote.
-
-    Of equally frequent ones the first: draws are exchangeable, so that is one of them at random.
+    Their ``mode`` is the leader, of equally frequent ones the first: draws are exchangeable, so
+    that is one of them at random.
     """
-    return Counter(votes).most_common(1)[0][0]
+    return [_vote(one) for one in made if isinstance(one, Scored)]
 
 
 def _is_elected(votes: Sequence[Hashable], left: int) -> bool:
     """Return whether the leader stays, even if all draws ``left`` vote for the same rival."""
     rivals = {*votes, object()}
-    return bool(votes) and all(
-        _leader([*votes, *[rival] * left]) == _leader(votes) for rival in rivals
-    )
+    return bool(votes) and all(mode([*votes, *[rival] * left]) == mode(votes) for rival in rivals)
 
 
 def _mean_measures(made: Sequence[Outcome]) -> tuple[float | None, ...]:
