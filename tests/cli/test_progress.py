@@ -19,6 +19,7 @@ from bestarm_agent.engine.results.failures import FailureLine
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.progress_text import (
+    budget_line,
     hidden_line,
     most_used,
     time_left,
@@ -53,6 +54,11 @@ def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
     loader.loading = ["models/large", "models/larger"]
     standing = replace(standing_with(["a"], [[1.0]]), waits=board.summary(now=0.0))
     assert waits_line(standing.waits) == "hf is loading models/large and 1 more"
+
+
+def test_one_call_is_not_one_calls() -> None:
+    standing = standing_with(["a"], [[1.0]], spent=Spend(pulls=1, calls=1, tokens=1, usd_nanos=0))
+    assert "1 call, 1 token," in budget_line(standing)
 
 
 @pytest.mark.parametrize(

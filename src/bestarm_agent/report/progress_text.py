@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import LEFT_OUT, Row, Standing, Status
+from bestarm_agent.errors import counted
 from bestarm_agent.report.text import cost_text, duration, money, safe
 
 _SHOWN_LABELS = 3
@@ -61,8 +62,8 @@ def budget_line(standing: Standing) -> str:
     parts = [f"{standing.asked:,} of {standing.grid:,} pairs ({standing.share:.1%})"]
     if budget.pulls is not None:
         parts[0] += f", at most {budget.pulls:,}"
-    parts.append(_against(f"{spent.calls:,} calls", budget.calls and f"{budget.calls:,}"))
-    parts.append(_against(f"{spent.tokens:,} tokens", budget.tokens and f"{budget.tokens:,}"))
+    parts.append(_against(counted(spent.calls, "call"), budget.calls and f"{budget.calls:,}"))
+    parts.append(_against(counted(spent.tokens, "token"), budget.tokens and f"{budget.tokens:,}"))
     cost = cost_text(spent.usd_nanos, priced=standing.priced)
     cost = cost if standing.priced else f"cost {cost}"
     parts.append(_against(cost, budget.usd_nanos and money(budget.usd_nanos)))

@@ -304,6 +304,9 @@ def test_a_missing_key_is_an_error_before_any_call(
         create("mine", {}, Path()).check("m")
     create("mine", {"key": "none"}, Path()).check("m")
     create("mine", {"base_url": "http://127.0.0.1:9"}, Path()).check("m")
+    create("mine", {"key": "none"}, Path()).check("/models/llama")  # a server's name by its path
+    with pytest.raises(ConfigError, match="cannot be the name of a model of mine"):
+        create("mine", {"key": "none"}, Path()).check("//models")
     with pytest.raises(ConfigError, match="OTHER_KEY is not set"):
         create("mine", {"key": "OTHER_KEY"}, Path()).check("m")
     monkeypatch.setenv(variable, "k")

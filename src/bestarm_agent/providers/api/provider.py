@@ -51,7 +51,7 @@ from bestarm_agent.providers.base import Capabilities, EndpointStatus
 from bestarm_agent.providers.base_provider import BaseProvider
 from bestarm_agent.providers.failures import failure
 
-_MODEL = re.compile(r"[\w.:@~+-]+(/[\w.:@~+-]+)*")
+_MODEL = re.compile(r"/?[\w.:@~+-]+(/[\w.:@~+-]+)*")  # a server may name one by its path
 # Facts that change replies, and so belong to the fingerprint.
 _REPLY_FACTS = {
     "api",
