@@ -91,10 +91,12 @@ def test_a_model_that_fails_is_shown_with_the_reason_and_exit_code_4(
     done = invoke(capsys, "try", "--json", folder=tmp_path)
     good, bad = json.loads(done.out)
     assert done.code == 4
-    assert (good["parsed"], good["score"], good["calls"]) == ("1", 1.0, 1)
+    assert (good["target"], good["parsed"], good["score"], good["calls"]) == ("1", "1", 1.0, 1)
     assert (bad["reply"], bad["score"]) == (None, None)
     assert "400" in bad["problem"]
-    assert "problem" in invoke(capsys, "try", folder=tmp_path).out
+    told = invoke(capsys, "try", folder=tmp_path).out
+    assert "  problem " in told
+    assert "  target  1\n" in told
 
 
 def test_the_budget_binds_trials_too(tmp_path: Path, capsys: Capsys, api: FakeApi) -> None:

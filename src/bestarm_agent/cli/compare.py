@@ -68,7 +68,7 @@ def _print(found: PairedComparison, *, shown: bool) -> None:
     )
     for name, label, scored in (("A", a, found.scored_a), ("B", b, found.scored_b)):
         if rest := scored - found.n:
-            typer.echo(f"  {rest:,} more for {name} ({label}) alone are left out")
+            typer.echo(f"  {rest:,} scored for {name} ({label}) alone, and left out")
     typer.echo()
     console.print(_table(found))
     typer.echo(f"\nmean of A {found.mean_a:.3f}, of B {found.mean_b:.3f}")
@@ -78,7 +78,7 @@ def _print(found: PairedComparison, *, shown: bool) -> None:
         "as `auto` does"
     )
     test = "sign test" if found.graded else "McNemar's exact test"
-    typer.echo(f"{test}: p = {found.p_value:.3g}; for a number of examples fixed in advance\n")
+    typer.echo(f"{test}: p = {found.p_value:.3g}; for a number of examples like these, fixed in advance\n")
     _print_flips(found, shown=shown)
 
 

@@ -57,6 +57,7 @@ def _as_json(call: FirstCall) -> Json:
         "example": call.example.id,
         "prompt": _prompt(call.request),
         "reply": None if call.reply is None else call.reply.text,
+        "target": call.example.target,
         "parsed": None if call.score is None else call.score.answer,
         "score": None if call.score is None else call.score.value,
         "problem": call.problem or None,
@@ -98,6 +99,8 @@ def _lines_of(call: FirstCall) -> Iterator[str]:
         yield from _block("reply", call.reply.text)
     if call.score is not None and call.score.answer is not None:
         yield from _block("parsed", call.score.answer)
+    if call.example.target is not None:
+        yield from _block("target", call.example.target)
     if call.score is not None and (said := verdicts(call.score.votes)):
         yield from _block("judge", said)
     if call.problem:

@@ -32,6 +32,11 @@ class Example:
         """The id of its row, which is that of the first draw."""
         return self.id.removesuffix(_suffix(self.draw))
 
+    @property
+    def target(self) -> str | None:
+        """The acceptable answers, one a line; None if none is needed."""
+        return "\n".join(self.reference) if isinstance(self.reference, tuple) else self.reference
+
     @cached_property
     def digest(self) -> str:
         """Digest of inputs and reference: joins equal examples across runs."""

@@ -163,7 +163,7 @@ class RunTexts:
             score=told.score if told else None,
             inputs=example.inputs if example else {},
             prompt=self._prompt(ask, example),
-            target=_target(example),
+            target=None if example is None else example.target,
             reply=reply.text if reply else None,
             finish=reply.finish.value if reply else None,
             **(self._costs(ask, told) if told else {}),
@@ -255,10 +255,3 @@ def _read_dataset(state: RunState, folder: Path) -> tuple[Sequence[Example], str
         return read_examples(spec, folder / state.started.base), ""
     except (BestarmError, ValueError) as error:  # also pydantic's, of a variable that is not set
         return (), str(error).splitlines()[0]
-
-
-def _target(example: Example | None) -> str | None:
-    if example is None or example.reference is None:
-        return None
-    reference = example.reference
-    return reference if isinstance(reference, str) else "\n".join(reference)

@@ -494,7 +494,7 @@ async function comparePage(at, query) {
     h("div", { class: "square" }, square),
     h("p", {}, `Mean of A ${found.mean_a.toFixed(3)}, of B ${found.mean_b.toFixed(3)}. `,
       h("strong", {}, `A − B: ${signed(gap)} [${signed(lower)}, ${signed(upper)}]`), ` at ${Math.round(100 * found.confidence)}% over all examples. `,
-      `${capital(test)}: p = ${Number(found.p_value.toPrecision(3))}, for a number of examples fixed in advance.`),
+      `${capital(test)}: p = ${Number(found.p_value.toPrecision(3))}, for a number of examples like these, fixed in advance.`),
     h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} examples` : "They score alike on all of these"),
     ...found.flips.map((pair) => flip(at, pair)));
   if (found.n_flips > found.flips.length) main.append(h("p", { class: "soft" }, `The first ${found.flips.length} are shown; bestarm-agent answers --diff prints all.`));
