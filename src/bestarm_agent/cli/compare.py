@@ -78,7 +78,8 @@ def _print(found: PairedComparison, *, shown: bool) -> None:
         "as `auto` does"
     )
     test = "sign test" if found.graded else "McNemar's exact test"
-    typer.echo(f"{test}: p = {found.p_value:.3g}; for a number of examples like these, fixed in advance\n")
+    about = "for a number of examples like these, fixed in advance"
+    typer.echo(f"{test}: p = {found.p_value:.3g}; {about}\n")
     _print_flips(found, shown=shown)
 
 
