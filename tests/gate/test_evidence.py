@@ -79,10 +79,12 @@ def test_an_equal_challenger_passes_soon_and_a_worse_one_is_caught() -> None:
 
 
 @pytest.mark.parametrize("improve", [False, True])
-@pytest.mark.parametrize("void", [0.0, 0.05])
-def test_one_example_at_a_time_and_many_worlds_at_once_agree(improve: bool, void: float) -> None:
+@pytest.mark.parametrize(("void", "margin"), [(0.0, MARGIN), (0.05, MARGIN), (0.0, 0.0)])
+def test_one_example_at_a_time_and_many_worlds_at_once_agree(
+    improve: bool, void: float, margin: float
+) -> None:
     world = World(120, -0.05, 0.2, void=void)
-    question = question_of(world, MARGIN, improve=improve)
+    question = question_of(world, margin, improve=improve)
     gains, losses = world.differences(30, np.random.default_rng(15))
     found = shown(gains, losses, question)
     for run in range(30):
@@ -111,6 +113,14 @@ def fed(question: Question, differences: list[float]) -> Comparison:
 )
 def test_all_examples_decide(differences: list[float], improve: bool, verdict: Verdict) -> None:
     assert fed(Question(MARGIN, improve, 0.05, 1, 20), differences).verdict is verdict
+
+
+def test_the_interval_says_all_at_first_and_later_what_was_shown() -> None:
+    question = Question(MARGIN, False, 0.05, 1, 200)
+    assert Comparison(question).interval() == (-1.0, 1.0)
+    worse = fed(question, [-1.0] * 60)
+    assert worse.worse_after < 60
+    assert worse.interval()[1] < -MARGIN
 
 
 def test_missing_scores_leave_it_open_to_the_end() -> None:

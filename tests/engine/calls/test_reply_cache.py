@@ -103,13 +103,28 @@ class Scene:
 def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
     scene = Scene()
     first, second = scene.call(), scene.call()
-    scene.obtain(first, second)
+
+    async def play() -> None:
+        await scene.replies.obtain(first)
+        second.permit = second.limiter.take(REQUEST, Spend(calls=1))
+        await scene.replies.obtain(second)
+
+    run_virtual(play())
     assert len(scene.provider.sent) == 1
     assert (first.found, second.found) == (False, True)
     assert second.spend == Spend(pulls=1)
     assert scene.ledger.spent == first.spend + second.spend
     assert scene.ledger.balance().outstanding == Spend()
-    assert second.reservation is None
+    assert (second.reservation, second.permit) == (None, None)
+
+
+def test_a_draw_that_is_bought_after_one_that_was_found_is_not_called_found() -> None:
+    scene = Scene()
+    call = scene.call()
+    scene.obtain(scene.call(), call)
+    call.request = replace(REQUEST, draw=1)
+    scene.obtain(call)
+    assert (call.found, len(scene.provider.sent)) == (False, 2)
 
 
 @dataclass
@@ -158,8 +173,8 @@ def test_remarks_come_once_with_their_number_the_most_frequent_first() -> None:
     scene = Scene(use_cache=False)
     notices = [("ignores seed",), ("ignores seed", "ignores top_k"), ()]
     scene.provider.answer = lambda *_: replace(scored(1.0), notices=notices.pop(0))
-    scene.obtain(scene.call(), scene.call(), scene.call())
+    scene.obtain(scene.call(), scene.call(), scene.call(Origin.INHERITED))
     assert scene.replies.remarks() == (
-        "p/m ignores seed (2 replies)",
+        "p/m ignores seed (3 replies)",
         "p/m ignores top_k (1 reply)",
     )

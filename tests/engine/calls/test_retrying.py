@@ -172,6 +172,14 @@ def test_a_timeout_counts_as_billed_in_full() -> None:
     assert scene.sent.spend.usd_nanos == BOUND.usd_nanos + 50
 
 
+def test_a_model_that_never_answered_has_one_time_out() -> None:
+    scene = Scene([500.0, ANSWER])
+    scene.sent.is_first = True
+    with pytest.raises(ProviderError, match="did not answer within 120 s"):
+        run_virtual(scene.client.send(scene.sent))
+    assert len(scene.provider.sent) == 1
+
+
 def test_a_failure_whose_cost_is_known_is_booked_at_that() -> None:
     known = BilledError(failure(FailureKind.TIMEOUT), Spend(calls=3, tokens=7, usd_nanos=20))
     scene = Scene([known])
@@ -223,10 +231,14 @@ def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it() -> 
 
     async def play() -> None:
         twin = scene.client.unrecorded()
-        for client, model in ((twin, "first"), (scene.client, "second"), (twin, "third")):
-            call = Call(client, "", Request(model, text="?"), slot=Slot(scene.gate))
+        calls = [
+            Call(client, "", Request(model, text="?"), slot=Slot(scene.gate))
+            for client, model in ((twin, "first"), (scene.client, "second"), (twin, "third"))
+        ]
+        calls[1].permit = calls[1].limiter.take(calls[1].request, BOUND)
+        for call in calls:
             with pytest.raises(ProviderError) as caught:
-                await client.send(call)
+                await call.client.send(call)
             assert caught.value is refused
 
     run_virtual(play())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from bestarm_agent import Study
+from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.limits.wait_reasons import Wait
@@ -97,7 +99,9 @@ def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
         running = asyncio.create_task(loop.run())
         await asyncio.sleep(50.0)
         assert [at for at, _ in quick.sent] == [pytest.approx(1.0, abs=1.0)]
-        assert store.asked < 70, "the pauses grow to a second"
+        asked_at = max(store.asked_at.values(), key=len)[2:11]
+        pauses = [late - early for early, late in pairwise(asked_at)]
+        assert pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0])
         assert second.board.summary(0.0) == (Wait("p", "another run is buying the reply", 1, None),)
         await buying
         await running
@@ -107,13 +111,31 @@ def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
     assert len(slow.sent) == 1, "its reply came from the store"
 
 
-class CountingStore(MemoryStore):
-    """Counts the questions for the right to buy a reply."""
+def test_replies_that_another_run_bought_are_judged_in_the_places_of_the_run() -> None:
+    bought = Actor("p", lambda *_: scored(0.5), latency=lambda _: 100.0)
+    judge = Actor("j", lambda *_: Reply("0.5"), latency=lambda _: 10.0)
+    first = Scene({"a": bought}, n_examples=4)
+    second = Scene({"a": bought}, n_examples=4, in_flight=1, store=first.store, judge=judge)
 
-    asked = 0
+    async def play() -> None:
+        buying = asyncio.create_task((await first.open()).run())
+        await asyncio.sleep(1.0)
+        await (await second.open()).run()
+        await buying
+
+    run_virtual(play())
+    assert (len(bought.sent), len(judge.sent), judge.most) == (4, 4, 1)
+
+
+class CountingStore(MemoryStore):
+    """Notes when the right to buy each reply was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_at: dict[str, list[float]] = {}
 
     async def claim_reply(self, key: str) -> bool:
-        self.asked += 1
+        self.asked_at.setdefault(key, []).append(asyncio.get_running_loop().time())
         return await super().claim_reply(key)
 
 

@@ -128,6 +128,7 @@ def test_the_shortfall_by_hand() -> None:
     assert pairs.shortfall(0, 1, least=found) == found
     assert pairs.shortfall(0, 1, least=0.4) == 0.4
     assert pairs.shortfall(0, 2) == 1.0
+    assert PairedSequences(2, 300, alpha=0.6).shortfall(0, 1) == 1.0, "nothing is known"
 
 
 def test_the_shortfall_vanishes_where_a_row_is_beaten() -> None:
@@ -176,6 +177,7 @@ def test_the_smallest_lead_is_certain_when_all_is_seen() -> None:
     feed(pairs, 1, worse)
     assert pairs.wealth(0, 1) == math.inf
     assert pairs.beaten_by(0).tolist() == [False, True]
+    assert pairs.shortfall(1, 0) < 2**-10
 
 
 def test_state_grows_with_the_leaders_not_with_the_pairs() -> None:
@@ -299,10 +301,12 @@ def test_another_order_is_refused() -> None:
         pairs.push(0, 10, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("alpha", [0.0, math.nan])
+@pytest.mark.parametrize("alpha", [0.0, 1.0, math.nan])
 def test_the_level_is_checked(alpha: float) -> None:
     with pytest.raises(ValueError, match="alpha must be"):
-        PairedSequences(2, 10, alpha)
+        PairedSequences(3, 10, alpha)
+    with pytest.raises(ValueError, match="alpha must be"):
+        PairedSequences(3, 10, 0.1, pair_alpha=alpha)
 
 
 def test_values_are_checked() -> None:

@@ -26,3 +26,10 @@ def test_all_values_give_the_mean_and_none_give_nothing() -> None:
     assert mean_interval(values, values, 0.05, 4) == (0.625, 0.625)
     assert mean_interval(values[:0], values[:0], 0.05, 4) == (0.0, 1.0)
     assert mean_interval(values - 0.0, np.ones(4), 0.05, 4) == (0.625, 1.0)
+
+
+def test_each_end_has_half_of_the_error_probability() -> None:
+    low = np.tile([0.0, 0.6, 1.0], 20)
+    high = low + 0.2 * (low < 1.0)
+    ends = mean_interval(low, high, 0.1, 200)
+    assert ends == (lower_bound(low, 0.05, 200), 1.0 - lower_bound(1.0 - high, 0.05, 200))

@@ -192,7 +192,7 @@ class PairedSequences(CommonExamples):
             mean = np.where(shifted[:stop], (1.0 - gap) / 2.0, 0.5)
             logs = log_factors(values, drawn, mean, bets, self._size, 0, odds)
             paths = np.exp(np.minimum(np.cumsum(logs, axis=-1), 600.0)).mean(axis=0)
-            refuted = (drawn + values > self._size * mean + _SLACK) & (odds[0] > 0.0)
+            refuted = drawn + values > self._size * mean + _SLACK
             return bool(refuted.any() or paths.max(initial=1.0) >= enough)
 
         if excludes(least):
@@ -232,7 +232,7 @@ class _Wealth:
         logs = np.cumsum(log_factors(values, drawn, 0.5, self._bets, size, start, odds), axis=-1)
         paths = self._each[:, rows, None] * np.exp(np.minimum(logs, 600.0))
         self._each[:, rows] = np.minimum(paths[:, :, -1], 1e250)
-        refuted = (drawn + values > size / 2 + _SLACK) & (odds[0] > 0.0)
+        refuted = drawn + values > size / 2 + _SLACK
         best = np.where(refuted, np.inf, paths.mean(axis=0)).max(axis=-1)
         self.highest[rows] = np.maximum(self.highest[rows], best)
         self.n[rows] = start + values.shape[-1]
