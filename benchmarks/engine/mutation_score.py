@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import _lru_cache_wrapper, partial
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeAlias
@@ -42,7 +42,13 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "engine": ("ledger", ("tests/engine/test_ledger.py",)),
     "engine/calls": (
         "attempt draws judge_calls pair reply_cache retrying",
-        ("tests/engine/calls", "tests/engine/run"),
+        (
+            "tests/engine/calls",
+            "tests/engine/limits",
+            "tests/engine/run",
+            "tests/engine/test_interruption.py",
+            "tests/engine/test_repeats.py",
+        ),
     ),
     "engine/run": (
         "event_log replay replay_snapshot",
@@ -53,10 +59,18 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "tests/engine/test_repeats.py",
         ),
     ),
-    "store": ("group_commit locks snapshots sql_store", ("tests/store",)),
+    "engine/setup": (
+        "edited_study open_run",
+        ("tests/engine/setup", "tests/engine/test_live_run.py", "tests/test_study.py"),
+    ),
+    "store": (
+        "codec group_commit locks memory_store named_states pair_records reader run_state"
+        " snapshots sql_store sqlite_file",
+        ("tests/store", "tests/engine/results/test_snapshot.py"),
+    ),
     "stats/intervals": (
-        "betting_bounds confidence_sequences freedman lower_bound non_inferiority"
-        " paired_sequences whole_sequences",
+        "aimed_bets betting_bounds common_examples confidence_sequences freedman lower_bound"
+        " non_inferiority paired_sequences whole_sequences",
         ("tests/stats/intervals", "tests/gate"),
     ),
     "selectors": ("ask_order_intervals", ("tests/selectors/test_ask_order_intervals.py",)),
@@ -213,10 +227,12 @@ class Mutant:
         return f"{self.module}:{self.site.line} {self.site.change}: {line}"
 
     def put_in_place(self) -> None:
-        """Give the functions of this process the changed code."""
+        """Give the functions of this process the changed code; forget what they returned."""
         for one in gc.get_objects():
             if isinstance(one, FunctionType) and (code := self.changed.get(_key(one.__code__))):
                 one.__code__ = code
+            elif isinstance(one, _lru_cache_wrapper):
+                one.cache_clear()
 
 
 def mutants(module: str, sample: int, seed: int) -> list[Mutant]:

@@ -24,7 +24,10 @@ CALL = Spend(calls=1, tokens=10, usd_nanos=100)  # the most that the candidate's
 JUDGING = Spend(calls=1, tokens=7, usd_nanos=30)
 
 
-def reserved(budget: Budget, *, paid_before: bool = False) -> Spend | None:
+NOTHING = Spend()
+
+
+def reserved(budget: Budget, *, later: Spend = NOTHING, paid_before: bool = False) -> Spend | None:
     """What a pair under a judge reserves in a ledger; None if it does not fit."""
     judge = Actor("judge", lambda *_: scored(0.5), bound_spend=JUDGING)
     scene = Scene({"a": Actor("p", lambda *_: scored(0.5))}, judge=judge)
@@ -38,7 +41,7 @@ def reserved(budget: Budget, *, paid_before: bool = False) -> Spend | None:
     if paid_before:
         call.spend = Spend(pulls=1)
     assert evaluator.bounds(call, scene.examples[0]) == (CALL, Spend(), JUDGING)
-    taken = evaluator.reserve(call, CALL, Spend(), JUDGING)
+    taken = evaluator.reserve(call, CALL, later, JUDGING)
     outstanding = ledger.balance().outstanding
     if not taken:
         assert outstanding == Spend()
@@ -60,6 +63,11 @@ def test_a_pair_reserves_attempt_judging_and_pull_together(budget: Budget) -> No
 )
 def test_a_pair_that_does_not_fit_whole_reserves_nothing(budget: Budget) -> None:
     assert reserved(budget) is None
+
+
+def test_later_draws_are_reserved_with_the_first() -> None:
+    assert reserved(Budget(calls=3), later=CALL) == CALL + CALL + JUDGING + Spend(pulls=1)
+    assert reserved(Budget(calls=2), later=CALL) is None
 
 
 def test_a_pull_is_paid_once() -> None:

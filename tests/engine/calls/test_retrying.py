@@ -14,6 +14,7 @@ from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.calls.retrying import BudgetEndedError, Call, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError
@@ -50,7 +51,11 @@ class Scene:
     """One caller with everything around it, and one request to send."""
 
     def __init__(
-        self, script: Sequence[Reply | Exception | float], budget: Budget | None = None
+        self,
+        script: Sequence[Reply | Exception | float],
+        budget: Budget | None = None,
+        *,
+        trial: bool = False,
     ) -> None:
         self.provider = scripted(script)
         self.ledger = Ledger(budget or Budget())
@@ -58,7 +63,13 @@ class Scene:
         self.gate = Gate(4)
         policy = RetryPolicy(max_attempts=3)
         self.client = ProviderClient(
-            self.provider, self.ledger, policy, LoopClock(), self.board, self.gate
+            self.provider,
+            self.ledger,
+            policy,
+            LoopClock(),
+            self.board,
+            self.gate,
+            rules=lambda _: LimiterRules(trial=trial),
         )
         reservation = self.ledger.reserve(BOUND + Spend(pulls=1))
         request = Request("m", text="?")
@@ -143,6 +154,31 @@ def test_an_answer_beyond_its_bound_is_charged_in_full() -> None:
     assert scene.ledger.balance().settled == Spend(1, 1, 100, 1000)
 
 
+@pytest.mark.parametrize("excess", [0, 1])
+def test_a_model_is_on_trial_until_an_answer_keeps_its_bound(excess: int) -> None:
+    scene = Scene([replace(ANSWER, usd_nanos=BOUND.usd_nanos + excess)], trial=True)
+    run_virtual(scene.call())
+    assert len(scene.client.gates("m")) == 1 + excess
+
+
+def test_the_call_that_shows_a_model_to_be_dead_fails_as_all_after_it() -> None:
+    scene = Scene([BUSY] * 15)
+    client = scene.client.unrecorded()
+
+    async def play() -> list[ProviderError]:
+        errors = []
+        for _ in range(16):
+            with pytest.raises(ProviderError) as caught:
+                await client.send(Call(client, "", Request("m", text="?")))
+            errors.append(caught.value)
+        return errors
+
+    *busy, last, after = run_virtual(play())
+    assert busy == [BUSY] * 14
+    assert last.fatal
+    assert last is after
+
+
 def test_a_wait_beyond_all_patience_fails_at_once() -> None:
     limited = failure(FailureKind.RATE_LIMITED, transient=True, retry_after=3600.0)
     scene = Scene([limited, ANSWER])
@@ -219,6 +255,8 @@ def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        await asyncio.sleep(1)
+        assert scene.sent.limiter.breaker.silence == 0.0, "nothing waits for an answer"
 
     run_virtual(interrupted())
     assert scene.ledger.spent == BOUND + Spend(pulls=1)
