@@ -1,6 +1,6 @@
 """Draw the README's figure: calls needed to be right in 95 % of the runs, beside UCB-E.
 
-The ratios are those of the summary in docs/reproduction/auto.md: geometric means over 38 score
+The ratios are those of the first table in docs/reproduction/auto.md: geometric means over 38 score
 matrices, exact winner.
 
 Run: ``python -m benchmarks.auto.draw_calls_needed``.
@@ -17,32 +17,30 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 
 DOCS = Path(__file__).parents[2] / "docs"
-SUMMARY = re.compile(
-    r"relative to UCB-E ([\d.]+) .*?UCB-E in batches of 16 ([\d.]+) .*?SySRs ([\d.]+) .*?"
-    r"common examples ([\d.]+)",
-    re.DOTALL,
-)
+NAMES = {
+    "ucb-e, batch 16": "UCB-E, batches of 16",
+    "ucb-e": "UCB-E",
+    "ucb-e, common": "UCB-E, common examples",
+    "halving, common": "halving, common examples",
+    "sysrs": "successive rejects (SySRs)",
+}
 
 
-def ratios() -> dict[str, float]:
-    """Read the share of UCB-E's calls that each rule needs from the report."""
-    found = SUMMARY.search((DOCS / "reproduction" / "auto.md").read_text(encoding="utf-8"))
-    assert found is not None, "the summary of docs/reproduction/auto.md has another form"
-    auto, batch, sysrs, halving = map(float, found.groups())
-    return {
-        "UCB-E, batches of 16": auto / batch,
-        "UCB-E": 1.0,
-        "halving, common examples": auto / halving,
-        "successive rejects (SySRs)": auto / sysrs,
-        "auto": auto,
-    }
+def shares_needed() -> dict[str, float]:
+    """Read from the report the share of UCB-E's calls that each rule needs."""
+    report = (DOCS / "reproduction" / "auto.md").read_text(encoding="utf-8")
+    headers, _, exact = report.split("<!-- ratios-all -->\n")[1].splitlines()[:3]
+    ratios = map(float, re.findall(r"\*\*([\d.]+)\*\*", exact))
+    to_rival = dict(zip(headers.strip("| ").split(" | "), ratios, strict=True))
+    auto = to_rival["ucb-e"]
+    return {name: auto / to_rival[rule] for rule, name in NAMES.items()} | {"auto": auto}
 
 
 def main() -> None:
     """Write docs/images/calls_needed.svg."""
-    shares = ratios()
+    shares = shares_needed()
     mpl.rcParams["svg.hashsalt"] = "bestarm-agent"
-    figure, axes = plt.subplots(figsize=(7, 2.2), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 2.5), layout="constrained")
     colors = ["#0072B2" if name == "auto" else "#999999" for name in shares]
     bars = axes.barh(list(shares), list(shares.values()), color=colors)
     axes.bar_label(bars, [f"{share:.2f}" for share in shares.values()], padding=3)

@@ -24,6 +24,7 @@ def run_ucb_e(
     budgets: FloatArray,
     batch: int,
     rng: np.random.Generator,
+    common: bool,
 ) -> IntArray:
     """Answers of UCB-E with eta = 1, blind to costs, when no further pull can be paid for.
 
@@ -33,6 +34,7 @@ def run_ucb_e(
         budgets: rising sums of costs.
         batch: pulls of a candidate before the next is chosen.
         rng: its draws.
+        common: whether all candidates take their examples in the order of the columns.
     """
     n, m = scores.shape
     seen = np.zeros(n, np.int64)
@@ -41,7 +43,7 @@ def run_ucb_e(
     index: FloatArray = 1e9 + rng.random((n,))
     orders = np.empty((n, m), np.int32)
     for i in range(n):
-        orders[i] = rng.permutation(m)
+        orders[i] = np.arange(m) if common else rng.permutation(m)
     answers, spent, i, owed = np.zeros(len(budgets), np.int64), 0.0, 0, 0
     for at in range(len(budgets)):
         while True:

@@ -66,7 +66,7 @@ def _named(scores: Scores, costs: FloatArray, seed: int, rule: str) -> list[int]
     money = _money(scores, costs)
     if rule in PULLED_IN_BATCHES:
         rng, batch = np.random.default_rng(seed), PULLED_IN_BATCHES[rule]
-        return list(light_rivals.run_ucb_e(scores, costs, np.array(money), batch, rng))
+        return list(light_rivals.run_ucb_e(scores, costs, np.array(money), batch, rng, False))
     named = []
     for at, amount in enumerate(money):
         rng = np.random.default_rng([seed, at])

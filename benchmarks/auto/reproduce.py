@@ -36,12 +36,13 @@ Rule: TypeAlias = Callable[[Scores, Budgets, int], Sequence[int]]
 ENOUGH = 0.99  # precision after which larger budgets are taken to be as good
 
 
-def plain(scores: Scores, budgets: Budgets, seed: int, batch: int) -> Sequence[int]:
-    """UCB-E."""
+def ucb_e(
+    scores: Scores, budgets: Budgets, seed: int, *, batch: int = 1, common: bool = False
+) -> Sequence[int]:
+    """UCB-E; its own examples for every candidate, or common ones."""
+    ones, money = np.ones(len(scores)), budgets.astype(np.float64)
     rng = np.random.default_rng(seed)
-    return list(
-        light_rivals.run_ucb_e(scores, np.ones(len(scores)), budgets.astype(np.float64), batch, rng)
-    )
+    return list(light_rivals.run_ucb_e(scores, ones, money, batch, rng, common))
 
 
 def auto(scores: Scores, budgets: Budgets, seed: int, variant: light_auto.Variant) -> Sequence[int]:
@@ -74,8 +75,9 @@ SYSRS = partial(in_rounds, make=SynchronisedSuccessiveRejects)
 HALVING = partial(in_rounds, make=partial(SequentialHalving, common_examples=True))
 RULES: Mapping[str, Rule] = {
     "auto": partial(auto, variant=light_auto.Variant()),
-    "ucb-e": partial(plain, batch=1),
-    "ucb-e, batch 16": partial(plain, batch=16),
+    "ucb-e": ucb_e,
+    "ucb-e, batch 16": partial(ucb_e, batch=16),
+    "ucb-e, common": partial(ucb_e, common=True),
     "sysrs": SYSRS,
     "halving, common": HALVING,
 }
@@ -83,6 +85,7 @@ RIVALS = tuple(RULES)[1:]
 ANYTIME = (
     "ucb-e",
     "ucb-e, batch 16",
+    "ucb-e, common",
     "budget unknown",
     "neither, budget unknown",
 )  # one run for all budgets
@@ -133,11 +136,12 @@ def run_matrices(bench: Bench, jobs: int) -> dict[str, str]:
     titles = sorted(MATRICES, key=order.__getitem__)  # confirmation and small ones first
     tasks = [(title, rule) for title in titles for rule in RULES]
     found = {key: Found.of(value) for key, value in _run(bench, "auto", tasks, RULES, jobs).items()}
-    return {
-        f"{name}-{half}": make(found, [t for t in MATRICES if MATRICES[t].half == half])
-        for half in ("development", "confirmation")
-        for name, make in (("crossings", _crossings), ("ratios", _ratios))
-    }
+    tables = {"ratios-all": _ratios(found, list(MATRICES))}
+    for half in ("development", "confirmation"):
+        its = [title for title, place in MATRICES.items() if place.half == half]
+        tables[f"crossings-{half}"] = _crossings(found, its)
+        tables[f"ratios-{half}"] = _ratios(found, its)
+    return tables
 
 
 def run_ablation(bench: Bench, jobs: int) -> dict[str, str]:

@@ -54,9 +54,20 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path, rule: str) -> 
     assert unexplained_asks(events, build_selector(spec(selector(rule)), problem)) == []
 
 
-@pytest.mark.parametrize(("rule", "is_blind"), [("auto", False), ("racing", True)])
-def test_a_rule_that_is_blind_to_costs_says_so(tmp_path: Path, rule: str, is_blind: bool) -> None:
-    path = write_study(tmp_path, usd=PRICES, changes={"selector": selector(rule)})
+@pytest.mark.parametrize(
+    ("rule", "params", "is_blind"),
+    [
+        ("auto", {}, False),
+        ("racing", {}, True),
+        ("ucb-e", {}, False),
+        ("ucb-e", {"common_examples": True}, True),
+    ],
+)
+def test_a_rule_that_is_blind_to_costs_says_so(
+    tmp_path: Path, rule: str, params: dict[str, bool], is_blind: bool
+) -> None:
+    chosen = {**selector(rule), "params": params}
+    path = write_study(tmp_path, usd=PRICES, changes={"selector": chosen})
     notices = check_study(assemble(load_study(path), Catalog(tmp_path, ())))
     assert any("per: dollar changes nothing for" in one for one in notices) is is_blind
 

@@ -65,7 +65,7 @@ class Selector(ABC):
 
     name: ClassVar[str]
     anytime: bool = True
-    heeds_costs: ClassVar[bool] = True
+    heeds_costs: bool = True
     exogenous: ClassVar[bool] = True
     common_examples: bool = False
     top_k: int = 1

@@ -19,6 +19,11 @@ class TestUcbEInBatches(SelectorSuite):
         return UcbE(problem, batch=3)
 
 
+class TestUcbEOnCommonExamples(SelectorSuite):
+    def make(self, problem: Problem) -> Selector:
+        return UcbE(problem, common_examples=True)
+
+
 def arms(selector: UcbE, scores: list[float], n: int) -> list[int]:
     """Ask and tell one by one; every example of a candidate has the same score."""
     found = []
@@ -38,6 +43,25 @@ def test_a_trace_by_hand() -> None:
     found = arms(UcbE(Problem(3, 50)), [1.0, 0.0, 0.6], 16)
     assert sorted(found[:3]) == [0, 1, 2]
     assert found[3:] == [0, 0, 2, *[0] * 8, 2, 0]
+
+
+def test_common_examples_by_hand() -> None:
+    """Scores along the common order: of 0 they are 1 0 1 1 0 0, of 1 they are 0 1 0 0; eta = 1.
+
+    After one pull of each B = (2, 1). Then B_0 = 1.207, 1.244, 1.25, 1.047, .908 < 1, so 1 follows
+    at the second place: B_1 = 1.207, .911, .75 < .908, and 0 goes on at the seventh.
+    """
+    selector = UcbE(Problem(2, 50), common_examples=True)
+    place_of = {example: place for place, example in enumerate(selector.shared_order.tolist())}
+    scores, found = [[1, 0, 1, 1, 0, 0, 0], [0, 1, 0, 0]], []
+    for _ in range(11):
+        [ask] = selector.ask()
+        candidate, place = ask.pair.candidate, place_of[ask.pair.example]
+        found.append((candidate, place))
+        selector.tell([Tell(ask.seq, State.DONE, scores[candidate][place])])
+    assert sorted(found[:2]) == [(0, 0), (1, 0)]
+    assert found[2:7] == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
+    assert found[7:] == [(1, 1), (1, 2), (1, 3), (0, 6)]
 
 
 def test_eta_scales_the_width() -> None:

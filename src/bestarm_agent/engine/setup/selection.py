@@ -224,7 +224,7 @@ def _costs_ignored(chosen: SelectorSpec, rule: Selector) -> tuple[str, ...]:
         return ()
     return (
         f"selector.per: dollar changes nothing for {chosen.name}: it compares candidates on common "
-        f"examples, and does not look at what they cost; auto, ucb-e and sysrs do",
+        f"examples, and does not look at what they cost; auto and sysrs do",
     )
 
 

@@ -24,7 +24,7 @@ class FilledSubset(Selector):
 
     name: ClassVar[str] = "filled-subset"
     common_examples: bool = True
-    heeds_costs: ClassVar[bool] = False
+    heeds_costs: bool = False
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         unseen = np.where(allowed, self.table.n_unseen, -1)

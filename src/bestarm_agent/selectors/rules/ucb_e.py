@@ -69,6 +69,7 @@ class UcbE(Selector):
         if not eta > 0:
             raise ValueError(f"eta must be > 0, got {eta}")
         self.common_examples = common_examples
+        self.heeds_costs = not common_examples
         super().__init__(problem)
         self.eta = eta
         self.batch = Batch(batch)
