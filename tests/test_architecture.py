@@ -47,6 +47,7 @@ FLOORS = tuple(
     interop.logs
     interop.replay_study
     engine.ledger engine.clock engine.pair_source engine.__init__
+    engine.rule_pairs
     engine.confirmed_pairs
     engine.limits
     engine.memory

@@ -11,7 +11,7 @@ from typing import Any
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.open_run import STORE_FILE
+from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.study import Study
@@ -91,3 +91,22 @@ def events_of(path: Path) -> list[Event]:
             return list(await store.events_of("latest"))
 
     return asyncio.run(read())
+
+
+async def stopped_and_resumed(path: Path, stops: int) -> Standing:
+    """Stop the run after every ``stops`` outcomes, resume it, and see it to its end."""
+    options, standing = Options(store=store_of(path)), None
+    opening = Study.open(path)
+    while standing is None or standing.end == "interrupted":
+        async with opening as study:
+            done = study.standing().told
+            loop = study._live.loop
+
+            def stop(study: Study = study, done: int = done) -> None:
+                if study.standing().told >= done + stops:
+                    study.stop()
+
+            loop.each_turn.append(stop)
+            standing = await study.run()
+        opening = Study.resume(options=options)
+    return standing

@@ -46,6 +46,8 @@ class CandidatesAdded:
 
 
 DROPPED: Final = "dropped by hand"
+# reasons of asks that the rule is not told of: they show whether a limit on slices is kept
+BESIDE = SLICE, SLICE_BASELINE = "slice", "slice baseline"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from bestarm_agent.engine.pair_source import PlannedPairs
+from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import (
     Ask,
     BoolArray,
     Choice,
-    Estimates,
-    IntArray,
     Pair,
     Problem,
     State,
     Stop,
-    Tell,
-    Verdict,
 )
-from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 # reasons of asks on examples kept back; the log tells these asks from others by them
@@ -44,12 +39,12 @@ def held_back(n_examples: int, share: float, seed: int) -> tuple[int, ...]:
     return tuple(int(example) for example in order[: max(1, round(share * n_examples))])
 
 
-class ConfirmedPairs(PlannedPairs):
+class ConfirmedPairs(RulePairs):
     """A rule that sees the examples that are not ``held``; the winner then answers these.
 
     No score on a held example changes what is chosen, so the winner's scores there are like those
     on new examples. The run decides when the choice is made (``begin``). Statements about the
-    candidates are the rule's. Examples that join later are not held.
+    candidates are the rule's.
 
     Args:
         problem: all N examples.
@@ -64,15 +59,9 @@ class ConfirmedPairs(PlannedPairs):
     def __init__(
         self, problem: Problem, rule: Selector, held: Sequence[int], baseline: int | None = None
     ) -> None:
-        super().__init__(replace(problem, costs=rule.problem.costs))
-        self.name = rule.name
-        self.rule = rule
-        self.held = tuple(held)
+        super().__init__(problem, rule, held)
         self.baseline = baseline
         self.winners: list[int] = []
-        self._shown = sorted(set(range(problem.n_examples)) - set(held))
-        self._column_of = {example: column for column, example in enumerate(self._shown)}
-        self._rule_seq: dict[int, int] = {}  # by number of the ask
         self._asked_of: dict[int, list[int]] = {}  # by row: numbers of its asks on held examples
         self._subjects: tuple[int, ...] = ()  # rows that are being confirmed
 
@@ -123,18 +112,8 @@ class ConfirmedPairs(PlannedPairs):
         available: BoolArray | None = None,
     ) -> list[Ask]:
         """Ask for up to ``n`` pairs, of the rule or of those being confirmed."""
-        if self.is_confirming:
-            return super().ask(n, affordable=affordable, available=available)
-        asks: list[Ask] = []
-        while len(asks) < n and (
-            found := self.rule.ask(affordable=affordable, available=available)
-        ):
-            [one] = found
-            pair = Pair(one.pair.candidate, self._shown[one.pair.example])
-            asks.append(Ask(self.table.n_asked, pair, one.propensity, one.reason))
-            self.table.ask(asks[-1])
-            self._rule_seq[asks[-1].seq] = one.seq
-        return asks
+        asking = PlannedPairs.ask if self.is_confirming else RulePairs.ask
+        return asking(self, n, affordable=affordable, available=available)
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return the next pair to confirm: of those that may be asked, the one furthest behind."""
@@ -150,78 +129,15 @@ class ConfirmedPairs(PlannedPairs):
 
     def stopped(self) -> Stop | None:
         """Return why nothing will be asked any more, or None."""
-        return None if self.next_choice() is not None else self.rule.stopped()
+        return None if self.next_choice() is not None else super().stopped()
 
     def adopt(self, asks: Sequence[Ask]) -> None:
         """Mark pairs as pending; whether they confirm, their reason tells."""
         for ask in asks:
+            if ask.reason not in CONFIRMING:
+                super().adopt([ask])
+                continue
             self.table.ask(ask)
-            candidate, example = ask.pair
-            if ask.reason in CONFIRMING:
-                self._asked_of.setdefault(candidate, []).append(ask.seq)
-                if ask.reason == CONFIRM and candidate not in self.winners:
-                    self.winners.append(candidate)
-            else:
-                self._rule_seq[ask.seq] = self.rule.table.n_asked
-                pair = Pair(candidate, self._column_of[example])
-                self.rule.adopt([replace(ask, seq=self.rule.table.n_asked, pair=pair)])
-
-    def tell(self, results: Sequence[Tell]) -> None:
-        """Record outcomes; the rule is told those of its own asks."""
-        for result in results:
-            if self.table.tell(result) and (seq := self._rule_seq.get(result.seq)) is not None:
-                self.rule.tell([replace(result, seq=seq)])
-
-    def add_candidates(
-        self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None
-    ) -> None:
-        """Let candidates join the selection."""
-        super().add_candidates(count, costs, axes)
-        self.rule.add_candidates(count, costs, axes)
-
-    def add_examples(self, count: int) -> None:
-        """Let examples join the selection."""
-        for example in range(self.table.n_examples, self.table.n_examples + count):
-            self._column_of[example] = len(self._shown)
-            self._shown.append(example)
-        super().add_examples(count)
-        self.rule.add_examples(count)
-
-    def add_budget(self, count: int) -> None:
-        """Add pairs to the rule's budget."""
-        self.rule.add_budget(count)
-
-    def bar(self, candidates: Sequence[int]) -> None:
-        """Take candidates out of the competition."""
-        self.rule.bar(candidates)
-
-    @property
-    def barred(self) -> BoolArray:
-        """(K,) candidates that ``bar`` took out of the competition."""
-        return self.rule.barred
-
-    @property
-    def exogenous(self) -> bool:
-        """True if the rule draws examples without regard to scores."""
-        return self.rule.exogenous
-
-    def odds_of(self, example: int) -> Odds:
-        """Return how an example that was asked was drawn among those left of its generation."""
-        column = self._column_of.get(example)
-        return EVEN if column is None else self.rule.odds_of(column)
-
-    def estimates(self) -> Estimates:
-        """Return the rule's estimates of the means over the examples that it sees."""
-        return self.rule.estimates()
-
-    def best(self) -> Verdict:
-        """Return the rule's verdict."""
-        return self.rule.best()
-
-    def margin(self, candidate: int | None = None) -> float:
-        """Return the rule's bound of the distance from the best, in [0, 1]."""
-        return self.rule.margin(candidate)
-
-    def ranking(self) -> list[int]:
-        """Return the rule's ranking."""
-        return self.rule.ranking()
+            self._asked_of.setdefault(ask.pair.candidate, []).append(ask.seq)
+            if ask.reason == CONFIRM and ask.pair.candidate not in self.winners:
+                self.winners.append(ask.pair.candidate)

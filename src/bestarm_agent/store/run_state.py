@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
+    BESIDE,
     Asked,
     Attempted,
     BudgetSet,
@@ -137,13 +138,19 @@ class RunState:
         if not self._has_cell(*pair):
             grid = f"{len(self.candidates)} x {len(self.example_ids)}"
             raise self._impossible(f"ask {ask.seq} is for pair {pair} of a grid of {grid}")
+        if ask.reason not in BESIDE:
+            self._mark(ask)
+        self.asks.append(ask)
+        self.pending[ask.seq] = ask
+
+    def _mark(self, ask: Asked) -> None:
+        """Note that a pair was asked, which happens once."""
         cells, (byte, bit) = self._asked_cells[ask.candidate], divmod(ask.example, 8)
         cells.extend(bytes(max(0, byte + 1 - len(cells))))
         if cells[byte] >> bit & 1:
+            pair = (ask.candidate, ask.example)
             raise self._impossible(f"ask {ask.seq} is for pair {pair}, which was asked before")
         cells[byte] |= 1 << bit
-        self.asks.append(ask)
-        self.pending[ask.seq] = ask
 
     def _told(self, told: Told) -> None:
         ask = self.pending.get(told.seq)
@@ -160,6 +167,13 @@ class RunState:
         self.spend_of[ask.candidate] += outcome.spend
         self.judge_spend_of[ask.candidate] += outcome.judge_spend
         self.lost_spend_of[ask.candidate] += outcome.lost_spend
+        self.elapsed = max(self.elapsed, told.elapsed)
+        if ask.reason not in BESIDE:
+            self._describe(ask, told)
+
+    def _describe(self, ask: Asked, told: Told) -> None:
+        """Add an outcome to what is shown of a candidate, over the examples in the common order."""
+        outcome = told.outcome
         self.seconds_of[ask.candidate] += outcome.seconds
         if outcome.seconds > 0:
             insort(self.latencies_of[ask.candidate], outcome.seconds)
@@ -167,7 +181,6 @@ class RunState:
             insort(self.first_tokens_of[ask.candidate], outcome.first_token_seconds)
         if outcome.draws and told.score is not None:
             self._take_draws(ask.candidate, outcome)
-        self.elapsed = max(self.elapsed, told.elapsed)
         if isinstance(outcome, Scored):
             self.replies_of[ask.candidate].add(outcome)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,8 @@ N = 200
 GERMAN = tuple(range(0, N, 4))
 
 
-def tracker_of(n_candidates: int = 2) -> SliceLossTracker:
-    tracker = SliceLossTracker(constraint_of("slice_loss", "<= 0.1"), "c0", 0.9)
+def tracker_of(n_candidates: int = 2, order: Sequence[int] = range(N)) -> SliceLossTracker:
+    tracker = SliceLossTracker(constraint_of("slice_loss", "<= 0.1"), "c0", 0.9, order)
     ids = tuple(f"e{j}" for j in range(N))
     english = tuple(sorted(set(range(N)) - set(GERMAN)))
     tracker.take(ExamplesAdded(ids, ids, (Slice("l=de", GERMAN), Slice("l=en", english))))
@@ -57,8 +58,9 @@ def test_one_slice_can_break_the_limit_of_a_better_candidate() -> None:
     scores[1] = scores[2] = 1.0
     scores[0, list(GERMAN)] = 1.0
     scores[1, list(GERMAN)] = 0.0  # better by half over all, worse on the German examples
-    tracker = tracker_of(3)
-    for told in ask_all(tracker, scores, np.random.default_rng(0).permutation(N)[:150].tolist()):
+    order = np.random.default_rng(0).permutation(N).tolist()
+    tracker = tracker_of(3, order)
+    for told in ask_all(tracker, scores, order[:150]):
         tracker.take(told)
     found = tracker.finding()
     assert found.broken.tolist() == [False, True, False]
@@ -85,13 +87,16 @@ def test_late_answers_are_waited_for() -> None:
     assert tracker.finding().broken[1]
 
 
-def test_candidates_that_saw_other_examples_are_not_compared() -> None:
-    tracker = tracker_of()
-    for seq, example in enumerate(range(100)):
-        tracker.take(Asked(seq, 0, example, None, "rule"))
-        tracker.take(Asked(100 + seq, 1, N - 1 - example, None, "rule")) if seq == 99 else None
-    assert tracker.finding().upper[1] == 1.0
-    assert tracker.behind(1) == 1
+def test_examples_count_in_one_order_whenever_they_were_asked() -> None:
+    scores = np.ones((2, N))
+    scores[1, ::2] = 0.0
+    late, early = tracker_of(), tracker_of()
+    for told in ask_all(late, scores, list(range(100, N))):
+        late.take(told)
+    assert late.finding().upper[1] == 1.0, "the first examples are not known"
+    for told in ask_all(early, scores, list(range(N))[::-1]):
+        early.take(told)
+    assert early.finding().broken[1]
 
 
 @pytest.mark.slow
@@ -110,13 +115,14 @@ def test_statements_at_the_edge_of_the_limit_are_wrong_at_most_as_often_as_allow
         scores = np.ones((2, 80))
         scores[1, rng.permutation(german)[:n_worse]] = 0.0
         scores[1, rng.permutation(others)[:6]] = 0.0
-        tracker = SliceLossTracker(constraint_of("slice_loss", "<= 0.1"), "c0", 0.9)
+        order = rng.permutation(80).tolist()
+        tracker = SliceLossTracker(constraint_of("slice_loss", "<= 0.1"), "c0", 0.9, order)
         ids = tuple(f"e{j}" for j in range(80))
         tracker.take(
             ExamplesAdded(ids, ids, (Slice("l=de", (*german,)), Slice("l=en", (*others,))))
         )
         tracker.take(CandidatesAdded((candidate(0), candidate(1))))
-        outcomes = ask_all(tracker, scores, rng.permutation(80).tolist())
+        outcomes = ask_all(tracker, scores, order)
         is_wrong = False
         for place in range(80):
             tracker.take(outcomes[place])

@@ -13,12 +13,11 @@ from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.engine.confirmed_pairs import CONFIRM, CONFIRM_BASELINE, ConfirmedPairs
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import initial_size, replay
-from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.runs import Archive, recorded_mode
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.study import Study
-from tests.support.studies import events_of, run_all, store_of, write_study
+from tests.support.studies import events_of, run_all, stopped_and_resumed, store_of, write_study
 
 HELD = 20  # of 100 examples
 
@@ -110,25 +109,6 @@ def test_a_winner_that_is_established_is_confirmed_and_the_run_says_so(tmp_path:
     assert standing.end == "separated"
     assert standing.confirmation is not None
     assert standing.confirmation.is_complete
-
-
-async def stopped_and_resumed(path: Path, stops: int) -> Standing:
-    """Stop the run after every ``stops`` outcomes, resume it, and see it to its end."""
-    options, standing = Options(store=store_of(path)), None
-    opening = Study.open(path)
-    while standing is None or standing.end == "interrupted":
-        async with opening as study:
-            done = study.standing().told
-            loop = study._live.loop
-
-            def stop(study: Study = study, done: int = done) -> None:
-                if study.standing().told >= done + stops:
-                    study.stop()
-
-            loop.each_turn.append(stop)
-            standing = await study.run()
-        opening = Study.resume(options=options)
-    return standing
 
 
 @pytest.mark.slow

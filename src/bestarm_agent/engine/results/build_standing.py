@@ -35,6 +35,7 @@ from bestarm_agent.engine.results.standing import (
     Standing,
     Status,
 )
+from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Estimates, Guarantee, State, Verdict
 from bestarm_agent.stats.random_effects import DrawSpread, spread_of
@@ -66,7 +67,7 @@ def build_standing(
     objective: ObjectiveTracker | None = None,
 ) -> Standing:
     """Build the standing of a run."""
-    chosen_by = pairs.rule if isinstance(pairs, ConfirmedPairs) else pairs
+    chosen_by = pairs.rule if isinstance(pairs, RulePairs) else pairs
     estimates = chosen_by.estimates()
     verdict = chosen_by.best() if state.candidates else None
     rows = () if verdict is None else _rows(state, chosen_by, verdict, estimates, live, objective)

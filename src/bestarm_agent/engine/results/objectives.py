@@ -15,7 +15,6 @@ from bestarm_agent.config.study.constraints import SLICE_LOSS
 from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
 from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.events import Event
-from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.call_prices import Prices, PriceTracker
 from bestarm_agent.engine.results.constraint_trackers import (
@@ -24,8 +23,9 @@ from bestarm_agent.engine.results.constraint_trackers import (
     price_finding,
 )
 from bestarm_agent.engine.results.slice_loss import SliceLossTracker
+from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee, State
+from bestarm_agent.selectors.types import BoolArray, Choice, Estimates, FloatArray, Guarantee, State
 
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
 
@@ -45,6 +45,7 @@ class ObjectiveState:
     infeasible: Mapping[int, str] = field(default_factory=dict)
     worth: BoolArray | None = None  # (K,) candidates that it is worth asking; None means all
     findings: tuple[Finding, ...] = ()  # what is known of each limit
+    subject: int | None = None  # candidate whose slices are asked beside the rule
 
 
 def rule(
@@ -187,6 +188,7 @@ class ObjectiveTracker:
         self.confidence = confidence
         self.price_tracker = prices
         self._limits = tuple(limits)
+        self._slices = next((one for one in limits if isinstance(one, SliceLossTracker)), None)
         self._stops = stops
         self._state = ObjectiveState(None)
         self._next = 0  # number of told pairs from which it is worked out again
@@ -214,15 +216,22 @@ class ObjectiveTracker:
         """Work out what is known now."""
         prices = None if self.price_tracker is None else self.price_tracker.prices()
         found = rule(self.spec, selector, prices, [tracker.finding() for tracker in self._limits])
-        if found.worth is None or found.answer is None:
+        if found.answer is None or self._slices is None:
             return found
-        for tracker in self._limits:
-            if (
-                isinstance(tracker, SliceLossTracker)
-                and (row := tracker.behind(found.answer)) is not None
-            ):
-                return replace(found, worth=np.arange(len(found.worth)) == row)
-        return found
+        if found.worth is None:
+            return replace(found, subject=selector.ranking()[0])
+        [subject] = np.flatnonzero(found.worth).tolist()
+        is_open = {one.constraint: not one.kept[subject] for one in found.findings}
+        if not is_open.pop(self._slices.constraint):
+            return found
+        return replace(found, subject=subject, worth=found.worth & any(is_open.values()))
+
+    def beside(self, allowed: BoolArray | None) -> Choice | None:
+        """Return the next pair to ask beside the rule, of the ``allowed`` (K,) candidates."""
+        subject = self._state.subject
+        if self._slices is None or subject is None:
+            return None
+        return self._slices.next_pair(subject, allowed, is_best=self._state.worth is not None)
 
     def is_behind(self, selector: PairSource) -> bool:
         """Return whether something was told since the last review."""
@@ -259,17 +268,18 @@ def track_objective(
 
     ``measures`` are the names of the study's, in their order.
     """
-    if spec.is_plain or not isinstance(selector, Selector | ConfirmedPairs):
+    if spec.is_plain or not isinstance(selector, Selector | RulePairs):
         return None
     level = spec.level(chosen.level) if selector.exogenous else None
-    held = len(selector.held) if isinstance(selector, ConfirmedPairs) else 0
+    held = len(selector.held) if isinstance(selector, RulePairs) else 0
+    order = selector.order if isinstance(selector, RulePairs) else ()
     return ObjectiveTracker(
         spec,
         chosen.level,
         stops=chosen.stop_when_separated,
         prices=PriceTracker(level, selector.odds_of, held) if spec.by_price else None,
         limits=[
-            SliceLossTracker(one, spec.baseline or "", level)
+            SliceLossTracker(one, spec.baseline or "", level, order)
             if one.name == SLICE_LOSS
             else ConstraintTracker(one, measures, level, selector.odds_of, held)
             for one in spec.constraints

@@ -11,10 +11,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
+from bestarm_agent.domain.events import (
+    BESIDE,
+    Asked,
+    CandidatesAdded,
+    Event,
+    ExamplesAdded,
+    Told,
+)
 from bestarm_agent.selectors.ask_order_intervals import AskOrderIntervals, even_odds
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, FloatArray, Pair, State, Tell
@@ -27,6 +35,7 @@ class OutcomeTracker(ABC):
     """Keeps one quantity of a run, fed with its events.
 
     A candidate has no interval once an example was drawn with another chance than the odds say.
+    Asks beside the rule do not count, since they are of some slices only.
 
     Args:
         confidence: joint level of the intervals, in (0, 1); None states nothing, at no cost.
@@ -48,6 +57,7 @@ class OutcomeTracker(ABC):
         self._generations: list[int] = []
         self._table = ScoreTable(0, 0)
         self._unbounded: set[int] = set()
+        self._number_of: dict[int, int] = {}  # in the table, by number of a pending ask
         self._intervals: AskOrderIntervals | None = None
 
     @abstractmethod
@@ -57,12 +67,13 @@ class OutcomeTracker(ABC):
     def take(self, event: Event) -> None:
         """Take the run's next event in."""
         match event:
-            case Asked():
+            case Asked() if event.reason not in BESIDE:
                 self._asked(event)
-            case Told():
-                self._table.tell(self._tell_of(event))
+            case Told() if event.seq in self._number_of:
+                seq = self._number_of.pop(event.seq)
+                self._table.tell(self._tell_of(replace(event, seq=seq)))
                 if self._intervals is not None:
-                    self._intervals.advance(int(self._table.candidate[event.seq]))
+                    self._intervals.advance(int(self._table.candidate[seq]))
             case CandidatesAdded():
                 self._table.add_candidates(len(event.candidates))
                 self._intervals = None
@@ -99,7 +110,8 @@ class OutcomeTracker(ABC):
             if abs(stated - 1.0) > _SLACK:
                 self._unbounded.add(row)
         pair = Pair(row, asked.example)
-        table.ask(Ask(asked.seq, pair, asked.propensity, asked.reason))
+        self._number_of[asked.seq] = table.n_asked
+        table.ask(Ask(table.n_asked, pair, asked.propensity, asked.reason))
 
     def _opened(self) -> AskOrderIntervals:
         if self._intervals is None:

@@ -1,36 +1,44 @@
 """By how much candidates are worse than the baseline on the slice where they are worst.
 
 On each slice a candidate is compared with the baseline as in a gate (``non_inferiority``), on the
-examples that both have answered of the one order that all candidates share. The K - 1 candidates
-share the error probability of the limit. That the loss is larger than some value on *any* of S
-slices is a statement about all of them, each at the S-th part; that it is at most some value on all
-of them needs no part: it is wrong only if it is so on the one slice that loses most.
+examples that both have answered, in one random order. The K - 1 candidates share the error
+probability of the limit. That the loss is larger than some value on *any* of S slices is a
+statement about all of them, each at the S-th part; that it is at most some value on all of them
+needs no part: it is wrong only if it is so on the one slice that loses most.
+
+The candidate that leads and the baseline answer examples of its open slices beside the rule
+(``next_pair``). Each comparison takes the examples of its slice in their order, so it does not
+matter which are asked first (``non_inferiority``). The rule is not told of them: what it says of
+the means over all examples rests on the common order alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from bestarm_agent.config.study.constraints import Constraint
-from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
+from bestarm_agent.domain.events import (
+    SLICE,
+    SLICE_BASELINE,
+    Asked,
+    CandidatesAdded,
+    Event,
+    ExamplesAdded,
+    Told,
+)
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.engine.confirmed_pairs import CONFIRMING
 from bestarm_agent.engine.results.constraint_trackers import Finding
-from bestarm_agent.selectors.types import FloatArray
+from bestarm_agent.selectors.types import BoolArray, Choice, FloatArray, Pair
 from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
 
 _Range = tuple[float, float]
 _GROWN = 1.25  # examples after which an interval is worked out anew, as a multiple
-
-
-@dataclass(slots=True)
-class _Answers:
-    """Asks and known scores of one candidate on one slice, in order."""
-
-    examples: list[int] = field(default_factory=list)
-    ranges: dict[int, _Range] = field(default_factory=dict)  # by example, of the known scores
+_LEAD = 32  # examples that may be asked beyond those known in order
+_COST = {SLICE: 2, SLICE_BASELINE: 0}  # in pairs, by reason: a candidate's counts the baseline's
 
 
 class SliceLossTracker:
@@ -40,63 +48,103 @@ class SliceLossTracker:
         constraint: the limit, which is the margin of the comparisons.
         baseline: label of the candidate to compare with.
         confidence: of all statements together, in (0, 1); None states nothing.
+        order: the examples in a random order, without those kept back, which are of no slice.
     """
 
-    def __init__(self, constraint: Constraint, baseline: str, confidence: float | None) -> None:
+    def __init__(
+        self,
+        constraint: Constraint,
+        baseline: str,
+        confidence: float | None,
+        order: Sequence[int],
+    ) -> None:
         self.constraint = constraint
         self.baseline: int | None = None  # row
         self._label = baseline
         self._confidence = confidence
-        self._slices: tuple[Slice, ...] = ()
-        self._slices_of: dict[int, list[int]] = {}  # by example
-        self._answers: list[list[_Answers]] = []  # by row and slice
+        self._order = order
+        self._parts: list[list[int]] = []  # of each slice: its examples, in order
+        self._asked: list[set[int]] = []  # by row: examples
+        self._ranges: list[dict[int, _Range]] = []  # by row: known scores, by example
         self._comparisons: dict[tuple[int, int], Comparison] = {}  # by row and slice
         self._intervals: dict[tuple[int, int], tuple[int, _Range]] = {}  # with examples then
-        self._asks: dict[int, tuple[int, int]] = {}  # pending: row and example
+        self._places: dict[tuple[int, int], int] = {}  # by row and slice: all before it are asked
+        self._credit = Counter[int]()  # by row: pairs that may be asked beside the rule
+        self._pending: dict[int, tuple[int, int]] = {}  # row and example, by number of the ask
 
     def take(self, event: Event) -> None:
         """Take the run's next event in."""
         match event:
             case Asked() if event.reason not in CONFIRMING:
-                self._asks[event.seq] = event.candidate, event.example
-                for k in self._slices_of.get(event.example, ()):
-                    self._answers[event.candidate][k].examples.append(event.example)
-            case Told() if event.seq in self._asks:
-                row, example = self._asks.pop(event.seq)
+                self._pending[event.seq] = event.candidate, event.example
+                self._asked[event.candidate].add(event.example)
+                self._credit[event.candidate] -= _COST.get(event.reason, -1)
+            case Told() if event.seq in self._pending:
+                row, example = self._pending.pop(event.seq)
                 known = (0.0, 1.0) if event.score is None else (event.score, event.score)
-                for k in self._slices_of.get(example, ()):
-                    self._answers[row][k].ranges[example] = known
+                self._ranges[row][example] = known
             case ExamplesAdded():
-                self._slices += event.slices
-                for k, one in enumerate(self._slices):
-                    for example in one.examples:
-                        self._slices_of.setdefault(example, []).append(k)
+                parts = [self._in_order(one) for one in event.slices]
+                self._parts += [part for part in parts if part]
             case CandidatesAdded():
                 labels = [candidate.label for candidate in event.candidates]
                 if self.baseline is None and self._label in labels:
-                    self.baseline = len(self._answers) + labels.index(self._label)
-                self._answers += [[_Answers() for _ in self._slices] for _ in labels]
+                    self.baseline = len(self._asked) + labels.index(self._label)
+                self._asked += [set() for _ in labels]
+                self._ranges += [{} for _ in labels]
                 self._comparisons.clear()  # they share the error with those that joined
                 self._intervals.clear()
 
+    def next_pair(self, row: int, allowed: BoolArray | None, *, is_best: bool) -> Choice | None:
+        """Return the pair that a candidate's open slices need next; None if there is none.
+
+        It is of the slice that has come least far, so small ones are asked first, and of the
+        candidate or the baseline, whichever of the ``allowed`` (K,) has come less far there. Unless
+        the candidate ``is_best``, no more pairs are asked beside the rule for it than by the rule.
+        """
+        if self.baseline is None or row == self.baseline:
+            return None
+        if self._credit[row] <= 0 and not is_best:
+            return None
+        compared = [self._advanced(row, k) for k in range(len(self._parts))]
+        if any(one.verdict is Verdict.FAILED for one in compared):
+            return None
+        ahead = [
+            (self._place(who, k), k, who)
+            for who in (self.baseline, row)
+            if allowed is None or allowed[who]
+            for k, one in enumerate(compared)
+            if not one.is_decided and self._place(who, k) < min(len(self._parts[k]), one.n + _LEAD)
+        ]
+        if not ahead:
+            return None
+        place, k, who = min(ahead)
+        reason = SLICE if who == row else SLICE_BASELINE
+        return Choice(Pair(who, self._parts[k][place]), None, reason)
+
     def finding(self) -> Finding:
         """Return what is known of the largest loss on any slice, now."""
-        losses = [self._loss(row) for row in range(len(self._answers))]
+        losses = [self._loss(row) for row in range(len(self._asked))]
         mean, lower, upper = np.array(losses, dtype=float).reshape(-1, 3).T
         return Finding(self.constraint, mean, lower, upper)
 
-    def behind(self, row: int) -> int | None:
-        """Return who of a candidate and the baseline has answered fewer examples; None if alike."""
-        if self.baseline is None or row == self.baseline:
-            return None
-        counts = [sum(len(one.examples) for one in self._answers[i]) for i in (row, self.baseline)]
-        return (row, self.baseline)[counts.index(min(counts))]
+    def _in_order(self, one: Slice) -> list[int]:
+        members = set(one.examples)
+        return [example for example in self._order if example in members]
+
+    def _place(self, row: int, k: int) -> int:
+        """Return how many of a slice's examples, from the first on, were asked of a candidate."""
+        place, part, asked = self._places.get((row, k), 0), self._parts[k], self._asked[row]
+        while place < len(part) and part[place] in asked:
+            place += 1
+        self._places[row, k] = place
+        return place
 
     def _loss(self, row: int) -> tuple[float, float, float]:
         """Return the largest mean loss so far, and what bounds the largest loss."""
-        if row == self.baseline or not self._slices:
+        if row == self.baseline or not self._parts:
             return 0.0, 0.0, 0.0
-        found = [self._advanced(row, k) for k in range(len(self._slices))]
+        found = [self._advanced(row, k) for k in range(len(self._parts))]
         means = [0.0 - float(_middles(one).mean()) for one in found if one.n]
         bounds = [self._bounds(one, self._interval(row, k, one)) for k, one in enumerate(found)]
         lowers, uppers = zip(*bounds, strict=True)
@@ -125,14 +173,13 @@ class SliceLossTracker:
         """Return the comparison on a slice, with all examples that are known of both in order."""
         if (row, k) not in self._comparisons:
             self._comparisons[row, k] = self._new(k)
-        comparison = self._comparisons[row, k]
-        own, other = self._answers[row][k], self._answers[self.baseline or 0][k]
-        while comparison.n < min(len(own.examples), len(other.examples)):
-            example = own.examples[comparison.n]
-            in_order = example == other.examples[comparison.n]
-            if not in_order or example not in own.ranges or example not in other.ranges:
+        comparison, part = self._comparisons[row, k], self._parts[k]
+        own, other = self._ranges[row], self._ranges[self.baseline or 0]
+        while not comparison.is_complete:
+            example = part[comparison.n]
+            if example not in own or example not in other:
                 break
-            comparison.push(own.ranges[example], other.ranges[example])
+            comparison.push(own[example], other[example])
         return comparison
 
     def _new(self, k: int) -> Comparison:
@@ -142,9 +189,9 @@ class SliceLossTracker:
                 margin=self.constraint.limit,
                 improve=False,
                 alpha=1.0 - confidence,
-                n_challengers=max(1, len(self._answers) - 1),
-                n_examples=len(self._slices[k].examples),
-                n_parts=len(self._slices),
+                n_challengers=max(1, len(self._asked) - 1),
+                n_examples=len(self._parts[k]),
+                n_parts=len(self._parts),
             )
         )
 

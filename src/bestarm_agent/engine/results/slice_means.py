@@ -1,11 +1,12 @@
 """Means of the candidates on slices of the examples, with their intervals.
 
-A candidate's scores on a slice enter in the order of asking, up to the first that is pending. One
-random order of all examples, read where it is in the slice, is a random order of the slice, so the
-intervals are those of scores: draws without replacement from the slice (``betting_bounds``). For K
-candidates and S slices each interval has the K S-th part of the error probability: all hold
-together, at all times, as a statement of its own beside that of the ranking. A mean counts all
-scores of its slice, so it does not matter how much of each slice a candidate has seen.
+A candidate's scores on a slice enter in the order of asking, up to the first that is pending; where
+pairs are asked beside the rule, in the random order of the examples, up to the first that was not
+asked. One random order of all examples, read where it is in the slice, is a random order of the
+slice, so the intervals are those of scores: draws without replacement from the slice
+(``betting_bounds``). For K candidates and S slices each interval has the K S-th part of the error
+probability: all hold together, at all times, as a statement of its own beside that of the ranking.
+It does not matter how much of each slice a candidate has seen.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestarm_agent.domain.example import Slice
-from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.pair_source import PairSource
+from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import BoolArray, IntArray, State
 from bestarm_agent.stats.intervals.betting_bounds import EVEN
@@ -54,9 +55,9 @@ def slice_means(
     Examples kept back are no part of a slice. There are no intervals where examples are not drawn
     with equal chances.
     """
-    if not state.slices or not isinstance(pairs, Selector | ConfirmedPairs):
+    if not state.slices or not isinstance(pairs, Selector | RulePairs):
         return ()
-    held = pairs.held if isinstance(pairs, ConfirmedPairs) else ()
+    held = pairs.held if isinstance(pairs, RulePairs) else ()
     alpha = (1.0 - confidence) / max(1, len(state.candidates) * len(state.slices))
     answers = [_Answers(state, pairs, row) for row in ranking[:_SHOWN]]
     found = []
@@ -81,28 +82,32 @@ def _members(
 class _Answers:
     """Asks and known scores of a candidate, in order."""
 
-    def __init__(self, state: RunState, pairs: Selector | ConfirmedPairs, row: int) -> None:
+    def __init__(self, state: RunState, pairs: Selector | RulePairs, row: int) -> None:
         seqs: IntArray = np.flatnonzero(state.asks.candidate == row)
-        told, score = state.told.state, state.told.score
-        seen = seqs < len(told)
-        self._example = state.asks.example[seqs]
-        self._state = np.full(len(seqs), int(State.PENDING))
-        self._state[seen] = told[seqs[seen]]
-        self._score = np.full(len(seqs), np.nan)
-        self._score[seen] = score[seqs[seen]]
+        asked = state.asks.example[seqs]
+        order = asked
+        if isinstance(pairs, RulePairs) and pairs.rule.common_examples:
+            order = np.array(pairs.order)
+        told = seqs[seqs < len(state.told.state)]
+        states = np.full(len(state.example_ids), int(State.PENDING))
+        states[asked[: len(told)]] = state.told.state[told]
+        scores = np.full(len(states), np.nan)
+        scores[asked[: len(told)]] = state.told.score[told]
+        self._example, self._state, self._score = order, states[order], scores[order]
         self._is_even = pairs.exogenous and all(
-            pairs.odds_of(example) == EVEN for example in self._example.tolist()
+            pairs.odds_of(example) == EVEN for example in asked.tolist()
         )
 
     def mean(self, members: BoolArray, alpha: float) -> SliceMean:
         """Return the mean on some of the examples, with an interval that errs with ``alpha``."""
-        asked = members[self._example]
-        state, score = self._state[asked], self._score[asked]
+        there = members[self._example]
+        state, score = self._state[there], self._score[there]
+        pending = np.flatnonzero(state == int(State.PENDING))
+        if self._is_even and len(pending):
+            score = score[: pending[0]]
         known = score[~np.isnan(score)]
         mean = float(known.mean()) if len(known) else None
         if not self._is_even:
             return SliceMean(len(known), mean, 0.0, 1.0)
-        pending = np.flatnonzero(state == int(State.PENDING))
-        score = score[: pending[0]] if len(pending) else score
         low, high = np.nan_to_num(score, nan=0.0), np.nan_to_num(score, nan=1.0)
         return SliceMean(len(known), mean, *mean_interval(low, high, alpha, int(members.sum())))

@@ -81,6 +81,7 @@ class RunReplay:
         for event in self._head:
             self._take(event, self._replayer)
         self._head.clear()
+        self._review()
         return self._replayer
 
     def _take(self, event: Event, replayer: Replayer) -> None:
@@ -89,5 +90,12 @@ class RunReplay:
             self.objective.take(event)
         if isinstance(event, Told):
             self.trajectory.told(replayer.selector)
+            self._review()
         elif isinstance(event, CandidatesBarred):
             self.trajectory.barred(event.candidates, len(self.state.asks))
+            self._review(now=True)
+
+    def _review(self, *, now: bool = False) -> None:
+        """Review the objective where the run did; whom it barred then, the log tells."""
+        if self.objective is not None and self._replayer is not None:
+            self.objective.review(self._replayer.selector, now=now)

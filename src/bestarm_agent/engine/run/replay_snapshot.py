@@ -28,6 +28,7 @@ from typing import IO, Any
 from bestarm_agent._version import __version__
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
+from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.engine.run.replay import Replayed, RunReplay
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.errors import StoreError
@@ -46,7 +47,7 @@ _CHUNK = 1 << 20  # bytes
 _PACKAGE = "bestarm_agent"
 _ROOMS = (
     *("config.study.", "domain.", "engine.confirmed_pairs", "engine.results.", "engine.run."),
-    *("errors", "selectors.", "stats.", "store.pair_records"),
+    *("engine.rule_pairs", "errors", "selectors.", "stats.", "store.pair_records"),
     "store.run_state",
 )
 _BUILDERS = {  # by module
@@ -149,7 +150,7 @@ def _can_be_kept(replayed: Replayed) -> bool:
     pairs = replayed.pairs
     if isinstance(pairs, ConfirmedPairs) and pairs.is_confirming:
         return False  # how far that is, the run works out when it goes on
-    rule = pairs.rule if isinstance(pairs, ConfirmedPairs) else pairs
+    rule = pairs.rule if isinstance(pairs, RulePairs) else pairs
     kind = type(rule)
     is_ours = isinstance(rule, Selector) and kind.__module__.startswith(f"{_PACKAGE}.")
     if "<locals>" in kind.__qualname__:

@@ -36,7 +36,7 @@ from bestarm_agent.engine.run.event_log import (
 from bestarm_agent.engine.run.in_flight import InFlight
 from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
-from bestarm_agent.selectors.types import Ask, State, Tell, both
+from bestarm_agent.selectors.types import Ask, Choice, State, Tell, both
 
 _PAUSE_SECONDS = 1.0  # between two turns of a paused run
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
@@ -225,11 +225,15 @@ class RunLoop:
         ready: list[Asked] = []
         pool, ledger, first = self.pool, self.ledger, self._pairs.first
         while (room := int(min(pool.room(), first.left()))) > 0:
-            worth = (self._stages or self._rules).worth  # of candidates that matter
-            available = both(both(pool.available(), first.mask()), worth)
+            rules = self._stages or self._rules
+            callable_now = both(pool.available(), first.mask())
+            available = both(callable_now, rules.worth)  # of candidates that matter
             affordable = pool.affordable(ledger)
             n = min(pool.payable(ledger, room, affordable), pool.memory.left())
-            asks = self.selector.ask(max(1, int(n)), available=available, affordable=affordable)
+            asks = self._beside(rules.beside(both(callable_now, affordable)))
+            asks = asks or self.selector.ask(
+                max(1, int(n)), available=available, affordable=affordable
+            )
             if not asks:
                 if pool.memory.end():
                     continue
@@ -238,6 +242,12 @@ class RunLoop:
             asked = [self._asked(ask, shut_out) for ask in asks]
             ready.extend(one for one in asked if self._pairs.prepare(one))
         return ready
+
+    def _beside(self, choice: Choice | None) -> list[Ask]:
+        """Ask for a pair that the rule is not told of."""
+        asks = [] if choice is None else [Ask(self.selector.table.n_asked, *choice)]
+        self.selector.adopt(asks)
+        return asks
 
     def _asked(self, ask: Ask, shut_out: Rows) -> Asked:
         asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, shut_out)

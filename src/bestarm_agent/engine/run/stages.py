@@ -10,7 +10,7 @@ from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.run.candidate_pool import CandidatePool
 from bestarm_agent.engine.run.stopping import End, Rules
-from bestarm_agent.selectors.types import BoolArray, State
+from bestarm_agent.selectors.types import BoolArray, Choice, State
 from bestarm_agent.store.run_state import RunState
 
 _CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)  # these end a run at any stage
@@ -50,6 +50,10 @@ class Stages:
     def worth(self) -> BoolArray | None:
         """(K,) candidates that it is worth asking; None means all."""
         return None if self._pairs.is_confirming else self._rules.worth
+
+    def beside(self, allowed: BoolArray | None) -> Choice | None:
+        """Return the next pair to ask beside the rule, of the ``allowed`` (K,) candidates."""
+        return None if self._pairs.is_confirming else self._rules.beside(allowed)
 
     def end(self, seconds: float, budget: Budget, n_told: int, n_void: int) -> End | None:
         """Return why this stage is over even if more could be asked; arguments as of ``Rules``."""

@@ -11,7 +11,7 @@ from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.engine.run.candidate_pool import CandidatePool
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import BoolArray, State
+from bestarm_agent.selectors.types import BoolArray, Choice, State
 
 _ENOUGH_TO_JUDGE_FAILURES = 20
 
@@ -48,6 +48,10 @@ class Rules:
     def worth(self) -> BoolArray | None:
         """(K,) candidates that it is worth asking; None means all."""
         return None if self.objective is None else self.objective.worth
+
+    def beside(self, allowed: BoolArray | None) -> Choice | None:
+        """Return the next pair to ask beside the rule, of the ``allowed`` (K,) candidates."""
+        return None if self.objective is None else self.objective.beside(allowed)
 
     def end(self, seconds: float, budget: Budget, n_told: int, n_void: int) -> End | None:
         """Return why nothing more may be asked even if the selector wants to; None if it may.

@@ -23,6 +23,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs, held_back
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.engine.run.event_log import Size, axes_of
 from bestarm_agent.errors import PluginError, counted, nearest
 from bestarm_agent.judges.base import Judge
@@ -54,7 +55,7 @@ class Selection:
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate] = (), history: HistoryModel | None = None
-    ) -> Selector | ConfirmedPairs:
+    ) -> Selector | RulePairs:
         """Make the rule.
 
         Raises:
@@ -67,7 +68,8 @@ class Selection:
             problem = replace(problem, axes=axes_of(first))
         self._check_slice_loss([candidate.label for candidate in candidates])
         if self.confirm is None:
-            return self._rule(problem, history)
+            rule = self._rule(problem, history)
+            return rule if self.objective.baseline is None else RulePairs(problem, rule)
         held = held_back(size.n_examples, self.confirm.share, self.chosen.seed)
         labels = [candidate.label for candidate in first]
         baseline = self._baseline(labels)
@@ -106,7 +108,7 @@ class Selection:
 
     def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
         """Say which settings of the rule will not do what they are there for."""
-        rule = pairs.rule if isinstance(pairs, ConfirmedPairs) else pairs
+        rule = pairs.rule if isinstance(pairs, RulePairs) else pairs
         if not isinstance(rule, Selector):
             return ()
         return (
