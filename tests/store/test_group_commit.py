@@ -248,6 +248,29 @@ def test_the_log_is_copied_into_the_database_while_a_run_goes_on(
     asyncio.run(main())
 
 
+def test_the_log_is_copied_after_every_so_many_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, wanted = 0, list[int]()
+
+    class Noted(threading.Event):
+        def set(self) -> None:
+            wanted.append(begun)
+            super().set()
+
+    monkeypatch.setattr(sqlite_file, "Event", Noted)
+    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 3)
+
+    async def main() -> None:
+        nonlocal begun
+        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+            for begun in range(1, 8):
+                await store.put_reply(f"key-{begun}", reply())
+
+    asyncio.run(main())
+    assert wanted == [3, 6, 7], "and at the end"
+
+
 def test_a_log_that_grows_too_long_is_ended_by_the_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,15 @@ def test_a_lock_holds_against_everybody_and_leaves_no_file(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_claim_locks_one_byte_of_a_file_for_the_user_alone(tmp_path: Path) -> None:
+    one, other = (locks._ByteLocks(tmp_path / "claims") for _ in range(2))
+    assert one.take(5)
+    assert [other.take(number) for number in (4, 5, 6)] == [True, False, True]
+    assert (tmp_path / "claims").stat().st_mode & 0o777 == 0o600
+    one.close()
+    other.close()
+
+
 def test_a_lock_on_a_file_that_was_just_removed_is_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

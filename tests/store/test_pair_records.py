@@ -57,6 +57,9 @@ def test_outcomes_come_back_in_any_order(monkeypatch: pytest.MonkeyPatch) -> Non
         expected = states[seq % 3] if seq in outcomes else State.PENDING
         assert pairs.state_at(seq) is expected
         assert pairs.score_at(seq) == (outcomes[seq].score if seq in outcomes else None)
+    assert pairs.state.tolist() == [pairs.state_at(seq) for seq in range(max(order) + 1)]
+    scores = [np.nan if (score := pairs.score_at(seq)) is None else score for seq in range(N)]
+    np.testing.assert_equal(pairs.score, scores[: max(order) + 1])
     missing = next(seq for seq in range(N) if seq not in outcomes)
     with pytest.raises(KeyError):
         pairs[missing]

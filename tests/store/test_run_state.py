@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,9 +10,13 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import (
+    Attempted,
     CandidatesBarred,
+    Charged,
     Event,
     ExamplesAdded,
+    Proposed,
+    ProposerCalled,
     Resumed,
     Stopped,
 )
@@ -19,10 +24,20 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.codec import dump_event, load_event
+from bestarm_agent.store.memory_store import MemoryStore
 from bestarm_agent.store.pair_records import state_of
-from bestarm_agent.store.run_state import RunState, fold
-from bestarm_agent.store.run_state_parts import Session
-from bestarm_agent.testing.store_runs import AT, asked, failed, grid, small_run, started, told
+from bestarm_agent.store.run_state import RunState, fold, folded
+from bestarm_agent.store.run_state_parts import PendingCost, Session
+from bestarm_agent.testing.store_runs import (
+    AT,
+    asked,
+    begin,
+    failed,
+    grid,
+    small_run,
+    started,
+    told,
+)
 
 
 def test_a_small_run_by_hand() -> None:
@@ -70,6 +85,21 @@ def test_name_and_end() -> None:
     assert [state.end for state in states] == [None, "interrupted", None, "budget"]
 
 
+def test_who_could_not_be_called_when_the_last_session_ended() -> None:
+    stopped: list[Event] = [started(), Stopped(AT, "failures", 1.0, broken={"model 0": "bad key"})]
+    assert fold(stopped).broken == {"model 0": "bad key"}
+    assert fold([*stopped, Resumed(AT, "0.2.0")]).broken == fold([]).broken == {}
+
+
+def test_a_stored_log_is_folded() -> None:
+    async def scene() -> RunState:
+        store = MemoryStore()
+        await (await begin(store)).flush()
+        return await folded(store, "latest")
+
+    assert asyncio.run(scene()) == fold([started()])
+
+
 def test_folding_goes_event_by_event() -> None:
     state = RunState()
     for event in small_run():
@@ -99,6 +129,29 @@ def test_the_states_of_cells() -> None:
     outcomes = [None, told(0), failed(0, score=0.0), failed(0)]
     expected = [State.PENDING, State.DONE, State.FAILED, State.VOID]
     assert [state_of(outcome) for outcome in outcomes] == expected
+
+
+def test_what_a_pending_pair_has_cost() -> None:
+    call, judging = Spend(calls=1, tokens=5), Spend(calls=1)
+    attempted = Attempted(0, "key", call)
+    state = fold(after_grid(asked(0), attempted))
+    assert state.cost_of(0) == PendingCost(attempts=(attempted,))
+    state.apply(Charged(0, call, judging))
+    state.apply(attempted)
+    assert state.cost_of(0) == PendingCost(call, judging, first_sent=False, attempts=(attempted,))
+    assert state.pending_spend == call + judging
+    state.apply(told(0))
+    assert state.cost_of(0) == PendingCost()
+    with pytest.raises(StoreError, match="ask 0 costs something, and is not pending"):
+        state.apply(attempted)
+
+
+def test_of_a_proposers_reply_the_latest_call_counts() -> None:
+    calls = [("a", 3), ("b", 1), ("a", 2)]
+    events = [ProposerCalled(key, Spend(calls=n)) for key, n in calls]
+    state = fold([started(), *events, Proposed(4)])
+    assert state.proposer_spend == state.spend == Spend(calls=3)
+    assert state.rounds == 4
 
 
 def after_grid(*events: Event) -> list[Event]:

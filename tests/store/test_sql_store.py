@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tracemalloc
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +13,7 @@ import pytest
 from bestarm_agent.store import memory_store, sql_store
 from bestarm_agent.store.codec import dump_event
 from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.named_states import KEPT_VERSIONS
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.testing.store_runs import asked, begin, grid, started, told
@@ -78,6 +81,32 @@ def test_a_log_is_read_page_by_page(tmp_path: Path) -> None:
 
     above, text = asyncio.run(scene())
     assert above < text / 2
+
+
+def test_the_last_versions_of_a_state_are_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+            for version in range(KEPT_VERSIONS + 2):
+                await store.put_state("router", b"", after=version)
+
+    asyncio.run(main())
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
+        versions = connection.execute("SELECT version FROM states ORDER BY version").fetchall()
+    assert versions == [(version,) for version in range(3, KEPT_VERSIONS + 3)]
+
+
+def test_the_events_of_pairs_are_noted_for_who_looks_closely(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger=sql_store.__name__)
+
+    async def main() -> None:
+        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+            (await begin(store)).append(asked(0))
+
+    asyncio.run(main())
+    noted = [record for record in caplog.records if record.name == sql_store.__name__]
+    assert [record.levelname for record in noted] == ["INFO", "DEBUG"]
 
 
 def test_a_run_is_shown_in_few_words() -> None:

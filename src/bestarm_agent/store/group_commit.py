@@ -134,7 +134,7 @@ class GroupWriter:
         batches = [self._inbox.get()]
         while batches[-1] is not None and not self._inbox.empty():
             batches.append(self._inbox.get())
-        if batches[-1] is None and len(batches) > 1:
+        if batches[-1] is None:
             self._inbox.put(None)  # for the next time
         return [batch for batch in batches if batch is not None]
 

@@ -81,6 +81,7 @@ class StoreSuite(ReplySuite):
             await log.flush()
             assert await store.events_of("study", since=1) == [asked(0)]
             assert await store.events_of("study", since=2) == []
+            assert await store.outline_of("study") == [started()]
 
         self.run(tmp_path, test)
 
