@@ -228,11 +228,10 @@ def _texts(archive: Archive, run: str) -> Iterator[tuple[RunState, Iterator[Text
 
 
 def _texts_of(runner: Runner, opened: RunTexts) -> Iterator[Texts]:
-    from bestarm_agent.engine.results.pair_filter import PairFilter
     from bestarm_agent.engine.results.pair_outcomes import verdicts
     from bestarm_agent.store.score_export_rows import Texts
 
-    pages = opened.pages(PairFilter().chosen(opened.state))
+    pages = opened.pages(range(len(opened.state.asks)))
 
     async def following() -> list[PairOutcome]:
         return await anext(pages, [])

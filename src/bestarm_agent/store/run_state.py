@@ -131,6 +131,12 @@ class RunState:
         last = self.sessions[-1].stopped if self.sessions else None
         return last.reason if last is not None else None
 
+    def is_asked_again(self, seq: int) -> bool:
+        """Return whether a pair was asked beside the rule, and by the rule, too."""
+        ask = self.asks[seq]
+        cells, (byte, bit) = self._asked_cells[ask.candidate], divmod(ask.example, 8)
+        return ask.reason in BESIDE and byte < len(cells) and bool(cells[byte] >> bit & 1)
+
     def _asked(self, ask: Asked) -> None:
         pair = (ask.candidate, ask.example)
         if ask.seq != len(self.asks):

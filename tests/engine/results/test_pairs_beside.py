@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 from benchmarks.stopping.slice_limits import Race, World, draw
 
 from bestarm_agent.domain.events import BESIDE, Asked, Event
+from bestarm_agent.engine.results.pair_filter import PairFilter
 from bestarm_agent.engine.results.standing import LimitState
+from bestarm_agent.store.run_state import fold
 from tests.engine.results.test_slice_loss import LIMITED, study
 from tests.stats.conftest import RateCheck
+from tests.support.commands import invoke
 from tests.support.studies import events_of, run_all, stopped_and_resumed
 
 
@@ -89,13 +93,19 @@ def test_a_run_that_is_stopped_again_and_again_asks_the_same(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_pair_that_the_rule_asks_again_costs_no_second_call(tmp_path: Path) -> None:
+def test_a_pair_that_the_rule_asks_again_costs_no_second_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = study(tmp_path, LIMITED)
     standing = run_all(path)
     events = events_of(path)
     by_rule, beside = (asks_of(events, beside=one) for one in (False, True))
     assert standing.asked == len(by_rule) + len(beside) == standing.spent.pulls
     assert standing.spent.calls == len({*by_rule, *beside}) < standing.asked
+    assert len(PairFilter().chosen(fold(events))) == standing.spent.calls
+    out = tmp_path / "all.json"
+    assert invoke(capsys, "export", "--texts", "--out", out, folder=tmp_path).code == 0
+    assert len(json.loads(out.read_text())["records"]) == standing.asked
     rows = {row.candidate.label: row for row in standing.rows}
     assert rows["c1"].n == sum(row == 1 for row, _ in by_rule)
     de = next(one for one in standing.slices if one.name == "language=de")
