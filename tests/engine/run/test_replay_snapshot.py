@@ -7,18 +7,31 @@ import gzip
 import pickle
 import shutil
 import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
 from bestarm_agent import Budget, Study
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Event
+from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.engine.run import replay_snapshot
+from bestarm_agent.engine.run.event_log import Size
+from bestarm_agent.engine.run.replay import Replayed
+from bestarm_agent.engine.run.replay_snapshot import SnapshotKeeper
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import StoreError
 from bestarm_agent.runs import Archive, StoredRun
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rules.uniform import Uniform
+from bestarm_agent.selectors.types import Problem
 from bestarm_agent.store.registry import open_store
+from bestarm_agent.store.run_state import fold
+from bestarm_agent.testing.store_runs import asked, grid, started, told
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 from tests.support.studies import store_of, write_study
 
@@ -34,6 +47,9 @@ RULES: dict[str, dict[str, Json]] = {
         "selector": {"name": "auto"},
     },
 }
+
+
+SIZE = Size(2, 50)
 
 
 @pytest.fixture(autouse=True)
@@ -145,6 +161,92 @@ def test_a_snapshot_that_holds_anything_else_is_ignored(
     change(store, "UPDATE snapshots SET payload = ?", _packed(content))
     assert record_of(store) == shown
     assert not Path("written").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("bestarm_agent.store.locks", "FileLocks"), ("somebody.selectors.rules", "Rule")],
+)
+def test_only_rooms_of_values_in_this_package_are_read_from(module: str, name: str) -> None:
+    with pytest.raises(pickle.UnpicklingError, match=f"must not hold {module}.{name}"):
+        replay_snapshot._Reader(BytesIO()).find_class(module, name)
+
+
+def replayed(n_told: int, rule: type[Selector] = Uniform) -> Replayed:
+    """What the log of 2 x 50 pairs amounts to after some of the first candidate were told."""
+    pairs = [one for seq in range(n_told) for one in (asked(seq), told(seq))]
+    source = rule(Problem(2, 50))
+    return Replayed(fold([started(), *grid(2, 50), *pairs]), Trajectory(), SIZE, None, source)
+
+
+class Kept:
+    """A log that notes the number of events in each snapshot; a clock and a loop beside it."""
+
+    run_id = "run"
+
+    def __init__(self) -> None:
+        self.each_turn: list[Callable[[], None]] = []
+        self.n_events: list[int] = []
+        self.told, self.at = 0, 0.0
+
+    def now(self) -> float:
+        return self.at
+
+    async def keep_snapshot(self, part: str, payload: bytes, n_events: int) -> None:
+        self.n_events.append(n_events)
+
+
+def looked(looks: Sequence[tuple[float, int]]) -> list[int]:
+    """Look at these times, with so many told; return the events in each snapshot."""
+    kept: Any = Kept()
+
+    async def main() -> None:
+        keeper = SnapshotKeeper(kept, kept, lambda: replayed(kept.told))
+        for kept.at, kept.told in looks:
+            async with keeper.attached_to(kept):
+                kept.each_turn[0]()
+
+    asyncio.run(main())
+    assert kept.each_turn == []
+    found: list[int] = kept.n_events
+    return found
+
+
+def test_a_snapshot_is_due_after_so_many_outcomes_and_a_share_of_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "thread_time", iter([3.0, 3.5, 4.0, 4.0]).__next__)
+    looks = [(0.0, 9), (0.0, 10), (49.0, 20), (50.0, 19), (50.0, 20)]
+    assert looked(looks) == [3 + 2 * 10, 3 + 2 * 20]
+
+
+def test_a_snapshot_that_could_not_be_written_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fails = [True, False, False]
+
+    def dump(_: Replayed) -> IO[bytes]:
+        if fails.pop(0):
+            raise OSError("disk full")
+        return BytesIO()
+
+    monkeypatch.setattr(replay_snapshot, "_dump", dump)
+    assert looked([(0.0, 10), (99.0, 20), (100.0, 20)]) == [3 + 2 * 20]
+
+
+def test_of_which_runs_snapshots_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Local(Uniform):
+        __module__ = Uniform.__module__
+
+    kept = [replay_snapshot._can_be_kept(replayed(0, rule)) for rule in (Uniform, Foreign, Local)]
+    assert kept == [True, False, False]
+    for n_cells, is_kept in ((100, True), (99, False)):
+        monkeypatch.setattr(replay_snapshot, "_MOST_CELLS", n_cells)
+        assert replay_snapshot._can_be_kept(replayed(0)) is is_kept
+
+
+class Foreign(Uniform):
+    """A rule of a plug-in."""
 
 
 def _packed(content: bytes) -> bytes:

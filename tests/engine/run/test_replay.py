@@ -1,0 +1,107 @@
+"""What a log feeds to the source of pairs, the objective and the trajectory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from bestarm_agent.domain.events import (
+    BudgetSet,
+    CandidatesAdded,
+    CandidatesBarred,
+    Event,
+    ExamplesAdded,
+)
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.pair_source import PairSource, PlannedPairs
+from bestarm_agent.engine.results.objectives import ObjectiveTracker
+from bestarm_agent.engine.run.event_log import Replayer, replay
+from bestarm_agent.engine.run.replay import RunReplay
+from bestarm_agent.selectors.types import Ask, IntArray, Problem, Tell
+from bestarm_agent.testing.store_runs import asked, grid, started, told
+
+CANDIDATES, EXAMPLES = grid(2, 10)
+
+
+class Noting(PlannedPairs):
+    """Notes what it is fed; two candidates of 10 and 20 cents a pull."""
+
+    def __init__(self) -> None:
+        super().__init__(Problem(2, 10, budget=10, costs=(0.1, 0.2)))
+        self.fed: list[tuple[object, ...]] = []
+
+    def adopt(self, asks: Sequence[Ask]) -> None:
+        self.fed += [("ask", ask.pair.example) for ask in asks]
+        super().adopt(asks)
+
+    def tell(self, results: Sequence[Tell]) -> None:
+        self.fed += [("tell", result.seq) for result in results]
+        super().tell(results)
+
+    def add_candidates(
+        self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None
+    ) -> None:
+        self.fed.append(("candidates", count, costs))
+        super().add_candidates(count, costs, axes)
+
+    def add_examples(self, count: int) -> None:
+        self.fed.append(("examples", count))
+        super().add_examples(count)
+
+    def add_budget(self, count: int) -> None:
+        self.fed.append(("budget", count))
+
+    def bar(self, candidates: Sequence[int]) -> None:
+        self.fed.append(("bar", *candidates))
+
+
+def budget(pulls: int) -> BudgetSet:
+    return BudgetSet(Budget(pulls=pulls))
+
+
+def test_a_source_is_fed_what_came_after_the_first_ask() -> None:
+    (joins,) = (one for one in grid(1, 1) if isinstance(one, CandidatesAdded))
+    later: list[Event] = [
+        CandidatesBarred((1,), "too dear"),
+        CandidatesAdded(joins.candidates, (0.0,), (None,)),
+        ExamplesAdded(("a", "b"), ("x", "y")),
+        budget(15),
+        budget(12),
+    ]
+    pairs = Noting()
+    replay([started(), CANDIDATES, EXAMPLES, budget(10), asked(0), told(0), *later], pairs)
+    free = 0.2 / 1e4  # of the most expensive one's price
+    assert pairs.fed == [
+        *[("ask", 0), ("tell", 0), ("bar", 1)],
+        *[("candidates", 1, (free,)), ("examples", 2), ("budget", 5)],
+    ]
+
+
+def test_a_source_from_a_snapshot_gets_what_the_budget_grew_since() -> None:
+    pairs = Noting()
+    Replayer(pairs, Budget(pulls=10)).feed(budget(13))
+    assert pairs.fed == [("budget", 3)]
+
+
+class Objective:
+    """Notes the events that it takes."""
+
+    def __init__(self) -> None:
+        self.taken: list[Event] = []
+
+    def take(self, event: Event) -> None:
+        self.taken.append(event)
+
+    def review(self, pairs: PairSource, *, now: bool = False) -> None:
+        return None
+
+
+def test_the_objective_takes_the_whole_log_and_the_trajectory_each_outcome() -> None:
+    objective = Objective()
+    run = RunReplay(lambda *_: Noting(), lambda _: cast("ObjectiveTracker", objective))
+    events = [started(), CANDIDATES, EXAMPLES, asked(0), told(0), CandidatesBarred((1,), "dear")]
+    run.feed(events)
+    assert objective.taken == events
+    assert [moment.told for moment in run.trajectory.moments] == [1]
+    assert run.trajectory.left == {1: 1}
+    assert (run.size.n_candidates, run.size.n_examples) == (2, 10)
