@@ -174,7 +174,7 @@ def table(worlds: int) -> Iterator[str]:
     yield "| the best candidate | pairs | until its limit is decided | until established |"
     yield "| --- | --- | ---: | ---: |"
     for kept, what in ((True, "keeps the limit"), (False, "breaks it on the small slice")):
-        for beside, how in ((False, "in one order"), (True, "beside the rule, too")):
+        for beside, how in ((False, "in one order"), (True, "beside it, too")):
             decided, asked = [], []
             for seed in range(worlds):
                 world = draw(np.random.default_rng(seed), kept=kept)

@@ -200,6 +200,11 @@ class ObjectiveTracker:
         return self._stops and self._state.established
 
     @property
+    def asks_beside(self) -> bool:
+        """Return whether pairs are asked beside the rule."""
+        return self._slices is not None
+
+    @property
     def worth(self) -> BoolArray | None:
         """(K,) candidates that it is worth asking; None means all."""
         return self._state.worth

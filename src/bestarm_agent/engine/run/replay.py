@@ -96,6 +96,10 @@ class RunReplay:
             self._review(now=True)
 
     def _review(self, *, now: bool = False) -> None:
-        """Review the objective where the run did; whom it barred then, the log tells."""
-        if self.objective is not None and self._replayer is not None:
-            self.objective.review(self._replayer.selector, now=now)
+        """Review the objective where the run did, if that says what was asked beside the rule.
+
+        Whom it barred then, the log tells.
+        """
+        objective, replayer = self.objective, self._replayer
+        if objective is not None and objective.asks_beside and replayer is not None:
+            objective.review(replayer.selector, now=now)
