@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import pytest
+
 from bestarm_agent.domain.events import (
     BudgetSet,
     CandidatesAdded,
@@ -84,24 +86,30 @@ def test_a_source_from_a_snapshot_gets_what_the_budget_grew_since() -> None:
 
 
 class Objective:
-    """Notes the events that it takes."""
+    """Notes the events that it takes, and after how many of them it is reviewed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, asks_beside: bool) -> None:
+        self.asks_beside = asks_beside
         self.taken: list[Event] = []
+        self.reviews: list[tuple[int, bool]] = []
 
     def take(self, event: Event) -> None:
         self.taken.append(event)
 
     def review(self, pairs: PairSource, *, now: bool = False) -> None:
-        return None
+        self.reviews.append((len(self.taken), now))
 
 
-def test_the_objective_takes_the_whole_log_and_the_trajectory_each_outcome() -> None:
-    objective = Objective()
+@pytest.mark.parametrize("asks_beside", [False, True])
+def test_the_objective_takes_the_whole_log_and_the_trajectory_each_outcome(
+    asks_beside: bool,
+) -> None:
+    objective = Objective(asks_beside=asks_beside)
     run = RunReplay(lambda *_: Noting(), lambda _: cast("ObjectiveTracker", objective))
     events = [started(), CANDIDATES, EXAMPLES, asked(0), told(0), CandidatesBarred((1,), "dear")]
     run.feed(events)
     assert objective.taken == events
+    assert objective.reviews == ([(3, False), (5, False), (6, True)] if asks_beside else [])
     assert [moment.told for moment in run.trajectory.moments] == [1]
     assert run.trajectory.left == {1: 1}
     assert (run.size.n_candidates, run.size.n_examples) == (2, 10)
