@@ -196,7 +196,7 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path) -> None:
     run_all(path, Budget(pulls=150))
     events = events_of(path)
     size = initial_size(events)
-    problem = Problem(size.n_candidates, size.n_examples, budget=size.pulls)
+    problem = Problem(size.n_candidates, size.n_examples, budget=size.budget.pulls)
     selector = build_selector(SelectorSpec(name="ucb-e", stop_when_separated=False), problem)
     assert unexplained_asks(events, selector) == []
 

@@ -54,6 +54,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "event_log replay replay_snapshot",
         (
             "tests/engine/run",
+            "tests/engine/results/test_snapshot.py",
             "tests/engine/test_interruption.py",
             "tests/engine/test_per_dollar.py",
             "tests/engine/test_repeats.py",
@@ -61,7 +62,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "engine/setup": (
         "edited_study open_run",
-        ("tests/engine/setup", "tests/engine/test_live_run.py", "tests/test_study.py"),
+        ("tests/engine/setup", "tests/plugins/test_studies.py", "tests/test_study.py"),
     ),
     "store": (
         "codec group_commit locks memory_store named_states pair_records reader run_state"
@@ -227,12 +228,18 @@ class Mutant:
         return f"{self.module}:{self.site.line} {self.site.change}: {line}"
 
     def put_in_place(self) -> None:
-        """Give the functions of this process the changed code; forget what they returned."""
+        """Give the functions of this process the changed code."""
         for one in gc.get_objects():
             if isinstance(one, FunctionType) and (code := self.changed.get(_key(one.__code__))):
                 one.__code__ = code
-            elif isinstance(one, _lru_cache_wrapper):
-                one.cache_clear()
+        _forget()
+
+
+def _forget() -> None:
+    """Empty the caches of functions, so that each test calls all that it rests on."""
+    for one in gc.get_objects():
+        if isinstance(one, _lru_cache_wrapper):
+            one.cache_clear()
 
 
 def mutants(module: str, sample: int, seed: int) -> list[Mutant]:
@@ -292,6 +299,7 @@ class Scorer:
         threading.settrace(note)
         for i, item in enumerate(session.items):
             calls.clear()
+            _forget()
             began = time.monotonic()
             sys.settrace(note)
             try:

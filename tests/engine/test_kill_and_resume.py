@@ -132,7 +132,9 @@ def test_kills_lose_nothing(tmp_path: Path, in_flight: int, kills: int) -> None:
     assert len(state.sessions) > len(stops) == 1
     assert state.seconds > stops[0].seconds, "the time of killed sittings counts"
     size = initial_size(events)
-    fresh = make_selector("ucb-e", Problem(size.n_candidates, size.n_examples, budget=size.pulls))
+    fresh = make_selector(
+        "ucb-e", Problem(size.n_candidates, size.n_examples, budget=size.budget.pulls)
+    )
     assert unexplained_asks(events, fresh) == [], "every ask follows from the log before it"
     if in_flight == 1:
         undisturbed = tmp_path / "undisturbed"

@@ -259,16 +259,16 @@ def test_the_log_is_copied_after_every_so_many_commits(
             super().set()
 
     monkeypatch.setattr(sqlite_file, "Event", Noted)
-    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 3)
+    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 4)
 
     async def main() -> None:
         nonlocal begun
         async with await SqlStore.connect(tmp_path / "runs.db") as store:
-            for begun in range(1, 8):
+            for begun in range(1, 10):
                 await store.put_reply(f"key-{begun}", reply())
 
     asyncio.run(main())
-    assert wanted == [3, 6, 7], "and at the end"
+    assert wanted == [4, 8, 9], "and at the end"
 
 
 def test_a_log_that_grows_too_long_is_ended_by_the_writer(

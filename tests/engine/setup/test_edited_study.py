@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bestarm_agent.config.study.load import study_from
-from bestarm_agent.engine.setup.edited_study import with_edits
+from bestarm_agent.config.study.load import load_study, study_from
+from bestarm_agent.engine.setup.edited_study import file_name, kept_notice, with_edits
+from bestarm_agent.testing.store_runs import started
 from tests.support.commands import Done, invoke
 from tests.support.studies import write_study
 
@@ -57,8 +59,11 @@ def test_new_models_and_prompts_join_once(tmp_path: Path, capsys: Capsys) -> Non
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"prompts": [{"q": "Please: {{ question }}"}]}, "candidate 'c0' and 2 more of the run"),
-        ({"models": ["replay/c0", "replay/c1"]}, "candidate 'c2' of the run"),
+        (
+            {"prompts": [{"q": "Please: {{ question }}"}]},
+            "'c0' and 2 more of the run are no longer in it as they were",
+        ),
+        ({"models": ["replay/c0", "replay/c1"]}, "'c2' of the run is no longer in it as it was "),
         (
             {"scorer": "exact", "dataset": {"path": "questions.jsonl", "target": "question"}},
             "dataset",
@@ -85,7 +90,7 @@ def test_what_scores_depend_on_must_not_change(
     edit(begun(tmp_path, capsys), **changes)
     done = resume(tmp_path, capsys, "--budget-pulls", "5")
     assert done.code == 2
-    assert named in done.err
+    assert named in " ".join(done.err.split())
     assert "begin a new run" in done.err
 
 
@@ -105,6 +110,28 @@ def test_settings_of_the_question_stay_and_are_named(tmp_path: Path, capsys: Cap
     assert done.code == 0
     assert "study.json was edited: `slices`, `objective` stay as they were" in done.err
     assert "begin a new run" in done.err
+
+
+def test_a_setting_of_the_question_that_the_file_repeats_or_drops_is_no_edit(
+    tmp_path: Path,
+) -> None:
+    path = write_study(tmp_path, changes={"objective": {"name": "pareto"}})
+    recorded = study_from(json.loads(path.read_text()), tmp_path)
+    began = replace(started(), file=path.name)
+    assert kept_notice(recorded, began) == ()
+    write_study(tmp_path)
+    assert kept_notice(recorded, began) == ()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_named"),
+    [({}, True), ({"selector.seed": 1}, True), ({"models": ["replay/c0"]}, False)],
+)
+def test_a_file_whose_candidates_were_replaced_is_not_looked_at_again(
+    tmp_path: Path, overrides: dict[str, Any], is_named: bool
+) -> None:
+    path = write_study(tmp_path)
+    assert file_name(load_study(path, overrides)) == (path.name if is_named else None)
 
 
 def test_flags_and_settings_are_no_edits(tmp_path: Path, capsys: Capsys) -> None:

@@ -141,11 +141,6 @@ class Size:
     costs: tuple[float | None, ...] | None = None
     slices: tuple[Slice, ...] = ()  # of the examples
 
-    @property
-    def pulls(self) -> int | None:
-        """Cap on the pairs, or None."""
-        return self.budget.pulls
-
     def problem(self, *, per_dollar: bool) -> Problem:
         """Return the selector's problem, without the rule's own settings."""
         costs = known_costs(self.costs or ()) if per_dollar else None

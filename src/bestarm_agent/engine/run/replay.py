@@ -41,7 +41,7 @@ class RunReplay:
     def __init__(self, open_pairs: OpenPairs, track: TrackObjective) -> None:
         self.state = RunState()
         self.trajectory = Trajectory()
-        self.size = Size(0, 0)  # of the problem at the first ask
+        self.size: Size  # of the problem at the first ask, once there is a source of pairs
         self.objective: ObjectiveTracker | None = None
         self._open_pairs = open_pairs
         self._track = track

@@ -247,14 +247,14 @@ def _first_batch_too_large(rule: Selector) -> tuple[str, ...]:
 
 def _much_kept_back(pairs: PairSource, size: Size) -> tuple[str, ...]:
     """Warn if confirming the winner takes more than half of the pairs that the budget allows."""
-    if not isinstance(pairs, ConfirmedPairs) or size.pulls is None:
+    if not isinstance(pairs, ConfirmedPairs) or size.budget.pulls is None:
         return ()
     needed = len(pairs.held) * (2 - (pairs.baseline is None))
-    if 2 * needed <= size.pulls:
+    if 2 * needed <= size.budget.pulls:
         return ()
     return (
         f"confirm: the examples kept back take {needed:,} pairs, and the budget allows "
-        f"{size.pulls:,}: half of it is left to choose by, and not all will be asked; lower "
+        f"{size.budget.pulls:,}: half of it is left to choose by, and not all will be asked; lower "
         f"confirm.share, or raise the budget",
     )
 
