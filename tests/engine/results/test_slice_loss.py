@@ -99,6 +99,42 @@ def test_examples_count_in_one_order_whenever_they_were_asked() -> None:
     assert early.finding().broken[1]
 
 
+def test_examples_kept_back_are_of_no_slice() -> None:
+    scores = np.ones((2, N))
+    scores[1, GERMAN[:5]] = 0.0  # 5 of the 45 that are shown: more than a tenth
+    tracker = tracker_of(order=[j for j in range(N) if j not in GERMAN[-5:]])
+    for told in ask_all(tracker, scores, list(range(N))[::-1]):
+        tracker.take(told)
+    assert tracker.finding().broken[1]
+    assert tracker.next_pair(1, None, is_best=True) is None
+
+
+def test_the_furthest_behind_is_next_if_it_may_be_called() -> None:
+    tracker = tracker_of()
+    seq, asked = 0, list[tuple[int, int]]()
+    while (choice := tracker.next_pair(1, None, is_best=True)) is not None:
+        tracker.take(Asked(seq, *choice.pair, choice.propensity, choice.reason))
+        asked.append(choice.pair)
+        seq += 1
+    german = [pair for pair in asked if pair[1] in GERMAN]
+    assert german[:4] == [(0, 0), (1, 0), (0, 4), (1, 4)]
+    assert len(german) == 64, "no more than 32 examples beyond those known"
+    assert tracker.next_pair(0, None, is_best=True) is None, "it is the baseline itself"
+
+
+def test_before_it_is_the_best_a_candidate_has_half_as_many_pairs_beside_the_rule() -> None:
+    tracker = tracker_of()
+    assert tracker.next_pair(1, None, is_best=False) is None
+    for seq, example in enumerate((0, 1, 2)):
+        tracker.take(Asked(seq, 1, example, None, "duel"))
+    beside: list[int] = []
+    while (choice := tracker.next_pair(1, np.array([True, True]), is_best=False)) is not None:
+        tracker.take(Asked(3 + len(beside), *choice.pair, None, choice.reason))
+        beside.append(choice.pair.candidate)
+    assert beside == [0, 0, 0, 1, 0, 0, 1], "two of its own, after three; the baseline keeps up"
+    assert tracker.next_pair(1, np.array([False, False]), is_best=True) is None
+
+
 @pytest.mark.slow
 @pytest.mark.coverage
 @pytest.mark.parametrize("n_worse", [2, 3])

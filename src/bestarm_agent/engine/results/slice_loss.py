@@ -38,7 +38,7 @@ from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, 
 _Range = tuple[float, float]
 _GROWN = 1.25  # examples after which an interval is worked out anew, as a multiple
 _LEAD = 32  # examples that may be asked beyond those known in order
-_COST = {SLICE: 2, SLICE_BASELINE: 0}  # in pairs, by reason: a candidate's counts the baseline's
+_COST = {SLICE: 2, SLICE_BASELINE: 0}  # of a pair beside the rule, by reason, in pairs by the rule
 
 
 class SliceLossTracker:
@@ -100,7 +100,7 @@ class SliceLossTracker:
 
         It is of the slice that has come least far, so small ones are asked first, and of the
         candidate or the baseline, whichever of the ``allowed`` (K,) has come less far there. Unless
-        the candidate ``is_best``, no more pairs are asked beside the rule for it than by the rule.
+        the candidate ``is_best``, it has at most half as many pairs beside the rule as by it.
         """
         if self.baseline is None or row == self.baseline:
             return None
