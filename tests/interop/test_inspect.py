@@ -55,10 +55,10 @@ def leave_nothing_open() -> Iterator[None]:
     gc.collect()
 
 
-def graded_by(label: str) -> Grade:
+def graded_by(label: str, chance: float | None = None) -> Grade:
     """Return a grade for each sample, 1 with the label's chance."""
     draws = KeyedRandom(7, label).at(0).random(N)
-    return lambda number: float(draws[number] < QUALITY[label])
+    return lambda number: float(draws[number] < (chance or QUALITY[label]))
 
 
 def task(
@@ -118,6 +118,18 @@ def test_the_best_is_found_with_few_slots_and_part_of_the_samples(
     seen = [{sample.id for sample in log.samples} for log in logs]
     order = logs[0].eval.dataset.sample_ids  # common examples, in common order
     assert all(ids == set(order[: len(ids)]) for ids in seen)
+
+
+@pytest.mark.parametrize("slots", [2, 4])
+def test_slots_go_to_candidates_that_matter_not_to_those_that_are_idle(
+    tmp_path: Path, slots: int
+) -> None:
+    race, chances = Race(selector="auto"), {"good": 0.9, "near": 0.75, "poor": 0.2, "bad": 0.1}
+    tasks = [task(graded_by(label, chance), label) for label, chance in chances.items()]
+    select(race, tasks, tmp_path, max_samples=slots)
+    n = {row.candidate.label: row.n for row in race.standing().rows}
+    assert race.standing().established
+    assert n["good"] > 1.5 * n["bad"], n
 
 
 def test_errors_are_void_and_a_retry_runs_again(tmp_path: Path) -> None:

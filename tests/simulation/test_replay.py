@@ -27,8 +27,9 @@ class RoundRobin(Selector):
         *,
         affordable: BoolArray | None = None,
         available: BoolArray | None = None,
+        busy: BoolArray | None = None,
     ) -> list[Ask]:
-        asks = super().ask(n, affordable=affordable, available=available)
+        asks = super().ask(n, affordable=affordable, available=available, busy=busy)
         self.journal.append(("ask", tuple(ask.seq for ask in asks)))
         return asks
 

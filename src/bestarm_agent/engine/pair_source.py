@@ -48,9 +48,10 @@ class PlannedPairs:
         *,
         affordable: BoolArray | None = None,
         available: BoolArray | None = None,
+        busy: BoolArray | None = None,
     ) -> list[Ask]:
-        """Ask for up to ``n`` pairs, in the order of the plan."""
-        allowed = both(affordable, available)
+        """Ask for up to ``n`` pairs, in the order of the plan; of busy candidates later."""
+        allowed = both(both(affordable, available), None if busy is None else ~busy)
         asks: list[Ask] = []
         while len(asks) < n and (choice := self.next_choice(allowed)) is not None:
             ask = Ask(self.table.n_asked, *choice)

@@ -55,11 +55,12 @@ class RulePairs(PlannedPairs):
         *,
         affordable: BoolArray | None = None,
         available: BoolArray | None = None,
+        busy: BoolArray | None = None,
     ) -> list[Ask]:
         """Ask the rule for up to ``n`` pairs."""
         asks: list[Ask] = []
         while len(asks) < n and (
-            found := self.rule.ask(affordable=affordable, available=available)
+            found := self.rule.ask(affordable=affordable, available=available, busy=busy)
         ):
             [one] = found
             pair = Pair(one.pair.candidate, self._shown[one.pair.example])

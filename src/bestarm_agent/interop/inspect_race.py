@@ -203,7 +203,9 @@ class PairQueue:
         if stop is not None or len(self.state.asks) >= self._budget:
             self.end = "budget" if stop is None else stop.value
             return False
-        asks = self._rule.ask(available=np.array([samples.can_run for samples in self.samples]))
+        can_run = np.array([samples.can_run for samples in self.samples])
+        will = np.array([bool(samples.running) for samples in self.samples])  # once one has ended
+        asks = self._rule.ask(available=can_run | will, busy=~can_run)
         for ask in asks:
             self._note(ask)
         return bool(asks)

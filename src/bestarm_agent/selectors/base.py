@@ -94,11 +94,14 @@ class Selector(ABC):
         *,
         affordable: BoolArray | None = None,
         available: BoolArray | None = None,
+        busy: BoolArray | None = None,
     ) -> list[Ask]:
         """Choose up to ``n`` >= 0 pairs and mark them as pending.
 
         ``affordable`` (K,) marks the candidates whose next call the budget can still pay,
-        ``available`` (K,) those that can be called now; None means all.
+        ``available`` (K,) those that can be called; None means all. ``busy`` (K,) marks those that
+        have to wait now: when it is the turn of one of them, no other takes its place, which would
+        spend the budget on those that are fast rather than on those that matter.
 
         Returns:
             The asks; fewer than ``n``, or none, when nothing can be asked until something is told
@@ -107,6 +110,8 @@ class Selector(ABC):
         allowed = both(affordable, available)
         asks: list[Ask] = []
         while len(asks) < n and (choice := self.next_choice(allowed)) is not None:
+            if busy is not None and busy[choice.pair.candidate]:
+                break
             ask = Ask(self.table.n_asked, *choice)
             self._register(ask)
             asks.append(ask)

@@ -221,6 +221,11 @@ class Problem:
             object.__setattr__(self, "axes", axes.astype(np.int64))
 
     @property
+    def stops_early(self) -> bool:
+        """Return whether a run may stop before its budget is spent."""
+        return self.seeks_proof or self.probability is not None
+
+    @property
     def seeks_proof(self) -> bool:
         """Return whether a run stops at a guarantee, and at nothing less."""
         return (self.stop_when_separated or self.within is not None) and self.probability is None

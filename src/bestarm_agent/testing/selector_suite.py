@@ -112,6 +112,19 @@ class SelectorSuite(ResumeSuite):
         assert selector.ask(3, available=np.zeros(K, dtype=bool)) == []
         assert run.selector.stopped() is None
 
+    def test_nobody_takes_the_turn_of_a_busy_candidate(self) -> None:
+        patient, plain = (Run(self.open(), World.with_failures((K, N), 5)) for _ in range(2))
+        for _ in range(20):
+            asks = plain.ask(3)
+            if not asks:
+                break
+            first = asks[0].pair.candidate
+            assert patient.selector.ask(3, busy=np.arange(K) == first) == []
+            assert patient.ask(3) == asks
+            for run in (patient, plain):
+                while run.waiting:
+                    run.tell()
+
     def test_looking_ahead_changes_nothing(self) -> None:
         world = World.with_failures((K, N), 4)
         curious, plain = Run(self.open(), world, 4), Run(self.open(), world, 4)

@@ -133,6 +133,39 @@ def test_asks_under_a_limit_can_be_derived_again() -> None:
     assert unexplained_asks(events, make_selector("ucb-e", Problem(3, 20))) == []
 
 
+def asks_of(budget: Budget, limiters: dict[str, LimiterRules]) -> list[Asked]:
+    """What UCB-E asks, one call at a time, of two models of which one may be limited."""
+    good, bad = Actor("p", always(0.9)), Actor("q", always(0.1))
+    scene = Scene(
+        {"good": good, "bad": bad}, in_flight=1, n_examples=40, limiters=limiters, budget=budget
+    )
+    scene.run()
+    return [event for event in run_virtual(scene.events()) if isinstance(event, Asked)]
+
+
+@pytest.mark.parametrize("rules", [per_minute(6), LimiterRules(adaptive=1)])
+def test_a_short_budget_is_not_spent_on_those_that_are_fast(rules: LimiterRules) -> None:
+    free, limited = (asks_of(Budget(pulls=50), each) for each in ({}, {"good": rules}))
+    assert limited == free
+    assert sum(ask.candidate == 0 for ask in limited) > 30
+
+
+def test_where_time_is_short_others_take_the_turn_of_a_limited_model() -> None:
+    limiters = {"good": per_minute(6)}
+    asks = asks_of(Budget(pulls=50, seconds=100.0), limiters)
+    assert sum(ask.candidate == 0 for ask in asks) <= 11
+
+
+def test_an_outage_holds_nobody_up_where_the_budget_is_short() -> None:
+    gone = ProviderError("gone", kind=FailureKind.CONNECTION, transient=True)
+    down = Actor("p", lambda _request, _before: scored(0.9) if len(down.sent) <= 5 else gone)
+    up = Actor("q", always(0.5))
+    scene = Scene({"down": down, "up": up}, n_examples=40, budget=Budget(pulls=60))
+    scene.run()
+    assert done(scene)[1] == 40
+    assert max(times(up)) < 60.0
+
+
 def test_the_display_says_until_when() -> None:
     actor = Actor("p", lambda _, before: refusal(30.0) if before == 0 else scored(1.0))
     scene = Scene({"a": actor}, n_examples=3)

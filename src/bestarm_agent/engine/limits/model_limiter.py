@@ -86,6 +86,11 @@ class ModelLimiter:
         return min(free, self.rate.room(self._expected.typical()))
 
     @property
+    def may_answer(self) -> bool:
+        """False while calls pause since one after another failed, and once it was given up."""
+        return self.halted is None and self.breaker.room > 0
+
+    @property
     def opens_in(self) -> float:
         """Seconds until time alone may make room; infinite if it cannot."""
         if self.halted is not None or not all(gate.free for gate in self.gates):

@@ -121,12 +121,20 @@ class CandidatePool:
         return int(min(self.gate.free, *free)) if free else 0
 
     def available(self) -> BoolArray | None:
-        """Return (K,) whether a candidate can be called now; None if all can."""
-        has_room = np.array([_room(model) > 0 for model in self._models], dtype=np.bool_)
-        callable_now = None
-        if not (has_room.all() and self._usable.all()):
-            callable_now = self._usable & has_room[self._model_of]
-        return both(callable_now, self.memory.mask())
+        """Return (K,) whether a candidate can be called, now or after a wait; None if all can."""
+        answers = np.array(
+            [client.broken is None and limiter.may_answer for client, limiter in self._models],
+            dtype=np.bool_,
+        )
+        usable = None
+        if not (answers.all() and self._usable.all()):
+            usable = self._usable & answers[self._model_of]
+        return both(usable, self.memory.mask())
+
+    def busy(self) -> BoolArray | None:
+        """Return (K,) whether a candidate's next call would have to wait; None if none would."""
+        is_full = np.array([_room(model) <= 0 for model in self._models], dtype=np.bool_)
+        return is_full[self._model_of] if is_full.any() else None
 
     def opens_in(self) -> float:
         """Return the seconds until a rate limit lets more be called; infinite if none does."""

@@ -226,13 +226,15 @@ class RunLoop:
         pool, ledger, first = self.pool, self.ledger, self._pairs.first
         while (room := int(min(pool.room(), first.left()))) > 0:
             rules = self._stages or self._rules
-            callable_now = both(pool.available(), first.mask())
-            available = both(callable_now, rules.worth)  # of candidates that matter
-            affordable = pool.affordable(ledger)
+            callable_, affordable = both(pool.available(), first.mask()), pool.affordable(ledger)
+            idle = None if (busy := pool.busy()) is None else ~busy
+            if busy is not None and not self._waits_for_busy():
+                callable_, busy = both(callable_, idle), None
+            available = both(callable_, rules.worth)  # of candidates that matter
             n = min(pool.payable(ledger, room, affordable), pool.memory.left())
-            asks = self._beside(rules.beside(both(callable_now, affordable)))
+            asks = self._beside(rules.beside(both(both(callable_, idle), affordable)))
             asks = asks or self.selector.ask(
-                max(1, int(n)), available=available, affordable=affordable
+                max(1, int(n)), available=available, affordable=affordable, busy=busy
             )
             if not asks:
                 if pool.memory.end():
@@ -248,6 +250,18 @@ class RunLoop:
         asks = [] if choice is None else [Ask(self.selector.table.n_asked, *choice)]
         self.selector.adopt(asks)
         return asks
+
+    def _waits_for_busy(self) -> bool:
+        """Return whether to wait when it is a busy model's turn, rather than to ask others.
+
+        Else the budget went to those that answer fast. Others are asked if that takes nothing from
+        anybody, as all pairs are to be asked, if time is what is short, or if models take turns.
+        """
+        if self.ledger.budget.seconds is not None or self.pool.memory.mask() is not None:
+            return False
+        problem, left = self.selector.problem, int(self.selector.table.n_unseen.sum())
+        may_stop = problem.stops_early or self._rules.objective is not None
+        return may_stop or self.pool.payable(self.ledger, left, None) < left
 
     def _asked(self, ask: Ask, shut_out: Rows) -> Asked:
         asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, shut_out)
