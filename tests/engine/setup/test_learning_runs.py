@@ -86,6 +86,7 @@ def test_what_separates_candidates_is_asked_first_also_after_a_resumption(tmp_pa
 
     notices, standing, weights, ids = asyncio.run(main())
     assert "predictions remove" in notices
+    assert "another judge" not in notices
     assert standing.rows[0].candidate.label.endswith("skill 60")
     contested = np.array([35 < 100 * _chance(int(n)) < 80 for n in ids])
     orders = [SharedOrder(ScoreTable(1, N), seed, weights).examples for seed in range(100)]
