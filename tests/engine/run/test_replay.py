@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import cast
 
@@ -17,9 +18,11 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.pair_source import PairSource, PlannedPairs
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
-from bestarm_agent.engine.run.event_log import Replayer, replay
+from bestarm_agent.engine.run.event_log import EventLog, Replayer, replay
 from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.selectors.types import Ask, IntArray, Problem, Tell
+from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.run_state import RunState
 from bestarm_agent.testing.store_runs import asked, grid, started, told
 
 CANDIDATES, EXAMPLES = grid(2, 10)
@@ -98,6 +101,20 @@ class Objective:
 
     def review(self, pairs: PairSource, *, now: bool = False) -> None:
         self.reviews.append((len(self.taken), now))
+
+
+def test_what_is_recorded_reaches_log_state_and_objective() -> None:
+    objective = Objective(asks_beside=False)
+
+    async def scene() -> Sequence[Event]:
+        log = await MemoryStore().create("study")
+        recording = EventLog(log, RunState(), cast("ObjectiveTracker", objective))
+        recording.record(started())
+        await recording.flush()
+        assert recording.state.started == started()
+        return await log.events()
+
+    assert asyncio.run(scene()) == objective.taken == [started()]
 
 
 @pytest.mark.parametrize("asks_beside", [False, True])

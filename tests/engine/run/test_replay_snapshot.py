@@ -28,7 +28,7 @@ from bestarm_agent.errors import StoreError
 from bestarm_agent.runs import Archive, StoredRun
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.rules.uniform import Uniform
-from bestarm_agent.selectors.types import Problem
+from bestarm_agent.selectors.types import Problem, State
 from bestarm_agent.store.registry import open_store
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.testing.store_runs import asked, grid, started, told
@@ -172,6 +172,12 @@ def test_only_rooms_of_values_in_this_package_are_read_from(module: str, name: s
         replay_snapshot._Reader(BytesIO()).find_class(module, name)
 
 
+def test_a_member_of_an_enum_is_read_and_an_attribute_of_something_else_is_not() -> None:
+    assert replay_snapshot._attribute(State, "DONE") is State.DONE
+    with pytest.raises(pickle.UnpicklingError, match="must not take real of a int"):
+        replay_snapshot._attribute(1, "real")
+
+
 def replayed(n_told: int, rule: type[Selector] = Uniform) -> Replayed:
     """What the log of 2 x 50 pairs amounts to after some of the first candidate were told."""
     pairs = [one for seq in range(n_told) for one in (asked(seq), told(seq))]
@@ -231,7 +237,7 @@ def test_a_snapshot_that_could_not_be_written_is_tried_again_later(
         return BytesIO()
 
     monkeypatch.setattr(replay_snapshot, "_dump", dump)
-    assert looked([(0.0, 10), (99.0, 20), (100.0, 20)]) == [3 + 2 * 20]
+    assert looked([(0.0, 10), (99.0, 20), (100.0, 21)]) == [3 + 2 * 21]
 
 
 def test_of_which_runs_snapshots_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
