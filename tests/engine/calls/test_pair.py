@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.calls.draws import Draws
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import Call, Origin
@@ -131,6 +133,14 @@ def test_all_attempts_of_a_pair_that_fails_are_lost_and_its_pull_is_not() -> Non
     assert (failed.kind, failed.lost_spend) == (FailureKind.TIMEOUT, CALL + CALL + CALL)
     assert failed.spend == failed.lost_spend + Spend(pulls=1)
     assert failed.judge_spend == Spend()
+
+
+def test_each_draw_has_all_attempts() -> None:
+    actor = Actor("p", lambda _, before: scored(0.5) if before == 2 else TIMED_OUT)
+    scene = Scene({"a": actor}, n_examples=1, draws=Draws(RepeatsSpec(draws=2)))
+    scene.run()
+    assert isinstance(scene.loop.state.told[0].outcome, Scored)
+    assert len(actor.sent) == 2 * 3
 
 
 BAD = ProviderError("unknown field", kind=FailureKind.BAD_REQUEST, fatal=True, blame=Blame.HARNESS)
