@@ -170,6 +170,27 @@ def test_candidates_join_between_and_while_running(tmp_path: Path) -> None:
     assert standing.asked == 70
 
 
+def test_a_run_that_waits_for_a_rate_limit_says_so_though_nothing_is_in_flight(
+    tmp_path: Path,
+) -> None:
+    limits = {"in_flight": 4, "providers": {"replay": {"rpm": 1, "shared": True}}}
+
+    async def scene() -> Standing:
+        async with Study.open(write_study(tmp_path, changes={"limits": limits})) as study:
+            running = asyncio.create_task(study.run())
+            await reached(1, study, running)
+            while study.standing().in_flight:  # noqa: ASYNC110 - no event to await
+                await asyncio.sleep(0)
+            waiting = study.standing()
+            study.stop()
+            await running
+            return waiting
+
+    (wait,) = asyncio.run(scene()).waits
+    assert (wait.provider, wait.count) == ("replay", 0)
+    assert "at its limit of 1 request a minute" in wait.reason
+
+
 def test_a_candidate_that_is_there_already_is_refused(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Study.open(write_study(tmp_path)) as study:

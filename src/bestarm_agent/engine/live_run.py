@@ -194,7 +194,7 @@ class LiveRun:
         )
 
     def _waits(self) -> tuple[Wait, ...]:
-        waits = self._board.summary(self._clock.now()) if self.loop.in_flight else ()
+        waits = self._board.summary(self._clock.now()) if self.loop.is_running else ()
         return (*waits, _PAUSE) if self.loop.is_paused else waits
 
     @asynccontextmanager

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from bestarm_agent.domain.rate_limits import Resource
 from bestarm_agent.engine.limits.rate_limiter import RateLimiter
+from bestarm_agent.errors import counted
 from bestarm_agent.providers.base import HasEndpoints, LoadsModels, Provider
 
 _UNITS = {
-    Resource.REQUESTS: "requests",
-    Resource.TOKENS: "tokens",
-    Resource.INPUT_TOKENS: "input tokens",
-    Resource.OUTPUT_TOKENS: "output tokens",
+    Resource.REQUESTS: "request",
+    Resource.TOKENS: "token",
+    Resource.INPUT_TOKENS: "input token",
+    Resource.OUTPUT_TOKENS: "output token",
 }
 
 
@@ -93,8 +94,9 @@ def endpoint_wait(provider: Provider) -> Wait | None:
 def limit_reason(rate: RateLimiter, now: float) -> str:
     """Return which limit of a rate limiter calls wait for."""
     if rate.search.wait(now) > 0:
-        return f"at {60 * rate.search.rate(now):,.0f} requests a minute, the rate found so far"
+        found = counted(round(60 * rate.search.rate(now)), "request")
+        return f"at {found} a minute, the rate found so far"
     if not rate.buckets:
         return "waiting in the queue"
     name = max(rate.buckets, key=lambda n: rate.buckets[n].used(now) / rate.buckets[n].per_minute)
-    return f"at its limit of {rate.buckets[name].per_minute:,.0f} {_UNITS[name]} a minute"
+    return f"at its limit of {counted(round(rate.buckets[name].per_minute), _UNITS[name])} a minute"
