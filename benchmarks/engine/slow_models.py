@@ -1,9 +1,10 @@
 """Pairs and seconds until the best is established, where the rate of one model is limited.
 
-A run that waits when it is the turn of a busy model, beside one that asks others meanwhile. The
-scores are replayed: 12 candidates on 400 examples, each call takes 50 ms, 16 in flight.
+A run that spares pairs (it waits when it is the turn of a busy model, and begins with few in
+flight), beside one that asks others meanwhile and uses all places. The scores are replayed: 12
+candidates on 400 examples, each call takes 50 ms.
 
-    python -m benchmarks.engine.slow_models [--seeds 3] [--rpm 600]
+    python -m benchmarks.engine.slow_models [--seeds 3] [--rpm 600] [--in-flight 16]
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import asyncio
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from unittest import mock
@@ -33,26 +35,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rpm", type=int, default=600)
+    parser.add_argument("--in-flight", type=int, default=16)
     given = parser.parse_args()
-    print("| limited | pairs: waits | asks others | seconds: waits | asks others |")
+    print("| limited | pairs: spared | not | seconds: spared | not |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, limited in _LIMITED.items():
-        limits = {f"replay/{row}": {"rpm": given.rpm} for row in limited}
+        models = {f"replay/{row}": {"rpm": given.rpm} for row in limited}
+        limits = {"in_flight": given.in_flight, "models": models}
         cells = []
-        for waits in (True, False):
-            found = [_established(seed, limits, waits=waits) for seed in range(given.seeds)]
+        for spares in (True, False):
+            found = [_established(seed, limits, spares=spares) for seed in range(given.seeds)]
             cells.append([median(one.asked for one in found), median(one.seconds for one in found)])
         pairs, seconds = zip(*cells, strict=True)
         texts = [f"{n:,.0f}" for n in pairs] + [f"{s:.0f}" for s in seconds]
         print(f"| {name} | {' | '.join(texts)} |", flush=True)
 
 
-def _established(seed: int, limits: dict[str, dict[str, int]], *, waits: bool) -> Standing:
+def _established(seed: int, limits: Mapping[str, object], *, spares: bool) -> Standing:
     with tempfile.TemporaryDirectory() as name:
         path = _write_study(Path(name), seed, limits)
-        if waits:
+        if spares:
             return asyncio.run(_run(path))
-        with mock.patch.object(RunLoop, "_waits_for_busy", return_value=False):
+        with mock.patch.object(RunLoop, "_spares_pairs", return_value=False):
             return asyncio.run(_run(path))
 
 
@@ -63,7 +67,7 @@ async def _run(path: Path) -> Standing:
     return standing
 
 
-def _write_study(folder: Path, seed: int, limits: dict[str, dict[str, int]]) -> Path:
+def _write_study(folder: Path, seed: int, limits: Mapping[str, object]) -> Path:
     rng = np.random.default_rng(seed)
     level = np.asarray(norm.ppf(_MEANS))[:, None] * np.sqrt(1 + 0.8**2)
     noise = rng.normal(size=(len(_MEANS), _EXAMPLES))
@@ -78,7 +82,7 @@ def _write_study(folder: Path, seed: int, limits: dict[str, dict[str, int]]) -> 
         "dataset": "examples.jsonl",
         "scorer": "recorded",
         "providers": {"replay": {"path": "scores.npz", "latency_seconds": 0.05}},
-        "limits": {"in_flight": 16, "models": limits},
+        "limits": limits,
         "selector": {"name": "auto", "seed": seed},
     }
     path = folder / "study.json"

@@ -62,6 +62,29 @@ def test_a_throttled_provider_leaves_its_places_to_others() -> None:
     assert max(early) < 50.0, "the quick provider was not held up by the slow one"
 
 
+def most_in_flight(scene: Scene) -> list[float]:
+    """Return how many pairs were in flight at each ask, over how many might be."""
+    scene.run()
+    in_flight, told, found = 0, 0, []
+    for event in run_virtual(scene.events()):
+        if isinstance(event, Asked):
+            in_flight += 1
+            found.append(in_flight / max(16, told / 2))
+        elif isinstance(event, Told):
+            in_flight, told = in_flight - 1, told + 1
+    return found
+
+
+def test_a_short_budget_is_not_spent_before_anything_is_known() -> None:
+    actors = {"a": Actor("p", always(0.6)), "b": Actor("q", always(0.5))}
+    short, whole = (
+        Scene(actors, in_flight=64, n_examples=200, budget=budget)
+        for budget in (Budget(pulls=300), Budget())
+    )
+    assert 0.9 < max(most_in_flight(short)) <= 1.0
+    assert max(most_in_flight(whole)) == 4.0
+
+
 @pytest.mark.parametrize("in_flight", [1, 3, 32])
 def test_no_cap_is_ever_passed(in_flight: int) -> None:
     actor = Actor("p", always(0.5))

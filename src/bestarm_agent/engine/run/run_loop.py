@@ -38,6 +38,9 @@ from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
 from bestarm_agent.selectors.types import Ask, Choice, State, Tell, both
 
+# While pairs are spared, no more are in flight than these, one for each candidate, or a share of
+# those that were told.
+_FEW_IN_FLIGHT, _SHARE_IN_FLIGHT = 16, 0.5
 _PAUSE_SECONDS = 1.0  # between two turns of a paused run
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 
@@ -224,11 +227,11 @@ class RunLoop:
         """Ask for pairs that the budget can pay until no place is free; return those to send."""
         ready: list[Asked] = []
         pool, ledger, first = self.pool, self.ledger, self._pairs.first
-        while (room := int(min(pool.room(), first.left()))) > 0:
+        while (room := int(min(pool.room(), first.left(), self._leeway()))) > 0:
             rules = self._stages or self._rules
             callable_, affordable = both(pool.available(), first.mask()), pool.affordable(ledger)
             idle = None if (busy := pool.busy()) is None else ~busy
-            if busy is not None and not self._waits_for_busy():
+            if busy is not None and not self._spares_pairs():
                 callable_, busy = both(callable_, idle), None
             available = both(callable_, rules.worth)  # of candidates that matter
             n = min(pool.payable(ledger, room, affordable), pool.memory.left())
@@ -251,11 +254,18 @@ class RunLoop:
         self.selector.adopt(asks)
         return asks
 
-    def _waits_for_busy(self) -> bool:
-        """Return whether to wait when it is a busy model's turn, rather than to ask others.
+    def _leeway(self) -> float:
+        """Return how many more pairs may be in flight: what is asked early is asked blindly."""
+        if not self._spares_pairs():
+            return math.inf
+        told, each_once = len(self.state.told), len(self.pool.candidates)
+        return max(_FEW_IN_FLIGHT, each_once, told * _SHARE_IN_FLIGHT) - self.pool.gate.inside
 
-        Else the budget went to those that answer fast. Others are asked if that takes nothing from
-        anybody, as all pairs are to be asked, if time is what is short, or if models take turns.
+    def _spares_pairs(self) -> bool:
+        """Return whether to save pairs rather than time; then a busy model's turn is waited for.
+
+        Time counts more if it is capped, if all pairs are to be asked anyway, or if models take
+        turns in memory.
         """
         if self.ledger.budget.seconds is not None or self.pool.memory.mask() is not None:
             return False
