@@ -38,8 +38,8 @@ from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
 from bestarm_agent.selectors.types import Ask, Choice, State, Tell, both
 
-# While pairs are spared, no more are in flight than these, one for each candidate, or a share of
-# those that were told.
+# While pairs are spared, at most so many are in flight, or one for each candidate, or this share of
+# those that were told, whichever is most.
 _FEW_IN_FLIGHT, _SHARE_IN_FLIGHT = 16, 0.5
 _PAUSE_SECONDS = 1.0  # between two turns of a paused run
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
@@ -229,13 +229,13 @@ class RunLoop:
         pool, ledger, first = self.pool, self.ledger, self._pairs.first
         while (room := int(min(pool.room(), first.left(), self._leeway()))) > 0:
             rules = self._stages or self._rules
-            callable_, affordable = both(pool.available(), first.mask()), pool.affordable(ledger)
+            reachable, affordable = both(pool.available(), first.mask()), pool.affordable(ledger)
             idle = None if (busy := pool.busy()) is None else ~busy
             if busy is not None and not self._spares_pairs():
-                callable_, busy = both(callable_, idle), None
-            available = both(callable_, rules.worth)  # of candidates that matter
+                reachable, busy = both(reachable, idle), None
+            available = both(reachable, rules.worth)  # of candidates that matter
             n = min(pool.payable(ledger, room, affordable), pool.memory.left())
-            asks = self._beside(rules.beside(both(both(callable_, idle), affordable)))
+            asks = self._beside(rules.beside(both(both(reachable, idle), affordable)))
             asks = asks or self.selector.ask(
                 max(1, int(n)), available=available, affordable=affordable, busy=busy
             )
@@ -269,9 +269,10 @@ class RunLoop:
         """
         if self.ledger.budget.seconds is not None or self.pool.memory.mask() is not None:
             return False
-        problem, left = self.selector.problem, int(self.selector.table.n_unseen.sum())
-        may_stop = problem.stops_early or self._rules.objective is not None
-        return may_stop or self.pool.payable(self.ledger, left, None) < left
+        if self.selector.problem.stops_early or self._rules.objective is not None:
+            return True
+        left = int(self.selector.table.n_unseen.sum())
+        return self.pool.payable(self.ledger, left, None) < left
 
     def _asked(self, ask: Ask, shut_out: Rows) -> Asked:
         asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, shut_out)
