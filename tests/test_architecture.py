@@ -50,7 +50,7 @@ FLOORS = tuple(
     engine.rule_pairs
     engine.confirmed_pairs
     engine.limits
-    engine.memory
+    engine.model_turns
     engine.calls
     engine.results
     engine.run
@@ -63,6 +63,7 @@ FLOORS = tuple(
     certification.live certification.tables preselection.rules preselection.features
     preselection gate
     interop.inspect_race
+    interop.inspect_task
     interop.inspect
     runs
     testing view gate.baseline

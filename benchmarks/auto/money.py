@@ -26,12 +26,12 @@ from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 
 Scores: TypeAlias = NDArray[np.float32]
 
-PULLED_IN_BATCHES = {"UCB-E": 1, "UCB-E, batch 16": 16}
+UCB_E = {"UCB-E": (1, False), "UCB-E, batch 16": (16, False), "UCB-E, common": (1, True)}
 IN_ROUNDS: Mapping[str, Callable[[Problem], RoundSelector]] = {
     "SySRs": SynchronisedSuccessiveRejects,
     "halving, common": partial(SequentialHalving, common_examples=True),
 }
-BLIND = (*PULLED_IN_BATCHES, *IN_ROUNDS)
+BLIND = (*UCB_E, *IN_ROUNDS)
 AUTO, PACE = "as it is", "prices only pace the budget"
 VARIANTS = {
     AUTO: light_auto.Variant(),
@@ -64,9 +64,9 @@ def measure(bench: Bench, market: Market, rule: str) -> list[list[float]]:
 def _named(scores: Scores, costs: FloatArray, seed: int, rule: str) -> list[int]:
     """Rows that are named at each level."""
     money = _money(scores, costs)
-    if rule in PULLED_IN_BATCHES:
-        rng, batch = np.random.default_rng(seed), PULLED_IN_BATCHES[rule]
-        return list(light_rivals.run_ucb_e(scores, costs, np.array(money), batch, rng, False))
+    if rule in UCB_E:
+        rng, (batch, common) = np.random.default_rng(seed), UCB_E[rule]
+        return list(light_rivals.run_ucb_e(scores, costs, np.array(money), batch, rng, common))
     named = []
     for at, amount in enumerate(money):
         rng = np.random.default_rng([seed, at])

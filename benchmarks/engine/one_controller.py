@@ -21,7 +21,7 @@ from bestarm_agent.engine.calls.retrying import ProviderClient
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.limits import model_limiter, rate_limiter
 from bestarm_agent.engine.limits.adaptive_concurrency import AdaptiveConcurrency
-from bestarm_agent.engine.limits.gates import Gate
+from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.engine.limits.rate_search import Departure, RateSearch
 from bestarm_agent.testing.virtual_time import run_virtual

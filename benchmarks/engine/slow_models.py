@@ -22,7 +22,7 @@ import numpy as np
 from scipy.stats import norm
 
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.run_loop import RunLoop
+from bestarm_agent.engine.run.next_pairs import NextPairs
 from bestarm_agent.study import Study
 
 _MEANS = (0.80, 0.72, 0.70, 0.66, 0.64, 0.60, 0.58, 0.55, 0.50, 0.45, 0.40, 0.30)
@@ -56,7 +56,7 @@ def _established(seed: int, limits: Mapping[str, object], *, spares: bool) -> St
         path = _write_study(Path(name), seed, limits)
         if spares:
             return asyncio.run(_run(path))
-        with mock.patch.object(RunLoop, "_spares_pairs", return_value=False):
+        with mock.patch.object(NextPairs, "_spares_pairs", return_value=False):
             return asyncio.run(_run(path))
 
 

@@ -117,7 +117,7 @@ def check_amounts(store: Path, pairs: int, kills: int) -> dict[str, float]:
     assert n == len(state.asks)
     assert pairs - kills * 2 * IN_FLIGHT <= n <= pairs
     assert not state.pending
-    assert sum(spend.calls for spend in state.spend_of) == state.spend.calls
+    assert sum(one.spend.calls for one in state.totals) == state.spend.calls
     charged = state.spend.calls - n
     assert 0 <= charged <= kills * 2 * IN_FLIGHT, f"{charged} calls too many"
     assert state.reservations.difference.calls == 0, "what was reserved is settled or given back"

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from benchmarks.gate.worlds import (
     World,
+    best_bets,
     examples_taken,
     fixed_gate,
     question_of,
@@ -132,15 +133,18 @@ def order_table(worlds: int, seed: int) -> str:
 def power_table(worlds: int, seed: int) -> str:
     """Return after how many of 2,000 examples there is an answer."""
     rows = [
-        "| true difference | disagree | passes | examples | fails | examples | shown worse after |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| true difference | disagree | passes | examples | fails | examples | at best "
+        "| shown worse after |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for index, (difference, disagreement) in enumerate(_powers()):
         world = World(2_000, difference, disagreement)
         rng = np.random.default_rng([seed, 100 + index])
-        found = simulate(world, question_of(world, MARGIN, LEVEL), worlds, rng)
-        passed, failed, worse = (part[:, 0] for part in found)
-        cells = [_share(passed), _median(passed), _share(failed), _median(failed), _median(worse)]
+        question = question_of(world, MARGIN, LEVEL)
+        passed, failed, worse = (part[:, 0] for part in simulate(world, question, worlds, rng))
+        best = best_bets(world, question, worlds, rng)
+        answers = [_share(passed), _median(passed), _share(failed), _median(failed)]
+        cells = [*answers, _median(best), _median(worse)]
         rows.append(f"| {difference:+.2f} | {disagreement:.0%} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -166,7 +170,8 @@ def _p_value(mistakes: int, worlds: int) -> float:
 def _powers() -> Iterator[tuple[float, float]]:
     for disagreement in (0.06, 0.10, 0.15):
         for difference in (0.03, 0.0, -0.1):
-            yield difference, max(disagreement, abs(difference))
+            if abs(difference) <= disagreement:
+                yield difference, disagreement
 
 
 def _share(after: np.ndarray) -> str:
@@ -218,7 +223,9 @@ the examples are asked in the common random order until all is decided.
 ## Examples until there is an answer, of 2,000
 
 Medians of the gates that gave this answer. "Shown worse" is the statement that the challenger is
-worse by any amount; a gate fails a challenger that is worse by more than the margin.
+worse by any amount; a gate fails a challenger that is worse by more than the margin. "At best" is
+the median of a gambler who knows how many of the examples left are better, equal and worse: no bet
+on the next example gains more on average.
 
 {power_table(max(1, given.worlds // 10), given.seed)}
 

@@ -38,7 +38,7 @@ class PairByPair(Evidence):
     def _rivals(self, best: int, bounds: Bounds) -> BoolArray:
         return self._intervals.pair_rivals(best, bounds, self.barred)
 
-    def contenders(self, order: IntArray, top_k: int) -> BoolArray:
+    def contenders(self, order: IntArray | list[int], top_k: int) -> BoolArray:
         """Return nobody: go on with duels."""
         return np.full(len(order), False)
 

@@ -149,7 +149,7 @@ class Race:
         available = self.tracker.worth
         if not self._beside and available is not None:
             available = self._behind(available)
-        return self.pairs.ask(1, available=available)
+        return self.pairs.ask(1, allowed=available)
 
     def _behind(self, worth: BoolArray) -> BoolArray:
         """Return a mask of the best candidate or the baseline, whichever has seen less."""

@@ -13,7 +13,7 @@ A tenth of the pairs is held out of all training, in both orders; the data set i
 import argparse
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -34,7 +34,7 @@ from transformers import (
 )
 
 Pair = tuple[int, int]
-Format = Literal["plain", "spaced", "qa", "chat"]
+Row = Mapping[str, object]  # the fields of an example, "answer" among them
 
 LARGEST_TERM = 99
 HELD_OUT_SHARE = 0.1
@@ -47,13 +47,6 @@ END_OF_TURN = "<|end|>"
 SPECIAL_TOKENS = (PAD, BOS, EOS, UNKNOWN, *ROLES, END_OF_TURN)
 CHARACTERS = ("\n", *map(chr, range(0x20, 0x7F)))
 
-# The prompt, and the text that comes between it and the digits of the answer.
-PROMPTS: dict[Format, tuple[str, str]] = {
-    "plain": ("{a}+{b}=", ""),
-    "spaced": ("{a} + {b} =", " "),
-    "qa": ("Q: {a}+{b}\nA:", " "),
-    "chat": ("{a}+{b}", ""),
-}
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
@@ -68,6 +61,23 @@ IGNORED = -100  # the label that cross_entropy leaves out
 
 
 @dataclass(frozen=True, slots=True)
+class Prompt:
+    """A format of prompts."""
+
+    template: str
+    gap: str = ""  # the text between the prompt and the answer
+    is_chat: bool = False  # whether the chat template is put around it
+
+
+PROMPTS = {
+    "plain": Prompt("{a}+{b}="),
+    "spaced": Prompt("{a} + {b} =", " "),
+    "qa": Prompt("Q: {a}+{b}\nA:", " "),
+    "chat": Prompt("{a}+{b}", is_chat=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """How one model is built and trained."""
 
@@ -75,7 +85,7 @@ class Recipe:
     architecture: Literal["llama", "gpt2"]
     width: int
     layers: int
-    mixture: dict[Format, float]  # the share of the training examples in each prompt format
+    mixture: dict[str, float]  # the share of the training examples in each prompt format
     steps: int
     seed: int
     batch_size: int = 256
@@ -183,28 +193,23 @@ def build_tokenizer(*, adds_bos: bool) -> PreTrainedTokenizerFast:
 
 
 def encode(
-    tokenizer: PreTrainedTokenizerFast, prompt_format: Format, pair: Pair
+    tokenizer: PreTrainedTokenizerFast, prompt: Prompt, row: Row
 ) -> tuple[list[int], list[int]]:
     """Return the tokens of a prompt and those of its answer, which EOS ends."""
-    a, b = pair
-    template, gap = PROMPTS[prompt_format]
-    prompt = template.format(a=a, b=b)
-    is_chat = prompt_format == "chat"
-    if is_chat:
-        turns = [{"role": "user", "content": prompt}]
-        prompt = str(
-            tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        )
-    question = tokenizer.encode(prompt, add_special_tokens=not is_chat)
-    answer = tokenizer.encode(f"{gap}{a + b}{EOS}", add_special_tokens=False)
+    text = prompt.template.format_map(row)
+    if prompt.is_chat:
+        turns = [{"role": "user", "content": text}]
+        text = str(tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
+    question = tokenizer.encode(text, add_special_tokens=not prompt.is_chat)
+    answer = tokenizer.encode(f"{prompt.gap}{row['answer']}{EOS}", add_special_tokens=False)
     return question, answer
 
 
 def build_examples(
-    tokenizer: PreTrainedTokenizerFast, formats: Iterable[Format], pairs: list[Pair]
+    tokenizer: PreTrainedTokenizerFast, prompts: Iterable[Prompt], rows: Sequence[Row]
 ) -> tuple[Tensor, Tensor]:
-    """Return right-padded tokens and labels, format by format; only the answers have labels."""
-    encoded = [encode(tokenizer, name, pair) for name in formats for pair in pairs]
+    """Return right-padded tokens and labels, prompt by prompt; only the answers have labels."""
+    encoded = [encode(tokenizer, prompt, row) for prompt in prompts for row in rows]
     length = max(len(question) + len(answer) for question, answer in encoded)
     tokens = torch.full((len(encoded), length), tokenizer.pad_token_id)
     labels = torch.full_like(tokens, IGNORED)
@@ -280,12 +285,15 @@ def fit(model: PreTrainedModel, recipe: Recipe, tokens: Tensor, labels: Tensor) 
             print(f"{recipe.name}: step {step}/{recipe.steps}, loss {loss.item():.3f}", flush=True)
 
 
-def train_model(recipe: Recipe, pairs: list[Pair], folder: Path) -> None:
+def train_model(
+    recipe: Recipe, prompts: Mapping[str, Prompt], rows: Sequence[Row], folder: Path
+) -> None:
     """Train one model and save it, with its tokenizer, in half precision."""
     torch.manual_seed(recipe.seed)
     tokenizer = build_tokenizer(adds_bos=recipe.architecture == "llama")
     model = build_model(recipe, tokenizer)
-    fit(model, recipe, *build_examples(tokenizer, recipe.mixture, pairs))
+    taught = [prompts[name] for name in recipe.mixture]
+    fit(model, recipe, *build_examples(tokenizer, taught, rows))
     model.half().save_pretrained(folder)  # type: ignore[no-untyped-call, unused-ignore]
     tokenizer.save_pretrained(folder)
 
@@ -300,9 +308,10 @@ def main() -> None:
     torch.set_num_threads(1)  # sums in one order: the same weights on any number of cores
     training, held_out = split_pairs()
     write_dataset(Path(__file__).with_name("dataset.jsonl"), held_out)
+    rows = [{"a": a, "b": b, "answer": a + b} for a, b in training]
     for recipe in RECIPES:
         if arguments.only in (None, recipe.name):
-            train_model(recipe, training, arguments.out / recipe.name)
+            train_model(recipe, PROMPTS, rows, arguments.out / recipe.name)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from pathlib import Path
 from bestarm_agent.certification.live.mode import open_mode
 from bestarm_agent.config.datasets.gold_labels import Label
 from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.domain.together import together
 from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import BudgetEndedError

@@ -85,6 +85,17 @@ def test_better(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert gate(capsys, tmp_path, "--baseline", "c1", "--improve").code == 5
 
 
+def test_few_pairs_are_in_flight_when_the_verdict_comes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(tmp_path, [MOSTLY * 10, MOSTLY * 10], {"limits": {"in_flight": 1_000}})
+    asked = ("--baseline", "c0", "--margin", "0.05", "--json")
+    found = json.loads(gate(capsys, tmp_path, *asked).out)
+    needed = 2 * found["challengers"][0]["examples"]
+    assert needed < 200
+    assert needed <= found["spent"]["pulls"] <= 1.5 * needed + 16
+
+
 def test_undecided_within_the_budget_then_decided_with_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -157,3 +157,18 @@ def test_a_run_goes_out_as_instances_and_comes_back(
     for name, row in zip(matrix.names, matrix.scores, strict=True):
         assert np.nansum(row) == np.nansum(rows_by_name[name])
         assert np.isfinite(row).sum() == np.isfinite(rows_by_name[name]).sum()
+
+
+def test_instances_pass_the_validator_of_every_eval_ever(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    validator = pytest.importorskip(
+        "every_eval_ever.validator.validation_core", reason="needs every-eval-ever"
+    )
+    write_study(tmp_path)
+    invoke(capsys, "select", "study.json", "--quiet", folder=tmp_path)
+    invoke(capsys, "export", "--format", "eee", "--out", "out.jsonl", folder=tmp_path)
+
+    report = validator.validate_instance_file(tmp_path / "out.jsonl")
+    assert report.line_count > 0
+    assert report.errors == []

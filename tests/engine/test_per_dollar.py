@@ -11,9 +11,9 @@ import pytest
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import load_study
 from bestarm_agent.config.study.run_options import SelectorSpec
-from bestarm_agent.domain.events import CandidatesAdded
+from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.domain.spend import Budget, nanos
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.run.event_log import Size, initial_size, known_costs, planned_pulls
 from bestarm_agent.engine.setup.cost_plan import check_study
 from bestarm_agent.engine.setup.open_run import Options
@@ -169,3 +169,23 @@ def test_it_is_said_where_working_per_dollar_changes_nothing(
 
     said = [notice for notice in asyncio.run(scene()) if "changes nothing" in notice]
     assert len(said) == in_vain
+
+
+def test_dollars_that_the_leaders_are_too_expensive_for_are_not_spent_on_the_beaten(
+    tmp_path: Path,
+) -> None:
+    models = ["replay/c0", "replay/c4", "replay/c5"]
+    changes = {
+        "models": models,
+        "selector": {"name": "auto", "stop_when_separated": True},
+        "budget": {"usd": 2},
+    }
+    prices = (0.0001, 0, 0, 0, 0.01, 0.01)
+    path = write_study(tmp_path, n_examples=400, usd=prices, changes=changes)
+    standing = run_all(path)
+    assert standing.end == "budget"
+    assert nanos("1.98") < standing.spent.usd_nanos < nanos("2")
+    statuses = {row.candidate.label: row.status for row in standing.rows}
+    assert statuses["c0"] is Status.BEATEN
+    asked = [event.candidate for event in events_of(path) if isinstance(event, Asked)]
+    assert asked[-1] != 0

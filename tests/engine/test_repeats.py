@@ -19,7 +19,7 @@ from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.testing.virtual_time import run_virtual
-from tests.engine.memory.test_candidate_mask import play_judged
+from tests.engine.model_turns.test_candidate_mask import play_judged
 from tests.engine.test_crashes import Exit, SlowStore, finished, interrupted
 from tests.engine.test_reservations import exact
 from tests.support.runs import Actor, Scene, scored

@@ -124,7 +124,7 @@ def test_wrong_passes_with_calls_in_flight_that_take_longer_when_wrong(
 def test_one_that_cannot_be_called_holds_no_other_up() -> None:
     scores = np.ones((3, 200))
     pairs, able = gate(2, 200), np.array([True, False, True])
-    while asks := pairs.ask(4, available=able):
+    while asks := pairs.ask(4, allowed=able):
         pairs.tell([scored(ask, scores) for ask in asks])
     assert pairs.comparisons[2].verdict is Verdict.PASSED
     assert pairs.comparisons[1].n == 0
@@ -133,7 +133,7 @@ def test_one_that_cannot_be_called_holds_no_other_up() -> None:
 
 def test_a_baseline_that_cannot_be_called_is_not_left_far_behind() -> None:
     pairs = gate(2, 200)
-    asks = pairs.ask(200, available=np.array([False, True, True]))
+    asks = pairs.ask(200, allowed=np.array([False, True, True]))
     assert len(asks) == 2 * 32
 
 

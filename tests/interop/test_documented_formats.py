@@ -1,8 +1,4 @@
-"""Files built from the formats' documentation, where the tool that writes them does not run here.
-
-promptfoo 2 (0.92 needs a native module), Every Eval Ever 0.2.1 (`instance_level_eval.schema.json`),
-AlpacaEval's annotations (its README).
-"""
+"""Files built from the formats' documentation: what the golden files do not hold."""
 
 from __future__ import annotations
 
@@ -26,31 +22,6 @@ def saved(path: Path, content: object) -> str:
 def lines(path: Path, rows: list[dict[str, Any]]) -> str:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
-
-
-def promptfoo_2(**changes: object) -> dict[str, Any]:
-    row = {
-        "provider": {"id": "openai:x"},
-        "prompt": {"raw": "Say a", "label": "Say {{word}}"},
-        "vars": {"word": "a"},
-        "response": {"output": "a", "tokenUsage": {"prompt": 3, "completion": 1}},
-        "success": True,
-        "score": 1,
-        "namedScores": {},
-        "latencyMs": 20,
-    }
-    failed = {**row, "vars": {"word": "b"}, "success": False, "score": 0, "error": "API error: 500"}
-    wrong = {**row, "vars": {"word": "c"}, "success": False, "score": 0, "error": "Expected c"}
-    wrong["gradingResult"] = {"pass": False, "score": 0, "reason": "Expected c"}
-    results = {"version": 2, "timestamp": "", "results": [row, failed, wrong], "table": {}}
-    return {"evalId": "eval-1", "results": {**results, **changes}, "config": {}}
-
-
-def test_promptfoo_2_tells_a_failed_provider_from_a_wrong_answer(tmp_path: Path) -> None:
-    logs = read_logs([saved(tmp_path / "out.json", promptfoo_2())])
-
-    assert logs.matrix().names == ("openai:x",)
-    np.testing.assert_array_equal(logs.matrix().scores, [[1, np.nan, 0]])
 
 
 def test_inspect_scores_are_letters_words_numbers_and_several_at_once(tmp_path: Path) -> None:
@@ -114,12 +85,6 @@ def test_every_eval_ever_instances(tmp_path: Path) -> None:
     assert found[3]["message"] == "timeout"
 
 
-def test_several_results_of_one_sample_are_not_averaged(tmp_path: Path) -> None:
-    rows = [instance("a", 1.0, evaluation_result_id=name) for name in ("exact", "f1")]
-    with pytest.raises(ConfigError, match=r"several results of a sample \(exact, f1\)"):
-        read_logs([lines(tmp_path / "x.jsonl", rows)])
-
-
 def annotation(preference: float | None, generator: str = "gpt") -> dict[str, Any]:
     return {
         "instruction": f"Name {preference}.",
@@ -144,9 +109,13 @@ def test_alpaca_eval_annotations(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", promptfoo_2(version=4), "promptfoo results of version 4; versions 2 and 3"),
+        (
+            "a.json",
+            {"results": {"version": 4, "results": []}},
+            "promptfoo results of version 4; versions 2 and 3",
+        ),
         ("a.json", {"version": 3, "eval": {"task": "t", "model": "m"}}, "schema 3; schema 2 is"),
-        ("a.jsonl", instance("a", 1.0, schema_version="0.9"), "schema '0.9'; 0.2.1 and 0.2.2"),
+        ("a.jsonl", instance("a", 1.0, schema_version="0.9"), "schema '0.9'; 0.2.1, 0.2.2, 0.3.0"),
         ("a.json", {"some": 1, "thing": 2}, "an object with the keys some, thing; read are Insp"),
         ("a.json", [annotation(3)], "a preference is 1 to 2, or 0 for a draw, got 3"),
         ("a.json", [], "it holds nothing"),

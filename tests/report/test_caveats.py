@@ -19,6 +19,7 @@ from bestarm_agent.report.progress_text import budget_line
 from bestarm_agent.report.text import how_sure
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
+from bestarm_agent.store.pair_records import CandidateTotals
 from tests.support.commands import invoke
 from tests.support.standings import standing_of, standing_with, state_of
 from tests.support.studies import write_study
@@ -29,7 +30,7 @@ def with_voids(n_void: int, n_wrong: int, *, other: float, name: str = "auto") -
     selector = make_selector(name, Problem(2, 100, seed=1))
     for i in range(2):
         for k in range(40):
-            [ask] = selector.ask(available=np.arange(2) == i)
+            [ask] = selector.ask(allowed=np.arange(2) == i)
             if i == 0 and k < n_void:
                 tell = Tell(ask.seq, State.VOID)
             elif i == 0:
@@ -137,7 +138,7 @@ def test_a_judge_without_a_price_makes_the_cost_unknown() -> None:
     state = state_of(["a"], 5)
     assert state.started is not None
     state.started = replace(state.started, judge_priced=False)
-    state.spend_of[0], state.judge_spend_of[0] = Spend(calls=3), Spend(calls=2)
+    state.totals[0] = CandidateTotals(Spend(calls=3), Spend(calls=2))
     lines = {line.what: line.priced for line in cost_breakdown(state, Spend(calls=4))}
     assert lines == {
         "p: answered calls of candidates": True,

@@ -22,14 +22,9 @@ class RoundRobin(Selector):
     name: ClassVar[str] = "round-robin"
 
     def ask(
-        self,
-        n: int = 1,
-        *,
-        affordable: BoolArray | None = None,
-        available: BoolArray | None = None,
-        busy: BoolArray | None = None,
+        self, n: int = 1, *, allowed: BoolArray | None = None, busy: BoolArray | None = None
     ) -> list[Ask]:
-        asks = super().ask(n, affordable=affordable, available=available, busy=busy)
+        asks = super().ask(n, allowed=allowed, busy=busy)
         self.journal.append(("ask", tuple(ask.seq for ask in asks)))
         return asks
 

@@ -25,9 +25,8 @@ from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.codec import dump_event, load_event
 from bestarm_agent.store.memory_store import MemoryStore
-from bestarm_agent.store.pair_records import state_of
-from bestarm_agent.store.run_state import RunState, fold, folded
-from bestarm_agent.store.run_state_parts import PendingCost, Session
+from bestarm_agent.store.pair_records import PendingCost, state_of
+from bestarm_agent.store.run_state import RunState, Session, fold, folded
 from bestarm_agent.testing.store_runs import (
     AT,
     asked,
@@ -57,7 +56,7 @@ def test_a_small_run_by_hand() -> None:
     ]
     assert state.budget == state.budgets[1]
     one_call = Spend(pulls=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
-    assert state.spend_of == [one_call + Spend(calls=3), Spend(calls=3)]
+    assert [one.spend for one in state.totals] == [one_call + Spend(calls=3), Spend(calls=3)]
     assert state.spend == one_call + Spend(calls=6)
     assert state.sessions == [
         Session(AT, "0.1.0", Stopped(AT, "interrupted", 2.5)),
@@ -214,7 +213,7 @@ def test_sums_agree_with_a_naive_count_on_a_random_run() -> None:
     assert state.spend.calls == sum(o.outcome.spend.calls for o in outcomes.values())
     for row in range(6):
         mine = [o for seq, o in outcomes.items() if pairs[seq][0] == row]
-        assert state.spend_of[row].tokens == sum(o.outcome.spend.tokens for o in mine)
+        assert state.totals[row].spend.tokens == sum(o.outcome.spend.tokens for o in mine)
 
 
 def python_calls(work: Callable[[], object]) -> int:

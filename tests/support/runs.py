@@ -23,7 +23,7 @@ from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import ProviderClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.gates import Gate
+from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate

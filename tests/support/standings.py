@@ -37,7 +37,7 @@ def selector_with(scores: list[list[float]], n_examples: int) -> Selector:
     for i, row in enumerate(scores):
         only = np.arange(len(scores)) == i
         for score in row:
-            [ask] = selector.ask(available=only)
+            [ask] = selector.ask(allowed=only)
             selector.tell([Tell(ask.seq, State.DONE, score)])
     return selector
 

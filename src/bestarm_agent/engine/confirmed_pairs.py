@@ -105,16 +105,11 @@ class ConfirmedPairs(RulePairs):
         return Answers(ranges, len(states) - void - pending, void, pending)
 
     def ask(
-        self,
-        n: int = 1,
-        *,
-        affordable: BoolArray | None = None,
-        available: BoolArray | None = None,
-        busy: BoolArray | None = None,
+        self, n: int = 1, *, allowed: BoolArray | None = None, busy: BoolArray | None = None
     ) -> list[Ask]:
         """Ask for up to ``n`` pairs, of the rule or of those being confirmed."""
         asking = PlannedPairs.ask if self.is_confirming else RulePairs.ask
-        return asking(self, n, affordable=affordable, available=available, busy=busy)
+        return asking(self, n, allowed=allowed, busy=busy)
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return the next pair to confirm: of those that may be asked, the one furthest behind."""

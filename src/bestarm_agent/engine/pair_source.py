@@ -43,15 +43,10 @@ class PlannedPairs:
         return None
 
     def ask(
-        self,
-        n: int = 1,
-        *,
-        affordable: BoolArray | None = None,
-        available: BoolArray | None = None,
-        busy: BoolArray | None = None,
+        self, n: int = 1, *, allowed: BoolArray | None = None, busy: BoolArray | None = None
     ) -> list[Ask]:
         """Ask for up to ``n`` pairs, in the order of the plan; of busy candidates later."""
-        allowed = both(both(affordable, available), None if busy is None else ~busy)
+        allowed = both(allowed, None if busy is None else ~busy)
         asks: list[Ask] = []
         while len(asks) < n and (choice := self.next_choice(allowed)) is not None:
             ask = Ask(self.table.n_asked, *choice)

@@ -50,18 +50,11 @@ class RulePairs(PlannedPairs):
         self.order = [self._shown[column] for column in _random_order(rule)]
 
     def ask(
-        self,
-        n: int = 1,
-        *,
-        affordable: BoolArray | None = None,
-        available: BoolArray | None = None,
-        busy: BoolArray | None = None,
+        self, n: int = 1, *, allowed: BoolArray | None = None, busy: BoolArray | None = None
     ) -> list[Ask]:
         """Ask the rule for up to ``n`` pairs."""
         asks: list[Ask] = []
-        while len(asks) < n and (
-            found := self.rule.ask(affordable=affordable, available=available, busy=busy)
-        ):
+        while len(asks) < n and (found := self.rule.ask(allowed=allowed, busy=busy)):
             [one] = found
             pair = Pair(one.pair.candidate, self._shown[one.pair.example])
             asks.append(Ask(self.table.n_asked, pair, one.propensity, one.reason))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.engine.pair_source import PlannedPairs
@@ -50,7 +51,7 @@ class GatePairs(PlannedPairs):
         seed: int,
         slices: Sequence[tuple[Slice, Question]] = (),
     ) -> None:
-        super().__init__(problem)
+        super().__init__(replace(problem, stop_when_separated=True))  # a verdict ends the run
         self.baseline = baseline
         drawn = KeyedRandom(seed, "gate-order").at(0).permutation(problem.n_examples)
         order = [int(example) for example in drawn]

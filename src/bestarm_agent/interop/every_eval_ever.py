@@ -1,4 +1,4 @@
-"""Reads and writes instance files of Every Eval Ever, schema 0.2: one object per answer."""
+"""Reads and writes instance files of Every Eval Ever: one object per answer and metric."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from bestarm_agent.store.export import export_stream
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.score_export_rows import Record, Texts, records
 
-_VERSIONS = ("0.2.1", "0.2.2")
+_VERSIONS = ("0.2.1", "0.2.2", "0.3.0")
+_KEY = ("evaluation_id", "evaluation_name", "sample_id")
 _PREFIX = "instance_level_eval_"
 _RIGHT = 0.5  # a score of at least this counts as right
 
@@ -29,24 +30,18 @@ def is_instance(row: Object) -> bool:
 def read_instances(rows: Iterable[Object], where: str) -> Iterator[Result]:
     """Yield the results of an instance file; raises ConfigError.
 
-    Samples are joined on their id. One that comes several times in an evaluation was repeated.
+    Samples are joined on their id. One that comes several times in an evaluation with the same
+    metric was repeated.
     """
     seen: Counter[tuple[str, ...]] = Counter()
-    aggregates: dict[tuple[str, ...], str] = {}
     for row in rows:
         version = str(row["schema_version"]).removeprefix(_PREFIX)
         if version not in _VERSIONS:
             raise ConfigError(
                 f"{where}: Every Eval Ever instances of schema {version!r}; "
-                f"{' and '.join(_VERSIONS)} are read"
+                f"{', '.join(_VERSIONS)} are read"
             )
-        key = tuple(str(row[name]) for name in ("evaluation_id", "evaluation_name", "sample_id"))
-        aggregate = str(row.get("evaluation_result_id"))
-        if aggregates.setdefault(key[:2], aggregate) != aggregate:
-            raise ConfigError(
-                f"{where}: evaluation {key[0]!r} holds several results of a sample "
-                f"({aggregates[key[:2]]}, {aggregate}); keep the lines of one in the file"
-            )
+        key = (*(str(row[name]) for name in _KEY), _metric(row))
         seen[key] += 1
         yield _result(row, repeat=f"{key[0]} {seen[key]}")
 
@@ -57,8 +52,9 @@ def _result(row: Object, repeat: str) -> Result:
     return Result(
         candidate={"model": str(metadata.get("candidate") or row["model_id"])},
         example=str(row["sample_id"]),
-        task=str(row["evaluation_name"]),
-        scores={} if error and not text else {"score": float(row["evaluation"]["score"])},
+        # lm-eval's converter adds the filter, which is part of the metric too
+        task=str(row["evaluation_name"]).removesuffix(f"/{metadata.get('filter')}"),
+        scores={} if error and not text else {_metric(row): float(row["evaluation"]["score"])},
         repeat=repeat,
         question=row["input"]["raw"],
         text=text,
@@ -67,6 +63,11 @@ def _result(row: Object, repeat: str) -> Result:
         input_tokens=usage.get("input_tokens") or 0,
         output_tokens=usage.get("output_tokens") or 0,
     )
+
+
+def _metric(row: Object) -> str:
+    """Name the score by the aggregate that it is part of, where a sample has several."""
+    return str(row.get("evaluation_result_id") or "score")
 
 
 def _text(row: Object) -> str | None:

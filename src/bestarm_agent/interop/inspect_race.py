@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from operator import itemgetter
 
 import numpy as np
 
@@ -35,6 +37,7 @@ class Samples:
     """
 
     outside: set[int]  # hold no slot yet, or not now: they are tried again
+    at_once: int  # the most that run
     waiting: dict[int, Callable[[], None]] = field(default_factory=dict)  # and how to let them go
     asked: set[int] = field(default_factory=set)  # of those outside, by the rule
     running: set[int] = field(default_factory=set)
@@ -51,7 +54,9 @@ class Samples:
     @property
     def can_run(self) -> bool:
         """Return whether a sample that is asked for now would run soon."""
-        return not self.is_over and (bool(self.waiting) or self.coming > len(self.asked))
+        if self.is_over or len(self.running) >= self.at_once:
+            return False
+        return bool(self.waiting) or self.coming > len(self.asked)
 
 
 class PairQueue:
@@ -72,6 +77,7 @@ class PairQueue:
         candidates: Sequence[Candidate],
         example_ids: Sequence[str],
         budget: int | None,
+        at_once: int | None = None,
     ) -> None:
         self._rule = rule
         order = rule.shared_order
@@ -79,7 +85,11 @@ class PairQueue:
         self._places: list[int] = order.argsort().tolist()  # example -> place
         self._budget = len(candidates) * len(example_ids) if budget is None else budget
         self._seqs: dict[Pair, int] = {}
-        self.samples = [Samples(set(range(len(example_ids)))) for _ in candidates]
+        self._earlier: list[
+            tuple[datetime, int, int, Outcome | None]
+        ] = []  # row, place; None: asked
+        places = range(len(example_ids))
+        self.samples = [Samples({*places}, at_once or len(places)) for _ in candidates]
         self.end: str | None = None
         by_example = [example_ids[place] for place in self._places]
         self.state: RunState = fold(
@@ -121,10 +131,23 @@ class PairQueue:
         self.decide()
 
     def tell(self, row: int, place: int, outcome: Outcome) -> None:
-        """Record an outcome, once; one of a sample that was not asked is of an earlier session."""
+        """Record an outcome, once; Inspect may have reused that of a sample nobody asked for."""
+        self._ask_up_to(row, place, "resumed")
+        self._record(row, place, outcome)
+        self.decide()
+
+    def remember(
+        self, row: int, place: int, outcome: Outcome, began: datetime, ended: datetime
+    ) -> None:
+        """Keep an outcome of an earlier race, to be told once every candidate has begun.
+
+        Asks and outcomes come back in the order of time: who leads at a place must be known before
+        a score at that place is.
+        """
+        self._earlier += [(began, row, place, None), (ended, row, place, outcome)]
+
+    def _record(self, row: int, place: int, outcome: Outcome) -> None:
         samples = self.samples[row]
-        if self._pair(row, place) not in self._seqs:
-            self._ask_up_to(row, place, "resumed")
         seq = self._seqs[self._pair(row, place)]
         if seq in self.state.told:
             return
@@ -135,7 +158,6 @@ class PairQueue:
         state = State.VOID if score is None else State.DONE
         self.state.apply(Told(seq, outcome, score))
         self._rule.tell([Tell(seq, state, score or 0.0)])
-        self.decide()
 
     def is_told(self, row: int, place: int) -> bool:
         """Return whether a sample has its outcome."""
@@ -166,6 +188,11 @@ class PairQueue:
         """Ask the rule for as many pairs as can run now; at the end, let all go."""
         if self.end is None and not all(samples.has_begun for samples in self.samples):
             return
+        earlier, self._earlier = sorted(self._earlier, key=itemgetter(0)), []
+        for _, row, place, outcome in earlier:
+            self._ask_up_to(row, place, "resumed")
+            if outcome is not None:
+                self._record(row, place, outcome)
         while self.end is None and self._ask_rule():
             pass
         if self.end is None and self._is_stuck():
@@ -204,8 +231,8 @@ class PairQueue:
             self.end = "budget" if stop is None else stop.value
             return False
         can_run = np.array([samples.can_run for samples in self.samples])
-        will = np.array([bool(samples.running) for samples in self.samples])  # once one has ended
-        asks = self._rule.ask(available=can_run | will, busy=~can_run)
+        is_busy = ~can_run & [bool(samples.running) for samples in self.samples]  # it can run soon
+        asks = self._rule.ask(allowed=can_run | is_busy, busy=is_busy)
         for ask in asks:
             self._note(ask)
         return bool(asks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 from bestarm_agent.errors import ConfigError
@@ -33,7 +33,8 @@ def read_output(document: Object, where: str) -> Iterator[Result]:
             "read"
         )
     names = _candidates(summary["results"])
-    seen: Counter[tuple[int, str]] = Counter()
+    _check_told_apart(summary, names, where)
+    seen: Counter[tuple[Hashable, str]] = Counter()
     for row in summary["results"]:
         column, example = _column(row), _example(row)
         seen[column, example] += 1
@@ -44,7 +45,7 @@ def read_output(document: Object, where: str) -> Iterator[Result]:
             candidate=names[column],
             example=example,
             scores=_scores(row) if error is None else {},
-            repeat=f"{document.get('evalId')} {seen[column, example]}",
+            repeat=f"{document.get('evalId') or where} {seen[column, example]}",
             question=_variables(row),
             text=plain(response["output"]) if response.get("output") is not None else None,
             error=error if error is None else plain(error),
@@ -55,11 +56,12 @@ def read_output(document: Object, where: str) -> Iterator[Result]:
         )
 
 
-def _column(row: Object) -> int:
-    return int(row.get("promptIdx", 0))
+def _column(row: Object) -> Hashable:
+    """Return what is the same in a candidate's rows: their column, which version 2 leaves out."""
+    return row["promptIdx"] if "promptIdx" in row else tuple(_traits(row).values())
 
 
-def _candidates(rows: Any) -> dict[int, dict[str, str]]:  # noqa: ANN401 - parsed JSON
+def _candidates(rows: Any) -> dict[Hashable, dict[str, str]]:  # noqa: ANN401 - parsed JSON
     """Return the traits of each column; two columns alike are told apart by their number."""
     traits = {_column(row): _traits(row) for row in rows}
     alike = Counter(tuple(found.values()) for found in traits.values())
@@ -69,10 +71,21 @@ def _candidates(rows: Any) -> dict[int, dict[str, str]]:  # noqa: ANN401 - parse
     }
 
 
+def _check_told_apart(summary: Object, found: Mapping[Hashable, object], where: str) -> None:
+    """Refuse columns of version 2 whose rows look the same, as they would become one candidate."""
+    columns = ((summary.get("table") or {}).get("head") or {}).get("prompts") or ()
+    if len(columns) > len(found):
+        raise ConfigError(
+            f"{where}: {len(columns)} columns, but only {len(found)} pairs of provider and prompt "
+            "in its rows; write it with promptfoo 0.57 or newer and a `label` for each provider"
+        )
+
+
 def _traits(row: Object) -> dict[str, str]:
     provider, prompt = row.get("provider") or {}, row.get("prompt") or {}
     name = provider if isinstance(provider, str) else provider.get("label") or provider.get("id")
-    return {"model": str(name), "prompt": str(prompt.get("label") or prompt.get("raw") or "")}
+    shown = prompt.get("label") or prompt.get("display") or prompt.get("raw") or ""
+    return {"model": str(name), "prompt": str(shown).strip()}
 
 
 def _example(row: Object) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.domain.together import together
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
 

@@ -16,7 +16,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.gates import Slot
+from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.engine.setup.candidates import prepare
 from bestarm_agent.engine.setup.open_run import Options

@@ -23,7 +23,7 @@ from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import BudgetEndedError, Call
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.gates import Slot
+from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.run.candidate_pool import CandidatePool
 from bestarm_agent.engine.run.event_log import judged
 from bestarm_agent.engine.run.stopping import End

@@ -26,12 +26,9 @@ from bestarm_agent.selectors.types import (
     Stop,
     Tell,
     Verdict,
-    both,
 )
 from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds
 from bestarm_agent.stats.keyed_random import KeyedRandom
-
-_UNSEEN = int(State.UNSEEN)
 
 
 class Selector(ABC):
@@ -39,8 +36,7 @@ class Selector(ABC):
 
     Callers loop: ``ask`` for pairs, evaluate them in any order and number, ``tell`` the outcomes.
     Only one thread may use a selector. Its state changes by ``ask`` (or ``adopt``) and ``tell``
-    alone: fed the same log, a fresh instance asks the same next pairs. ``ask(n)`` equals n times
-    ``ask(1)``.
+    alone: fed the same log, a new one asks the same pairs. ``ask(n)`` equals n times ``ask(1)``.
 
     A subclass writes ``_choose``. One that keeps more than ``table`` updates it in ``_asked``,
     ``_told`` and ``_grown``, which see every event, live or replayed. One with a model of scores
@@ -89,25 +85,17 @@ class Selector(ABC):
         self._weights: FloatArray | None = None  # None: to be worked out again
 
     def ask(
-        self,
-        n: int = 1,
-        *,
-        affordable: BoolArray | None = None,
-        available: BoolArray | None = None,
-        busy: BoolArray | None = None,
+        self, n: int = 1, *, allowed: BoolArray | None = None, busy: BoolArray | None = None
     ) -> list[Ask]:
         """Choose up to ``n`` >= 0 pairs and mark them as pending.
 
-        ``affordable`` (K,) marks the candidates whose next call the budget can still pay,
-        ``available`` (K,) those that can be called; None means all. ``busy`` (K,) marks those that
-        have to wait now: when it is the turn of one of them, no other takes its place, which would
-        spend the budget on those that are fast rather than on those that matter.
+        ``allowed`` (K,) marks the candidates that can be called and paid for; None means all.
+        ``busy`` (K,) marks those that have to wait now: when it is the turn of one of them, no
+        other takes its place, or the budget would go to the fast ones.
 
-        Returns:
-            The asks; fewer than ``n``, or none, when nothing can be asked until something is told
-            (see ``stopped`` for "never again").
+        Fewer than ``n`` come back, or none, when nothing can be asked until something is told, or
+        when no allowed candidate matters any more (see ``stopped`` for "never again").
         """
-        allowed = both(affordable, available)
         asks: list[Ask] = []
         while len(asks) < n and (choice := self.next_choice(allowed)) is not None:
             if busy is not None and busy[choice.pair.candidate]:
@@ -123,13 +111,19 @@ class Selector(ABC):
         done = self.evidence.is_settled(self.top_k) or self.evidence.good_enough is not None
         if done or not open_rows.any() or self._is_complete():
             return None
-        return self._choose(open_rows, self._random.at(self.table.n_asked))
+        matter = allowed is None or not self.problem.seeks_proof or self._may_decide(open_rows)
+        return self._choose(open_rows, self._random.at(self.table.n_asked)) if matter else None
+
+    def _may_decide(self, rows: BoolArray) -> bool:
+        """Return whether scores of any of these rows can still help to establish the best."""
+        order = self.evidence.presumed_order
+        field = self.evidence.contenders(self.ranking() if order is None else order, self.top_k)
+        return bool((rows & field).any()) or not field.any()
 
     def adopt(self, asks: Sequence[Ask]) -> None:
         """Mark pairs as pending that an earlier process of the same run asked, in order.
 
-        Raises:
-            ValueError: an ask's number is not the next one, or its pair was asked before.
+        Raises ValueError if an ask's number is not the next one, or its pair was asked before.
         """
         for ask in asks:
             self._register(ask)
@@ -137,8 +131,7 @@ class Selector(ABC):
     def tell(self, results: Sequence[Tell]) -> None:
         """Record outcomes, in any order; a second outcome of the same ask is ignored.
 
-        Raises:
-            ValueError: an unknown ask number, a score outside [0, 1] or a negative cost.
+        Raises ValueError for an unknown ask number, a score outside [0, 1] or a negative cost.
         """
         for result in results:
             if self.table.tell(result):
@@ -166,8 +159,7 @@ class Selector(ABC):
     def add_budget(self, count: int) -> None:
         """Add ``count`` >= 0 pairs to the budget of rules that plan for one.
 
-        Raises:
-            ValueError: ``count`` is negative, or no budget was given at the start.
+        Raises ValueError if ``count`` is negative, or no budget was given at the start.
         """
         if count < 0 or self.problem.budget is None:
             raise ValueError(f"cannot add {count} pairs to a budget of {self.problem.budget}")
@@ -289,14 +281,7 @@ class Selector(ABC):
         """
         if self.common_examples:
             return self._order.draw(candidate)
-        n_unseen = self.table.n_unseen_of(candidate)
-        row = self.table.cells[candidate]
-        if 8 * n_unseen > len(row):  # a few tries find one, without scanning the row
-            while row[example := int(rng.integers(len(row)))] != _UNSEEN:
-                pass
-        else:
-            example = int(rng.choice(self.table.unseen(candidate)))
-        return example, 1.0 / n_unseen
+        return self.table.draw_unseen(candidate, rng), 1.0 / self.table.n_unseen_of(candidate)
 
     def _register(self, ask: Ask) -> None:
         self.table.ask(ask)

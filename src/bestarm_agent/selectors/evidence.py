@@ -159,9 +159,9 @@ class Evidence:
         """(K,) mask of the candidates that ``best`` is not shown to beat."""
         return self._rivals(best, self._bounds(self._belief()))
 
-    def contenders(self, order: IntArray, top_k: int) -> BoolArray:
+    def contenders(self, order: IntArray | list[int], top_k: int) -> BoolArray:
         """(K,) mask of those whose scores can still show that the first ``top_k`` are the best."""
-        field = self._undecided(order.tolist(), top_k, self._intervals.bounds)
+        field = self._undecided(list(order), top_k, self._intervals.bounds)
         if field.any() and self._intervals.awaited is not None:
             field[self._intervals.awaited] = True
         return field

@@ -227,6 +227,15 @@ class ScoreTable:
         """The examples that were never asked of a candidate, ascending."""
         return np.flatnonzero(self.cells[candidate] == _UNSEEN)
 
+    def draw_unseen(self, candidate: int, rng: np.random.Generator) -> int:
+        """Draw one of a candidate's unseen examples, of which there are some, uniformly."""
+        row = self.cells[candidate]
+        if 8 * self.n_unseen_of(candidate) <= len(row):
+            return int(rng.choice(self.unseen(candidate)))
+        while row[example := int(rng.integers(len(row)))] != _UNSEEN:
+            pass  # a few tries find one, without scanning the row
+        return example
+
     def observed(self) -> BoolArray:
         """(K, N) mask of the cells that hold a score (DONE or FAILED)."""
         seen: BoolArray = np.isin(self.cells, (_DONE, _FAILED))

@@ -77,7 +77,7 @@ def spend_to_levels(
     spent, pulls = 0.0, 0
     per_candidate = np.asarray(costs)
     for level in levels:
-        while asks := selector.ask(1, affordable=per_candidate <= level - spent + 1e-12):
+        while asks := selector.ask(1, allowed=per_candidate <= level - spent + 1e-12):
             tell = calls.outcome(asks[0])
             selector.tell([tell])
             spent += tell.cost

@@ -1,4 +1,4 @@
-"""Keeps the asks and outcomes of a run in memory: columns of numbers, outcomes packed in pages.
+"""Keeps asks, outcomes and their totals in memory: columns of numbers, outcomes packed in pages.
 
 A run of a million pairs would take 2 GB as objects. Here a pair takes about 100 bytes, and an
 ``Asked`` or ``Told`` is made anew each time one is looked at.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import zlib
 from array import array
-from collections import OrderedDict
+from bisect import insort
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import SupportsIndex, cast, overload
@@ -17,10 +18,13 @@ from typing import SupportsIndex, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.domain.events import Asked, Told
-from bestarm_agent.domain.outcome import Failed, Scored
+from bestarm_agent.domain.events import Asked, Attempted, Told
+from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.rows import NO_ROWS, Rows
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.errors import FailureKind
 from bestarm_agent.selectors.types import State
+from bestarm_agent.stats.random_effects import DrawSums
 from bestarm_agent.store.codec import dump_event, load_event
 
 _PAGE = 128  # outcomes packed together
@@ -198,17 +202,43 @@ class ToldPairs(Mapping[int, Told]):
 
 
 @dataclass(slots=True)
-class ReplySums:
-    """Sums over the scored replies of a candidate."""
+class CandidateTotals:
+    """Totals over the outcomes of one candidate."""
 
-    n: int = 0
-    output_tokens: int = 0
-    measures: list[float] = field(default_factory=list)  # of each further scorer
-    measured: list[int] = field(default_factory=list)  # replies that each could score
+    spend: Spend = field(default_factory=Spend)
+    judge_spend: Spend = field(default_factory=Spend)  # its part for judging
+    lost_spend: Spend = field(default_factory=Spend)  # its part without an answer
+    seconds: float = 0.0  # of answered calls, summed
+    latencies: array[float] = field(default_factory=lambda: array("d"))  # the same, sorted
+    first_tokens: array[float] = field(default_factory=lambda: array("d"))  # to first texts, sorted
+    draws: DrawSums | None = None  # of pairs with several draws
+    failed_draws: Counter[FailureKind] = field(default_factory=Counter)  # of pairs that were scored
+    replies: int = 0  # that were scored
+    output_tokens: int = 0  # of these replies
+    measures: list[float] = field(default_factory=list)  # their sum by each further scorer
+    measured: list[int] = field(default_factory=list)  # replies that each of them could score
 
-    def add(self, outcome: Scored) -> None:
-        """Add the next reply."""
-        self.n += 1
+    def pay(self, outcome: Outcome) -> None:
+        """Add the cost of an outcome."""
+        self.spend += outcome.spend
+        self.judge_spend += outcome.judge_spend
+        self.lost_spend += outcome.lost_spend
+
+    def describe(self, outcome: Outcome, *, counts: bool) -> None:
+        """Add what an outcome says besides its score, which ``counts`` unless it is void."""
+        self.seconds += outcome.seconds
+        if outcome.seconds > 0:
+            insort(self.latencies, outcome.seconds)
+        if outcome.draws and counts:
+            self.draws = self.draws or DrawSums()
+            self.draws.push([draw.value for draw in outcome.draws])
+        if not isinstance(outcome, Scored):
+            return
+        if outcome.first_token_seconds is not None:
+            insort(self.first_tokens, outcome.first_token_seconds)
+        if outcome.draws and counts:
+            self.failed_draws.update(draw.failure for draw in outcome.draws if draw.failure)
+        self.replies += 1
         self.output_tokens += outcome.usage.output
         missing = len(outcome.measures) - len(self.measures)
         self.measures += [0.0] * missing
@@ -217,3 +247,20 @@ class ReplySums:
             if value is not None:
                 self.measures[k] += value
                 self.measured[k] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCost:
+    """Cost of a pair without an outcome."""
+
+    spend: Spend = field(default_factory=Spend)  # of the candidate's call, as far as known exactly
+    judge_spend: Spend = field(default_factory=Spend)  # of judging, as far as known exactly
+    # whether the first attempt may have been sent, at a cost not counted here
+    first_sent: bool = True
+    # further attempts that may have been sent, at most at these costs
+    attempts: tuple[Attempted, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the whole cost is known."""
+        return not self.first_sent and not self.attempts

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
-from bisect import insort
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,13 +25,19 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.example import Slice
-from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
-from bestarm_agent.errors import FailureKind, StoreError
-from bestarm_agent.stats.random_effects import DrawSums
+from bestarm_agent.errors import StoreError
 from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.pair_records import AskedPairs, ReplySums, ToldPairs
-from bestarm_agent.store.run_state_parts import PendingCost, Session
+from bestarm_agent.store.pair_records import AskedPairs, CandidateTotals, PendingCost, ToldPairs
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One stretch of work on a run, from its start or resumption to its stop."""
+
+    at: str  # when it began, ISO 8601 in UTC
+    version: str  # of the package
+    stopped: Stopped | None = None  # how it ended; None while it runs, or if it was killed
 
 
 @dataclass(slots=True, repr=False)
@@ -49,6 +52,7 @@ class RunState:
     candidates: list[Candidate] = field(default_factory=list)  # (K,)
     costs: list[float | None] = field(default_factory=list)  # (K,) most dollars of a call
     prices: list[str | None] = field(default_factory=list)  # (K,) sources of the prices
+    totals: list[CandidateTotals] = field(default_factory=list)  # (K,)
     barred: dict[int, str] = field(default_factory=dict)  # by row: why it was excluded
     example_ids: list[str] = field(default_factory=list)  # (N,)
     example_digests: list[str] = field(default_factory=list)  # (N,)
@@ -62,17 +66,7 @@ class RunState:
     spend: Spend = field(default_factory=Spend)  # cost of all outcomes, and of proposers' calls
     proposer_calls: dict[str, ProposerCalled] = field(default_factory=dict)  # by key of the reply
     rounds: int = 0  # rounds of proposals that are over
-    spend_of: list[Spend] = field(default_factory=list)  # (K,)
-    judge_spend_of: list[Spend] = field(default_factory=list)  # (K,) its part for judging
-    lost_spend_of: list[Spend] = field(default_factory=list)  # (K,) its part without an answer
     reservations: Reservations = field(default_factory=Reservations)  # of all sessions that stopped
-    seconds_of: list[float] = field(default_factory=list)  # (K,) of answered calls, summed
-    latencies_of: list[array[float]] = field(default_factory=list)  # (K,) the same, sorted
-    first_tokens_of: list[array[float]] = field(default_factory=list)  # (K,) to first texts, sorted
-    draws_of: dict[int, DrawSums] = field(default_factory=dict)  # by row, of pairs with draws
-    # (K,) draws on which the candidate failed, of pairs that were scored
-    failed_draws_of: list[Counter[FailureKind]] = field(default_factory=list)
-    replies_of: list[ReplySums] = field(default_factory=list)  # (K,)
     sessions: list[Session] = field(default_factory=list)
     seconds: float = 0.0  # wall-clock, of the sessions that are over
     elapsed: float = 0.0  # of the one that is not, at its last outcome
@@ -170,32 +164,11 @@ class RunState:
         del self.pending[told.seq]
         self.pending_costs.pop(told.seq, None)
         self.spend += outcome.spend
-        self.spend_of[ask.candidate] += outcome.spend
-        self.judge_spend_of[ask.candidate] += outcome.judge_spend
-        self.lost_spend_of[ask.candidate] += outcome.lost_spend
+        totals = self.totals[ask.candidate]
+        totals.pay(outcome)
         self.elapsed = max(self.elapsed, told.elapsed)
-        if ask.reason not in BESIDE:
-            self._describe(ask, told)
-
-    def _describe(self, ask: Asked, told: Told) -> None:
-        """Add an outcome to what is shown of a candidate, over the examples in the common order."""
-        outcome = told.outcome
-        self.seconds_of[ask.candidate] += outcome.seconds
-        if outcome.seconds > 0:
-            insort(self.latencies_of[ask.candidate], outcome.seconds)
-        if isinstance(outcome, Scored) and outcome.first_token_seconds is not None:
-            insort(self.first_tokens_of[ask.candidate], outcome.first_token_seconds)
-        if outcome.draws and told.score is not None:
-            self._take_draws(ask.candidate, outcome)
-        if isinstance(outcome, Scored):
-            self.replies_of[ask.candidate].add(outcome)
-
-    def _take_draws(self, row: int, outcome: Outcome) -> None:
-        sums = self.draws_of.setdefault(row, DrawSums())
-        sums.push([draw.value for draw in outcome.draws])
-        if isinstance(outcome, Scored):
-            kinds = (draw.failure for draw in outcome.draws if draw.failure is not None)
-            self.failed_draws_of[row].update(kinds)
+        if ask.reason not in BESIDE:  # what is shown is over the examples in the common order
+            totals.describe(outcome, counts=told.score is not None)
 
     def _rare(self, event: Event) -> None:
         match event:
@@ -244,14 +217,8 @@ class RunState:
         self.candidates += event.candidates
         self.costs += event.costs or nothing
         self.prices += event.prices or nothing
-        for spends in (self.spend_of, self.judge_spend_of, self.lost_spend_of):
-            spends += [Spend() for _ in event.candidates]
-        self.seconds_of += [0.0 for _ in event.candidates]
-        self.latencies_of += [array("d") for _ in event.candidates]
-        self.first_tokens_of += [array("d") for _ in event.candidates]
+        self.totals += [CandidateTotals() for _ in event.candidates]
         self._asked_cells += [bytearray() for _ in event.candidates]
-        self.failed_draws_of += [Counter() for _ in event.candidates]
-        self.replies_of += [ReplySums() for _ in event.candidates]
 
     def _bar(self, event: CandidatesBarred) -> None:
         for candidate in event.candidates:

@@ -55,7 +55,7 @@ class ResumeSuite:
             rng = np.random.default_rng([seed, 75])
             warm = Run(self.open(seed=seed, budget=budget), world, 6)
             for _ in range(25):
-                warm.ask(2, available=rng.random(K) < 0.6)
+                warm.ask(2, allowed=rng.random(K) < 0.6)
                 while len(warm.waiting) > 4:
                     warm.tell(int(rng.integers(len(warm.waiting))))
             rebuilt = replay(warm.events, self.open(seed=seed, budget=budget))

@@ -96,9 +96,9 @@ class Run:
         """The pairs asked so far, in order."""
         return [event.pair for event in self.events if isinstance(event, Ask)]
 
-    def ask(self, n: int = 1, *, available: NDArray[np.bool_] | None = None) -> list[Ask]:
+    def ask(self, n: int = 1, *, allowed: NDArray[np.bool_] | None = None) -> list[Ask]:
         """Ask for up to ``n`` pairs."""
-        asks = self.selector.ask(n, available=available)
+        asks = self.selector.ask(n, allowed=allowed)
         self.events += asks
         self.waiting += asks
         return asks

@@ -97,19 +97,18 @@ class SelectorSuite(ResumeSuite):
                 while len(run.waiting) > n // 2:
                     run.tell(len(run.waiting) // 2)
 
-    def test_only_affordable_and_available_candidates_are_asked(self) -> None:
+    def test_only_allowed_candidates_are_asked(self) -> None:
         selector, world = self.open(), World.with_failures((K, N), 3)
         run = Run(selector, world)
-        affordable = np.array([True, True, True, False, False, True])
-        available = np.array([False, True, True, True, False, True])
+        allowed = np.array([False, True, True, False, False, True])
         for _ in range(10):
-            asks = selector.ask(3, affordable=affordable, available=available)
+            asks = selector.ask(3, allowed=allowed)
             assert {ask.pair.candidate for ask in asks} <= {1, 2, 5}
             run.waiting += asks
             while run.waiting:
                 run.tell()
         assert selector.table.n_asked > 0
-        assert selector.ask(3, available=np.zeros(K, dtype=bool)) == []
+        assert selector.ask(3, allowed=np.zeros(K, dtype=bool)) == []
         assert run.selector.stopped() is None
 
     def test_nobody_takes_the_turn_of_a_busy_candidate(self) -> None:

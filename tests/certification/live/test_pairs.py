@@ -177,7 +177,7 @@ def test_a_candidates_own_failure_is_a_loss() -> None:
 
 def test_a_throttled_candidate_is_waited_for() -> None:
     selector = driver([1, 0, 2])
-    assert selector.ask(1, available=np.array([True, False, True])) == []
+    assert selector.ask(1, allowed=np.array([True, False, True])) == []
     assert selector.stopped() is None
     assert selector.ask(1)[0].pair.candidate == 1
 

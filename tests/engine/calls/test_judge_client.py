@@ -19,9 +19,9 @@ from bestarm_agent.engine.calls.judge_calls import (
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import Origin
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
-from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.memory.model_turns import ModelTurns
+from bestarm_agent.engine.model_turns.turns import ModelTurns
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.judges.base import JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities, Footprint

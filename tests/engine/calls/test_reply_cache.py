@@ -12,7 +12,7 @@ from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.calls.reply_cache import ReplyCache, reply_key
 from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.gates import Gate
+from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.store.memory_store import MemoryStore

@@ -13,7 +13,7 @@ from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.calls.retrying import BudgetEndedError, Call, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import Blame, FailureKind, ProviderError

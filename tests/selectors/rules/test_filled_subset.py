@@ -39,7 +39,7 @@ def test_late_candidates_catch_up_on_common_examples() -> None:
 
 def test_a_candidate_that_was_away_catches_up() -> None:
     selector = FilledSubset(Problem(2, 9))
-    early = [ask.pair.example for ask in selector.ask(3, available=np.array([True, False]))]
+    early = [ask.pair.example for ask in selector.ask(3, allowed=np.array([True, False]))]
     late = [ask.pair for ask in selector.ask(3)]
     assert [pair.candidate for pair in late] == [1, 1, 1]
     assert [pair.example for pair in late] == early

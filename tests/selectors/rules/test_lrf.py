@@ -68,7 +68,7 @@ def test_it_beats_row_means_where_scores_are_of_low_rank() -> None:
 def test_a_candidate_without_a_score_has_no_estimate() -> None:
     selector = Lrf(Problem(3, 10))
     only = np.array([True, True, False])
-    asks = selector.ask(12, available=only)
+    asks = selector.ask(12, allowed=only)
     selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks])
     assert np.isnan(selector.estimates().mean).tolist() == [False, False, True]
     assert selector.ranking()[-1] == 2

@@ -59,7 +59,7 @@ def test_the_partner_is_left_out_if_it_cannot_be_called() -> None:
     selector.tell([Tell(a.seq, State.DONE, (0.9, 0.5, 0.4)[a.pair.candidate]) for a in asks])
     available = np.array([True, False, True])
     assert selector.ask(1)[0].pair.candidate == 0
-    assert selector.ask(1, available=available)[0].pair.candidate in (0, 2)
+    assert selector.ask(1, allowed=available)[0].pair.candidate in (0, 2)
 
 
 def test_a_set_stands_apart_once_all_its_members_do() -> None:

@@ -63,7 +63,7 @@ def test_who_may_not_be_asked_is_passed_by() -> None:
     selector = Racing(Problem(4, 400))
     tell_levels(selector, [0.9, 0.1, 0.8, 0.1], 120)
     available = np.array([False, True, False, True])
-    assert {ask.pair.candidate for ask in selector.ask(6, available=available)} == {1, 3}
+    assert {ask.pair.candidate for ask in selector.ask(6, allowed=available)} == {1, 3}
 
 
 @pytest.mark.parametrize("n_examples", [30])

@@ -141,7 +141,7 @@ def test_a_candidate_that_may_not_be_called_holds_nobody_up() -> None:
     selector = opened()
     available = np.array([True, True, False, True])
     for _ in range(30):
-        tell(selector, selector.ask(1, available=available))
+        tell(selector, selector.ask(1, allowed=available))
     # 1 leaves for the time being; 2, of which nothing is known, stays, so 3 leaves next
     assert selector.table.n_trials.tolist() == [12, 6, 0, 8]
     tell(selector, selector.ask(10))

@@ -29,6 +29,6 @@ def test_every_unseen_pair_is_equally_likely() -> None:
 
 def test_candidates_that_may_not_be_asked_get_no_share() -> None:
     selector = RowMean(Problem(3, 40))
-    asks = selector.ask(60, available=np.array([True, False, True]))
+    asks = selector.ask(60, allowed=np.array([True, False, True]))
     assert {ask.pair.candidate for ask in asks} == {0, 2}
     assert asks[0].propensity == 1 / 40

@@ -25,7 +25,7 @@ def told(scores: list[list[float]], n_examples: int = 100, **params: float) -> T
     selector = TopTwo(Problem(len(scores), n_examples), **params)  # type: ignore[arg-type]
     for i, row in enumerate(scores):
         only = np.arange(len(scores)) == i
-        asks = selector.ask(len(row), available=only)
+        asks = selector.ask(len(row), allowed=only)
         selector.tell([Tell(a.seq, State.DONE, s) for a, s in zip(asks, row, strict=True)])
     return selector
 
@@ -54,7 +54,7 @@ def test_the_pooled_variance_by_hand() -> None:
 def test_pulls_in_flight_narrow_the_posterior_and_leave_its_mean_alone() -> None:
     selector = told([[1.0, 1.0, 0.0, 1.0], [0.0]])
     only = np.array([True, False])
-    selector.ask(6, available=only)
+    selector.ask(6, allowed=only)
     wins, losses = selector._wins[0], selector._losses[0]
     assert wins / (wins + losses) == pytest.approx(4 / 6)
     assert wins + losses == pytest.approx(6 + 6)
@@ -97,7 +97,7 @@ def test_the_leader_gets_its_share(share: float) -> None:
 def test_the_rival_takes_the_turn_of_a_leader_that_cannot_be_called() -> None:
     selector = told([[1.0] * 60, [0.0] * 60, [0.0] * 60])
     available = np.array([False, True, True])
-    assert {ask.pair.candidate for ask in selector.ask(40, available=available)} == {1, 2}
+    assert {ask.pair.candidate for ask in selector.ask(40, allowed=available)} == {1, 2}
 
 
 @pytest.mark.parametrize(

@@ -32,5 +32,5 @@ def test_candidates_see_different_examples() -> None:
 
 def test_who_was_away_catches_up() -> None:
     selector = Uniform(Problem(3, 20))
-    selector.ask(10, available=np.array([True, True, False]))
+    selector.ask(10, allowed=np.array([True, True, False]))
     assert {ask.pair.candidate for ask in selector.ask(5)} == {2}

@@ -37,7 +37,7 @@ class CertificationPairs(PlannedPairs):
     name = "certify"
 
     def __init__(self, problem: Problem, audit: Audit, order: Sequence[int]) -> None:
-        super().__init__(problem)
+        super().__init__(replace(problem, stop_when_separated=True))  # a verdict ends the run
         self.audit = audit
         self._order = tuple(order)
         self._trying = tuple(in_order_of_trying(order, audit.correction))

@@ -13,9 +13,9 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import AttemptLog, Call, Origin, ProviderClient
 from bestarm_agent.engine.ledger import SharedReserve
-from bestarm_agent.engine.limits.gates import Slot
+from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.memory.judge_turns import JudgeTurns
+from bestarm_agent.engine.model_turns.judge_turns import JudgeTurns
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
 from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider

@@ -20,7 +20,7 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.calls.attempt import RetryPolicy, generate, replied_spend
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger, Reservation, SharedReserve
-from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limiter import AccountLimiters, LimiterRules, ModelLimiter
 from bestarm_agent.engine.limits.rate_limiter import Permit
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard

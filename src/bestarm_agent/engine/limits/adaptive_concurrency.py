@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from bestarm_agent.engine.clock import Clock
-from bestarm_agent.engine.limits.gates import Gate
+from bestarm_agent.engine.limits.concurrency_gates import Gate
 
 _START = 20
 _CUT = 0.9

@@ -14,7 +14,7 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.limits.adaptive_concurrency import AdaptiveConcurrency
 from bestarm_agent.engine.limits.circuit_breaker import CircuitBreaker
-from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.rate_limiter import Permit, RateLimiter
 from bestarm_agent.engine.limits.token_estimates import TokenEstimate
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, limit_reason, loading_wait
@@ -26,15 +26,9 @@ _ONLY_THE_REQUEST = {**dict.fromkeys(Resource, 0.0), Resource.REQUESTS: 1.0}
 _TRIAL_CALLS = 4
 _LONG_SILENCE = 5.0  # seconds
 _UNLIMITED = 1_000_000_000
-_OUTAGE = (
-    FailureKind.CONNECTION,
-    FailureKind.UNREACHABLE,
-    FailureKind.MALFORMED_REPLY,
-    FailureKind.OVERLOADED,
-    FailureKind.SERVER,
-    FailureKind.TIMEOUT,
-)
 _STRAINED = (FailureKind.OVERLOADED, FailureKind.SERVER, FailureKind.TIMEOUT)
+_UNREACHED = (FailureKind.CONNECTION, FailureKind.UNREACHABLE, FailureKind.MALFORMED_REPLY)
+_OUTAGE = (*_STRAINED, *_UNREACHED)
 
 # What makes every further call to the provider, or to the model, pointless.
 WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)

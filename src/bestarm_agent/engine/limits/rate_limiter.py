@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
 from bestarm_agent.engine.clock import Clock, sleep_unless
-from bestarm_agent.engine.limits.gates import Slot
+from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.rate_search import Departure, RateSearch
 from bestarm_agent.engine.limits.token_bucket import Hold, TokenBucket
 from bestarm_agent.errors import ProviderError

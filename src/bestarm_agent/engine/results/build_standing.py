@@ -203,7 +203,7 @@ def _rows(
     measures = measure_names(state)
     labels = [candidate.label for candidate in state.candidates]
     problems = {**{labels[i]: why for i, why in state.barred.items()}, **live.broken}
-    tied = frozenset(verdict.tied)
+    tied, totals = frozenset(verdict.tied), state.totals
     means = estimates.mean if estimates.n.any() else np.full(len(labels), np.nan)  # no mere priors
     order = [verdict.best] + [i for i in pairs.ranking() if i != verdict.best]
     return tuple(
@@ -219,16 +219,16 @@ def _rows(
             estimate=None if np.isnan(means[i]) else float(means[i]),
             lower=float(estimates.lower[i]),
             upper=float(estimates.upper[i]),
-            spend=state.spend_of[i],
-            latency=latency_of(state.latencies_of[i], state.first_tokens_of[i]),
-            seconds=state.seconds_of[i] / max(1, int(estimates.n[i])),
+            spend=totals[i].spend,
+            latency=latency_of(totals[i].latencies, totals[i].first_tokens),
+            seconds=totals[i].seconds / max(1, int(estimates.n[i])),
             problem=problems.get(labels[i]),
             price=None if prices is None else prices[i],
             price_source=state.prices[i],
             priced=state.costs[i] is not None and judge_priced,
             void_bounds=_void_bounds(pairs.table, i),
-            output_tokens=mean_length(state.replies_of[i]),
-            measures=row_measures(state.replies_of[i], measures),
+            output_tokens=mean_length(totals[i]),
+            measures=row_measures(totals[i], measures),
             draws=draws.get(i),
         )
         for i in order
@@ -241,9 +241,9 @@ def _draws(state: RunState) -> Mapping[int, DrawSpread | None]:
     repeats = recorded_repeats(config)
     if repeats.reduce == "each":
         return _draws_by_themselves(state, len(state.example_ids) // repeats.draws)
-    if not state.draws_of or repeats.reduce != "mean":
+    if repeats.reduce != "mean":
         return {}
-    return {row: sums.spread() for row, sums in state.draws_of.items()}
+    return {row: one.draws.spread() for row, one in enumerate(state.totals) if one.draws}
 
 
 def _draws_by_themselves(state: RunState, n_rows: int) -> Mapping[int, DrawSpread | None]:

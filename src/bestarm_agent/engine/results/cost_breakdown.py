@@ -23,11 +23,11 @@ def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
     answered: dict[str, Spend] = {}
     lost: dict[str, Spend] = {}
     judging = Spend()
-    for i, candidate in enumerate(state.candidates):
-        provider, whole = candidate.provider, state.spend_of[i]
-        judging += state.judge_spend_of[i]
-        lost[provider] = lost.get(provider, Spend()) + state.lost_spend_of[i]
-        rest = whole - state.judge_spend_of[i] - state.lost_spend_of[i]
+    for candidate, totals in zip(state.candidates, state.totals, strict=True):
+        provider = candidate.provider
+        judging += totals.judge_spend
+        lost[provider] = lost.get(provider, Spend()) + totals.lost_spend
+        rest = totals.spend - totals.judge_spend - totals.lost_spend
         answered[provider] = answered.get(provider, Spend()) + rest
     unpriced = {
         candidate.provider

@@ -31,8 +31,8 @@ def failures_of(state: RunState) -> list[FailureLine]:
             key = (state.asks.pair(seq)[0], outcome.kind.value, outcome.blame.value)
             count[key] += 1
             last[key] = outcome.message
-    for row, kinds in enumerate(state.failed_draws_of):
-        for kind, n in kinds.items():
+    for row, totals in enumerate(state.totals):
+        for kind, n in totals.failed_draws.items():
             key = (row, kind.value, Blame.CANDIDATE.value)
             count[key] += n
             last.setdefault(key, "on draws of pairs that were scored; `answers` lists them")

@@ -16,13 +16,13 @@ from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec
 from bestarm_agent.config.study.inputs import read_examples
 from bestarm_agent.config.study.load import environment
 from bestarm_agent.domain.candidate import PromptTemplate
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Draw, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.domain.together import together
 from bestarm_agent.engine.results.notebook import data_frame
 from bestarm_agent.engine.results.pair_filter import PairFilter, row_of, scores_of
 from bestarm_agent.errors import BestarmError, ConfigError

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from heapq import merge
 
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.store.pair_records import ReplySums
+from bestarm_agent.store.pair_records import CandidateTotals
 from bestarm_agent.store.run_state import RunState
 
 
@@ -56,16 +56,15 @@ def _times(seconds: Sequence[float]) -> tuple[int, float, float, float]:
 
 def latency_by_model(state: RunState) -> list[tuple[str, Latency]]:
     """Return the models that answered with their latencies, slowest median first."""
-    groups: dict[str, list[int]] = {}
-    for row, candidate in enumerate(state.candidates):
-        groups.setdefault(f"{candidate.provider}/{candidate.model}", []).append(row)
-
-    def joined(of: Sequence[Sequence[float]], rows: Sequence[int]) -> list[float]:
-        return list(merge(*(of[row] for row in rows)))
-
+    groups: dict[str, list[CandidateTotals]] = {}
+    for candidate, totals in zip(state.candidates, state.totals, strict=True):
+        groups.setdefault(f"{candidate.provider}/{candidate.model}", []).append(totals)
     found = {
-        model: latency_of(joined(state.latencies_of, rows), joined(state.first_tokens_of, rows))
-        for model, rows in groups.items()
+        model: latency_of(
+            list(merge(*(one.latencies for one in group))),
+            list(merge(*(one.first_tokens for one in group))),
+        )
+        for model, group in groups.items()
     }
     timed = [(model, one) for model, one in found.items() if one is not None]
     return sorted(timed, key=lambda item: -item[1].p50)
@@ -87,16 +86,16 @@ def measure_names(state: RunState) -> Sequence[str]:
     return sorted(found) if isinstance(found, Mapping) else []
 
 
-def mean_length(sums: ReplySums) -> float | None:
+def mean_length(totals: CandidateTotals) -> float | None:
     """Return the mean output tokens of a reply; None where no token was counted."""
-    return sums.output_tokens / sums.n if sums.output_tokens else None
+    return totals.output_tokens / totals.replies if totals.output_tokens else None
 
 
-def row_measures(sums: ReplySums, names: Sequence[str]) -> tuple[RowMeasure, ...]:
+def row_measures(totals: CandidateTotals, names: Sequence[str]) -> tuple[RowMeasure, ...]:
     """Return the mean by each further scorer."""
-    missing = len(names) - len(sums.measures)
-    totals, counts = [*sums.measures, *[0.0] * missing], [*sums.measured, *[0] * missing]
+    missing = len(names) - len(totals.measures)
+    sums, counts = [*totals.measures, *[0.0] * missing], [*totals.measured, *[0] * missing]
     return tuple(
         RowMeasure(name, n, total / n if n else None)
-        for name, total, n in zip(names, totals, counts, strict=True)
+        for name, total, n in zip(names, sums, counts, strict=True)
     )

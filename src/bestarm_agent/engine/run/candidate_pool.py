@@ -18,10 +18,10 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.calls.draws import request_of_draw
 from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limiter import WHOLE_PROVIDER, ModelLimiter
-from bestarm_agent.engine.memory.candidate_mask import MemoryMask
-from bestarm_agent.engine.memory.judge_turns import JudgeTurns
+from bestarm_agent.engine.model_turns.candidate_mask import MemoryMask
+from bestarm_agent.engine.model_turns.judge_turns import JudgeTurns
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.selectors.types import BoolArray, both
 
@@ -207,10 +207,9 @@ def _room(model: tuple[ProviderClient, ModelLimiter]) -> float:
     return min(client.limiters.free, limiter.room) if client.broken is None else 0
 
 
-def excluded(available: BoolArray | None, affordable: BoolArray | None) -> Rows:
+def excluded(allowed: BoolArray | None) -> Rows:
     """Return the rows that cannot be asked."""
-    left = both(available, affordable)
-    return NO_ROWS if left is None else Rows.of(np.flatnonzero(~left).tolist())
+    return NO_ROWS if allowed is None else Rows.of(np.flatnonzero(~allowed).tolist())
 
 
 def _highest(one: Spend, other: Spend) -> Spend:

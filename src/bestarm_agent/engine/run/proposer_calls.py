@@ -8,7 +8,7 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.calls.judge_calls import JudgeModelClient, fitted
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import Call, Origin
-from bestarm_agent.engine.limits.gates import Slot
+from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.run.event_log import EventLog
 
 

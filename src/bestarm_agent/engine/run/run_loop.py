@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from bestarm_agent._version import __version__
 from bestarm_agent.domain.events import (
-    Asked,
     BudgetSet,
     CandidatesBarred,
     Resumed,
@@ -16,14 +15,13 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.rows import Rows
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate, excluded
+from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
 from bestarm_agent.engine.run.event_log import (
     EventLog,
     audited,
@@ -34,13 +32,11 @@ from bestarm_agent.engine.run.event_log import (
     move_budget,
 )
 from bestarm_agent.engine.run.in_flight import InFlight
+from bestarm_agent.engine.run.next_pairs import NextPairs
 from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
-from bestarm_agent.selectors.types import Ask, Choice, State, Tell, both
+from bestarm_agent.selectors.types import State, Tell
 
-# While pairs are spared, at most so many are in flight, or one for each candidate, or this share of
-# those that were told, whichever is most.
-_FEW_IN_FLIGHT, _SHARE_IN_FLIGHT = 16, 0.5
 _PAUSE_SECONDS = 1.0  # between two turns of a paused run
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 
@@ -52,6 +48,8 @@ class RunLoop:
     the log alone rebuilds the selector. An ask is durable before its call is sent. The selector was
     fed all that the log holds; its column j is ``examples[j]``.
     """
+
+    _next: NextPairs  # of this session
 
     def __init__(
         self,
@@ -176,6 +174,15 @@ class RunLoop:
         if isinstance(self.selector, ConfirmedPairs):
             parts = (self.selector, self.pool, self.ledger, self.state, self._rules)
             self._stages = Stages(*parts, confirms=self.confirms)
+        self._next = NextPairs(
+            self._event_log,
+            self.selector,
+            self.pool,
+            self._pairs,
+            self.ledger,
+            self._stages or self._rules,
+            self._rules.objective,
+        )
         if self.state.end is not None or self.state.asks:  # stopped, or killed
             self._event_log.record(Resumed(self._clock.utc(), __version__))
 
@@ -205,7 +212,7 @@ class RunLoop:
             if end is not None and not self._seconds_left():
                 pairs.cut_off()  # the time cap binds what is in flight too
             opens_in = self.pool.opens_in()  # first: a limit may open while pairs are asked for
-            asked = [] if end or self.is_paused else self._fill()
+            asked = [] if end or self.is_paused else self._next.ask()
             opens_in = _PAUSE_SECONDS if self.is_paused else min(opens_in, self.pool.opens_in())
             self.pool.memory.start_judging(at_once=not asked)
             if asked:
@@ -222,63 +229,6 @@ class RunLoop:
                 continue
             if not pairs.has_outcomes:
                 await self._sleep(math.inf if end else opens_in)
-
-    def _fill(self) -> list[Asked]:
-        """Ask for pairs that the budget can pay until no place is free; return those to send."""
-        ready: list[Asked] = []
-        pool, ledger, first = self.pool, self.ledger, self._pairs.first
-        while (room := int(min(pool.room(), first.left(), self._leeway()))) > 0:
-            rules = self._stages or self._rules
-            reachable, affordable = both(pool.available(), first.mask()), pool.affordable(ledger)
-            idle = None if (busy := pool.busy()) is None else ~busy
-            if busy is not None and not self._spares_pairs():
-                reachable, busy = both(reachable, idle), None
-            available = both(reachable, rules.worth)  # of candidates that matter
-            n = min(pool.payable(ledger, room, affordable), pool.memory.left())
-            asks = self._beside(rules.beside(both(both(reachable, idle), affordable)))
-            asks = asks or self.selector.ask(
-                max(1, int(n)), available=available, affordable=affordable, busy=busy
-            )
-            if not asks:
-                if pool.memory.end():
-                    continue
-                break
-            shut_out = excluded(available, affordable)
-            asked = [self._asked(ask, shut_out) for ask in asks]
-            ready.extend(one for one in asked if self._pairs.prepare(one))
-        return ready
-
-    def _beside(self, choice: Choice | None) -> list[Ask]:
-        """Ask for a pair that the rule is not told of."""
-        asks = [] if choice is None else [Ask(self.selector.table.n_asked, *choice)]
-        self.selector.adopt(asks)
-        return asks
-
-    def _leeway(self) -> float:
-        """Return how many more pairs may be in flight: what is asked early is asked blindly."""
-        if not self._spares_pairs():
-            return math.inf
-        told, each_once = len(self.state.told), len(self.pool.candidates)
-        return max(_FEW_IN_FLIGHT, each_once, told * _SHARE_IN_FLIGHT) - self.pool.gate.inside
-
-    def _spares_pairs(self) -> bool:
-        """Return whether to save pairs rather than time; then a busy model's turn is waited for.
-
-        Time counts more if it is capped, if all pairs are to be asked anyway, or if models take
-        turns in memory.
-        """
-        if self.ledger.budget.seconds is not None or self.pool.memory.mask() is not None:
-            return False
-        if self.selector.problem.stops_early or self._rules.objective is not None:
-            return True
-        left = int(self.selector.table.n_unseen.sum())
-        return self.pool.payable(self.ledger, left, None) < left
-
-    def _asked(self, ask: Ask, shut_out: Rows) -> Asked:
-        asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, shut_out)
-        self._event_log.record(asked)
-        self.pool.memory.note(asked.candidate)
-        return asked
 
     def _is_throttled(self, opens_in: float) -> bool:
         """Return whether only a pause or a rate limit keeps the selector from asking."""

@@ -113,7 +113,7 @@ class Stages:
         told = int(table.n_trials[row] - table.count(State.PENDING)[row])
         if not n or not told:
             return Spend(pulls=n, calls=n)
-        spent = self._state.spend_of[row]
+        spent = self._state.totals[row].spend
         likely = Spend(
             pulls=n,
             calls=math.ceil(spent.calls * n / told),

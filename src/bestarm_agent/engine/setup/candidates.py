@@ -18,7 +18,7 @@ from bestarm_agent.engine.calls.judge_calls import JudgeClient, JudgeModelClient
 from bestarm_agent.engine.calls.retrying import Call, ProviderClient
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.gates import Gate, Slot
+from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard, endpoint_wait, loading_wait
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate, request_of
 from bestarm_agent.engine.setup.providers import ProviderSet

@@ -238,7 +238,8 @@ def _seen_pulls(earlier: Sequence[RunState], n_draws: int) -> dict[str, Spend]:
     for state in earlier:
         config = None if state.started is None else state.started.config
         pulls = _PULLS * n_draws / recorded_repeats(config).per_pair
-        for candidate, spend in zip(state.candidates, state.spend_of, strict=True):
+        for candidate, totals in zip(state.candidates, state.totals, strict=True):
+            spend = totals.spend
             if spend.calls and spend.pulls:  # replies from the cache say nothing about prices
                 seen[candidate.id] = times(spend, pulls / spend.pulls, _PULLS)
     return seen

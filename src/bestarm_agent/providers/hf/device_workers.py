@@ -12,11 +12,11 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.together import together
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.devices import Device, device_variables
 from bestarm_agent.providers.failures import BilledError, failure

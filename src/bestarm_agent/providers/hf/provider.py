@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Self, TypeAlias
 
 from bestarm_agent.config.yaml.documents import parse_options
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.together import together
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities, Footprint
 from bestarm_agent.providers.devices import Device

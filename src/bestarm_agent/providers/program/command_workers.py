@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bestarm_agent.domain.together import together
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.program.command_process import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from bestarm_agent.domain.together import together
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import EndpointStatus

@@ -13,8 +13,8 @@ import pytest
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.limits.gates import Gate
-from bestarm_agent.engine.memory.candidate_mask import MemoryMask
+from bestarm_agent.engine.limits.concurrency_gates import Gate
+from bestarm_agent.engine.model_turns.candidate_mask import MemoryMask
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.providers.base import Footprint, Provider
 from bestarm_agent.providers.model_memory import Average, ModelMemory

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bestarm_agent.engine.limits.gates import Gate
-from bestarm_agent.engine.memory.judge_turns import JudgeTurns
-from bestarm_agent.engine.memory.model_turns import ModelTurns
+from bestarm_agent.engine.limits.concurrency_gates import Gate
+from bestarm_agent.engine.model_turns.judge_turns import JudgeTurns
+from bestarm_agent.engine.model_turns.turns import ModelTurns
 from bestarm_agent.providers.base import Provider, SharesMemory
 from bestarm_agent.selectors.types import BoolArray
 

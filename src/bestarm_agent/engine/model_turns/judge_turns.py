@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from bestarm_agent.engine.limits.gates import Slot
-from bestarm_agent.engine.memory.model_turns import ModelTurns
+from bestarm_agent.engine.limits.concurrency_gates import Slot
+from bestarm_agent.engine.model_turns.turns import ModelTurns
 from bestarm_agent.providers.base import Provider
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bestarm_agent.domain.together import together
+from bestarm_agent.domain.concurrent import together
 from bestarm_agent.testing.virtual_time import run_virtual
 
 

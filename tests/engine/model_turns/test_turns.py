@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from bestarm_agent.engine.memory.model_turns import ModelTurns
+from bestarm_agent.engine.model_turns.turns import ModelTurns
 from bestarm_agent.providers.base import Footprint
 
 

@@ -1,0 +1,105 @@
+"""Asks for a run's next pairs, as many as places, rate limits and the budget allow."""
+
+from __future__ import annotations
+
+import math
+
+from bestarm_agent.domain.events import Asked
+from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.pair_source import PairSource
+from bestarm_agent.engine.results.objectives import ObjectiveTracker
+from bestarm_agent.engine.run.candidate_pool import CandidatePool, excluded
+from bestarm_agent.engine.run.event_log import EventLog
+from bestarm_agent.engine.run.in_flight import InFlight
+from bestarm_agent.engine.run.stages import Stages
+from bestarm_agent.engine.run.stopping import Rules
+from bestarm_agent.selectors.types import Ask, BoolArray, both
+
+# While pairs are spared, at most so many are in flight, or one for each candidate, or this share of
+# those that were told, whichever is most.
+_FEW_IN_FLIGHT, _SHARE_IN_FLIGHT = 16, 0.5
+
+
+class NextPairs:
+    """Asks the rule, or what goes beside it, and records every ask."""
+
+    def __init__(
+        self,
+        event_log: EventLog,
+        selector: PairSource,
+        pool: CandidatePool,
+        pairs: InFlight,
+        ledger: Ledger,
+        stage: Rules | Stages,
+        objective: ObjectiveTracker | None,
+    ) -> None:
+        self._event_log = event_log
+        self._selector = selector
+        self._pool = pool
+        self._pairs = pairs
+        self._ledger = ledger
+        self._stage = stage
+        self._objective = objective
+
+    def ask(self) -> list[Asked]:
+        """Ask for pairs until no place is free; return those that are prepared, to be sent."""
+        ready: list[Asked] = []
+        while (room := self._room()) > 0:
+            affordable = self._pool.affordable(self._ledger)
+            reachable = both(both(self._pool.available(), self._pairs.first.mask()), affordable)
+            busy = self._pool.busy()
+            if not self._spares_pairs():
+                reachable, busy = both(reachable, _idle(busy)), None
+            allowed = both(reachable, self._stage.worth)
+            asks = self._beside(both(reachable, _idle(busy)))
+            if not asks:
+                n = min(
+                    self._pool.payable(self._ledger, room, affordable), self._pool.memory.left()
+                )
+                asks = self._selector.ask(max(1, int(n)), allowed=allowed, busy=busy)
+            if not asks and not self._pool.memory.end():
+                break
+            asked = [self._recorded(ask, allowed) for ask in asks]
+            ready.extend(one for one in asked if self._pairs.prepare(one))
+        return ready
+
+    def _room(self) -> int:
+        """Return how many more pairs may be asked now."""
+        return int(min(self._pool.room(), self._pairs.first.left(), self._leeway()))
+
+    def _leeway(self) -> float:
+        """Limit the pairs in flight where they are spared: what is asked early is asked blindly."""
+        if not self._spares_pairs():
+            return math.inf
+        told, each_once = len(self._event_log.state.told), len(self._pool.candidates)
+        return max(_FEW_IN_FLIGHT, each_once, told * _SHARE_IN_FLIGHT) - self._pool.gate.inside
+
+    def _spares_pairs(self) -> bool:
+        """Return whether to save pairs rather than time; then a busy model's turn is waited for.
+
+        Time counts more if it is capped, if all pairs are to be asked anyway, or if models take
+        turns in memory.
+        """
+        if self._ledger.budget.seconds is not None or self._pool.memory.mask() is not None:
+            return False
+        if self._selector.problem.stops_early or self._objective is not None:
+            return True
+        left = int(self._selector.table.n_unseen.sum())
+        return self._pool.payable(self._ledger, left, None) < left
+
+    def _beside(self, allowed: BoolArray | None) -> list[Ask]:
+        """Ask for a pair that the rule is not told of."""
+        choice = self._stage.beside(allowed)
+        asks = [] if choice is None else [Ask(self._selector.table.n_asked, *choice)]
+        self._selector.adopt(asks)
+        return asks
+
+    def _recorded(self, ask: Ask, allowed: BoolArray | None) -> Asked:
+        asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, excluded(allowed))
+        self._event_log.record(asked)
+        self._pool.memory.note(asked.candidate)
+        return asked
+
+
+def _idle(busy: BoolArray | None) -> BoolArray | None:
+    return None if busy is None else ~busy

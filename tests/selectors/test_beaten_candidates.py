@@ -1,0 +1,46 @@
+"""Candidates that are shown to be beaten are not asked in place of those that cannot be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.testing.selector_runs import Run, World
+
+N = 120
+WORLD = World.bernoulli([0.9, 0.85, 0.02], N, seed=1)
+RULES = ["auto", "lucb", "pulse", "racing", "row-mean", "top-two", "ucb-e", "uniform"]
+ONLY_BEATEN = np.array([False, False, True])
+
+
+def after_seventy_scores_each(rule: str, *, stops: bool) -> Selector:
+    run = Run(make_selector(rule, Problem(3, N, stop_when_separated=stops)), WORLD)
+    for _ in range(70):
+        for row in range(3):
+            if run.ask(1, allowed=np.arange(3) == row):
+                run.tell()
+    return run.selector
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_only_what_can_still_decide_is_asked(rule: str) -> None:
+    selector = after_seventy_scores_each(rule, stops=True)
+    tied = selector.best().tied
+    assert tied  # the two good ones are too close to be told apart
+    if not selector.exogenous:  # its intervals show nothing
+        assert 2 in tied
+        return
+    assert 2 not in tied
+    assert selector.ask(1, allowed=ONLY_BEATEN) == []
+    assert selector.stopped() is None
+    asks = selector.ask(1, allowed=~ONLY_BEATEN)
+    assert [ask.pair.candidate < 2 for ask in asks] == [True]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_run_to_the_end_of_its_budget_asks_whoever_it_may(rule: str) -> None:
+    selector = after_seventy_scores_each(rule, stops=False)
+    assert len(selector.ask(1, allowed=ONLY_BEATEN)) == 1
