@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
 _STEP_SECONDS = 0.03
 
 
@@ -24,6 +24,11 @@ def dies(pid: int) -> bool:
             return True
         threading.Event().wait(_STEP_SECONDS)
     return False
+
+
+def exists(pid: int) -> bool:
+    """Return whether there is such a process, be it a zombie."""
+    return Path(f"/proc/{pid}").exists()
 
 
 def kill_once(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> None:

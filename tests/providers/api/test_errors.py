@@ -200,7 +200,7 @@ def test_a_call_without_an_end_can_be_given_up(api: FakeApi, vendor: str, fault:
         async with provider_of(vendor, api) as provider:
             before = len(api.received)
             call = asyncio.create_task(provider.generate(asked(f"say {fault}")))
-            while fault not in [one.fault for one in api.received[before:]]:  # in another thread
+            while fault not in [one.fault for one in api.received[before:]]:  # noqa: ASYNC110 - in a thread
                 await asyncio.sleep(0.01)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):

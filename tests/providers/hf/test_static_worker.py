@@ -15,7 +15,7 @@ from bestarm_agent.providers.hf.static_worker import StaticWorker
 from bestarm_agent.providers.hf.worker import Generation, WorkerSettings
 from bestarm_agent.providers.model_memory import ModelMemory
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Cardboard:

@@ -19,7 +19,7 @@ from bestarm_agent.providers.failures import BilledError
 from bestarm_agent.providers.program.command import CommandProvider
 from bestarm_agent.providers.program.command_process import shown_tail
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
-from tests.support.processes import dies
+from tests.support.processes import dies, exists
 
 PROGRAM = r"""
 import json, os, signal, subprocess, sys, time
@@ -206,7 +206,7 @@ def test_cancelling_kills_it_and_the_next_is_answered(base: Path, worker: bool) 
         async with provider:
             await provider.generate(ask("pid"))
             hanging = asyncio.create_task(provider.generate(ask("hang")))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # wherever the call is by then
             hanging.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await hanging
@@ -235,7 +235,8 @@ def test_a_worker_that_died_between_answers_is_replaced(base: Path) -> None:
         async with provider:
             first = (await provider.generate(ask("pid"))).text
             os.kill(int(first), 9)
-            await asyncio.sleep(0.2)  # until the loop has noticed
+            while exists(int(first)):  # noqa: ASYNC110 - until the loop has buried it
+                await asyncio.sleep(0.01)
             return first, (await provider.generate(ask("pid"))).text
 
     first, second = asyncio.run(main())
