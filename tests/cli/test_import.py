@@ -41,7 +41,7 @@ def test_import_shows_what_the_logs_hold(capsys: pytest.CaptureFixture[str]) -> 
 
     assert done.code == 0
     assert "2 candidates x 4 examples" in done.out
-    assert "1 of 8 pairs are void, not wrong" in done.out
+    assert "void, not wrong (an error, or no verdict): 1 of 8 pairs" in done.out
     assert [line.split() for line in done.out.splitlines()[-2:]] == [
         ["mockllm/good", "3", "1.000"],
         ["mockllm/weak", "4", "0.500"],
@@ -146,7 +146,7 @@ def test_a_run_goes_out_as_instances_and_comes_back(
     invoke(capsys, "export", "--out", "out.npz", folder=tmp_path)
 
     assert done.code == 0
-    assert done.err == "note: 1 pairs without a score are left out\n"
+    assert done.err == "note: left out, without a score: 1 pair\n"
     instances = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     answered = next(row for row in instances if row["sample_id"] == "e7")
     assert answered["input"] == {"raw": "q7", "reference": []}

@@ -38,7 +38,7 @@ def test_inspect_averages_epochs_and_leaves_errors_void() -> None:
     assert logs.notes() == [
         "metric: match",
         "8 pairs have several results; a pair's score is their mean",
-        "1 of 8 pairs are void, not wrong: error or no verdict",
+        "void, not wrong (an error, or no verdict): 1 of 8 pairs",
     ]
 
 

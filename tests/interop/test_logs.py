@@ -50,7 +50,7 @@ def test_plain_tables_join_on_their_examples(tmp_path: Path) -> None:
     logs = read_logs([str(tmp_path / "a.csv"), str(tmp_path / "b.csv")])
 
     np.testing.assert_array_equal(logs.matrix().scores, [[1, 0, np.nan], [np.nan, 0.5, np.nan]])
-    assert "2 pairs are in no log, and count as not measurable" in logs.notes()
+    assert "in no log, and so void: 2 pairs" in logs.notes()
 
 
 def test_examples_of_several_tasks_are_kept_apart(tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ def test_candidates_without_a_score_are_left_out_and_named(tmp_path: Path) -> No
     logs = read_logs([str(tmp_path / "a.jsonl")])
 
     assert logs.matrix().names == ("a",)
-    assert "left out, as nothing of theirs is scored: b" in logs.notes()
+    assert "left out, without any score: b" in logs.notes()

@@ -198,7 +198,7 @@ def test_what_is_no_score_table_is_refused(
     [
         ("none.npz", "there is no file 'none.npz'"),
         ("none.csv", "there is no file 'none.csv'"),
-        ("prompts-7", "'prompts-7' is no .npz, .csv or .parquet file, and no run of a store"),
+        ("prompts-7", "'prompts-7' is not a score file .*or a run of the store; check the name"),
     ],
 )
 def test_missing_files_are_named(location: str, message: str) -> None:
@@ -271,7 +271,7 @@ def test_a_table_as_spreadsheets_save_it_is_read(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_not_taken_for_a_run(tmp_path: Path) -> None:
     path = tmp_path / "scores.npy"
     np.save(path, SCORES)
-    with pytest.raises(ConfigError, match=r"is no \.npz, \.csv or \.parquet file"):
+    with pytest.raises(ConfigError, match=r"is not a score file \(\.npz, \.csv, \.parquet\)"):
         load_matrix(str(path), open_run=lambda run: pytest.fail(f"run {run} was looked for"))
 
 

@@ -158,6 +158,7 @@ def export(
     archive, found = _archive_of(run, store)
     if fmt is Format.EEE:
         _export_instances(archive, found, target)
+        _say_written(out)
         return
     if fmt is Format.INSPECT:
         _export_inspect(archive, found, out)
@@ -172,15 +173,22 @@ def export(
     else:
         state = _wait_for(archive.state(found))
         export_scores(state, target, format=chosen, form=form.value)
+    _say_written(out)
+
+
+def _say_written(out: Path | None) -> None:
+    if out is not None:
+        typer.echo(f"written: {out}")
 
 
 def _export_instances(archive: Archive, run: str, target: Path | IO[bytes]) -> None:
+    from bestarm_agent.errors import counted
     from bestarm_agent.interop.every_eval_ever import write_instances
 
     with _texts(archive, run) as (state, found):
         written = write_instances(state, found, target)
     if left := len(state.asks) - written:
-        typer.echo(f"note: {left:,} pairs without a score are left out", err=True)
+        typer.echo(f"note: left out, without a score: {counted(left, 'pair')}", err=True)
 
 
 def _export_inspect(archive: Archive, run: str, folder: Path | None) -> None:
@@ -259,7 +267,7 @@ def _runs_table(runs: Sequence[RunInfo]) -> Table:
     from bestarm_agent.cli.result_output import plain_table
     from bestarm_agent.report.text import safe
 
-    table = plain_table("run", "study", "began", right=("asked", "told"))
+    table = plain_table("run", "study", "began", right=("asked", "done"))
     table.add_column("ended")
     for info in runs:
         ended = info.stopped or "running, or cut off"

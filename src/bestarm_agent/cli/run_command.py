@@ -126,7 +126,7 @@ async def run_shown(
 
 
 def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
-    """Return the exit code of a run; the README lists them."""
+    """Return the exit code of a run; docs/exit-codes.md lists them."""
     if standing.end == End.FAILURES:
         return EXIT_FAILURES
     if standing.end == End.INTERRUPTED:

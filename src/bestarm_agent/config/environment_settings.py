@@ -36,6 +36,14 @@ _STUDY_KEYS = {
 }
 
 
+# Flags that are not named like their key.
+_FLAGS = {
+    "confirm.share": "--confirm",
+    "gate.challengers": "--challenger",
+    "optimize.model": "--proposer-model",
+}
+
+
 def _split_paths(value: object) -> object:
     return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
 
@@ -151,6 +159,8 @@ def flag_of(key: str) -> str:
         >>> flag_of("selector.name"), flag_of("budget.usd"), flag_of("selector.seed")
         ('--selector', '--budget-usd', '--seed')
     """
+    if key in _FLAGS:
+        return _FLAGS[key]
     *parents, last = key.split(".")
     if last == "name" and parents:
         last = parents[-1]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.errors import ConfigError, counted, nearest
 from bestarm_agent.interop.recognise import read_results
 from bestarm_agent.interop.results import Result, label_candidates
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, matrix_from_cells
@@ -71,15 +71,15 @@ class Logs:
         repeated = sum(len(found) > 1 for found in self.pairs.values())
         lines = [f"metric: {', '.join(self.metrics)}"]
         if repeated:
-            lines.append(f"{repeated:,} pairs have several results; a pair's score is their mean")
+            have = "pair has" if repeated == 1 else "pairs have"
+            lines.append(f"{repeated:,} {have} several results; a pair's score is their mean")
         if void:
-            lines.append(
-                f"{void:,} of {len(self.pairs):,} pairs are void, not wrong: error or no verdict"
-            )
+            of_all = f"{void:,} of {counted(len(self.pairs), 'pair')}"
+            lines.append(f"void, not wrong (an error, or no verdict): {of_all}")
         if absent := len(self.candidates) * len(self.examples) - len(self.pairs):
-            lines.append(f"{absent:,} pairs are in no log, and count as not measurable")
+            lines.append(f"in no log, and so void: {counted(absent, 'pair')}")
         if self.unscored:
-            lines.append(f"left out, as nothing of theirs is scored: {', '.join(self.unscored)}")
+            lines.append(f"left out, without any score: {', '.join(self.unscored)}")
         return lines
 
 
@@ -111,14 +111,14 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None, texts: bool = 
     return _kept(pairs, sorted(set(wanted.values())), shown)
 
 
-def _metrics(results: Iterable[Result], metric: str | None, shown: str) -> dict[str, str]:
+def _metrics(results: Sequence[Result], metric: str | None, shown: str) -> dict[str, str]:
     """Return the metric to take of each task."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for result in results:
         found[result.task].update(dict.fromkeys(result.scores))
     names = dict.fromkeys(name for scores in found.values() for name in scores)
     if not names:
-        raise ConfigError(f"{shown}: no result has a score that is a number")
+        raise ConfigError(f"{shown}: no result has a score that is a number{_failures(results)}")
     if metric is not None and metric not in names:
         raise ConfigError(f"{shown}: no score is called {metric!r}; {nearest(metric, names)}")
     chosen = {
@@ -127,6 +127,13 @@ def _metrics(results: Iterable[Result], metric: str | None, shown: str) -> dict[
         if scores
     }
     return chosen
+
+
+def _failures(results: Sequence[Result]) -> str:
+    errors = [result.error for result in results if result.error]
+    if not errors:
+        return ""
+    return f"; {len(errors):,} of {len(results):,} are errors, the first: {errors[0]:.200}"
 
 
 def _only(names: Sequence[str], task: str, shown: str) -> str:

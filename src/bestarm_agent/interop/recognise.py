@@ -51,7 +51,7 @@ def _results(path: Path, texts: bool) -> Iterator[Result]:
     if path.name.endswith((".jsonl", ".jsonl.gz")):
         return _from_rows(_lines(path), path)
     if path.suffix != ".json":
-        raise ConfigError(f"{path}: no log that is known by this ending; read are {_READ}")
+        raise ConfigError(f"{path}: not a log of a known format; these can be read: {_READ}")
     document = _document(path)
     if isinstance(document, list):
         return _from_rows(document, path)
@@ -94,7 +94,9 @@ def _unknown(path: Path, found: object) -> ConfigError:
         shown = f"an object with the keys {', '.join(list(map(str, found))[:6]) or '(none)'}"
     elif found is None:
         shown = "nothing"
-    return ConfigError(f"{path}: no known log, it holds {shown}; read are {_READ}")
+    return ConfigError(
+        f"{path}: not a log of a known format, it holds {shown}; these can be read: {_READ}"
+    )
 
 
 def _document(path: Path) -> Any:  # noqa: ANN401 - parsed JSON

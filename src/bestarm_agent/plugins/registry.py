@@ -107,13 +107,13 @@ class Registry(Generic[T]):
     def _imported(self, path: str, imported: Import, subject: Callable[[], str]) -> T:
         try:
             found = imported(path)
+        except ConfigError as error:  # it names the path and the way out
+            raise PluginError(f"{self._kind} {error}") from error
         except (Exception, SystemExit) as error:  # a module may raise anything when imported
-            cause = str(error)
-            if not isinstance(error, ConfigError):
-                cause = f"importing it raised {type(error).__name__}: {cause}"
             raise PluginError(
-                f"{self._kind} {subject()} cannot be used: {cause}; repair, update or uninstall "
-                "it, or choose another"
+                f"{self._kind} {subject()} cannot be used: importing it raised "
+                f"{type(error).__name__}: {error}; repair, update or uninstall it, or choose "
+                "another"
             ) from error
         if not self._fits(found):
             raise PluginError(f"{self._kind} {subject()} is {found!r:.60}, not {self._expected}")

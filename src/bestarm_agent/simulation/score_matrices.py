@@ -107,7 +107,10 @@ def load_matrix(
     if axes:
         raise ConfigError(f"axes are columns of a .csv, .parquet or .npz file, not of {location!r}")
     if open_run is None or Path(location).is_file():
-        raise ConfigError(f"{location!r} is no .npz, .csv or .parquet file, and no run of a store")
+        raise ConfigError(
+            f"{location!r} is not a score file (.npz, .csv, .parquet), a log (.eval, .json, "
+            ".jsonl) or a run of the store; check the name, or see `bestarm-agent list`"
+        )
     return open_run(location)
 
 

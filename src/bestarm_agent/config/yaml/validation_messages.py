@@ -15,7 +15,7 @@ from bestarm_agent.config.yaml.parser import KeyPath
 from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.errors import ConfigError, nearest
 
-_MOST_LISTED = 10
+_MOST_LISTED, _MOST_KEYS = 10, 8  # errors; keys of a mapping
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
 _LIKE_A_TYPO = 0.75
 _NAMES = r"^\w["
@@ -98,7 +98,7 @@ def _text(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
         return f"unknown key {key}; {close}{'' if close.endswith('?') else _where_else(valid)}"
     if details["type"] == "missing":
         return f"{key} is missing{_purpose(model, at)}"
-    return f"{key} {rule_of(details)}{_hint(details, at)}"
+    return f"{key} {rule_of(details)}{_hint(details, at, root)}"
 
 
 def _nested_keys(root: type[StudyModel], name: str) -> str:
@@ -144,9 +144,12 @@ def _purpose(model: type[StudyModel] | None, at: KeyPath) -> str:
     return f" ({sentence[0].lower()}{sentence[1:]})"
 
 
-def _hint(details: ErrorDetails, at: KeyPath) -> str:
+def _hint(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
     if details["type"].startswith("greater") and at[0] == "budget":
         return "; leave it out for no such cap"
+    if details["type"] == "model_type" and (model := model_at(root, at)) is not None:
+        keys = ", ".join(f"`{key}`" for key in list(model.model_fields)[:_MOST_KEYS])
+        return f"; keys that it takes: {keys}"
     return hint_of(details)
 
 

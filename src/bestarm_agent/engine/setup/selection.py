@@ -12,6 +12,7 @@ import numpy as np
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.confirm import ConfirmSpec
+from bestarm_agent.config.study.dataset_and_scorer import ScorerSpec
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.config.study.run_options import SelectorSpec, StopSpec
@@ -133,8 +134,7 @@ def open_selection(
             learn from history.
     """
     config = study.config
-    with placing(partial(study.places.where, "scorer")):
-        judge = create_judge(config.scorer.name, config.scorer.options, catalog)
+    judge = _placed_judge(config.scorer, study, catalog, "scorer")
     with locating(partial(study.places.located, ("dataset",))):
         check_examples(judge, examples)
     if config.measures:
@@ -155,10 +155,18 @@ def _with_measures(
 ) -> Judge:
     measures = {}
     for name, spec in sorted(study.config.measures.items()):  # a log keeps no order of keys
-        with placing(partial(study.places.where, "measures", name)):
-            measures[name] = create_judge(spec.name, spec.options, catalog)
+        measures[name] = _placed_judge(spec, study, catalog, "measures", name)
         check_examples(measures[name], examples)
     return MeasuredJudge(judge, measures)
+
+
+def _placed_judge(spec: ScorerSpec, study: LoadedStudy, catalog: Catalog, *key: str) -> Judge:
+    """Create a judge; errors name the line of its key in the study."""
+    try:
+        with placing(partial(study.places.where, *key)):
+            return create_judge(spec.name, spec.options, catalog)
+    except PluginError as error:
+        raise study.places.error(str(error), *key) from error
 
 
 def find_rule(name: str, base_dir: Path, catalog: Catalog | None = None) -> type[Selector] | None:
