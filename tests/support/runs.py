@@ -169,7 +169,9 @@ class Scene:
         limiters: Mapping[str, LimiterRules] | None = None,
         shared: bool = False,
         draws: Draws | None = None,
+        stops: bool = False,
     ) -> None:
+        self.stops = stops
         self.draws = draws or Draws()
         self.models = models
         self.limiters = limiters or {}
@@ -255,7 +257,8 @@ class Scene:
         candidates = self.candidates(clients, judge_client.bound(self.examples[0]))
         pool = CandidatePool(self.in_flight, judge_client.turns)
         pool.add(candidates)
-        problem = Problem(len(candidates), len(self.examples), budget=self.budget.pulls)
+        size = len(candidates), len(self.examples)
+        problem = Problem(*size, budget=self.budget.pulls, stop_when_separated=self.stops)
         selector = make_selector(self.selector, problem)
         replay(events, selector)
         self.loop = RunLoop(

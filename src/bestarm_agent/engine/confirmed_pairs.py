@@ -112,7 +112,9 @@ class ConfirmedPairs(RulePairs):
         return asking(self, n, allowed=allowed, busy=busy)
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
-        """Return the next pair to confirm: of those that may be asked, the one furthest behind."""
+        """Return the next pair; of those to confirm that may be asked, the one furthest behind."""
+        if not self.is_confirming:
+            return super().next_choice(allowed)
         rows = [
             row for row in self._subjects if self.n_due(row) and (allowed is None or allowed[row])
         ]
@@ -125,7 +127,8 @@ class ConfirmedPairs(RulePairs):
 
     def stopped(self) -> Stop | None:
         """Return why nothing will be asked any more, or None."""
-        return None if self.next_choice() is not None else super().stopped()
+        is_due = self.is_confirming and self.next_choice() is not None
+        return None if is_due else super().stopped()
 
     def adopt(self, asks: Sequence[Ask]) -> None:
         """Mark pairs as pending; whether they confirm, their reason tells."""

@@ -68,13 +68,17 @@ class Ledger:
         self._closed = Reservations()
         self._next_id = 0
 
-    def affords(self, upper: Spend) -> bool:
-        """Return whether ``upper`` fits under every cap on top of what is spent and held."""
+    def affords(self, upper: Spend, *, later: bool = False) -> bool:
+        """Return whether ``upper`` fits under every cap on top of what is spent and held.
+
+        ``later``: once all that is reserved now was given back.
+        """
+        held = Spend() if later else self._outstanding
         for name in _CAPPED:
             cap = getattr(self.budget, name)
             if cap is None:
                 continue
-            if self._taken(name) + getattr(upper, name) > cap:
+            if self._taken(name, held) + getattr(upper, name) > cap:
                 return False
         return True
 
@@ -84,11 +88,11 @@ class Ledger:
         for name in _CAPPED:
             cap, each = getattr(self.budget, name), getattr(upper, name)
             if cap is not None and each > 0:
-                room = min(room, int((cap - self._taken(name)) // each))
+                room = min(room, int((cap - self._taken(name, self._outstanding)) // each))
         return max(0, room)
 
-    def _taken(self, name: str) -> float:
-        taken: float = getattr(self.spent, name) + getattr(self._outstanding, name)
+    def _taken(self, name: str, held: Spend) -> float:
+        taken: float = getattr(self.spent, name) + getattr(held, name)
         return taken + float(getattr(self.kept_back, name))
 
     def reserve(self, upper: Spend) -> Reservation | None:

@@ -11,6 +11,7 @@ from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import (
     Ask,
     BoolArray,
+    Choice,
     Estimates,
     IntArray,
     Pair,
@@ -40,7 +41,8 @@ class RulePairs(PlannedPairs):
     """
 
     def __init__(self, problem: Problem, rule: Selector, held: Sequence[int] = ()) -> None:
-        super().__init__(replace(problem, costs=rule.problem.costs))
+        own = replace(rule.problem, n_examples=problem.n_examples, budget=problem.budget)
+        super().__init__(own)
         self.name = rule.name
         self.rule = rule
         self.held = tuple(held)
@@ -61,6 +63,14 @@ class RulePairs(PlannedPairs):
             self.table.ask(asks[-1])
             self._rule_seq[asks[-1].seq] = one.seq
         return asks
+
+    def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
+        """Return what the rule would ask next; change nothing."""
+        choice = self.rule.next_choice(allowed)
+        if choice is None:
+            return None
+        pair = Pair(choice.pair.candidate, self._shown[choice.pair.example])
+        return choice._replace(pair=pair)
 
     def stopped(self) -> Stop | None:
         """Return why nothing will be asked any more, or None."""

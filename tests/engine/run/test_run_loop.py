@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 
+import numpy as np
 import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Told
@@ -106,6 +107,55 @@ def test_what_is_asked_at_once_is_paid_for_together() -> None:
     assert scene.run() is End.BUDGET
     assert not scene.loop.state.pending, "a pair was asked that could not be paid"
     assert scene.loop.ledger.spent.usd_nanos > 900, "what was given back is spent"
+
+
+def test_money_that_is_only_reserved_gives_no_turn_to_cheaper_candidates() -> None:
+    """Two calls of the dear one take all that can be reserved, and then cost as little as others."""
+    cheap, dear = Actor("p", always(0.5)), Actor("q", always(0.4))
+    dear.bound_spend = Spend(calls=1, tokens=10, usd_nanos=2900)
+    budget = Budget(usd_nanos=6000)
+    scene = Scene({"cheap": cheap, "dear": dear}, n_examples=99, budget=budget, selector="uniform")
+    assert scene.run() is End.BUDGET
+    asked = [event.candidate for event in run_virtual(scene.events()) if isinstance(event, Asked)]
+    while_affordable = asked[:50]
+    assert 24 <= while_affordable.count(1) <= 26
+    assert scene.loop.ledger.spent.usd_nanos > 5900
+
+
+def test_nothing_is_waited_for_once_the_budget_is_spent() -> None:
+    limited = LimiterRules(RateLimits(per_minute={Resource.REQUESTS: 1.0}))
+    slow, quick = Actor("p", always(0.5)), Actor("q", always(0.4))
+    scene = Scene(
+        {"slow": slow, "quick": quick},
+        budget=Budget(pulls=8),
+        selector="uniform",
+        limiters={"slow": limited},
+    )
+    assert scene.run() is End.BUDGET
+    assert len(slow.sent) == 4
+    assert scene.loop.seconds == pytest.approx(slow.sent[-1][0] + 1.0, abs=0.01)
+
+
+def test_no_more_is_bought_of_a_candidate_whose_scores_wait_behind_a_slow_call() -> None:
+    """Intervals rest on the scores up to the first pending one; ten of b were told before."""
+    rng = np.random.default_rng(3)
+    coins = rng.integers(2, size=(2, 300)).tolist()
+    began = dict.fromkeys("ab", 0)
+
+    def seconds(request: Request) -> float:
+        began[request.model] += 1
+        return 100.0 if request.model == "a" and began["a"] == 11 else 1.0
+
+    actor = Actor(
+        "p",
+        lambda r, _: scored(coins[r.model == "b"][int(r.example.removeprefix("e"))]),
+        latency=seconds,
+    )
+    scene = Scene({"a": actor, "b": actor}, n_examples=300, selector="racing", stops=True)
+    scene.run()
+    early = [request.model for at, request in actor.sent if at < 100]
+    assert early.count("a") == 10 + 16
+    assert early.count("b") <= 10 + 16 + 1
 
 
 def test_a_retry_that_found_no_money_is_sent_once_others_gave_theirs_back() -> None:

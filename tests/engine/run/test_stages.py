@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import Asked, Event
+from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.engine.confirmed_pairs import CONFIRM, CONFIRM_BASELINE, ConfirmedPairs
 from bestarm_agent.engine.results.standing import Standing
@@ -175,3 +175,20 @@ def test_an_unknown_baseline_is_refused_with_the_nearest_label(tmp_path: Path) -
 def test_more_than_half_cannot_be_kept_back(tmp_path: Path, share: Json) -> None:
     with pytest.raises(ConfigError, match=r"confirm\.share"):
         run_all(confirming(tmp_path, confirm={"share": share}))
+
+
+def test_few_are_in_flight_while_it_chooses_and_all_at_once_when_it_confirms(
+    tmp_path: Path,
+) -> None:
+    path = confirming(
+        tmp_path, confirm={"share": "50%"}, limits={"in_flight": 64}, budget={"pulls": 100}
+    )
+    run_all(path)
+    most, in_flight = {False: 0, True: 0}, 0
+    for event in events_of(path):
+        in_flight += isinstance(event, Asked)
+        in_flight -= isinstance(event, Told)
+        if isinstance(event, Asked):
+            confirms = event.reason == CONFIRM
+            most[confirms] = max(most[confirms], in_flight)
+    assert most == {False: 16, True: 50}

@@ -120,16 +120,18 @@ class CandidatePool:
         free = [room for room in map(_room, self._models) if room]
         return int(min(self.gate.free, *free)) if free else 0
 
+    def usable(self) -> BoolArray | None:
+        """Return (K,) whether a candidate was not given up; None if none was."""
+        return None if self._usable.all() else self._usable
+
     def available(self) -> BoolArray | None:
         """Return (K,) whether a candidate can be called, now or after a wait; None if all can."""
         answers = np.array(
             [client.broken is None and limiter.may_answer for client, limiter in self._models],
             dtype=np.bool_,
         )
-        usable = None
-        if not (answers.all() and self._usable.all()):
-            usable = self._usable & answers[self._model_of]
-        return both(usable, self.memory.mask())
+        answering = None if answers.all() else answers[self._model_of]
+        return both(both(self.usable(), answering), self.memory.mask())
 
     def busy(self) -> BoolArray | None:
         """Return (K,) whether a candidate's next call would have to wait; None if none would."""
@@ -147,13 +149,17 @@ class CandidatePool:
         )
         return min(waits, default=math.inf)
 
-    def affordable(self, ledger: Ledger) -> BoolArray | None:
-        """Return (K,) whether the budget pays a candidate's next pull; None if it pays any."""
+    def affordable(self, ledger: Ledger, *, later: bool = False) -> BoolArray | None:
+        """Return (K,) whether the budget pays a candidate's next pull; None if it pays any.
+
+        ``later``: once all that is reserved now was given back.
+        """
         pull = Spend(pulls=1)
-        if ledger.affords(self._highest_bound + pull):
+        if ledger.affords(self._highest_bound + pull, later=later):
             return None
         return np.array(
-            [ledger.affords(one.bound + pull) for one in self.candidates], dtype=np.bool_
+            [ledger.affords(one.bound + pull, later=later) for one in self.candidates],
+            dtype=np.bool_,
         )
 
     def payable(self, ledger: Ledger, at_most: int, affordable: BoolArray | None) -> int:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
+from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, excluded
 from bestarm_agent.engine.run.event_log import EventLog
 from bestarm_agent.engine.run.in_flight import InFlight
 from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import Rules
+from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import Ask, BoolArray, both
 
 # While pairs are spared, at most so many are in flight, or one for each candidate, or this share of
@@ -46,22 +50,32 @@ class NextPairs:
         ready: list[Asked] = []
         while (room := self._room()) > 0:
             affordable = self._pool.affordable(self._ledger)
-            reachable = both(both(self._pool.available(), self._pairs.first.mask()), affordable)
-            busy = self._pool.busy()
-            if not self._spares_pairs():
-                reachable, busy = both(reachable, _idle(busy)), None
+            reachable = both(self._pool.available(), self._pairs.first.mask())
+            idle = both(affordable, _inverse(self._pool.busy()))
+            if self._spares_pairs():
+                reachable = both(reachable, self._pool.affordable(self._ledger, later=True))
+                idle = both(idle, self._not_held_up())
+            else:
+                reachable, idle = both(reachable, idle), None
             allowed = both(reachable, self._stage.worth)
-            asks = self._beside(both(reachable, _idle(busy)))
+            asks = self._beside(both(reachable, idle))
             if not asks:
                 n = min(
                     self._pool.payable(self._ledger, room, affordable), self._pool.memory.left()
                 )
-                asks = self._selector.ask(max(1, int(n)), allowed=allowed, busy=busy)
+                asks = self._selector.ask(max(1, int(n)), allowed=allowed, busy=_inverse(idle))
             if not asks and not self._pool.memory.end():
                 break
             asked = [self._recorded(ask, allowed) for ask in asks]
             ready.extend(one for one in asked if self._pairs.prepare(one))
         return ready
+
+    def wants_more(self) -> bool:
+        """Return whether there is a pair to ask that the budget pays, if its model is waited for."""
+        payable = both(self._pool.usable(), self._pool.affordable(self._ledger))
+        allowed = both(payable, self._stage.worth)
+        beside = self._stage.beside(payable)
+        return beside is not None or self._selector.next_choice(allowed) is not None
 
     def _room(self) -> int:
         """Return how many more pairs may be asked now."""
@@ -74,6 +88,32 @@ class NextPairs:
         told, each_once = len(self._event_log.state.told), len(self._pool.candidates)
         return max(_FEW_IN_FLIGHT, each_once, told * _SHARE_IN_FLIGHT) - self._pool.gate.inside
 
+    def _not_held_up(self) -> BoolArray | None:
+        """Return (K,) who has few asks after its first pending pair; None if all have.
+
+        That pair hides them from the intervals: more of them prove nothing until it is told.
+        """
+        if not self._rests_on_intervals:
+            return None
+        table, few = self._selector.table, _FEW_IN_FLIGHT
+        mask = np.full(table.n_candidates, True)
+        for asked in self._event_log.state.pending.values():  # in the order of asking
+            if table.n_asked - asked.seq < few:
+                break
+            known = int(table.position[asked.seq])
+            hidden = int(table.n_trials[asked.candidate]) - known
+            if hidden >= max(few, known * _SHARE_IN_FLIGHT):
+                mask[asked.candidate] = False
+        return None if mask.all() else mask
+
+    @property
+    def _rests_on_intervals(self) -> bool:
+        """Return whether the run goes on until intervals of the rule establish something."""
+        pairs = self._selector
+        if not isinstance(pairs, Selector | RulePairs) or not pairs.exogenous:
+            return False
+        return pairs.problem.seeks_proof or self._objective is not None
+
     def _spares_pairs(self) -> bool:
         """Return whether to save pairs rather than time; then a busy model's turn is waited for.
 
@@ -81,6 +121,8 @@ class NextPairs:
         turns in memory.
         """
         if self._ledger.budget.seconds is not None or self._pool.memory.mask() is not None:
+            return False
+        if self._stage.asks_all:
             return False
         if self._selector.problem.stops_early or self._objective is not None:
             return True
@@ -101,5 +143,5 @@ class NextPairs:
         return asked
 
 
-def _idle(busy: BoolArray | None) -> BoolArray | None:
-    return None if busy is None else ~busy
+def _inverse(mask: BoolArray | None) -> BoolArray | None:
+    return None if mask is None else ~mask

@@ -232,7 +232,9 @@ class RunLoop:
 
     def _is_throttled(self, opens_in: float) -> bool:
         """Return whether only a pause or a rate limit keeps the selector from asking."""
-        return opens_in < math.inf and (self.is_paused or self.selector.stopped() is None)
+        if opens_in == math.inf or self.is_paused:
+            return opens_in < math.inf
+        return self.selector.stopped() is None and self._next.wants_more()
 
     def _review(self, *, now: bool = False) -> None:
         """Bar candidates that are shown to break a limit of the objective.

@@ -51,6 +51,11 @@ class Stages:
         """(K,) candidates that it is worth asking; None means all."""
         return None if self._pairs.is_confirming else self._rules.worth
 
+    @property
+    def asks_all(self) -> bool:
+        """Return whether every pair of this stage is to be asked."""
+        return self._pairs.is_confirming
+
     def beside(self, allowed: BoolArray | None) -> Choice | None:
         """Return the next pair to ask beside the rule, of the ``allowed`` (K,) candidates."""
         return None if self._pairs.is_confirming else self._rules.beside(allowed)

@@ -49,6 +49,11 @@ class Rules:
         """(K,) candidates that it is worth asking; None means all."""
         return None if self.objective is None else self.objective.worth
 
+    @property
+    def asks_all(self) -> bool:
+        """Return whether every pair is to be asked, whatever the scores."""
+        return False
+
     def beside(self, allowed: BoolArray | None) -> Choice | None:
         """Return the next pair to ask beside the rule, of the ``allowed`` (K,) candidates."""
         return None if self.objective is None else self.objective.beside(allowed)
