@@ -110,7 +110,7 @@ def test_what_is_asked_at_once_is_paid_for_together() -> None:
 
 
 def test_money_that_is_only_reserved_gives_no_turn_to_cheaper_candidates() -> None:
-    """Two calls of the dear one take all that can be reserved, and then cost as little as others."""
+    """Two calls of the dear one take all that can be reserved, and cost as little as others."""
     cheap, dear = Actor("p", always(0.5)), Actor("q", always(0.4))
     dear.bound_spend = Spend(calls=1, tokens=10, usd_nanos=2900)
     budget = Budget(usd_nanos=6000)
