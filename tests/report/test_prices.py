@@ -44,7 +44,7 @@ def page_of(standing: Standing) -> str:
 def test_the_report_says_what_was_asked_for_and_what_was_found() -> None:
     page = page_of(priced())
     text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
-    assert "Asked for: those that none beats without being more expensive" in text
+    assert "Asked for: all that no candidate beats at the same or a lower price" in text
     assert "is not established at 95%" in text
     assert "$20.00 [$18.00, $30.00] per 1,000 calls" in text
     assert "Price from" in text
@@ -66,3 +66,13 @@ def test_the_report_shows_where_the_money_went() -> None:
     assert "judging 2 0 0.0 $1.00" in text
     assert "reserved 9 0 0.0 $9.00 less settled 7 0 0.0 $4.00 less refunded 2 0 0.0 $5.00" in text
     assert "left over 0 0 0.0 $0" in text
+
+
+def test_the_full_grid_is_priced_with_judging_and_the_answer_is_marked() -> None:
+    standing = priced(chosen=(1,))
+    rows = [replace(row, spend=Spend(pulls=10, usd_nanos=10**9)) for row in standing.rows]
+    page = page_of(replace(standing, rows=tuple(rows)))
+    n_pairs = len(rows) * standing.n_examples
+    assert f"the full grid: about ${n_pairs * 0.1:.2f}" in page
+    marked = re.findall(r'<td class="label">(.*?) \*</td>', page)
+    assert [re.sub(r"<[^>]*>", "", one) for one in marked] == ["b"]

@@ -53,7 +53,6 @@ from bestarm_agent.report.winners_number import number_lines
 
 _SHOWN_ROWS = 500
 _SHOWN_LEVELS = 12
-_PER = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +260,10 @@ def _per_1k(row: Row) -> str:
 
 
 def _full_grid(standing: Standing) -> str:
-    """Say what all pairs would have cost, by what each candidate's pairs have cost so far."""
-    prices = [price_per_1k(row) for row in standing.rows if row.spend.pulls]
-    known = [price for price in prices if price is not None]
-    if not known or not standing.priced:
+    """Say what all pairs would have cost, judging included, by what pairs have cost so far."""
+    called = [row.spend for row in standing.rows if row.spend.pulls]
+    if not called or not standing.priced:
         return "unknown"
-    mean = sum(known) / len(known)  # also for candidates that were never called
-    return money(round(mean * len(standing.rows) * standing.n_examples / _PER * NANOS_PER_USD))
+    # candidates that were never called count with the mean of the others
+    mean = sum(spend.usd_nanos / spend.pulls for spend in called) / len(called)
+    return money(round(mean * len(standing.rows) * standing.n_examples))

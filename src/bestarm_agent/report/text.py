@@ -230,7 +230,7 @@ def objective_text(spec: ObjectiveSpec) -> str:
         case Objective.CHEAPEST:
             return f"the cheapest within {spec.epsilon:g} of the best"
         case Objective.PARETO:
-            return "those that none beats without being more expensive"
+            return "all that no candidate beats at the same or a lower price"
     limits = [
         f"costs at most ${one.limit:g} per 1,000 calls"
         if one.of == "price"
