@@ -158,6 +158,18 @@ def test_no_more_is_bought_of_a_candidate_whose_scores_wait_behind_a_slow_call()
     assert early.count("b") <= 10 + 16 + 1
 
 
+def test_no_retry_is_waited_for_once_the_best_is_established() -> None:
+    """Two zeros settle it: the other is right on all examples. All further calls of b fail."""
+    late = failing(FailureKind.SERVER, transient=True)
+    policy = RetryPolicy(max_attempts=9, first_wait_seconds=500.0, max_wait_seconds=500.0)
+    bad = Actor("q", lambda r, _: scored(0.0) if r in [one for _, one in bad.sent[:2]] else late)
+    actors = {"a": Actor("p", always(1.0)), "b": bad}
+    scene = Scene(actors, n_examples=12, policy=policy, selector="racing", stops=True)
+    assert scene.run() is End.SEPARATED
+    assert scene.loop.seconds < 100.0
+    assert {asked.candidate for asked in scene.loop.state.pending.values()} == {1}
+
+
 def test_a_retry_that_found_no_money_is_sent_once_others_gave_theirs_back() -> None:
     """A time-out counts with its bound; sent again beside two others, it would pass the cap."""
     late = failing(FailureKind.TIMEOUT, transient=True)

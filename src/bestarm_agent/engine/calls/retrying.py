@@ -222,6 +222,7 @@ class ProviderClient:
             cost = replied_spend(reply, pulls=pulls)
             kept = cost == cost.capped(reservation.amount)
             limiter.answered(permit, request, reply, first=call.failure is None, kept_bound=kept)
+            call.failure = None
         except ProviderError as error:
             cost = failed_spend(error, reservation.amount)
             self._note_failure(error, call, permit)

@@ -39,7 +39,7 @@ class InFlight:
         self._event_log = event_log
         self._ledger = ledger
         self._finished: deque[tuple[Asked, Call, Outcome | Exception | None]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Call] = {}
         self._unsent: dict[int, Call] = {}  # hold places and money, and their tasks never began
         self._tried: set[int] = set()  # pairs put off that were sent again
         self._tried_with: tuple[Spend, Budget] | None = None  # spend and caps at that time
@@ -102,7 +102,7 @@ class InFlight:
         """Evaluate a prepared pair in a task of its own."""
         self.active += 1
         task = tasks.create_task(self._work(asked))
-        self._tasks.add(task)
+        self._tasks[task] = self._unsent[asked.seq]
         task.add_done_callback(self._note_end)
 
     def send_pending(self, tasks: asyncio.TaskGroup) -> None:
@@ -137,6 +137,13 @@ class InFlight:
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()  # a second cancellation would cut off their cleaning up
+
+    def leave_waiting(self) -> None:
+        """Put off the calls that failed and wait to be repeated: they hold no place."""
+        for task, call in list(self._tasks.items()):
+            if call.failure is not None and not call.slot.inside:
+                del self._tasks[task]
+                task.cancel()
 
     def outcomes(self) -> Iterator[tuple[int, Outcome]]:
         """Hand over what is finished, by number of the ask; the rest is put off.
@@ -180,7 +187,7 @@ class InFlight:
             self._event_log.record(Charged(seq, call.spend, judge_spend))
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             self.active -= 1
             self.news.set()

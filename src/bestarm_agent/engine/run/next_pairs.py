@@ -71,7 +71,7 @@ class NextPairs:
         return ready
 
     def wants_more(self) -> bool:
-        """Return whether there is a pair to ask that the budget pays, if its model is waited for."""
+        """Return whether the budget pays for a pair to ask, if its model is waited for."""
         payable = both(self._pool.usable(), self._pool.affordable(self._ledger))
         allowed = both(payable, self._stage.worth)
         beside = self._stage.beside(payable)

@@ -35,9 +35,10 @@ from bestarm_agent.engine.run.in_flight import InFlight
 from bestarm_agent.engine.run.next_pairs import NextPairs
 from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
-from bestarm_agent.selectors.types import State, Tell
+from bestarm_agent.selectors.types import State, Stop, Tell
 
 _PAUSE_SECONDS = 1.0  # between two turns of a paused run
+_SETTLED = (Stop.SEPARATED, Stop.WITHIN, Stop.PROBABLE)
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 
 
@@ -209,8 +210,7 @@ class RunLoop:
                 look()
             self._review()
             end = self._reason_to_end()
-            if end is not None and not self._seconds_left():
-                pairs.cut_off()  # the time cap binds what is in flight too
+            self._end_calls(end)
             opens_in = self.pool.opens_in()  # first: a limit may open while pairs are asked for
             asked = [] if end or self.is_paused else self._next.ask()
             opens_in = _PAUSE_SECONDS if self.is_paused else min(opens_in, self.pool.opens_in())
@@ -229,6 +229,14 @@ class RunLoop:
                 continue
             if not pairs.has_outcomes:
                 await self._sleep(math.inf if end else opens_in)
+
+    def _end_calls(self, end: End | None) -> None:
+        """End calls in flight that are not to be waited for, given why the run ends."""
+        confirms = self._stages is not None and self._stages.asks_all
+        if end is not None and not self._seconds_left():
+            self._pairs.cut_off()  # the time cap binds what is in flight too
+        elif end is not None or (not confirms and self.selector.stopped() in _SETTLED):
+            self._pairs.leave_waiting()
 
     def _is_throttled(self, opens_in: float) -> bool:
         """Return whether only a pause or a rate limit keeps the selector from asking."""
