@@ -189,7 +189,7 @@ def test_the_spread_of_draws_is_told(tmp_path: Path, capsys: Capsys) -> None:
             "share_if_drawn_once": pytest.approx((between + within) / (3 * between + within)),
         }
     shown = invoke(capsys, "show", folder=tmp_path).out
-    assert "Draws:     drawing anew would move the mean of c3 by about ±.0" in shown
+    assert "Draws:     new draws would move the mean of c3 by about ±.0" in shown
     page = (tmp_path / "runs" / f"{found['run']}.html").read_text(encoding="utf-8")
     assert "How much do draws vary?" in page
 

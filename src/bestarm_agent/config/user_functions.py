@@ -2,7 +2,7 @@
 
 A module that lies in the study's folder is imported under a name of its own, below a package that
 exists in memory only and whose path is that folder: ``sys.path`` stays as it is, two studies may
-both have a ``chain.py``, and a file that was changed is read anew. Such a module imports its
+both have a ``chain.py``, and a file that was changed is read again. Such a module imports its
 neighbours with a dot, ``from . import tools``. Everything else is imported as usual.
 """
 

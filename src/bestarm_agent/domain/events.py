@@ -46,7 +46,7 @@ class CandidatesAdded:
 
 
 DROPPED: Final = "dropped by hand"
-# reasons of asks that the rule is not told of: they show whether a limit on slices is kept
+# reasons of asks whose scores the rule does not get: they show whether a limit on slices is kept
 BESIDE = SLICE, SLICE_BASELINE = "slice", "slice baseline"
 
 
@@ -114,7 +114,7 @@ class Charged:
 
 @dataclass(frozen=True, slots=True)
 class ProposerCalled:
-    """A call by whoever proposes prompts: the most it costs, durable before it leaves, then less.
+    """A call of the proposer of prompts: first with the most it can cost, later with its cost.
 
     The latest of a reply's key counts.
     """

@@ -69,7 +69,7 @@ class LiveRun:
         self._started: set[int] = set()
 
     def fit_to_size(self) -> None:
-        """Make the source of pairs anew if the problem changed before the first pair was asked.
+        """Rebuild the source of pairs if the problem changed before the first pair was asked.
 
         A resumed run rebuilds it for the size at the first ask, so a live one must begin alike.
         """

@@ -1,4 +1,4 @@
-"""A rule's pairs, and pairs beside them that it is not told of."""
+"""A rule's pairs, and extra pairs whose scores the rule does not get."""
 
 from __future__ import annotations
 

@@ -71,7 +71,10 @@ async def earlier_samples(folder: str, spec: EvalSpec) -> AsyncIterator[EvalSamp
 def lifetime(sample: EvalSample) -> tuple[datetime, datetime]:
     """Return when a sample began and ended; raises ConfigError if its log does not say."""
     if sample.started_at is None or sample.completed_at is None:
-        raise ConfigError("its log does not say when samples began and ended; write it anew")
+        raise ConfigError(
+            "its log does not say when samples began and ended; write it again with a current "
+            "version of inspect-ai"
+        )
     return datetime.fromisoformat(sample.started_at), datetime.fromisoformat(sample.completed_at)
 
 

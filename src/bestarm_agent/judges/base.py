@@ -40,7 +40,7 @@ class JudgeCall:
 
     ``request.example`` is the example's id, with a suffix ("/second") if a judge makes several
     calls for one reply. A cached reply for which ``is_readable`` returns False is not used: the
-    model is asked anew.
+    model is asked again.
     """
 
     model: JudgeModel

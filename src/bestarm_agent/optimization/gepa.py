@@ -196,7 +196,7 @@ class Adapter:
     def ask(self, prompt: str) -> str:
         """Ask the model that reflects, for ``reflection_lm``; "" where the budget has ended.
 
-        The n-th of equal prompts is asked anew, and in another run taken from the cache.
+        The n-th of equal prompts is asked again; in another run it comes from the cache.
         """
         base = self._base
         model = self._model or f"{base.provider}/{base.model}"

@@ -50,7 +50,7 @@ def _draws(standing: Standing) -> str | None:
     if row is None or (spread := row.draws) is None:
         return None
     said = (
-        f"drawing anew would move the mean of {safe(row.candidate.label)} by about "
+        f"new draws would move the mean of {safe(row.candidate.label)} by about "
         f"±{share(spread.of_mean, spread.of_mean)}; one score moves by ±{spread.within:.2f} from "
         f"draw to draw, by ±{spread.between:.2f} from example to example"
     )

@@ -23,7 +23,7 @@ _LONGEST_WAIT = 0.2  # seconds that rows are kept from other readers when nothin
 _LOOKUPS = 500  # keys in one SELECT; SQLite takes 32,766 parameters, PostgreSQL 65,535
 
 # by dialect, table, and whether a row may be there already; made once: SQLAlchemy takes longer to
-# compile a statement anew than SQLite to carry it out
+# compile a statement again than SQLite to carry it out
 _INSERTS = {
     (dialect.__name__.rpartition(".")[2], table.name, may_exist): (
         insert.on_conflict_do_nothing() if may_exist else insert

@@ -156,7 +156,7 @@ class RunState:
         ask = self.pending.get(told.seq)
         if ask is None:
             problem = "for the second time" if told.seq in self.told else "which was never asked"
-            raise self._impossible(f"an outcome is told of ask {told.seq}, {problem}")
+            raise self._impossible(f"there is an outcome of ask {told.seq}, {problem}")
         if told.score is not None and not 0 <= told.score <= 1:
             raise self._impossible(f"ask {told.seq} scores {told.score}, outside [0, 1]")
         outcome = told.outcome

@@ -23,7 +23,7 @@ def patiently(work: Callable[[], _T], renew: Callable[[], None]) -> _T:
 
     Args:
         work: may be done twice, if the server went away before it answered.
-        renew: makes connections and locks anew; raises while the server is away (DBAPIError) or
+        renew: makes new connections and locks; raises while the server is away (DBAPIError) or
             still keeps the locks of the lost connection (StoreError).
     """
     lost: Exception | None = None

@@ -162,7 +162,7 @@ class Checkpointer:
 def checkpoint(connection: Connection) -> int:
     """Copy as much of the log as no reader needs; return its length in pages when that began.
 
-    It begins anew with the next commit only if no other came meanwhile.
+    It starts again with the next commit, unless another came in the meantime.
     """
     _, pages, _ = _driver(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     return int(pages)

@@ -1,4 +1,4 @@
-"""The server of the page, on 127.0.0.1, for whoever has its address in a browser there."""
+"""The server of the page, on 127.0.0.1, for browsers on this machine that know its address."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class ReplayOptions:
         str, typer.Option(help="LO:HI or LO:HI:POINTS, shares of all calls: 0.01:0.30 or 1%:30%.")
     ] = "0.01:0.30"
     seeds: Annotated[
-        int, typer.Option(min=1, help="Repetitions, each with the matrix shuffled anew.")
+        int, typer.Option(min=1, help="Repetitions, each with the matrix shuffled again.")
     ] = 50
     in_flight: Annotated[
         Count, typer.Option(min=1, help="Calls at once; the batch size if not given.")

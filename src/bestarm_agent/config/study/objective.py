@@ -34,7 +34,7 @@ class ObjectiveSpec(StudyModel):
         description="`best`: the candidate of the highest mean. `best-under-usd`: the best of "
         "those whose price is at most `usd_per_1k_calls`. `cheapest-within-epsilon`: the cheapest "
         "of those at most `epsilon` below the best. `pareto`: all that no candidate beats in score "
-        "without being dearer. All but `best` need known prices.",
+        "at the same or a lower price. All but `best` need known prices.",
     )
     epsilon: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
         0.02,

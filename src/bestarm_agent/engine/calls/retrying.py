@@ -119,7 +119,7 @@ class Call:
         self.forget_attempts()
 
     def forget_attempts(self) -> None:
-        """Begin to count attempts anew."""
+        """Count attempts from 0 again."""
         self.failure, self.n_failures, self.began, self.obstacle = None, 0, None, None
         self.is_logged = self.is_first = False
 

@@ -79,7 +79,7 @@ class CircuitBreaker:
         await sleep_unless(self._clock, seconds, self._changed)
 
     def wake(self) -> None:
-        """Let those that wait look again."""
+        """Wake the calls that wait, so that they check again."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -91,7 +91,7 @@ class CircuitBreaker:
             self.wake()
 
     def failed(self, call: object) -> None:
-        """Record a call that failed as it would if nothing answered."""
+        """Record a call that failed in a way that suggests the server is down."""
         self._failures, self._sent_at = self._failures + 1, math.inf
         now = self._clock.now()
         if call is self._probe:

@@ -68,7 +68,7 @@ def _gap(best: Row, rival: Row) -> float:
 
 
 def _needed(gap: float, widths: NDArray[np.float64]) -> int:
-    """Return the examples that both must have seen until the intervals part."""
+    """Return how many common examples two candidates need until their intervals part."""
     enough = np.flatnonzero(widths <= gap)
     return int(enough[0]) + 1 if len(enough) else len(widths)
 

@@ -1,7 +1,7 @@
 """Scores that people gave to a run's answers, in a file beside the store.
 
 The file is one of gold labels (``config/datasets/gold_labels.py``): ``judge check`` reads it, and a
-study may name it as its ``labels``. A label is about the text of an answer, whoever gave it.
+study may name it as its ``labels``. A label is about the text of an answer, not its candidate.
 """
 
 from __future__ import annotations

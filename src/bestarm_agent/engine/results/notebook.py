@@ -35,7 +35,7 @@ def _line(tag: str, cells: Sequence[str]) -> str:
 
 @asynccontextmanager
 async def followed_by_cell(current: Callable[[], object]) -> AsyncIterator[None]:
-    """Show an object in the notebook cell that runs, anew each second; elsewhere do nothing."""
+    """Show an object in the notebook cell that runs, updated each second; elsewhere do nothing."""
     ipython = sys.modules.get("IPython")  # a notebook's kernel has imported it
     shell = None if ipython is None else ipython.get_ipython()
     if ipython is None or getattr(shell, "kernel", None) is None:  # none on a terminal

@@ -36,7 +36,7 @@ from bestarm_agent.selectors.types import BoolArray, Choice, FloatArray, Pair
 from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
 
 _Range = tuple[float, float]
-_GROWN = 1.25  # examples after which an interval is worked out anew, as a multiple
+_GROWN = 1.25  # examples after which an interval is computed again, as a multiple
 _LEAD = 32  # examples that may be asked beyond those known in order
 _COST = {SLICE: 2, SLICE_BASELINE: 0}  # of a pair beside the rule, by reason, in pairs by the rule
 

@@ -202,7 +202,7 @@ class Replayer:
         self._started = budget is not None
 
     def feed(self, event: Event) -> None:
-        """Feed the next event; the selector holds what came before the first ask already."""
+        """Feed the next event; the selector already holds the events before the first ask."""
         selector = self.selector
         match event:
             case Asked():

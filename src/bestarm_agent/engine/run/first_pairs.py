@@ -21,13 +21,13 @@ _Model: TypeAlias = tuple[int, str]
 
 
 class FirstPairs:
-    """Lets one pair of each model go first; where the judge asks a model, one pair of all.
+    """Sends one pair of each model first; if the judge asks a model, one pair in all.
 
     While the first call to a model has to be repeated, no other pair begins.
 
-    A first pair that fails, and not by the candidate's own doing, ends the run before others are
-    paid for, and stays pending. Where nothing came within the time-out others have been paid for:
-    the model is left out, and they go on. Sent again by ``resume``, it counts as any other does.
+    If a first pair fails and the candidate is not at fault, the run ends before others are paid
+    for, and the pair stays pending. After a time-out the other models have been paid for, so only
+    this model is left out. A first pair that ``resume`` sends again counts like any other pair.
     """
 
     def __init__(self, pool: CandidatePool, judge_client: JudgeClient, state: RunState) -> None:

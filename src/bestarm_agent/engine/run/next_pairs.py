@@ -25,7 +25,7 @@ _FEW_IN_FLIGHT, _SHARE_IN_FLIGHT = 16, 0.5
 
 
 class NextPairs:
-    """Asks the rule, or what goes beside it, and records every ask."""
+    """Asks for the rule's pairs and for extra pairs beside the rule, and records them."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class NextPairs:
         return self._pool.payable(self._ledger, left, None) < left
 
     def _beside(self, allowed: BoolArray | None) -> list[Ask]:
-        """Ask for a pair that the rule is not told of."""
+        """Ask for an extra pair, whose score the rule does not get."""
         choice = self._stage.beside(allowed)
         asks = [] if choice is None else [Ask(self._selector.table.n_asked, *choice)]
         self._selector.adopt(asks)

@@ -1,4 +1,4 @@
-"""Calls by whoever proposes prompts: of no pair, and yet within the budget and in the log."""
+"""Calls of the proposer of prompts: they belong to no pair, but to the budget and the log."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _dump(replayed: Replayed) -> IO[bytes]:
     Return a temporary file: memory would hold half as much again as the run itself.
     """
     state = replace(replayed.state, started=None, candidates=[])
-    file = TemporaryFile()  # noqa: SIM115 - whoever reads it closes it
+    file = TemporaryFile()  # noqa: SIM115 - its reader closes it
     pickle.dump(replace(replayed, state=state), file, protocol=5)
     return file
 

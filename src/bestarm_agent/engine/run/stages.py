@@ -69,7 +69,7 @@ class Stages:
         return None if end is End.SEPARATED else end
 
     def _keep_back(self, seconds: float, budget: Budget, n_told: int) -> float:
-        """Keep back what a confirmation needs; return how many wall-clock seconds it needs."""
+        """Keep the budget of a confirmation back; return the wall-clock seconds that it needs."""
         rows = self._pairs.subjects_of(self._leading(n_told))
         due = {row: self._pairs.n_due(row) for row in rows}
         needed = sum((self._cost(row, n) for row, n in due.items()), Spend())

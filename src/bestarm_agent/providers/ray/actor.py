@@ -17,7 +17,7 @@ GATHER_SECONDS = 0.005  # calls and answers wait so long at most for others to t
 
 
 class EngineActor:
-    """Runs one provider; Ray makes it an actor, and makes it anew after its process has died."""
+    """Runs one provider; Ray makes it an actor, and a new one after its process has died."""
 
     def __init__(self, engine: Engine, number: int) -> None:
         self._engine = engine

@@ -91,7 +91,7 @@ class Replica:
         """Wait until it is up, whenever it is not; return once it is broken."""
         from ray.exceptions import RayError
 
-        start = self._handle.start.options(max_task_retries=-1)  # waits while Ray starts it anew
+        start = self._handle.start.options(max_task_retries=-1)  # waits while Ray restarts it
         while self.broken is None:
             self._went_down.clear()
             try:

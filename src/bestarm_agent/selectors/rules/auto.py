@@ -18,7 +18,7 @@ by which the intervals are weighed. What history predicts of candidates may misl
 believe more and less of it count alike (``stats.models.posterior``).
 
 A run that stops once the best is established needs more than the model's opinion. When no
-challenger has a chance of 1 in 20, whoever has the fewest examples is pulled, of the leader and
+challenger has a chance of 1 in 20, the one with the fewest examples is pulled, of the leader and
 those whom it is not shown to beat. Duels would go on with the closest challenger alone.
 
 Candidates that share levels of axes (model, prompt, parameters) are not all tried: until there are
