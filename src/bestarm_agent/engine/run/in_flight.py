@@ -39,7 +39,7 @@ class InFlight:
         self._event_log = event_log
         self._ledger = ledger
         self._finished: deque[tuple[Asked, Call, Outcome | Exception | None]] = deque()
-        self._tasks: dict[asyncio.Task[None], Call] = {}
+        self._tasks: dict[asyncio.Task[None], tuple[int, Call]] = {}
         self._unsent: dict[int, Call] = {}  # hold places and money, and their tasks never began
         self._tried: set[int] = set()  # pairs put off that were sent again
         self._tried_with: tuple[Spend, Budget] | None = None  # spend and caps at that time
@@ -102,7 +102,7 @@ class InFlight:
         """Evaluate a prepared pair in a task of its own."""
         self.active += 1
         task = tasks.create_task(self._work(asked))
-        self._tasks[task] = self._unsent[asked.seq]
+        self._tasks[task] = asked.seq, self._unsent[asked.seq]
         task.add_done_callback(self._note_end)
 
     def send_pending(self, tasks: asyncio.TaskGroup) -> None:
@@ -138,9 +138,13 @@ class InFlight:
             task.cancel()
         self._tasks.clear()  # a second cancellation would cut off their cleaning up
 
+    def repeated(self) -> set[int]:
+        """Return the numbers of the pairs in flight with a call that failed before."""
+        return {seq for seq, call in self._tasks.values() if call.n_failures}
+
     def leave_waiting(self) -> None:
         """Put off the calls that failed and wait to be repeated: they hold no place."""
-        for task, call in list(self._tasks.items()):
+        for task, (_, call) in list(self._tasks.items()):
             if call.failure is not None and not call.slot.inside:
                 del self._tasks[task]
                 task.cancel()

@@ -91,18 +91,19 @@ class NextPairs:
     def _not_held_up(self) -> BoolArray | None:
         """Return (K,) who has few asks after its first pending pair; None if all have.
 
-        That pair hides them from the intervals: more of them prove nothing until it is told.
+        That pair hides them from the intervals: more of them prove nothing until it is told. One
+        that failed holds nothing up: alone, repeated, it would pass for an outage of its model.
         """
         if not self._rests_on_intervals:
             return None
         table, few = self._selector.table, _FEW_IN_FLIGHT
-        mask = np.full(table.n_candidates, True)
+        mask, failed = np.full(table.n_candidates, True), self._pairs.repeated()
         for asked in self._event_log.state.pending.values():  # in the order of asking
             if table.n_asked - asked.seq < few:
                 break
             known = int(table.position[asked.seq])
             hidden = int(table.n_trials[asked.candidate]) - known
-            if hidden >= max(few, known * _SHARE_IN_FLIGHT):
+            if hidden >= max(few, known * _SHARE_IN_FLIGHT) and asked.seq not in failed:
                 mask[asked.candidate] = False
         return None if mask.all() else mask
 
