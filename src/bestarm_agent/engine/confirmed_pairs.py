@@ -33,10 +33,15 @@ class Answers(NamedTuple):
     pending: int
 
 
-def held_back(n_examples: int, share: float, seed: int) -> tuple[int, ...]:
-    """Draw the examples that the selection does not see, in the order in which they are asked."""
-    order = KeyedRandom(seed, "confirm-order").at(0).permutation(n_examples)
-    return tuple(int(example) for example in order[: max(1, round(share * n_examples))])
+def held_back(n_examples: int, share: float, seed: int, n_draws: int = 1) -> tuple[int, ...]:
+    """Draw the examples that the selection does not see, in the order in which they are asked.
+
+    Where an example is one of ``n_draws`` of a row (``each_drawn``), all of the row are kept back.
+    """
+    n_rows = n_examples // n_draws
+    order = KeyedRandom(seed, "confirm-order").at(0).permutation(n_rows)
+    rows = order[: max(1, round(share * n_rows))]
+    return tuple(int(row) + draw * n_rows for draw in range(n_draws) for row in rows)
 
 
 class ConfirmedPairs(RulePairs):
@@ -51,15 +56,24 @@ class ConfirmedPairs(RulePairs):
         rule: of a problem without those held; its column j is the j-th of the others.
         held: from ``held_back``.
         baseline: row of a candidate that answers them too, or None.
+        n_draws: draws of each row of the dataset that are examples. Those of one row are alike, so
+            the winner answers the first.
 
     Attributes:
+        confirming: those of the held examples that the winner answers.
         winners: rows that were confirmed, in the order in which that began.
     """
 
     def __init__(
-        self, problem: Problem, rule: Selector, held: Sequence[int], baseline: int | None = None
+        self,
+        problem: Problem,
+        rule: Selector,
+        held: Sequence[int],
+        baseline: int | None = None,
+        n_draws: int = 1,
     ) -> None:
         super().__init__(problem, rule, held)
+        self.confirming = self.held[: len(held) // n_draws]
         self.baseline = baseline
         self.winners: list[int] = []
         self._asked_of: dict[int, list[int]] = {}  # by row: numbers of its asks on held examples
@@ -76,7 +90,7 @@ class ConfirmedPairs(RulePairs):
 
     def n_due(self, row: int) -> int:
         """Return the number of held examples that were not asked of a candidate yet."""
-        return len(self.held) - len(self._asked_of.get(row, ()))
+        return len(self.confirming) - len(self._asked_of.get(row, ()))
 
     @property
     def unfinished(self) -> int | None:
@@ -121,7 +135,7 @@ class ConfirmedPairs(RulePairs):
         if not rows:
             return None
         row = max(rows, key=self.n_due)
-        example = self.held[len(self._asked_of.get(row, ()))]
+        example = self.confirming[len(self._asked_of.get(row, ()))]
         reason = CONFIRM if row == self._subjects[0] else CONFIRM_BASELINE
         return Choice(Pair(row, example), None, reason)
 

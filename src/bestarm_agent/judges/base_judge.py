@@ -112,7 +112,8 @@ def check_example(judge: Judge, example: Example) -> None:
 
 def reads_cost(judge: Judge, examples: Iterable[Example]) -> bool:
     """Return whether the score of one of some examples depends on what its answer cost."""
-    return isinstance(judge, BaseJudge) and any(map(judge.reads_cost, examples))
+    reads = getattr(judge, "reads_cost", None)  # a judge without the base class may lack it
+    return reads is not None and any(map(reads, examples))
 
 
 def check_reference(example: Example, judge: str) -> None:

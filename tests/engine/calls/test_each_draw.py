@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bestarm_agent.config.study.load import study_from
 from bestarm_agent.domain.example import Example, each_drawn
-from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.caveats import caveat_lines
 from bestarm_agent.stats.random_effects import DrawSpread, DrawSums, spread_of
 from tests.support.commands import invoke
@@ -89,11 +87,45 @@ def test_a_draw_knows_its_row() -> None:
     assert [one.row_id for one in drawn] == ["a#2", "b"] * 2
 
 
-def test_examples_kept_back_need_draws_that_stay_together(tmp_path: Path) -> None:
-    path, _ = study(tmp_path)
-    content = {**json.loads(path.read_text()), "confirm": {"share": 0.2}}
-    with pytest.raises(ConfigError, match="would be too narrow; say `reduce: mean`"):
-        study_from(content, tmp_path)
+def test_rows_are_kept_back_with_all_their_draws_and_the_winner_answers_one_of_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = {"name": "uniform", "stop_when_separated": False}
+    path, scores = study(tmp_path, selector=chosen, confirm={"share": 0.25, "baseline": "c1"})
+    done = invoke(capsys, "select", path, "-q", "--json", folder=tmp_path)
+    found = json.loads(done.out)["winner_mean"]["confirmed"]
+    shown = invoke(capsys, "answers", "latest", "--format", "jsonl", folder=tmp_path).out
+    pairs = [json.loads(line) for line in shown.splitlines()]
+    confirmed = {found[who]["label"] for who in ("winner", "baseline")}
+    [other] = {"c0", "c1", "c2"} - confirmed
+    by_choice = {one["example"] for one in pairs if one["candidate"] == other}
+    kept = {f"e{j}" for j in range(N)} - by_choice
+    assert len(kept) == 3
+    rows = {one.split("#")[0] for one in by_choice}
+    assert not rows & kept
+    assert len(by_choice) == DRAWS * len(rows) == 27
+    for who in ("winner", "baseline"):
+        row = int(found[who]["label"][1])
+        firsts = [scores[row, int(one[1:]), 0] for one in kept]
+        assert found[who]["n"] == 3
+        assert found[who]["mean"] == pytest.approx(np.mean(firsts))
+
+
+def test_it_goes_on_with_the_rows_that_it_began_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, scores = study(tmp_path, selector={"name": "uniform", "stop_when_separated": False})
+    invoke(capsys, "select", path, "-q", "--budget-pulls", "40", folder=tmp_path)
+    dataset = tmp_path / "questions.jsonl"
+    rows = dataset.read_text()
+    dataset.write_text(rows + json.dumps({"id": "new", "question": "new"}) + "\n")
+    more = invoke(capsys, "resume", "-q", "--json", "--budget-pulls", "68", folder=tmp_path)
+    assert "has grown by 1 example; the run goes on with the 12" in more.err
+    means = {row["label"]: row["estimate"] for row in json.loads(more.out)["candidates"]}
+    assert means == pytest.approx({f"c{i}": scores[i].mean() for i in range(K)})
+    dataset.write_text("".join(rows.splitlines(keepends=True)[1:]))
+    refused = invoke(capsys, "resume", "-q", "--budget-pulls", "1", folder=tmp_path)
+    assert "11 examples where there were 12" in " ".join(refused.err.split())
 
 
 @pytest.mark.parametrize(("between", "is_said"), [(0.4, True), (0.0, False)])

@@ -34,6 +34,11 @@ class RepeatsSpec(StudyModel):
         """Number of draws that a pair takes at most."""
         return 1 if self.reduce == "each" else self.draws
 
+    @property
+    def per_row(self) -> int:
+        """Number of examples that a row of the dataset is."""
+        return self.draws if self.reduce == "each" else 1
+
 
 def recorded_repeats(config: Json) -> RepeatsSpec:
     """Return the repeats of a stored run, by its configuration; older ones name none."""

@@ -175,12 +175,6 @@ class StudyConfig(StudyModel):
                 "does not go with `certify`, which certifies single replies; leave one of them out",
                 "repeats",
             )
-        if self.confirm is not None and self.repeats.reduce == "each":
-            broken(
-                "does not go with `repeats.reduce: each`: draws of one example are alike, and the "
-                "interval for new examples would be too narrow; say `reduce: mean`",
-                "confirm",
-            )
         return self
 
     @model_validator(mode="after")

@@ -65,7 +65,7 @@ def confirmation(
     pairs: ConfirmedPairs, winner: int | None, labels: list[str], confidence: float
 ) -> Confirmation:
     """Work out what the examples kept back say of the candidate that is the winner now."""
-    size, alpha = len(pairs.held), 1.0 - confidence
+    size, alpha = len(pairs.confirming), 1.0 - confidence
     asked = winner is not None and pairs.n_due(winner) < size
     if winner is None or not asked or not pairs.answers(winner).ranges:
         return Confirmation(size, confidence)
@@ -100,7 +100,7 @@ def _share(pairs: ConfirmedPairs, winner: int) -> float:
 
 def _confirmed(pairs: ConfirmedPairs, row: int, labels: list[str], alpha: float) -> Confirmed:
     answers = pairs.answers(row)
-    measure = mean_of_new(answers.ranges, len(pairs.held), alpha)
+    measure = mean_of_new(answers.ranges, len(pairs.confirming), alpha)
     return Confirmed(row, labels[row], answers.n, answers.void, measure)
 
 

@@ -61,5 +61,6 @@ def kept_back(parts: StudyParts) -> KeptBack | None:
     spec = parts.config.confirm
     if spec is None:
         return None
-    count = len(held_back(len(parts.examples), spec.share, 0))
+    rows = len(parts.examples) // parts.config.repeats.per_row
+    count = len(held_back(rows, spec.share, 0))
     return KeptBack(count, widest(count, parts.config.selector.level))

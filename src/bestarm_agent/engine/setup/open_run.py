@@ -106,10 +106,11 @@ def recorded_parts(
         raise StoreError("the run's log is empty; begin a new run")
     loaded = with_edits(_recorded(state.started, options), state.started.file)
     parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
-    n, more = len(state.example_ids), len(parts.examples) - len(state.example_ids)
-    _check_examples(parts.examples, state)
-    if more > 0:
-        first = parts.examples[:n]
+    n_draws = loaded.config.repeats.per_row
+    rows, n = parts.examples[: len(parts.examples) // n_draws], len(state.example_ids) // n_draws
+    _check_examples(rows, state.example_digests[:n])
+    if (more := len(rows) - n) > 0:
+        first = rows[:n]
         parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=first)
         said = (
             f"the dataset has grown by {counted(more, 'example')}; the run goes on with the "
@@ -274,13 +275,13 @@ def _check_judge(judge: Judge, started: Started) -> None:
         )
 
 
-def _check_examples(examples: Sequence[Example], state: RunState) -> None:
-    now = [example.digest for example in examples]
-    if now[: len(state.example_digests)] == state.example_digests:
+def _check_examples(rows: Sequence[Example], began_with: Sequence[str]) -> None:
+    now = [row.digest for row in rows]
+    if now[: len(began_with)] == list(began_with):
         return  # what was added at the end is left out
-    changed = sum(a != b for a, b in zip(now, state.example_digests, strict=False))
+    changed = sum(a != b for a, b in zip(now, began_with, strict=False))
     raise ConfigError(
         f"the dataset has changed since the run began: {len(now)} examples where there were "
-        f"{len(state.example_digests)}, {changed} of them different; restore it, or begin a new "
+        f"{len(began_with)}, {changed} of them different; restore it, or begin a new "
         f"run (equal requests are taken from the reply cache)"
     )

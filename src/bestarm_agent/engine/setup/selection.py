@@ -53,6 +53,7 @@ class Selection:
     rule: type[Selector] | None = None
     confirm: ConfirmSpec | None = None
     stop: StopSpec = field(default_factory=StopSpec)
+    n_draws: int = 1  # of each row of the dataset that are examples
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate] = (), history: HistoryModel | None = None
@@ -71,11 +72,12 @@ class Selection:
         if self.confirm is None:
             rule = self._rule(problem, history)
             return rule if self.objective.baseline is None else RulePairs(problem, rule)
-        held = held_back(size.n_examples, self.confirm.share, self.chosen.seed)
+        held = held_back(size.n_examples, self.confirm.share, self.chosen.seed, self.n_draws)
         labels = [candidate.label for candidate in first]
         baseline = self._baseline(labels)
-        rule = self._rule(*_without(held, 2 - (baseline is None), problem, history))
-        return ConfirmedPairs(problem, rule, held, baseline)
+        needed = (2 - (baseline is None)) * len(held) // self.n_draws
+        rule = self._rule(*_without(held, needed, problem, history))
+        return ConfirmedPairs(problem, rule, held, baseline, self.n_draws)
 
     def _rule(self, problem: Problem, history: HistoryModel | None) -> Selector:
         chosen = self.chosen
@@ -145,7 +147,13 @@ def open_selection(
         raise study.places.error(str(error), "selector", "name") from error
     _check_history(config.selector, study.places, rule)
     mode = Selection(
-        config.selector, config.objective, study.places, rule, config.confirm, config.stop
+        config.selector,
+        config.objective,
+        study.places,
+        rule,
+        config.confirm,
+        config.stop,
+        examples[-1].draw + 1 if examples else 1,
     )
     return mode, judge
 
@@ -202,13 +210,13 @@ def build_selector(
 
 
 def _without(
-    held: Sequence[int], n_subjects: int, problem: Problem, history: HistoryModel | None
+    held: Sequence[int], needed: int, problem: Problem, history: HistoryModel | None
 ) -> tuple[Problem, HistoryModel | None]:
     """Return a rule's problem, and what it learned, without the examples that are kept back."""
     shown = np.setdiff1d(np.arange(problem.n_examples), held)
     budget = problem.budget
     if budget is not None:
-        budget = max(1, budget - min(n_subjects * len(held), budget // 2))
+        budget = max(1, budget - min(needed, budget // 2))
     if history is not None:
         known = np.where(shown < history.factors.n_examples, shown, -1)
         history = replace(history, factors=history.factors.at(known))
@@ -257,7 +265,7 @@ def _much_kept_back(pairs: PairSource, size: Size) -> tuple[str, ...]:
     """Warn if confirming the winner takes more than half of the pairs that the budget allows."""
     if not isinstance(pairs, ConfirmedPairs) or size.budget.pulls is None:
         return ()
-    needed = len(pairs.held) * (2 - (pairs.baseline is None))
+    needed = len(pairs.confirming) * (2 - (pairs.baseline is None))
     if 2 * needed <= size.budget.pulls:
         return ()
     return (
