@@ -154,6 +154,12 @@ def test_dollars_as_pulls() -> None:
     assert Size(2, 9, usd, (0.01, 0.03)).problem(per_dollar=False).costs is None
 
 
+def test_a_run_with_any_cap_is_not_open_ended() -> None:
+    caps = [Budget(), Budget(pulls=5), Budget(usd_nanos=1), Budget(tokens=9), Budget(seconds=1.0)]
+    sizes = [Size(2, 9, cap).problem(per_dollar=False) for cap in caps]
+    assert [one.open_ended for one in sizes] == [True, False, False, False, False]
+
+
 @pytest.mark.parametrize(
     ("rule", "in_vain"), [("racing", True), ("ucb-e", False), ("sysrs", False)]
 )

@@ -59,6 +59,13 @@ def test_a_row_is_in_ask_order_whatever_came_back_first() -> None:
     assert list(filled().row(0)) == [0, 2, 3]
 
 
+def test_one_that_is_ahead_leads_blindly_until_the_scores_are_in() -> None:
+    table = filled()
+    assert [table.leads_blindly(row) for row in range(3)] == [True, False, False]
+    table.tell(Tell(3, State.DONE, 1.0))
+    assert not table.leads_blindly(0)
+
+
 def test_a_second_outcome_changes_nothing() -> None:
     table = filled()
     assert not table.tell(Tell(2, State.FAILED, 0.0, cost=9.0))

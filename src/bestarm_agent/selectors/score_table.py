@@ -175,6 +175,11 @@ class ScoreTable:
         """(K,) number of asked trials, in any state."""
         return self._n_trials[: self.n_candidates]
 
+    def leads_blindly(self, candidate: int) -> bool:
+        """Return whether nobody has more trials, and some trials of those with as many pend."""
+        front = self.n_trials == self.n_trials.max()
+        return bool(front[candidate] and self.count(State.PENDING)[front].any())
+
     @property
     def n_unseen(self) -> IntArray:
         """(K,) number of cells that were never asked."""

@@ -168,6 +168,7 @@ class Problem:
         seed: >= 0.
         confidence: joint level of the intervals, in (0, 1).
         budget: number of pairs that may be asked in all, if known. Fixed-budget rules need it.
+        open_ended: whether no cap of any kind ends the run.
         stop_when_separated: whether to stop asking once the best is separated from the rest, or
             complete and apart from all but its equals.
         within: stop once the best is shown to be at most this far below the highest mean, in (0,
@@ -188,6 +189,7 @@ class Problem:
     seed: int = 0
     confidence: float = 0.95
     budget: int | None = None
+    open_ended: bool = False
     stop_when_separated: bool = False
     within: float | None = None
     probability: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -348,6 +349,30 @@ def test_once_it_is_convinced_it_aims_at_the_certificate(monkeypatch: pytest.Mon
     monkeypatch.setattr("bestarm_agent.selectors.rules.auto._UNLIKELY", 0.0)
     duels = [pulls(seed).finish() for seed in range(4)]
     assert sum(len(run.pairs) for run in runs) < 0.85 * sum(len(run.pairs) for run in duels)
+
+
+@pytest.mark.slow
+def test_without_caps_a_place_is_opened_once_the_last_ones_scores_are_in() -> None:
+    """Else the leaders that all others meet there are chosen blindly, and proofs take longer."""
+
+    def pulls(seed: int, in_flight: int, *, open_ended: bool) -> list[Ask]:
+        world = World.bernoulli([0.85, 0.75, *np.linspace(0.1, 0.7, 30)], 400, seed)
+        rule = Auto(Problem(32, 400, seed, stop_when_separated=True, open_ended=open_ended))
+        asked = rule.ask(in_flight)
+        for told in itertools.count():
+            if told == len(asked) or rule.stopped() is not None:
+                return asked
+            rule.tell([world.outcome(asked[told])])
+            asked += rule.ask(1)
+        raise AssertionError
+
+    one_by_one = [len(pulls(0, 1, open_ended=is_open)) for is_open in (True, False)]
+    assert one_by_one[0] == one_by_one[1]
+    totals = [
+        sum(len(pulls(seed, 64, open_ended=is_open)) for seed in range(6))
+        for is_open in (True, False)
+    ]
+    assert totals[0] < 0.9 * totals[1]
 
 
 @pytest.mark.slow

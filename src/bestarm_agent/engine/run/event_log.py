@@ -145,7 +145,13 @@ class Size:
         """Return the selector's problem, without the rule's own settings."""
         costs = known_costs(self.costs or ()) if per_dollar else None
         pulls = planned_pulls(self.budget, costs)
-        return Problem(self.n_candidates, self.n_examples, budget=pulls, costs=costs)
+        return Problem(
+            self.n_candidates,
+            self.n_examples,
+            budget=pulls,
+            open_ended=self.budget == Budget(),
+            costs=costs,
+        )
 
 
 def initial_size(events: Iterable[Event]) -> Size:

@@ -19,7 +19,9 @@ believe more and less of it count alike (``stats.models.posterior``).
 
 A run that stops once the best is established needs more than the model's opinion. When no
 challenger has a chance of 1 in 20, the one with the fewest examples is pulled, of the leader and
-those whom it is not shown to beat. Duels would go on with the closest challenger alone.
+those whom it is not shown to beat. Duels would go on with the closest challenger alone. Where no
+cap ends the run, this also replaces a pull that would be the first at a place of the order while
+scores of the place before are pending: the leader that all others meet there is chosen by then.
 
 Candidates that share levels of axes (model, prompt, parameters) are not all tried: until there are
 four scores per candidate, another model learns what levels share
@@ -40,16 +42,7 @@ import numpy as np
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.rules.auto_duels import Duels, chance_of_being_best
 from bestarm_agent.selectors.shared_order import SharedOrder
-from bestarm_agent.selectors.types import (
-    Ask,
-    Belief,
-    BoolArray,
-    Choice,
-    Pair,
-    Problem,
-    State,
-    Tell,
-)
+from bestarm_agent.selectors.types import Ask, Belief, BoolArray, Choice, Pair, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.models.crossed_effects import CrossedEffects
 from bestarm_agent.stats.models.example_profiles import Profile
@@ -149,14 +142,23 @@ class Auto(Selector):
         if self._duels is None or (fewest < self.warm_up and not self._has_axes):
             ties = np.flatnonzero(allowed & (n_trials == fewest))
             return int(ties[rng.integers(len(ties))]), "warm-up"
-        if self.problem.seeks_proof and self._duels.likeliest < _UNLIKELY:
-            field = allowed & self.evidence.contenders(self._duels.order, self.top_k)
-            if field.any():
-                return self._duels.behind(field, n_trials), "proof"
+        problem, drawn = self.problem, None
+        if not (problem.seeks_proof and self._duels.likeliest < _UNLIKELY):
+            drawn = self._draw(self._duels, allowed, rng)
+            is_capped = not (problem.seeks_proof and problem.open_ended)
+            if is_capped or not self.table.leads_blindly(drawn[0]):
+                return drawn
+        field = allowed & self.evidence.contenders(self._duels.order, self.top_k)
+        if field.any():
+            return self._duels.behind(field, n_trials), "proof"
+        return drawn or self._draw(self._duels, allowed, rng)
+
+    def _draw(self, duels: Duels, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
+        n_trials = self.table.n_trials
         floor = self.floor * (_FLOOR_OF_GRID if isinstance(self._model, CrossedEffects) else 1.0)
         if rng.random() < floor:  # of candidates not tried yet, the most promising is first
-            return self._duels.below_floor(allowed, n_trials + self._has_axes), "floor"
-        return self._duels.draw(allowed, n_trials, rng), "duel"
+            return duels.below_floor(allowed, n_trials + self._has_axes), "floor"
+        return duels.draw(allowed, n_trials, rng), "duel"
 
     def _belief(self) -> Belief:
         """Return posterior means; the mean seen where the model was never fitted or all is seen."""
