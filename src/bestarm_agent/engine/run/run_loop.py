@@ -235,7 +235,9 @@ class RunLoop:
         confirms = self._stages is not None and self._stages.asks_all
         if end is not None and not self._seconds_left():
             self._pairs.cut_off()  # the time cap binds what is in flight too
-        elif end is not None or (not confirms and self.selector.stopped() in _SETTLED):
+        elif end not in (None, End.FAILURES) or (
+            not confirms and self.selector.stopped() in _SETTLED
+        ):
             self._pairs.leave_waiting()
 
     def _is_throttled(self, opens_in: float) -> bool:
