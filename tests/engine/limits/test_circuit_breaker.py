@@ -49,6 +49,25 @@ def test_the_others_go_on_without_a_model_that_never_answered() -> None:
     assert scene.loop.state.pending, "they can be sent once it answers"
 
 
+def test_examples_that_always_fail_are_no_outage() -> None:
+    """Each tenth one of a; its retries must not take all probes from those that would answer."""
+
+    def answer(request: Request, _before: int) -> Reply | ProviderError:
+        number = int(request.example.removeprefix("e"))
+        if request.model == "a" and number % 10 == 0:
+            return down(FailureKind.SERVER)
+        return scored(float(number % (5 if request.model == "a" else 3) > 0))
+
+    actor = Actor("p", answer, latency=lambda _: 0.05)
+    models = dict.fromkeys("abcdefghijkl", actor)
+    scene = Scene(models, n_examples=300, in_flight=16, selector="auto", policy=RetryPolicy())
+    assert scene.run() is End.EXHAUSTED
+    assert scene.loop.seconds < 60
+    table = scene.loop.selector.table
+    assert table.count(State.VOID).tolist() == [30, *[0] * 11]
+    assert table.count(State.DONE).tolist() == [270, *[300] * 11]
+
+
 @pytest.mark.slow
 def test_an_outage_is_waited_for_with_few_calls() -> None:
     def answer(_request: Request, _before: int) -> Reply | ProviderError:

@@ -6,6 +6,7 @@ This is the only retry layer: the SDKs' own are switched off, since failures wou
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,7 @@ class Call:
     spend: Spend = field(default_factory=Spend)  # cost of the attempts so far, also after an error
     failure: FailureKind | None = None  # the last attempt's
     n_failures: int = 0  # without those that a rate limit refused
+    failed_at: float = math.inf  # when the first of these was
     began: float | None = None  # time of the first attempt, in the clock's seconds
     key: str = ""  # the reply's key in the reply cache; "" before there is a reply
     found: bool = False  # whether the reply was in the cache
@@ -120,7 +122,8 @@ class Call:
 
     def forget_attempts(self) -> None:
         """Count attempts from 0 again."""
-        self.failure, self.n_failures, self.began, self.obstacle = None, 0, None, None
+        self.failure, self.n_failures, self.failed_at = None, 0, math.inf
+        self.began, self.obstacle = None, None
         self.is_logged = self.is_first = False
 
 
@@ -255,7 +258,8 @@ class ProviderClient:
         """Return the permit for the next attempt; the call's slot is free while it waits."""
         limiter = call.limiter
         if call.permit is None:
-            call.permit = await limiter.acquire(call.request, call.bound(), call.slot)
+            bound, again = call.bound(), call.n_failures > 0
+            call.permit = await limiter.acquire(call.request, bound, call.slot, again=again)
         limiter.check()
         return call.permit
 
@@ -265,7 +269,8 @@ class ProviderClient:
             call.limiter.refused(permit, call.request, error, self._policy.max_wait_seconds)
         else:
             call.n_failures += 1
-            call.limiter.failed(permit, call.request, error)
+            call.limiter.failed(permit, call.request, error, call.failed_at)
+            call.failed_at = min(call.failed_at, self._clock.now())
         self.limiters.close(call.request.model, error)
 
     def _exhausted(self, call: Call) -> bool:

@@ -12,6 +12,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 _PROBES_OF_NEWCOMERS = 5  # of a model that never answered
 _LONGEST_OUTAGE = 900.0
 _SHORTEST_WAIT = 1e-3
+_FIRST_TURN = 1.0  # seconds in which a call that never failed may become the probe
 
 
 class CircuitBreaker:
@@ -19,6 +20,10 @@ class CircuitBreaker:
 
     An answer closes it. A model that never answered is given up after five failed probes, any other
     after an outage of 15 minutes.
+
+    Some examples fail whenever they are sent, though the model answers all others. So a call that
+    failed before leaves the probe to others for a second, and its failures count only while nothing
+    was answered since its first one.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -30,6 +35,7 @@ class CircuitBreaker:
         self._n_probes = 0  # in a row
         self._probe: object | None = None
         self._sent_at = math.inf  # when the first call since an answer or a failure went
+        self._answered_at = -math.inf
         self._changed = asyncio.Event()
 
     @property
@@ -53,6 +59,12 @@ class CircuitBreaker:
             return math.inf
         return max(0.0, self._next_probe - self._clock.now())
 
+    def wait_of(self, *, again: bool) -> float:
+        """Return the seconds until a call may go that failed before (``again``), or never did."""
+        if not self.is_open or not again or self._probe is not None:
+            return self.opens_in
+        return max(0.0, self._next_probe + _FIRST_TURN - self._clock.now())
+
     @property
     def silence(self) -> float:
         """Seconds that a model which never answered has left a call without an answer; else 0."""
@@ -73,9 +85,11 @@ class CircuitBreaker:
         if self.is_open:
             self._probe = call
 
-    async def wait(self) -> None:
-        """Wait until there may be room, or ``wake`` is called."""
-        seconds = max(self.opens_in, _SHORTEST_WAIT)  # less may not move a clock of floats
+    async def wait(self, *, again: bool) -> None:
+        """Wait until a call may go, or ``wake`` is called."""
+        seconds = max(
+            self.wait_of(again=again), _SHORTEST_WAIT
+        )  # less may not move a clock of floats
         await sleep_unless(self._clock, seconds, self._changed)
 
     def wake(self) -> None:
@@ -86,12 +100,16 @@ class CircuitBreaker:
     def answered(self) -> None:
         """Record an answer: calls go on."""
         self._failures, self._has_answered = 0, True
+        self._answered_at = self._clock.now()
         if self.is_open:
             self._opened_at, self._n_probes, self._probe = math.inf, 0, None
             self.wake()
 
-    def failed(self, call: object) -> None:
-        """Record a call that failed in a way that suggests the server is down."""
+    def failed(self, call: object, since: float = math.inf) -> None:
+        """Record a failure that suggests the server is down; ``since`` its call's first one."""
+        if since < self._answered_at:
+            self.gave_up(call)
+            return
         self._failures, self._sent_at = self._failures + 1, math.inf
         now = self._clock.now()
         if call is self._probe:

@@ -100,15 +100,15 @@ class ModelLimiter:
             self.breaker.admit(permit)
         return permit
 
-    async def acquire(self, request: Request, bound: Spend, slot: Slot) -> Permit:
+    async def acquire(self, request: Request, bound: Spend, slot: Slot, *, again: bool) -> Permit:
         """Wait for a permit, outside the gates of ``slot``; raise the error of a halted limiter."""
         need = self._expected.need(request, bound.tokens)
         while True:
-            while not self.breaker.room and self.halted is None:
+            while self.breaker.wait_of(again=again) and self.halted is None:
                 slot.leave()
-                await self.breaker.wait()
+                await self.breaker.wait(again=again)
             permit = await self.rate.acquire(need, slot)
-            if self.breaker.room:
+            if not self.breaker.wait_of(again=again):
                 self.breaker.admit(permit)
                 return permit
             self.rate.refund(permit)
@@ -158,8 +158,8 @@ class ModelLimiter:
         if self.concurrency is not None:
             self.concurrency.refused(self.rate.paused, news=news, probe=permit.probe)
 
-    def failed(self, permit: Permit, request: Request, error: ProviderError) -> None:
-        """Record a failure other than a refusal.
+    def failed(self, permit: Permit, request: Request, error: ProviderError, since: float) -> None:
+        """Record a failure other than a refusal; ``since`` is when the call first failed.
 
         All that was reserved counts as used if the attempt may have been billed. Otherwise the
         request alone counts: providers count requests that they reject, but not their tokens.
@@ -170,11 +170,11 @@ class ModelLimiter:
             self.concurrency.failed()
         elif self.concurrency is not None:
             self.concurrency.gave_up()
-        self._note_outage(permit, error)
+        self._note_outage(permit, error, since)
 
-    def _note_outage(self, permit: Permit, error: ProviderError) -> None:
+    def _note_outage(self, permit: Permit, error: ProviderError, since: float) -> None:
         if error.kind in _OUTAGE:
-            self.breaker.failed(permit)
+            self.breaker.failed(permit, since)
         elif error.blame is Blame.HARNESS:
             self.breaker.gave_up(permit)
         else:
