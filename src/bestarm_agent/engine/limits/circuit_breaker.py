@@ -22,8 +22,8 @@ class CircuitBreaker:
     after an outage of 15 minutes.
 
     Some examples fail whenever they are sent, though the model answers all others. So a call that
-    failed before leaves the probe to others for a second, and its failures count only while nothing
-    was answered since its first one.
+    failed before leaves every other probe to new ones for a second, if the model ever answered, and
+    its failures count only while nothing was answered since its first one.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -61,7 +61,8 @@ class CircuitBreaker:
 
     def wait_of(self, *, again: bool) -> float:
         """Return the seconds until a call may go that failed before (``again``), or never did."""
-        if not self.is_open or not again or self._probe is not None:
+        is_turn_of_new = self.is_open and self._has_answered and self._n_probes % 2 == 0
+        if not again or not is_turn_of_new or self._probe is not None:
             return self.opens_in
         return max(0.0, self._next_probe + _FIRST_TURN - self._clock.now())
 
