@@ -88,9 +88,8 @@ class CircuitBreaker:
 
     async def wait(self, *, again: bool) -> None:
         """Wait until a call may go, or ``wake`` is called."""
-        seconds = max(
-            self.wait_of(again=again), _SHORTEST_WAIT
-        )  # less may not move a clock of floats
+        # A shorter wait may not move a clock of floats.
+        seconds = max(self.wait_of(again=again), _SHORTEST_WAIT)
         await sleep_unless(self._clock, seconds, self._changed)
 
     def wake(self) -> None:
