@@ -10,7 +10,8 @@ nox.options.sessions = ["check", "fast"]
 
 @nox.session
 def check(session: nox.Session) -> None:
-    """Lint, check the formatting and the types."""
+    """Compare the sizes with their table, lint, check the formatting and the types."""
+    session.run("python", ".ci/sizes.py")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
