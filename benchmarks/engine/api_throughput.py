@@ -9,8 +9,7 @@ aiohttp, without the SDK's retries, and take turns in one run:
 - aiohttp: the same with a POST of aiohttp's client, whose JSON is parsed;
 - provider: the same with the ``openai`` provider, which also prices, checks and records;
 - study: all that ``bestarm-agent select`` does: selecting, budget in dollars, rate limits, durable
-  log and reply cache, scoring;
-- lean: provider and study with ``transport: lean``.
+  log and reply cache, scoring.
 
 With ``--paced 10`` so many calls leave in a second, one by one; the study paces them itself. A call
 alone costs more on every side: it shares no turn of the loop, no commit and no warm caches.
@@ -159,9 +158,9 @@ async def raw(url: str, calls: int, in_flight: int) -> Cost:
         return await spread(calls, in_flight, call)
 
 
-async def provider(url: str, calls: int, in_flight: int, transport: str = "sdk") -> Cost:
+async def provider(url: str, calls: int, in_flight: int) -> Cost:
     """Await the provider."""
-    options: dict[str, Json] = {"base_url": f"{url}/v1", "price": PRICE, "transport": transport}
+    options: dict[str, Json] = {"base_url": f"{url}/v1", "price": PRICE}
     async with create_provider("openai", options, Path()) as opened:
 
         async def call(k: int) -> object:
@@ -174,12 +173,10 @@ async def provider(url: str, calls: int, in_flight: int, transport: str = "sdk")
         return await spread(calls, in_flight, call)
 
 
-async def study(
-    url: str, calls: int, in_flight: int, pace: float = 0.0, transport: str = "sdk"
-) -> Cost:
+async def study(url: str, calls: int, in_flight: int, pace: float = 0.0) -> Cost:
     """Run the study."""
     with tempfile.TemporaryDirectory() as name:
-        path = write_study(Path(name), url, in_flight, transport, pace)
+        path = write_study(Path(name), url, in_flight, pace)
         async with Study.open(path) as opened:
             await opened.run(Budget(pulls=1))
             gc.freeze()  # as the command line does
@@ -190,7 +187,7 @@ async def study(
         return meter.cost(calls)
 
 
-def write_study(folder: Path, url: str, in_flight: int, transport: str, pace: float = 0.0) -> Path:
+def write_study(folder: Path, url: str, in_flight: int, pace: float = 0.0) -> Path:
     """Write a study of 10 models x 500 additions, of ``pace`` calls a second."""
     limits: dict[str, Json] = {"in_flight": in_flight}
     if pace:
@@ -208,7 +205,7 @@ def write_study(folder: Path, url: str, in_flight: int, transport: str, pace: fl
         "budget": {"usd": 100},
         "selector": {"name": "ucb-e", "stop_when_separated": False},
         "limits": {"in_flight": in_flight, "providers": {"openai": limits}},
-        "providers": {"openai": {"base_url": f"{url}/v1", "price": PRICE, "transport": transport}},
+        "providers": {"openai": {"base_url": f"{url}/v1", "price": PRICE}},
     }
     path = folder / "study.json"
     path.write_text(json.dumps(config))
@@ -257,13 +254,11 @@ SIDES: Mapping[str, Callable[..., Coroutine[Any, Any, Cost]]] = {
     "bare": bare,
     "aiohttp": raw,
     "provider": provider,
-    "provider, lean": partial(provider, transport="lean"),
     "study": study,
-    "study, lean": partial(study, transport="lean"),
 }
 
 
-PACED = ("bare", "study", "study, lean")
+PACED = ("bare", "study")
 
 
 def measure(

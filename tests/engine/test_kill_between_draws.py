@@ -47,7 +47,7 @@ def kill_at(process: subprocess.Popen[bytes], api: FakeApi, received: int) -> No
 def test_stored_draws_are_not_bought_again_and_all_requests_are_booked(tmp_path: Path) -> None:
     server = FakeApi(every_other, key=KEYS["OPENAI_API_KEY"], latency=lambda _call: 0.1)
     with in_thread(server) as api:
-        own = {"base_url": api.openai_url, "key": "OPENAI_API_KEY", "transport": "lean"}
+        own = {"base_url": api.openai_url, "key": "OPENAI_API_KEY"}
         changes = {**STUDY, "providers": {"openai": own}}
         path = write_api_study(tmp_path, "", "", n_examples=N_EXAMPLES, changes=changes)
         store = tmp_path / "runs" / STORE_FILE

@@ -23,16 +23,14 @@ def asked(question: str, model: str = "good", **params: Json) -> Request:
 
 
 VENDORS = ("openai", "anthropic")
-SENDERS = (*VENDORS, "openai-lean", "anthropic-lean")  # vendors, and the transport if not the SDK
 
 
-def provider_of(sender: str, server: FakeApi, **options: Json) -> ApiProvider:
-    """A provider of one of the SENDERS that asks the fake server, and is called like it."""
-    vendor, _, transport = sender.partition("-")
+def provider_of(vendor: str, server: FakeApi, **options: Json) -> ApiProvider:
+    """A provider of one of the VENDORS that asks the fake server, and is called like it."""
     url = server.openai_url if vendor == "openai" else server.url
     given = {"base_url": url, "api_key": server.key or "none", "price": PRICE}
     kind = OpenAIProvider if vendor == "openai" else AnthropicProvider
-    return kind.create(sender, {**given, "transport": transport or "sdk", **options}, Path())
+    return kind.create(vendor, {**given, **options}, Path())
 
 
 def answers(provider: ApiProvider, *requests: Request) -> list[Reply | ProviderError]:

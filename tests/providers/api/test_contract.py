@@ -40,14 +40,12 @@ def api() -> Iterator[FakeApi]:
         ("openai", {"text": "completions"}),
         ("anthropic", {}),
         ("anthropic", {"legacy_sampling": True}),
-        ("openai-lean", {}),
-        ("anthropic-lean", {}),
         ("openai", {"stream": True}),
-        ("anthropic-lean", {"stream": True}),
+        ("anthropic", {"stream": True}),
     ],
     ids=[
         *("chat", "responses", "completions", "messages", "legacy-messages"),
-        *("lean-chat", "lean-messages", "streamed-chat", "streamed-lean-messages"),
+        *("streamed-chat", "streamed-messages"),
     ],
 )
 class TestApiProviders(ProviderSuite):

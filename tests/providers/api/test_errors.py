@@ -23,7 +23,7 @@ from bestarm_agent.providers.api.errors import (
     status_failure,
 )
 from bestarm_agent.providers.failures import failed_spend
-from tests.support.api_cases import SENDERS, answers, asked, error, provider_of, reply
+from tests.support.api_cases import VENDORS, answers, asked, error, provider_of, reply
 from tests.support.fake_api import Call, FakeApi, Fault, in_thread
 
 KINDS = {
@@ -105,7 +105,7 @@ def test_every_fault_has_a_test() -> None:
     assert set(Fault) == {*KINDS, *FINISHES, *HANGING, *FLOODS, Fault.FILTERED_OUTPUT}
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_every_error_is_what_it_is(api: FakeApi, vendor: str, stream: bool) -> None:
     provider = provider_of(vendor, api, stream=stream)
@@ -118,7 +118,7 @@ def test_every_error_is_what_it_is(api: FakeApi, vendor: str, stream: bool) -> N
     assert kinds == {**KINDS, **begun}
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 def test_no_message_holds_the_key(api: FakeApi, vendor: str) -> None:
     """Although the server's own messages do."""
     provider = provider_of(vendor, api)
@@ -129,7 +129,7 @@ def test_no_message_holds_the_key(api: FakeApi, vendor: str) -> None:
         assert f"{vendor}/good" in str(one)
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize(("fault", "expected"), FINISHES.items())
 @pytest.mark.parametrize("stream", [False, True])
 def test_answers_with_something_about_them_are_answers(
@@ -139,7 +139,7 @@ def test_answers_with_something_about_them_are_answers(
     assert (found.finish, found.text) == expected
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("fault", UNREADABLE)
 def test_an_answer_that_cannot_be_read_may_be_billed(
     api: FakeApi, vendor: str, fault: Fault
@@ -154,7 +154,7 @@ def test_an_answer_that_cannot_be_read_may_be_billed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("fault", sorted(FLOODS))
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_response_is_read_up_to_a_limit(
@@ -168,7 +168,7 @@ def test_a_response_is_read_up_to_a_limit(
     assert "max_response_bytes" in str(found)
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("fault", [Fault.REDIRECT, Fault.REDIRECT_LOOP])
 def test_a_redirect_is_one_request_and_takes_no_secret_along(
     api: FakeApi, vendor: str, fault: Fault
@@ -191,7 +191,7 @@ def test_a_filtered_output_is_no_answer(api: FakeApi) -> None:
     assert (found.finish, found.text) == (Finish.REFUSAL, "")
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("fault", sorted(HANGING))
 def test_a_call_without_an_end_can_be_given_up(api: FakeApi, vendor: str, fault: Fault) -> None:
     """The SDKs' own time-outs are off: the caller decides how long to wait."""
@@ -210,7 +210,7 @@ def test_a_call_without_an_end_can_be_given_up(api: FakeApi, vendor: str, fault:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 def test_what_the_server_asks_is_passed_on(api: FakeApi, vendor: str) -> None:
     provider = provider_of(vendor, api)
     seconds, milliseconds, date, long, never, plain = answers(
@@ -250,7 +250,7 @@ def test_a_wrong_key_names_the_variable_to_set(
     assert "wrong-key" not in str(found)
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 def test_a_server_that_is_not_there_took_nothing(vendor: str) -> None:
     gone = FakeApi(port=9)  # the discard service, which nobody runs
     found = error(provider_of(vendor, gone), asked("1+1"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bestarm_agent.domain.rate_limits import Allowance, Resource
 from bestarm_agent.providers.api.headers import allowances, duration, retry_after, should_retry
-from tests.support.api_cases import SENDERS, answers, asked, provider_of
+from tests.support.api_cases import VENDORS, answers, asked, provider_of
 from tests.support.fake_api import FakeApi, FakeModel, Fault, Rates, in_thread, once
 
 DATE = "Fri, 20 Nov 2026 12:00:00 GMT"
@@ -131,7 +131,7 @@ def test_whether_to_repeat() -> None:
     assert should_retry({}) is None
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 def test_the_latest_response_counts_and_failures_tell_too(vendor: str) -> None:
     rates = Rates(rpm=2, itpm=6000, otpm=600)
     models = {"good": FakeModel(rates=rates), "free": FakeModel()}

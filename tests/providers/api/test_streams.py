@@ -14,7 +14,7 @@ from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api.stream import IDLE_SECONDS
 from bestarm_agent.providers.failures import failed_spend
 from bestarm_agent.testing.virtual_time import VirtualTimeLoop
-from tests.support.api_cases import SENDERS, VENDORS, asked, provider_of, reply
+from tests.support.api_cases import VENDORS, asked, provider_of, reply
 from tests.support.fake_api import FakeApi, Fault, Said, in_thread
 
 SAID = {
@@ -30,8 +30,6 @@ PROTOCOLS: dict[str, tuple[str, dict[str, Json]]] = {
     "completions": ("openai", {"text": "completions"}),
     "responses": ("openai", {"api": "responses"}),
     "messages": ("anthropic", {}),
-    "lean-chat": ("openai-lean", {}),
-    "lean-messages": ("anthropic-lean", {}),
 }
 
 
@@ -75,7 +73,7 @@ def test_a_streamed_answer_is_the_whole_one(api: FakeApi, protocol: str, said: s
     assert whole.usd_nanos
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 def test_a_server_that_knows_no_streams_answers_as_ever(vendor: str) -> None:
     with in_thread(FakeApi(streams=False)) as server:
         found = reply(provider_of(vendor, server, stream=True), asked("go on"))
@@ -101,7 +99,7 @@ def test_the_first_token_is_the_first_text(vendor: str, events_before: int) -> N
     assert found.seconds > found.first_token_seconds + 1.5
 
 
-@pytest.mark.parametrize("vendor", SENDERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 def test_a_stream_that_stops_in_the_middle_is_ended_and_booked_whole(vendor: str) -> None:
     server, request = FakeApi(script=lambda _call: Fault.STALLED), asked("one two three four")
     found = in_virtual_time(vendor, server, request, IDLE_SECONDS + 5)

@@ -16,8 +16,6 @@ from bestarm_agent.providers.api.connection import (
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.api.wire import Wire
 
-_VERSION = "2026-10-21"  # of the API, as the SDK sends it
-
 
 class AnthropicConnection:
     """Anthropic's own client over aiohttp."""
@@ -64,8 +62,6 @@ ANTHROPIC = Vendor(
     logprobs=False,
     wire=lambda facts, chat: LEGACY_MESSAGES if facts.legacy_sampling else MESSAGES,
     connect=AnthropicConnection,
-    headers=lambda key: {"Authorization": f"Bearer {key}", "anthropic-version": _VERSION},
-    models_path="v1/models",
 )
 
 

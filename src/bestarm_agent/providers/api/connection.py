@@ -64,9 +64,6 @@ class Vendor:
     # chooses the protocol of a model for chat messages (True) or a plain prompt (False)
     wire: Callable[[ModelFacts, bool], Wire]
     connect: Callable[[Endpoint], Connection]  # opens the SDK's client
-    # for requests without the SDK: the headers that go with a key, and the path of the models
-    headers: Callable[[str], Mapping[str, str]]
-    models_path: str
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,6 @@ OPENAI = Vendor(
     logprobs=True,
     wire=_wire,
     connect=OpenAIConnection,
-    headers=lambda key: {"Authorization": f"Bearer {key}"},
-    models_path="models",
 )
 
 

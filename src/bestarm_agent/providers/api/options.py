@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -35,7 +34,6 @@ class ApiOptions(ModelFacts):
     ignore_limits: tuple[Resource, ...] = ()  # those whose headers are no limits per minute
     overhead_tokens: int = Field(256, ge=0)  # tokens that a chat template may add, for the bound
     cost_header: str | None = None  # response header with the call's cost in dollars
-    transport: Literal["sdk", "lean"] = "sdk"  # what sends the requests: the SDK, or aiohttp alone
     max_response_bytes: int = Field(32_000_000, ge=1)  # decompressed; more is not read
     models: dict[str, ModelFacts] = Field(default_factory=dict)
 

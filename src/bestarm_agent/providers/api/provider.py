@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,7 +31,6 @@ from bestarm_agent.providers.api.errors import (
     sdk_failure,
 )
 from bestarm_agent.providers.api.headers import allowances, header_cost
-from bestarm_agent.providers.api.lean_connection import LeanConnection
 from bestarm_agent.providers.api.model_facts import KnownModels, Model
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.response_body import (
@@ -90,9 +88,7 @@ class ApiProvider(BaseProvider[ApiOptions]):
 
     async def start(self) -> None:
         """Prepare the clients, which are opened on first use; no call is made."""
-        lean = self.options.transport == "lean"
-        connect = partial(LeanConnection, self.vendor) if lean else self.vendor.connect
-        self._pool = EndpointPool(self._endpoints, self.name, connect)
+        self._pool = EndpointPool(self._endpoints, self.name, self.vendor.connect)
 
     async def close(self) -> None:
         """Close the clients and their connections."""
