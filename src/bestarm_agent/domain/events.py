@@ -46,8 +46,6 @@ class CandidatesAdded:
 
 
 DROPPED: Final = "dropped by hand"
-# reasons of asks whose scores the rule does not get: they show whether a limit on slices is kept
-BESIDE = SLICE, SLICE_BASELINE = "slice", "slice baseline"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
-"""A rule's pairs, and extra pairs whose scores the rule does not get."""
+"""A rule's pairs, among examples that it does not all see."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bestarm_agent.domain.events import BESIDE
 from bestarm_agent.engine.pair_source import PlannedPairs
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import (
@@ -25,11 +24,7 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
 class RulePairs(PlannedPairs):
-    """A rule that sees the examples that are not ``held``, and asks beside it (``BESIDE``).
-
-    No score beside the rule changes what it asks or says: its estimates rest on the common order
-    alone. So it may come to a pair that was asked beside it and ask it again; the reply is in the
-    cache. Examples that join later are not held.
+    """A rule that sees the examples that are not ``held``; those that join later are not.
 
     Args:
         problem: all N examples.
@@ -80,20 +75,10 @@ class RulePairs(PlannedPairs):
         """Mark pairs as pending; whether they are the rule's, their reason tells."""
         for ask in asks:
             candidate, example = ask.pair
-            if ask.reason in BESIDE:
-                self._note_beside(ask)
-                continue
             self.table.ask(ask)
             self._rule_seq[ask.seq] = self.rule.table.n_asked
             pair = Pair(candidate, self._column_of[example])
             self.rule.adopt([replace(ask, seq=self.rule.table.n_asked, pair=pair)])
-
-    def _note_beside(self, ask: Ask) -> None:
-        """Mark a pair as pending, in a column of its own: the rule may ask it, too."""
-        n = self.problem.n_examples
-        if self.table.n_examples == n:
-            self.table.add_examples(n)
-        self.table.ask(replace(ask, pair=Pair(ask.pair.candidate, n + ask.pair.example)))
 
     def tell(self, results: Sequence[Tell]) -> None:
         """Record outcomes; the rule is told those of its own asks."""

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.events import BESIDE, Started
+from bestarm_agent.domain.events import Started
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.interop.stored_runs import model_of, scorer_of, usage_of
 from bestarm_agent.store.run_state import RunState
@@ -35,7 +35,7 @@ def write_inspect_logs(state: RunState, texts: Iterable[Texts], folder: Path) ->
     log = _inspect_log()
     asked: dict[str, list[Record]] = defaultdict(list)
     for record in records(state, texts=texts):
-        if record.state != "pending" and record.reason not in BESIDE:  # a mean is over all
+        if record.state != "pending":
             asked[record.candidate].append(record)
     rows = {candidate.id: candidate for candidate in state.candidates}
     written = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestarm_agent.config.study.constraints import LENGTH, SLICE_LOSS
+from bestarm_agent.config.study.constraints import LENGTH
 from bestarm_agent.engine.results.standing import LimitState, Row, RowLimit, RowPrice
 from bestarm_agent.report.text import price_text
 
@@ -29,9 +29,6 @@ def limit_text(found: RowLimit) -> str:
     if one.name == LENGTH:
         numbers = f"[{found.lower:,.0f}, {found.upper:,.0f}]"
         return f"{one.text}: {said}; mean {found.mean:,.0f} {numbers}"
-    if one.name == SLICE_LOSS:
-        numbers = f"[{found.lower:+.3f}, {found.upper:+.3f}]"
-        return f"{one.text}: {said}; {found.mean:+.3f} {numbers} on the slice where it is worst"
     if one.percentile is None:
         numbers = f"[{found.lower:.3f}, {found.upper:.3f}]"
         return f"{one.text}: {said}; mean {found.mean:.3f} {numbers}"

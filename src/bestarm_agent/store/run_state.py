@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
-    BESIDE,
     Asked,
     Attempted,
     BudgetSet,
@@ -125,12 +124,6 @@ class RunState:
         last = self.sessions[-1].stopped if self.sessions else None
         return last.reason if last is not None else None
 
-    def is_asked_again(self, seq: int) -> bool:
-        """Return whether a pair was asked beside the rule, and by the rule, too."""
-        ask = self.asks[seq]
-        cells, (byte, bit) = self._asked_cells[ask.candidate], divmod(ask.example, 8)
-        return ask.reason in BESIDE and byte < len(cells) and bool(cells[byte] >> bit & 1)
-
     def _asked(self, ask: Asked) -> None:
         pair = (ask.candidate, ask.example)
         if ask.seq != len(self.asks):
@@ -138,8 +131,7 @@ class RunState:
         if not self._has_cell(*pair):
             grid = f"{len(self.candidates)} x {len(self.example_ids)}"
             raise self._impossible(f"ask {ask.seq} is for pair {pair} of a grid of {grid}")
-        if ask.reason not in BESIDE:
-            self._mark(ask)
+        self._mark(ask)
         self.asks.append(ask)
         self.pending[ask.seq] = ask
 
@@ -167,8 +159,7 @@ class RunState:
         totals = self.totals[ask.candidate]
         totals.pay(outcome)
         self.elapsed = max(self.elapsed, told.elapsed)
-        if ask.reason not in BESIDE:  # what is shown is over the examples in the common order
-            totals.describe(outcome, counts=told.score is not None)
+        totals.describe(outcome, counts=told.score is not None)
 
     def _rare(self, event: Event) -> None:
         match event:

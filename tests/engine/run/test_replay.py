@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-import pytest
-
 from bestarm_agent.domain.events import (
     BudgetSet,
     CandidatesAdded,
@@ -16,7 +14,7 @@ from bestarm_agent.domain.events import (
     ExamplesAdded,
 )
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.pair_source import PairSource, PlannedPairs
+from bestarm_agent.engine.pair_source import PlannedPairs
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.engine.run.event_log import EventLog, Replayer, replay
 from bestarm_agent.engine.run.replay import RunReplay
@@ -89,22 +87,17 @@ def test_a_source_from_a_snapshot_gets_what_the_budget_grew_since() -> None:
 
 
 class Objective:
-    """Notes the events that it takes, and after how many of them it is reviewed."""
+    """Notes the events that it takes."""
 
-    def __init__(self, *, asks_beside: bool) -> None:
-        self.asks_beside = asks_beside
+    def __init__(self) -> None:
         self.taken: list[Event] = []
-        self.reviews: list[tuple[int, bool]] = []
 
     def take(self, event: Event) -> None:
         self.taken.append(event)
 
-    def review(self, pairs: PairSource, *, now: bool = False) -> None:
-        self.reviews.append((len(self.taken), now))
-
 
 def test_what_is_recorded_reaches_log_state_and_objective() -> None:
-    objective = Objective(asks_beside=False)
+    objective = Objective()
 
     async def scene() -> Sequence[Event]:
         log = await MemoryStore().create("study")
@@ -117,16 +110,12 @@ def test_what_is_recorded_reaches_log_state_and_objective() -> None:
     assert asyncio.run(scene()) == objective.taken == [started()]
 
 
-@pytest.mark.parametrize("asks_beside", [False, True])
-def test_the_objective_takes_the_whole_log_and_the_trajectory_each_outcome(
-    asks_beside: bool,
-) -> None:
-    objective = Objective(asks_beside=asks_beside)
+def test_the_objective_takes_the_whole_log_and_the_trajectory_each_outcome() -> None:
+    objective = Objective()
     run = RunReplay(lambda *_: Noting(), lambda _: cast("ObjectiveTracker", objective))
     events = [started(), CANDIDATES, EXAMPLES, asked(0), told(0), CandidatesBarred((1,), "dear")]
     run.feed(events)
     assert objective.taken == events
-    assert objective.reviews == ([(3, False), (5, False), (6, True)] if asks_beside else [])
     assert [moment.told for moment in run.trajectory.moments] == [1]
     assert run.trajectory.left == {1: 1}
     assert (run.size.n_candidates, run.size.n_examples) == (2, 10)

@@ -41,11 +41,6 @@ RULES: dict[str, dict[str, Json]] = {
     "racing": {"selector": {"name": "racing"}},
     "cheapest": {"objective": {"name": "cheapest-within-epsilon", "epsilon": 0.1}},
     "confirm": {"confirm": {"share": 0.2}},
-    "slices": {
-        "slices": {"by": ["length_bucket"]},
-        "objective": {"baseline": "c0", "subject_to": {"slice_loss": "<= 0.2"}},
-        "selector": {"name": "auto"},
-    },
 }
 
 

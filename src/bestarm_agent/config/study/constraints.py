@@ -9,14 +9,13 @@ from bestarm_agent.config.fields import broken, shown
 
 PRICE = "usd_per_1k_calls"
 LENGTH = "output_tokens_mean"
-SLICE_LOSS = "slice_loss"
 _MEANS = {PRICE: "price", LENGTH: "output_tokens"}
 _TEXT = re.compile(r"\s*(<=|>=)\s*\$?(\d+(?:\.\d*)?|\.\d+)\s*")
 FIRST_TOKEN = "first_token"
 _PERCENTILE = re.compile(rf"(latency|{FIRST_TOKEN}|output_tokens)_p(\d{{1,2}})(?:_seconds)?")
 NAMES = (
     f"latency_p95_seconds, {FIRST_TOKEN}_p95_seconds, output_tokens_p95 (any percentile), "
-    f"{LENGTH}, {PRICE}, {SLICE_LOSS}"
+    f"{LENGTH}, {PRICE}"
 )
 
 
@@ -27,8 +26,7 @@ class Constraint:
     name: str  # as the study has it
     at_most: bool  # else at least
     limit: float
-    # "latency", "first_token", "output_tokens", "price", "slice_loss", or the name of a measure
-    of: str
+    of: str  # "latency", "first_token", "output_tokens", "price", or the name of a measure
     percentile: int | None = None  # in 1..99; None for a mean
 
     @property
@@ -61,12 +59,10 @@ def constraint_of(name: str, text: str) -> Constraint:
     if part is not None:
         return Constraint(name, at_most, limit, part[1], int(part[2]))
     if name not in _MEANS and limit > 1:
-        broken(f"limits a mean or a difference of scores, at most 1, got {limit:g}", name)
-    if name == SLICE_LOSS and limit == 1:
-        broken("is always kept; name a loss below 1", name)
+        broken(f"limits a mean of scores, at most 1, got {limit:g}", name)
     return Constraint(name, at_most, limit, _MEANS.get(name, name))
 
 
 def is_quantity(name: str) -> bool:
     """Return whether a name stands for a quantity of calls, so that no measure may have it."""
-    return name in (SLICE_LOSS, *_MEANS) or _PERCENTILE.fullmatch(name) is not None
+    return name in _MEANS or _PERCENTILE.fullmatch(name) is not None

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, Strict, WithJsonSchema, model_validator
 
 from bestarm_agent.config.fields import StudyModel, broken
-from bestarm_agent.config.study.constraints import PRICE, SLICE_LOSS, Constraint, constraint_of
+from bestarm_agent.config.study.constraints import PRICE, Constraint, constraint_of
 from bestarm_agent.config.study.value_types import Dollars
 
 
@@ -50,12 +50,8 @@ class ObjectiveSpec(StudyModel):
         default_factory=dict,
         description="Limits that the winner of `best` must keep: by `latency_p95_seconds`, "
         "`first_token_p95_seconds` or `output_tokens_p95` (any percentile), `output_tokens_mean`, "
-        "`usd_per_1k_calls`, `slice_loss` (how far below the `baseline` its mean may be on any "
-        "of the study's `slices`), or the name of one of `measures`; each a text such as '<= 2' or "
+        "`usd_per_1k_calls`, or the name of one of `measures`; each a text such as '<= 2' or "
         "'>= 0.9'.",
-    )
-    baseline: Annotated[str, Strict(), Field(min_length=1)] | None = Field(
-        None, description="Label of the candidate that `slice_loss` compares with."
     )
 
     @model_validator(mode="after")
@@ -66,8 +62,6 @@ class ObjectiveSpec(StudyModel):
                 f"the limits out",
                 "subject_to",
             )
-        if (SLICE_LOSS in self.subject_to) != (self.baseline is not None):
-            broken("and a limit of `slice_loss` need each other; give both, or none", "baseline")
         if PRICE in self.subject_to and self.usd_per_1k_calls is not None:
             broken("is given twice; leave one out", "subject_to", PRICE)
         for name, text in self.subject_to.items():

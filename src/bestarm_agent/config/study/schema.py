@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, model_validator
 from bestarm_agent.config.fields import StudyModel, broken, shown
 from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.config.study.confirm import ConfirmSpec
-from bestarm_agent.config.study.constraints import NAMES, SLICE_LOSS, is_quantity
+from bestarm_agent.config.study.constraints import NAMES, is_quantity
 from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec, ScorerSpec
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.models_and_prompts import (
@@ -193,17 +193,6 @@ class StudyConfig(StudyModel):
             if not is_quantity(one.name) and one.name not in self.measures:
                 hint = nearest(one.name, self.measures) if self.measures else f"there are {NAMES}"
                 broken(f"is not one of `measures`; {hint}", "objective", "subject_to", one.name)
-        return self
-
-    @model_validator(mode="after")
-    def _check_slice_loss(self) -> Self:
-        if SLICE_LOSS not in self.objective.subject_to:
-            return self
-        at = ("objective", "subject_to", SLICE_LOSS)
-        if not self.slices.by:
-            broken("needs slices; write `slices: {by: [FIELD]}`", *at)
-        if self.selector.history:
-            broken("does not go with `selector.history`, which reorders the examples", *at)
         return self
 
     @model_validator(mode="after")

@@ -7,11 +7,10 @@ so do statements about limits. Elsewhere prices are told apart by their means.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from bestarm_agent.config.study.constraints import SLICE_LOSS
 from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
 from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.events import Event
@@ -22,10 +21,9 @@ from bestarm_agent.engine.results.constraint_trackers import (
     Finding,
     price_finding,
 )
-from bestarm_agent.engine.results.slice_loss import SliceLossTracker
 from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.types import BoolArray, Choice, Estimates, FloatArray, Guarantee, State
+from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee, State
 
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
 
@@ -45,7 +43,6 @@ class ObjectiveState:
     infeasible: Mapping[int, str] = field(default_factory=dict)
     worth: BoolArray | None = None  # (K,) candidates that it is worth asking; None means all
     findings: tuple[Finding, ...] = ()  # what is known of each limit
-    subject: int | None = None  # candidate whose slices are asked beside the rule
 
 
 def rule(
@@ -182,13 +179,12 @@ class ObjectiveTracker:
         *,
         stops: bool,
         prices: PriceTracker | None,
-        limits: Sequence[ConstraintTracker | SliceLossTracker] = (),
+        limits: Sequence[ConstraintTracker] = (),
     ) -> None:
         self.spec = spec
         self.confidence = confidence
         self.price_tracker = prices
         self._limits = tuple(limits)
-        self._slices = next((one for one in limits if isinstance(one, SliceLossTracker)), None)
         self._stops = stops
         self._state = ObjectiveState(None)
         self._next = 0  # number of told pairs from which it is worked out again
@@ -198,11 +194,6 @@ class ObjectiveTracker:
     def is_reached(self) -> bool:
         """Return whether the run may stop, since what was asked for is established."""
         return self._stops and self._state.established
-
-    @property
-    def asks_beside(self) -> bool:
-        """Return whether pairs are asked beside the rule."""
-        return self._slices is not None
 
     @property
     def worth(self) -> BoolArray | None:
@@ -220,23 +211,7 @@ class ObjectiveTracker:
     def state(self, selector: PairSource) -> ObjectiveState:
         """Work out what is known now."""
         prices = None if self.price_tracker is None else self.price_tracker.prices()
-        found = rule(self.spec, selector, prices, [tracker.finding() for tracker in self._limits])
-        if found.answer is None or self._slices is None:
-            return found
-        if found.worth is None:
-            return replace(found, subject=selector.ranking()[0])
-        [subject] = np.flatnonzero(found.worth).tolist()
-        is_open = {one.constraint: not one.kept[subject] for one in found.findings}
-        if not is_open.pop(self._slices.constraint):
-            return found
-        return replace(found, subject=subject, worth=found.worth & any(is_open.values()))
-
-    def beside(self, allowed: BoolArray | None) -> Choice | None:
-        """Return the next pair to ask beside the rule, of the ``allowed`` (K,) candidates."""
-        subject = self._state.subject
-        if self._slices is None or subject is None:
-            return None
-        return self._slices.next_pair(subject, allowed, is_best=self._state.worth is not None)
+        return rule(self.spec, selector, prices, [tracker.finding() for tracker in self._limits])
 
     def is_behind(self, selector: PairSource) -> bool:
         """Return whether something was told since the last review."""
@@ -277,16 +252,13 @@ def track_objective(
         return None
     level = spec.level(chosen.level) if selector.exogenous else None
     held = len(selector.held) if isinstance(selector, RulePairs) else 0
-    order = selector.order if isinstance(selector, RulePairs) else ()
     return ObjectiveTracker(
         spec,
         chosen.level,
         stops=chosen.stop_when_separated,
         prices=PriceTracker(level, selector.odds_of, held) if spec.by_price else None,
         limits=[
-            SliceLossTracker(one, spec.baseline or "", level, order)
-            if one.name == SLICE_LOSS
-            else ConstraintTracker(one, measures, level, selector.odds_of, held)
+            ConstraintTracker(one, measures, level, selector.odds_of, held)
             for one in spec.constraints
             if one.of != "price"
         ],

@@ -16,7 +16,6 @@ from dataclasses import replace
 import numpy as np
 
 from bestarm_agent.domain.events import (
-    BESIDE,
     Asked,
     CandidatesAdded,
     Event,
@@ -35,7 +34,6 @@ class OutcomeTracker(ABC):
     """Keeps one quantity of a run, fed with its events.
 
     A candidate has no interval once an example was drawn with another chance than the odds say.
-    Asks beside the rule do not count, since they are of some slices only.
 
     Args:
         confidence: joint level of the intervals, in (0, 1); None states nothing, at no cost.
@@ -67,7 +65,7 @@ class OutcomeTracker(ABC):
     def take(self, event: Event) -> None:
         """Take the run's next event in."""
         match event:
-            case Asked() if event.reason not in BESIDE:
+            case Asked():
                 self._asked(event)
             case Told() if event.seq in self._number_of:
                 seq = self._number_of.pop(event.seq)

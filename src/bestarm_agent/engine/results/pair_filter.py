@@ -28,8 +28,6 @@ class PairFilter:
     def chosen(self, state: RunState) -> list[int]:
         """Return the numbers of the asks of a run that meet the conditions.
 
-        Of a pair that was asked beside the rule and by the rule, the latter counts.
-
         Raises:
             ConfigError: there is no such candidate or example.
         """
@@ -41,8 +39,6 @@ class PairFilter:
         if column is not None:
             is_chosen &= state.asks.example == column
         found = [s for s in np.flatnonzero(is_chosen).tolist() if _meets(state.told, s, self)]
-        if state.slices:
-            found = [s for s in found if not state.is_asked_again(s)]
         return found if self.held else [s for s in found if state.asks[s].reason not in CONFIRMING]
 
 

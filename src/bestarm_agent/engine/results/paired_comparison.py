@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.events import BESIDE
 from bestarm_agent.domain.outcome import RIGHT
 from bestarm_agent.engine.results.pair_filter import row_of
 from bestarm_agent.errors import ConfigError
@@ -130,7 +129,7 @@ def _side(state: RunState, name: str) -> _Side:
     told = {
         ids[state.asks.pair(seq)[1]]: state.told.score_at(seq)
         for seq in np.flatnonzero(state.asks.candidate == row).tolist()
-        if seq in state.told and state.asks[seq].reason not in BESIDE
+        if seq in state.told
     }
     return _Side(
         row=row,

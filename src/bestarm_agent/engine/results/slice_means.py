@@ -1,8 +1,7 @@
 """Means of the candidates on slices of the examples, with their intervals.
 
-A candidate's scores on a slice enter in the order of asking, up to the first that is pending; where
-pairs are asked beside the rule, in the random order of the examples, up to the first that was not
-asked. One random order of all examples, read where it is in the slice, is a random order of the
+A candidate's scores on a slice enter in the order of asking, up to the first that is pending. One
+random order of all examples, read where it is in the slice, is a random order of the
 slice, so the intervals are those of scores: draws without replacement from the slice
 (``betting_bounds``). For K candidates and S slices each interval has the K S-th part of the error
 probability: all hold together, at all times, as a statement of its own beside that of the ranking.
@@ -85,15 +84,12 @@ class _Answers:
     def __init__(self, state: RunState, pairs: Selector | RulePairs, row: int) -> None:
         seqs: IntArray = np.flatnonzero(state.asks.candidate == row)
         asked = state.asks.example[seqs]
-        order = asked
-        if isinstance(pairs, RulePairs) and pairs.rule.common_examples:
-            order = np.array(pairs.order)
         told = seqs[seqs < len(state.told.state)]
         states = np.full(len(state.example_ids), int(State.PENDING))
         states[asked[: len(told)]] = state.told.state[told]
         scores = np.full(len(states), np.nan)
         scores[asked[: len(told)]] = state.told.score[told]
-        self._example, self._state, self._score = order, states[order], scores[order]
+        self._example, self._state, self._score = asked, states[asked], scores[asked]
         self._is_even = pairs.exogenous and all(
             pairs.odds_of(example) == EVEN for example in asked.tolist()
         )

@@ -25,7 +25,7 @@ _FEW_IN_FLIGHT, _SHARE_IN_FLIGHT = 16, 0.5
 
 
 class NextPairs:
-    """Asks for the rule's pairs and for extra pairs beside the rule, and records them."""
+    """Asks for the rule's pairs, and records them."""
 
     def __init__(
         self,
@@ -58,12 +58,8 @@ class NextPairs:
             else:
                 reachable, idle = both(reachable, idle), None
             allowed = both(reachable, self._stage.worth)
-            asks = self._beside(both(reachable, idle))
-            if not asks:
-                n = min(
-                    self._pool.payable(self._ledger, room, affordable), self._pool.memory.left()
-                )
-                asks = self._selector.ask(max(1, int(n)), allowed=allowed, busy=_inverse(idle))
+            n = min(self._pool.payable(self._ledger, room, affordable), self._pool.memory.left())
+            asks = self._selector.ask(max(1, int(n)), allowed=allowed, busy=_inverse(idle))
             if not asks and not self._pool.memory.end():
                 break
             asked = [self._recorded(ask, allowed) for ask in asks]
@@ -74,8 +70,7 @@ class NextPairs:
         """Return whether the budget pays for a pair to ask, if its model is waited for."""
         payable = both(self._pool.usable(), self._pool.affordable(self._ledger))
         allowed = both(payable, self._stage.worth)
-        beside = self._stage.beside(payable)
-        return beside is not None or self._selector.next_choice(allowed) is not None
+        return self._selector.next_choice(allowed) is not None
 
     def _room(self) -> int:
         """Return how many more pairs may be asked now."""
@@ -129,13 +124,6 @@ class NextPairs:
             return True
         left = int(self._selector.table.n_unseen.sum())
         return self._pool.payable(self._ledger, left, None) < left
-
-    def _beside(self, allowed: BoolArray | None) -> list[Ask]:
-        """Ask for an extra pair, whose score the rule does not get."""
-        choice = self._stage.beside(allowed)
-        asks = [] if choice is None else [Ask(self._selector.table.n_asked, *choice)]
-        self._selector.adopt(asks)
-        return asks
 
     def _recorded(self, ask: Ask, allowed: BoolArray | None) -> Asked:
         asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, excluded(allowed))

@@ -81,7 +81,6 @@ class RunReplay:
         for event in self._head:
             self._take(event, self._replayer)
         self._head.clear()
-        self._review()
         return self._replayer
 
     def _take(self, event: Event, replayer: Replayer) -> None:
@@ -90,16 +89,5 @@ class RunReplay:
             self.objective.take(event)
         if isinstance(event, Told):
             self.trajectory.told(replayer.selector)
-            self._review()
         elif isinstance(event, CandidatesBarred):
             self.trajectory.barred(event.candidates, len(self.state.asks))
-            self._review(now=True)
-
-    def _review(self, *, now: bool = False) -> None:
-        """Review the objective where the run did, if that says what was asked beside the rule.
-
-        Whom it barred then, the log tells.
-        """
-        objective, replayer = self.objective, self._replayer
-        if objective is not None and objective.asks_beside and replayer is not None:
-            objective.review(replayer.selector, now=now)

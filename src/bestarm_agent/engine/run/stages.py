@@ -10,7 +10,7 @@ from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.run.candidate_pool import CandidatePool
 from bestarm_agent.engine.run.stopping import End, Rules
-from bestarm_agent.selectors.types import BoolArray, Choice, State
+from bestarm_agent.selectors.types import BoolArray, State
 from bestarm_agent.store.run_state import RunState
 
 _CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)  # these end a run at any stage
@@ -55,10 +55,6 @@ class Stages:
     def asks_all(self) -> bool:
         """Return whether every pair of this stage is to be asked."""
         return self._pairs.is_confirming
-
-    def beside(self, allowed: BoolArray | None) -> Choice | None:
-        """Return the next pair to ask beside the rule, of the ``allowed`` (K,) candidates."""
-        return None if self._pairs.is_confirming else self._rules.beside(allowed)
 
     def end(self, seconds: float, budget: Budget, n_told: int, n_void: int) -> End | None:
         """Return why this stage is over even if more could be asked; arguments as of ``Rules``."""

@@ -11,7 +11,7 @@ from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.engine.run.candidate_pool import CandidatePool
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import BoolArray, Choice, State
+from bestarm_agent.selectors.types import BoolArray, State
 
 _ENOUGH_TO_JUDGE_FAILURES = 20
 
@@ -53,10 +53,6 @@ class Rules:
     def asks_all(self) -> bool:
         """Return whether every pair is to be asked, whatever the scores."""
         return False
-
-    def beside(self, allowed: BoolArray | None) -> Choice | None:
-        """Return the next pair to ask beside the rule, of the ``allowed`` (K,) candidates."""
-        return None if self.objective is None else self.objective.beside(allowed)
 
     def end(self, seconds: float, budget: Budget, n_told: int, n_void: int) -> End | None:
         """Return why nothing more may be asked even if the selector wants to; None if it may.

@@ -68,10 +68,8 @@ class Selection:
         first = candidates[: size.n_candidates]
         if len(first) == size.n_candidates:
             problem = replace(problem, axes=axes_of(first))
-        self._check_slice_loss([candidate.label for candidate in candidates])
         if self.confirm is None:
-            rule = self._rule(problem, history)
-            return rule if self.objective.baseline is None else RulePairs(problem, rule)
+            return self._rule(problem, history)
         held = held_back(size.n_examples, self.confirm.share, self.chosen.seed, self.n_draws)
         labels = [candidate.label for candidate in first]
         baseline = self._baseline(labels)
@@ -82,23 +80,10 @@ class Selection:
     def _rule(self, problem: Problem, history: HistoryModel | None) -> Selector:
         chosen = self.chosen
         try:
-            rule = build_selector(chosen, problem, history, self.objective, self.rule, self.stop)
+            return build_selector(chosen, problem, history, self.objective, self.rule, self.stop)
         except (ValueError, PluginError) as error:
             key = "params" if chosen.name in selector_names() and chosen.params else "name"
             raise self.places.error(str(error), "selector", key) from error
-        if self.objective.baseline is not None and not (rule.common_examples and rule.exogenous):
-            message = (
-                f"objective: `slice_loss` compares candidates on common examples, and "
-                f"{rule.name} gives each its own; choose `selector: auto`"
-            )
-            raise self.places.error(message, "selector", "name")
-        return rule
-
-    def _check_slice_loss(self, labels: Sequence[str]) -> None:
-        name = self.objective.baseline
-        if name is not None and name not in labels:
-            message = f"objective.baseline: there is no candidate {name!r}; {nearest(name, labels)}"
-            raise self.places.error(message, "objective", "baseline")
 
     def _baseline(self, labels: Sequence[str]) -> int | None:
         name = None if self.confirm is None else self.confirm.baseline

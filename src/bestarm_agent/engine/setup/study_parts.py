@@ -9,7 +9,7 @@ from functools import partial
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets.gold_labels import Label, load_labels
 from bestarm_agent.config.datasets.slices import slices_of
-from bestarm_agent.config.study.constraints import FIRST_TOKEN, SLICE_LOSS
+from bestarm_agent.config.study.constraints import FIRST_TOKEN
 from bestarm_agent.config.study.grid import expand
 from bestarm_agent.config.study.inputs import check_fields, read_examples, read_prompts
 from bestarm_agent.config.study.load import LoadedStudy
@@ -68,11 +68,6 @@ def assemble(
         found = each_drawn(rows, config.repeats.draws) if is_each else rows
     with locating(partial(study.places.located, ("slices",))):
         slices = slices_of(found, config.slices.by)
-        if not slices and SLICE_LOSS in config.objective.subject_to:
-            raise ConfigError(
-                f"slices.by: all examples have the same value, so `{SLICE_LOSS}` has no slice to "
-                f"look at; name a field that groups the examples"
-            )
     mode, judge = open_mode(study, found, catalog)
     prompts = read_prompts(config.prompts, base_dir, catalog, study.places)
     with locating(partial(study.places.located, ("prompts",))):
