@@ -43,15 +43,6 @@ def test_a_run_stops_at_what_is_good_enough(tmp_path: Path, capsys: Capsys) -> N
     assert "90% sure that it is within 0.15 of the best" in found["how_sure"]
 
 
-def test_a_run_stops_at_a_probability_and_calls_it_a_guess(tmp_path: Path, capsys: Capsys) -> None:
-    path = write_study(tmp_path, n_examples=200, changes={"selector": "auto"})
-    flags = ("--quiet", "--confidence", "0.9", "--probability", "0.8")
-    done = invoke(capsys, "select", "-c", path, *flags, folder=tmp_path)
-    assert done.code == 3
-    assert "best guess" in done.out
-    assert "which guarantees nothing" in done.out
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -60,8 +51,8 @@ def test_a_run_stops_at_a_probability_and_calls_it_a_guess(tmp_path: Path, capsy
             "`stop.within` belongs to the objective `best`, not to `pareto`",
         ),
         (
-            {"selector": {"stop_when_separated": False}, "stop": {"probability": 0.9}},
-            "`stop.probability` contradicts `selector.stop_when_separated: false`",
+            {"selector": {"stop_when_separated": False}, "stop": {"within": 0.1}},
+            "`stop.within` contradicts `selector.stop_when_separated: false`",
         ),
         ({"stop": {"within": 2}}, "`stop.within` must be less than 1"),
     ],

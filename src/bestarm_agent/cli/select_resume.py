@@ -76,9 +76,6 @@ class RuleOptions:
     within: Annotated[
         Number, Keyed("stop.within", "Stop once the leader is shown to be this near the best.")
     ] = None
-    probability: Annotated[
-        Number, Keyed("stop.probability", "Stop at this probability, without guarantee.")
-    ] = None
     budget_share: ShareOption = None
 
 

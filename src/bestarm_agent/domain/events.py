@@ -143,7 +143,7 @@ class Stopped:
     """A session ended."""
 
     at: str  # time, ISO 8601 in UTC
-    # separated, exhausted, indifferent, within, probable, verdict, served, budget, interrupted,
+    # separated, exhausted, indifferent, within, verdict, served, budget, interrupted,
     # failures or error
     reason: str
     seconds: float  # wall-clock seconds of this session

@@ -18,7 +18,6 @@ _ENDINGS: Mapping[str, str] = {
     "exhausted": "nothing is left to ask",
     "indifferent": "what is left cannot change the answer",
     "within": "the leading candidate is shown to be good enough",
-    "probable": "the rule's model is as sure as was asked for, which guarantees nothing",
     "verdict": "every verdict is in",
     "served": "every prompt was answered",
     "budget": "it cannot pay another pair",

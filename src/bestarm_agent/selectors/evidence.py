@@ -190,18 +190,13 @@ class Evidence:
     def review(self, top_k: int) -> None:
         """See whether the best is good enough to stop, whenever 2 % more scores are in."""
         problem = self._problem
-        is_asked = problem.within is not None or problem.probability is not None
-        if not is_asked or (n := int(self._table.n_scored.sum())) < self._next_review:
+        if problem.within is None or (n := int(self._table.n_scored.sum())) < self._next_review:
             return
         self._next_review = n + max(1, int(_SHARE_NEW * n))
         belief, self.good_enough = self._belief(), None
         order = self._ranked(belief)
-        if problem.within is not None and self._is_within(problem.within, order[:top_k], belief):
+        if self._is_within(problem.within, order[:top_k], belief):
             self.good_enough = Stop.WITHIN
-        elif problem.probability is not None and not np.isnan(belief.mean[order[0]]):
-            chance = self._probability(order[0], belief)
-            if chance is not None and chance >= problem.probability:
-                self.good_enough = Stop.PROBABLE
 
     def _is_within(self, gap: float, chosen: list[int], belief: Belief) -> bool:
         """Tell whether each of the ``chosen`` is shown to be at most ``gap`` below all others."""

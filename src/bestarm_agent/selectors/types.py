@@ -146,7 +146,6 @@ class Stop(StrEnum):
     BUDGET = "budget"  # the rule has carried out its plan for the budget of pulls
     INDIFFERENT = "indifferent"  # the best are complete and equal; no other reaches them
     WITHIN = "within"  # the best is shown to be as near to the highest mean as was asked for
-    PROBABLE = "probable"  # the rule's model gives the best the asked probability: no guarantee
     VERDICT = "verdict"  # the rule has answered a question other than "which is best"
 
 
@@ -173,8 +172,6 @@ class Problem:
             complete and apart from all but its equals.
         within: stop once the best is shown to be at most this far below the highest mean, in (0,
             1); None: do not.
-        probability: stop once the rule's model gives the best this probability, in (0, 1), which
-            guarantees nothing; None: do not.
         costs: (K,) expected cost of one pull of each candidate, > 0, in the unit of ``Tell.cost``.
             The rule then works per unit of cost, and ``budget`` stands for the cost of so many
             pulls at the mean of these. None: it works per pull.
@@ -192,7 +189,6 @@ class Problem:
     open_ended: bool = False
     stop_when_separated: bool = False
     within: float | None = None
-    probability: float | None = None
     costs: tuple[float, ...] | None = None
     track_intervals: bool = True
     axes: IntArray | None = field(default=None, compare=False)
@@ -207,10 +203,8 @@ class Problem:
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
         if self.budget is not None and self.budget < 1:
             raise ValueError(f"budget must be at least 1 pull, got {self.budget}")
-        for name in ("within", "probability"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < 1:
-                raise ValueError(f"{name} must be in (0, 1), got {value}")
+        if self.within is not None and not 0 < self.within < 1:
+            raise ValueError(f"within must be in (0, 1), got {self.within}")
         if (self.stop_when_separated or self.within) and not self.track_intervals:
             raise ValueError(
                 "stop_when_separated and within need intervals; set track_intervals=True"
@@ -223,14 +217,9 @@ class Problem:
             object.__setattr__(self, "axes", axes.astype(np.int64))
 
     @property
-    def stops_early(self) -> bool:
-        """Return whether a run may stop before its budget is spent."""
-        return self.seeks_proof or self.probability is not None
-
-    @property
     def seeks_proof(self) -> bool:
-        """Return whether a run stops at a guarantee, and at nothing less."""
-        return (self.stop_when_separated or self.within is not None) and self.probability is None
+        """Return whether a run may stop at a guarantee, before its budget is spent."""
+        return self.stop_when_separated or self.within is not None
 
     def joined_by(
         self, count: int, costs: Sequence[float] | None, axes: IntArray | None = None

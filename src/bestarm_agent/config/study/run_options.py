@@ -84,11 +84,6 @@ class StopSpec(StudyModel):
         description="Stop once the leading candidate is shown to be at most this far below the "
         "best, in (0, 1), at the confidence of `selector`.",
     )
-    probability: Annotated[float, Strict(), Field(gt=0, lt=1)] | None = Field(
-        None,
-        description="Stop once the rule's model gives the leading candidate this probability of "
-        "being the best, in (0, 1). No guarantee; for `auto`.",
-    )
 
 
 class SelectorSpec(StudyModel):

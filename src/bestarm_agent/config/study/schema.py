@@ -151,20 +151,20 @@ class StudyConfig(StudyModel):
 
     @model_validator(mode="after")
     def _check_stop(self) -> Self:
-        asked = [name for name in ("within", "probability") if getattr(self.stop, name) is not None]
-        if asked and not self.objective.is_plain:
+        is_asked = self.stop.within is not None
+        if is_asked and not self.objective.is_plain:
             limited = " with `subject_to`" if self.objective.subject_to else ""
             broken(
                 f"belongs to the objective `best`, not to `{self.objective.name}`{limited}; "
                 "leave it out, "
                 "or ask for `cheapest-within-epsilon` with an `epsilon`",
-                *("stop", asked[0]),
+                *("stop", "within"),
             )
-        if asked and not self.selector.stop_when_separated:
+        if is_asked and not self.selector.stop_when_separated:
             broken(
                 "contradicts `selector.stop_when_separated: false`, which goes on until the budget "
                 "is spent; leave one of them out",
-                *("stop", asked[0]),
+                *("stop", "within"),
             )
         return self
 

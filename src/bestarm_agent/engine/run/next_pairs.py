@@ -120,7 +120,7 @@ class NextPairs:
             return False
         if self._stage.asks_all:
             return False
-        if self._selector.problem.stops_early or self._objective is not None:
+        if self._selector.problem.seeks_proof or self._objective is not None:
             return True
         left = int(self._selector.table.n_unseen.sum())
         return self._pool.payable(self._ledger, left, None) < left

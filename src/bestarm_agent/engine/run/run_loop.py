@@ -38,7 +38,7 @@ from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
 from bestarm_agent.selectors.types import State, Stop, Tell
 
 _PAUSE_SECONDS = 1.0  # between two turns of a paused run
-_SETTLED = (Stop.SEPARATED, Stop.WITHIN, Stop.PROBABLE)
+_SETTLED = (Stop.SEPARATED, Stop.WITHIN)
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 
 

@@ -23,7 +23,6 @@ class End(StrEnum):
     EXHAUSTED = "exhausted"  # every pair that may be asked was evaluated
     INDIFFERENT = "indifferent"  # what is left cannot matter
     WITHIN = "within"  # the answer is shown to be good enough
-    PROBABLE = "probable"  # the rule's model is as sure as was asked for: no guarantee
     VERDICT = "verdict"  # a certification has its verdicts
     SERVED = "served"  # a router answered every prompt
     BUDGET = "budget"  # the budget cannot pay another pair

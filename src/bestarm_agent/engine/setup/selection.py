@@ -188,7 +188,6 @@ def build_selector(
         confidence=objective.level(chosen.level),
         stop_when_separated=chosen.stop_when_separated and objective.is_plain,
         within=stop.within,
-        probability=stop.probability,
     )
     learned = {} if history is None else {"history": history}
     return make_selector(rule or chosen.name, problem, **chosen.params, **learned)
