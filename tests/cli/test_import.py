@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bestarm_agent.interop.logs import read_logs
 from tests.interop.test_golden_files import INSPECT, LM_EVAL, PROMPTFOO
 from tests.support.commands import invoke
-from tests.support.studies import write_study
 
 N_EXAMPLES = 60
 
@@ -129,46 +127,3 @@ def test_the_recording_is_history_and_a_matrix_too(
     out = tmp_path / "answers.jsonl"
     assert invoke(capsys, "import", *PROMPTFOO, "--out", out).code == 0
     assert read_logs([str(out)]).matrix().names == read_logs(PROMPTFOO).matrix().names
-
-
-@pytest.mark.slow
-def test_a_run_goes_out_as_instances_and_comes_back(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    write_study(tmp_path)
-    answers = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
-    rows = [{**row, "text": f"answer {row['example']}"} for row in answers]
-    rows[0] = {"candidate": "c0", "example": "e0", "error": "refused"}  # counts, as 0
-    rows[1] = {"candidate": "c0", "example": "e1", "error": "internal"}  # is void
-    (tmp_path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    invoke(capsys, "select", "study.json", "--quiet", folder=tmp_path)
-    done = invoke(capsys, "export", "--format", "eee", "--out", "out.jsonl", folder=tmp_path)
-    invoke(capsys, "export", "--out", "out.npz", folder=tmp_path)
-
-    assert done.code == 0
-    assert done.err == "note: left out, without a score: 1 pair\n"
-    instances = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    answered = next(row for row in instances if row["sample_id"] == "e7")
-    assert answered["input"] == {"raw": "q7", "reference": []}
-    assert answered["output"] == {"raw": ["answer e7"]}
-    matrix = read_logs([str(tmp_path / "out.jsonl")]).matrix()
-    with np.load(tmp_path / "out.npz") as kept:
-        rows_by_name = dict(zip(kept["candidates"].tolist(), kept["scores"], strict=True))
-    for name, row in zip(matrix.names, matrix.scores, strict=True):
-        assert np.nansum(row) == np.nansum(rows_by_name[name])
-        assert np.isfinite(row).sum() == np.isfinite(rows_by_name[name]).sum()
-
-
-def test_instances_pass_the_validator_of_every_eval_ever(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    validator = pytest.importorskip(
-        "every_eval_ever.validator.validation_core", reason="needs every-eval-ever"
-    )
-    write_study(tmp_path)
-    invoke(capsys, "select", "study.json", "--quiet", folder=tmp_path)
-    invoke(capsys, "export", "--format", "eee", "--out", "out.jsonl", folder=tmp_path)
-
-    report = validator.validate_instance_file(tmp_path / "out.jsonl")
-    assert report.line_count > 0
-    assert report.errors == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +15,6 @@ from bestarm_agent.interop.logs import read_logs
 
 def saved(path: Path, content: object) -> str:
     path.write_text(json.dumps(content), encoding="utf-8")
-    return str(path)
-
-
-def lines(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
 
 
@@ -51,61 +45,6 @@ def test_an_inspect_log_that_was_cut_off_has_its_finished_samples(tmp_path: Path
     assert read_logs([str(tmp_path / "a.eval")]).matrix().means == [1]
 
 
-def instance(sample: str, score: float, **changes: object) -> dict[str, Any]:
-    return {
-        "schema_version": "instance_level_eval_0.2.1",
-        "evaluation_id": "sums/lab/model/1",
-        "model_id": "lab/model",
-        "evaluation_name": "sums",
-        "sample_id": sample,
-        "interaction_type": "single_turn",
-        "input": {"raw": "1+1", "reference": ["2"]},
-        "output": {"raw": ["2"]},
-        "messages": None,
-        "answer_attribution": [],
-        "evaluation": {"score": score, "is_correct": score == 1},
-        **changes,
-    }
-
-
-def test_every_eval_ever_instances(tmp_path: Path) -> None:
-    said = [{"turn_idx": 0, "role": "user"}, {"turn_idx": 1, "role": "assistant", "content": "no"}]
-    rows = [
-        instance("a", 1.0, token_usage={"input_tokens": 3, "output_tokens": 1, "total_tokens": 4}),
-        instance("a", 0.0, performance={"latency_ms": 250}),
-        instance("b", 0.0, output=None, messages=said, interaction_type="multi_turn"),
-        instance("c", 0.0, output={"raw": []}, error="timeout"),
-    ]
-    logs = read_logs([lines(tmp_path / "x_samples.jsonl", rows)], texts=True)
-    found = list(logs.records())
-
-    assert logs.matrix().names == ("lab/model",)
-    np.testing.assert_array_equal(logs.matrix().scores, [[0.5, 0, np.nan]])
-    assert (found[0]["input_tokens"], found[1]["seconds"], found[2]["text"]) == (3, 0.25, "no")
-    assert found[3]["message"] == "timeout"
-
-
-def annotation(preference: float | None, generator: str = "gpt") -> dict[str, Any]:
-    return {
-        "instruction": f"Name {preference}.",
-        "output_1": "x",
-        "generator_1": "baseline",
-        "output_2": "y",
-        "generator_2": generator,
-        "annotator": "weighted",
-        "preference": preference,
-    }
-
-
-def test_alpaca_eval_annotations(tmp_path: Path) -> None:
-    rows = [annotation(value) for value in (1, 2, 1.25, 0, None)]
-    path = saved(tmp_path / "annotations.json", rows)
-    logs = read_logs([path, saved(tmp_path / "b.json", [annotation(2, "rival")])])
-
-    assert logs.matrix().names == ("gpt", "rival")
-    np.testing.assert_array_equal(logs.matrix().scores[0], [0, 1, 0.25, 0.5, np.nan])
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -115,22 +54,28 @@ def test_alpaca_eval_annotations(tmp_path: Path) -> None:
             "promptfoo results of version 4; versions 2 and 3",
         ),
         ("a.json", {"version": 3, "eval": {"task": "t", "model": "m"}}, "schema 3; schema 2 is"),
-        ("a.jsonl", instance("a", 1.0, schema_version="0.9"), "schema '0.9'; 0.2.1, 0.2.2, 0.3.0"),
         (
             "a.json",
             {"some": 1, "thing": 2},
             "an object with the keys some, thing; these can be read: Insp",
         ),
-        ("a.json", [annotation(3)], "a preference is 1 to 2, or 0 for a draw, got 3"),
         ("a.json", [], "it holds nothing"),
         ("a.json", [7], "it holds a value '7'"),
         ("a.txt", {}, "a.txt: not a log of a known format; these can be read: Inspect logs"),
         ("a.jsonl", {"candidate": "a", "example": "b", "skore": 1}, "skore"),
         ("a.jsonl", {"doc_hash": "x", "filtered_resps": []}, "lacks what its format promises"),
-        ("a.jsonl", instance("a", 7.0), "must be in [0, 1], higher is better, but 'score' is 7"),
+        (
+            "a.json",
+            {
+                "version": 2,
+                "eval": {"task": "t", "model": "m"},
+                "samples": [{"id": 1, "scores": {"score": {"value": 7}}}],
+            },
+            "must be in [0, 1], higher is better, but 'score' is 7",
+        ),
         (
             "a.jsonl",
-            instance("a", 0.0, error="down", output=None),
+            {"candidate": "a", "example": "b", "error": "internal", "message": "down"},
             "no result has a score that is a number; 1 of 1 are errors, the first: down",
         ),
     ],

@@ -27,9 +27,8 @@ def import_(
         Path | None, typer.Option(help="Write a study that replays the logs into this folder.")
     ] = None,
 ) -> None:
-    """Read logs of Inspect, lm-eval, promptfoo and others.
+    """Read logs of Inspect, lm-eval and promptfoo, and plain tables.
 
-    Also of Every Eval Ever and AlpacaEval, and plain tables.
     `simulate`, `--history` and `replay` read what --out writes; `select` runs the study.
     """
     from bestarm_agent.errors import ConfigError

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -37,9 +37,7 @@ class Format(StrEnum):
     JSON = "json"
     PARQUET = "parquet"
     NPZ = "npz"
-    EEE = "eee"
     INSPECT = "inspect"
-    OTLP = "otlp"
 
 
 class ReportFormat(StrEnum):
@@ -48,7 +46,6 @@ class ReportFormat(StrEnum):
     HTML = "html"
     MD = "md"
     JSON = "json"
-    PNG = "png"
 
 
 class Form(StrEnum):
@@ -103,7 +100,7 @@ def report(
 ) -> None:
     """Write a run as one HTML file that opens offline.
 
-    Or a summary as Markdown, JSON or a picture.
+    Or a summary as Markdown or JSON.
     """
     from bestarm_agent.cli.stores import find_run
     from bestarm_agent.runs import Archive, report_path, write_page
@@ -115,12 +112,7 @@ def report(
         return
     record = _wait_for(archive.record(found))
     path = out or report_path(where, record.standing.run_id).with_suffix(f".{fmt.value}")
-    if fmt is ReportFormat.PNG:
-        from bestarm_agent.report.picture import draw_standing
-
-        draw_standing(record.standing, path, record.result)
-    else:
-        write_page(_summary(record, fmt), path)
+    write_page(_summary(record, fmt), path)
     typer.echo(path)
 
 
@@ -142,29 +134,18 @@ def export(
     texts: Annotated[
         bool, typer.Option(help="With prompts, targets, replies, answers, verdicts, messages.")
     ] = False,
-    endpoint: Annotated[
-        str | None, typer.Option(help="With `otlp`: where to send traces, http://localhost:4318.")
-    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Export a run's scores. Cells that were not measured stay empty.
 
-    With prompts and answers: `eee`, instances of Every Eval Ever, and `inspect`, a folder of logs.
-    `otlp` sends traces to a collector, with prompts and answers only if `--texts` is given.
+    `inspect` writes a folder of logs, with prompts and answers.
     """
     from bestarm_agent.store.export import export_scores
 
     target = sys.stdout.buffer if out is None else out
     archive, found = _archive_of(run, store)
-    if fmt is Format.EEE:
-        _export_instances(archive, found, target)
-        _say_written(out)
-        return
     if fmt is Format.INSPECT:
         _export_inspect(archive, found, out)
-        return
-    if fmt is Format.OTLP or endpoint is not None:
-        _send_traces(archive, found, endpoint if fmt is Format.OTLP else None, texts)
         return
     chosen = fmt.value if fmt else ("csv" if out is None else None)
     if texts and form is Form.LONG:
@@ -181,16 +162,6 @@ def _say_written(out: Path | None) -> None:
         typer.echo(f"written: {out}")
 
 
-def _export_instances(archive: Archive, run: str, target: Path | IO[bytes]) -> None:
-    from bestarm_agent.errors import counted
-    from bestarm_agent.interop.every_eval_ever import write_instances
-
-    with _texts(archive, run) as (state, found):
-        written = write_instances(state, found, target)
-    if left := len(state.asks) - written:
-        typer.echo(f"note: left out, without a score: {counted(left, 'pair')}", err=True)
-
-
 def _export_inspect(archive: Archive, run: str, folder: Path | None) -> None:
     from bestarm_agent.errors import ConfigError
     from bestarm_agent.interop.inspect_export import write_inspect_logs
@@ -200,23 +171,6 @@ def _export_inspect(archive: Archive, run: str, folder: Path | None) -> None:
     with _texts(archive, run) as (state, found):
         written = write_inspect_logs(state, found, folder)
     typer.echo(f"written: {len(written)} logs; look at them: inspect view --log-dir {folder}")
-
-
-def _send_traces(archive: Archive, run: str, endpoint: str | None, texts: bool) -> None:
-    from bestarm_agent.errors import ConfigError
-    from bestarm_agent.interop.otlp import send_traces
-
-    if endpoint is None:
-        raise ConfigError(
-            "--format otlp sends traces to a collector; name both, the format and the address: "
-            "--format otlp --endpoint http://localhost:4318"
-        )
-    if texts:
-        with _texts(archive, run) as (state, found):
-            sent = send_traces(state, found, endpoint)
-    else:
-        sent = send_traces(_wait_for(archive.state(run)), None, endpoint)
-    typer.echo(f"sent: {sent:,} pairs to {endpoint}")
 
 
 @contextmanager

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.interop import alpaca_eval, every_eval_ever, inspect_logs, lm_eval_samples
+from bestarm_agent.interop import inspect_logs, lm_eval_samples
 from bestarm_agent.interop import plain_tables as plain
 from bestarm_agent.interop import promptfoo_results as promptfoo
 from bestarm_agent.interop.results import Object, Result
 
 _SUFFIXES = (".eval", ".json", ".jsonl", ".jsonl.gz")
 _READ = (
-    "Inspect logs (.eval, .json), lm-eval's samples_*.jsonl, promptfoo's results (.json), Every "
-    "Eval Ever's instances (.jsonl), AlpacaEval's annotations (.json), and tables with candidate, "
-    "example and score (.csv, .jsonl)"
+    "Inspect logs (.eval, .json), lm-eval's samples_*.jsonl, promptfoo's results (.json), and "
+    "tables with candidate, example and score (.csv, .jsonl)"
 )
 
 
@@ -66,10 +65,6 @@ def _from_rows(rows: Iterable[Any], path: Path) -> Iterator[Result]:
     every = chain((first,), found)
     if lm_eval_samples.is_sample(first):
         return lm_eval_samples.read_samples(every, path)
-    if every_eval_ever.is_instance(first):
-        return every_eval_ever.read_instances(every, str(path))
-    if alpaca_eval.is_annotation(first):
-        return alpaca_eval.read_annotations(every, str(path))
     if plain.is_record(first):
         return plain.read_records(every, str(path))
     raise _unknown(path, first)
