@@ -67,7 +67,7 @@ FLOORS = tuple(
     runs
     testing view gate.baseline
     study judge_checks
-    gate.pytest_plugin optimization
+    optimization
     __init__
     cli
     cli.simulate cli.certify cli.preselect
@@ -108,7 +108,7 @@ CONFINED = {
     "matplotlib": {"simulation", "certification.tables"},
     "pyarrow": {"config.datasets", "store", "simulation"},
     "datasets": {"config.datasets"},
-    "pytest": {"testing", "gate.pytest_plugin"},
+    "pytest": {"testing"},
     "httpx": set[str](),
     "httpx2": set[str](),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.gate.agenda import Agenda
+from bestarm_agent.gate.pairs import agenda
 from bestarm_agent.stats.intervals.aimed_bets import kelly_bet
 from bestarm_agent.stats.intervals.non_inferiority import Question, Shown, shown
 
@@ -240,15 +240,19 @@ def _taken(
     members: Sequence[NDArray[np.int64]], after: Sequence[float], fails: Sequence[bool]
 ) -> int:
     """Count the examples of a gate whose parts end after so many of their ``members``."""
-    agenda = Agenda([one.tolist() for one in members], n_rows=1)
-    open_ = list(range(len(members)))
+    parts = [one.tolist() for one in members]
+    taken, reach = dict[int, None](), [0] * len(parts)
+    open_ = list(range(len(parts)))
     while open_:
-        example = agenda.next_of(0, lambda _: True, open_)
-        if example is None:
-            break
-        agenda.note(0, example)
-        done = [part for part in open_ if agenda.reach(part) >= after[part]]
-        if any(fails[part] for part in done):
+        done = list[int]()
+        for example in agenda([parts[part] for part in open_], taken)[len(taken) :]:
+            taken[example] = None
+            for part in open_:
+                while reach[part] < len(parts[part]) and parts[part][reach[part]] in taken:
+                    reach[part] += 1
+            if done := [part for part in open_ if reach[part] >= after[part]]:
+                break
+        if not done or any(fails[part] for part in done):
             break
         open_ = [part for part in open_ if part not in done]
-    return len(agenda)
+    return len(taken)

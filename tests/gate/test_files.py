@@ -11,9 +11,7 @@ from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
 
 HOSTILE = "a|b <img src=x> [x](http://e.vil) @all #1 `c`\n\x1b[31m*_"
 QUESTION = Question(0.05, False, 0.05, 3, 2_000)
-OPEN = Compared(
-    HOSTILE, QUESTION, Verdict.UNDECIDED, 40, 0, -0.1, -0.3, 0.1, 1, 5, 33, forecast=600
-)
+OPEN = Compared(HOSTILE, QUESTION, Verdict.UNDECIDED, 40, 0, -0.1, -0.3, 0.1, 1, 5, 33)
 
 
 @pytest.fixture
@@ -28,7 +26,6 @@ def test_names_do_nothing_in_markdown(found: GateSummary) -> None:
     for harmful in ("<img", "](", "@all", " #1", "`", "\x1b", "|b", "*_", "http:"):
         assert harmful not in text, harmful
     assert len([line for line in text.splitlines() if line.startswith("| ")]) == 5
-    assert "about 600 examples would decide" in text
     assert "it is worse than the baseline, perhaps by less than the margin" in text
 
 

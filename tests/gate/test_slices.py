@@ -123,23 +123,6 @@ def test_a_log_that_is_replayed_leads_to_the_same() -> None:
         assert [one.gains for one in ours] == [one.gains for one in theirs]
 
 
-def test_a_slice_that_the_budget_cannot_decide_is_given_up_until_there_is_more() -> None:
-    scores = (np.random.default_rng(5).random((2, 600)) < 0.8).astype(float)
-    pairs = GatePairs(
-        Problem(2, 600, budget=300),
-        0,
-        Question(MARGIN, False, 0.05, 1, 600, 2),
-        0,
-        [(Slice("s0", tuple(range(600))), Question(0.001, False, 0.05, 1, 600, 2))],
-    )
-    drive(pairs, scores, budget=300)
-    assert pairs.given_up == {1}
-    assert pairs.stopped() is Stop.INDIFFERENT
-    pairs.add_budget(900)
-    drive(pairs, scores)
-    assert pairs.challengers[1].is_decided
-
-
 @pytest.mark.slow
 @pytest.mark.coverage
 @pytest.mark.parametrize(

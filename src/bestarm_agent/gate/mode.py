@@ -21,13 +21,13 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.gate.pairs import GatePairs
+from bestarm_agent.gate.pairs import GatePairs, Part
 from bestarm_agent.gate.summary import Compared, GateSummary
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.report.caveats import passed_caps
 from bestarm_agent.report.progress_text import budget_line, ending, what_next
 from bestarm_agent.report.text import duration
-from bestarm_agent.stats.intervals.non_inferiority import Question
+from bestarm_agent.stats.intervals.non_inferiority import Question, shown
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
 
@@ -70,11 +70,11 @@ class Gate:
         """Warn of a budget that cannot suffice."""
         if not isinstance(pairs, GatePairs) or not pairs.challengers:
             return ()
-        least = pairs.examples_needed
-        if pairs.examples_allowed >= least:
+        allowed, least = pairs.examples_allowed, examples_needed(pairs.parts)
+        if allowed >= least:
             return ()
         return (
-            f"gate: the budget pays {pairs.examples_allowed:,} examples, and a challenger whose "
+            f"gate: the budget pays {allowed:,} examples, and a challenger whose "
             f"scores are all those of the baseline needs {least:,}; raise the budget or the "
             f"margin",
         )
@@ -138,6 +138,7 @@ def _compared(pairs: GatePairs, row: int, part: int) -> Compared:
     comparison = pairs.challengers[row].comparisons[part]
     gains, losses = np.array(comparison.gains), np.array(comparison.losses)
     lower, upper = comparison.interval()
+    worse_after = comparison.worse_after
     return Compared(
         label=pairs.parts[part].name,
         question=comparison.question,
@@ -149,18 +150,16 @@ def _compared(pairs: GatePairs, row: int, part: int) -> Compared:
         upper=upper,
         better_on=int((gains > 0).sum()),
         worse_on=int((losses > 0).sum()),
-        worse_after=_count(comparison.worse_after),
-        given_up=row in pairs.given_up,
-        forecast=_forecast(pairs, row, part),
+        worse_after=int(worse_after) if math.isfinite(worse_after) else None,
     )
 
 
-def _forecast(pairs: GatePairs, row: int, part: int) -> int | None:
-    challenger, comparison = pairs.challengers[row], pairs.challengers[row].comparisons[part]
-    if part not in challenger.open_parts or not comparison.n:
-        return None
-    return _count(pairs.forecast(row, comparison.question.n_examples, part).examples)
-
-
-def _count(examples: float) -> int | None:
-    return int(examples) if math.isfinite(examples) else None
+def examples_needed(parts: Sequence[Part]) -> int:
+    """Return how many examples an answer takes on a challenger that scores as the baseline does."""
+    needed = set[int]()
+    for part in parts:
+        nothing = np.zeros(len(part.examples))
+        found = shown(nothing, nothing, part.question)
+        least = min(float(found.passed), float(found.failed), len(part.examples))
+        needed.update(part.examples[: int(least)])
+    return len(needed)

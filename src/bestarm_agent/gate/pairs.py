@@ -1,34 +1,90 @@
-"""The pairs of a gate: baseline and open challengers, on the examples in one common order."""
+"""The pairs of a gate: a baseline and its challengers, on examples in one common order.
+
+1. One random order of all examples, from the study's seed. Where it is in a slice, it is a random
+   order of the slice. All examples and each slice are the *parts*.
+2. The agenda lists the examples that were asked, then by turns the next one of the part that has
+   come least far. So small slices are asked more at the start.
+3. Every candidate answers along the agenda what is wanted of it: a challenger, the examples of the
+   parts that are open for it; the baseline, those of any challenger.
+4. A part takes its examples in its own order, as far as both scores are known. So a slow answer is
+   waited for, whatever it may be, and the verdict does not depend on who answers first.
+5. A part that is decided wants nothing more, and the agenda is drawn up again without it. A
+   challenger fails once a part does, and passes once all do; then nothing more is wanted of it.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import replace
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
 
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.engine.pair_source import PlannedPairs
-from bestarm_agent.gate.agenda import Agenda
-from bestarm_agent.gate.challenger import Challenger, Part
-from bestarm_agent.gate.forecast import Forecast, forecast, least_examples
 from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, State, Stop, Tell
-from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question
+from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
-_LEAD = 32  # places by which one of a pair may be ahead, while the other cannot be called
-_FIRST_LOOK, _LOOK_AGAIN = 32, 1.25  # examples before, and between, two forecasts
-_HOPELESS = 0.05  # chance of an answer below which a challenger is given up
+_LEAD = 32  # examples by which one side may be ahead, while the other cannot be called
+
+Ranges: TypeAlias = Mapping[int, tuple[float, float]]  # known scores [low, high], by example
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """All examples or a slice of them, in the order in which they count."""
+
+    name: str  # of the slice; empty for all examples
+    examples: Sequence[int]
+    question: Question
+
+
+class Challenger:
+    """The comparisons of one challenger with the baseline, one for each part.
+
+    Attributes:
+        comparisons: the first is over all examples.
+        verdict: failed as soon as one part is; passed once all are.
+        open_parts: numbers of the parts that still need examples.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self.comparisons = [Comparison(part.question) for part in parts]
+        self.verdict = Verdict.UNDECIDED
+        self.open_parts = list(range(len(parts)))
+
+    def take(self, own: Ranges, baseline: Ranges) -> bool:
+        """Take the next examples of the open parts, as far as both scores are known.
+
+        Return whether a part was decided by them.
+        """
+        before = len(self.open_parts)
+        for number in list(self.open_parts):
+            part, comparison = self._parts[number], self.comparisons[number]
+            while not comparison.is_decided and comparison.n < len(part.examples):
+                example = part.examples[comparison.n]
+                if example not in own or example not in baseline:
+                    break
+                comparison.push(own[example], baseline[example])
+            if comparison.is_decided:
+                self.open_parts.remove(number)
+            if comparison.verdict is Verdict.FAILED:
+                self.open_parts.clear()
+                break
+        if len(self.open_parts) == before:
+            return False
+        self.verdict = worst(one.verdict for one in self.comparisons)
+        return True
 
 
 class GatePairs(PlannedPairs):
-    """Compares challengers with a baseline, example by example in one random order.
+    """Asks for what the verdicts on the challengers need; see above.
 
-    A challenger is done with once it is decided, or given up when the budget of pairs leaves next
-    to no chance of an answer. Candidates and examples that join later are not looked at.
-
-    Where there are slices, the part that is furthest behind has the next example: all examples and
-    every slice advance alike, so small slices are asked more at the start, and only what is open is
-    asked at the end. Why that leaves all statements valid is said in ``non_inferiority``.
+    Candidates and examples that join later are not looked at. Why the order in which pairs are
+    asked leaves all statements valid is said in ``non_inferiority``.
 
     Args:
         baseline: row of the baseline.
@@ -38,7 +94,7 @@ class GatePairs(PlannedPairs):
     Attributes:
         parts: all examples, then the slices.
         challengers: by row.
-        given_up: rows of the challengers that were given up.
+        open: rows of the challengers that still need examples.
     """
 
     name = "gate"
@@ -52,23 +108,22 @@ class GatePairs(PlannedPairs):
         slices: Sequence[tuple[Slice, Question]] = (),
     ) -> None:
         super().__init__(replace(problem, stop_when_separated=True))  # a verdict ends the run
+        n_rows, n = problem.n_candidates, problem.n_examples
         self.baseline = baseline
-        drawn = KeyedRandom(seed, "gate-order").at(0).permutation(problem.n_examples)
-        order = [int(example) for example in drawn]
-        place_of = {example: place for place, example in enumerate(order)}
-        self.parts = [Part("", order, question)]
+        order = KeyedRandom(seed, "gate-order").at(0).permutation(n)
+        place_of = np.argsort(order).tolist()
+        self.parts = [Part("", order.tolist(), question)]
         for one, asked in slices:
             self.parts.append(Part(one.name, sorted(one.examples, key=place_of.__getitem__), asked))
-        rows = [row for row in range(problem.n_candidates) if row != baseline]
+        rows = [row for row in range(n_rows) if row != baseline]
         self.challengers = {row: Challenger(self.parts) for row in rows}
-        self.given_up: set[int] = set()
-        self._agenda = Agenda([part.examples for part in self.parts], problem.n_candidates)
-        self._chance = KeyedRandom(seed, "gate-forecast")
-        self._scores: list[dict[int, tuple[float, float]]] = [
-            {} for _ in range(problem.n_candidates)
-        ]
-        self._next_look = dict.fromkeys(self.challengers, _FIRST_LOOK)
+        self.open = rows
+        self._members = np.zeros((len(self.parts), n), dtype=bool)
+        for number, part in enumerate(self.parts):
+            self._members[number, part.examples] = True
+        self._scores: list[dict[int, tuple[float, float]]] = [{} for _ in range(n_rows)]
         self._budget = problem.budget
+        self._plan()
 
     @property
     def comparisons(self) -> dict[int, Comparison]:
@@ -76,59 +131,56 @@ class GatePairs(PlannedPairs):
         return {row: one.comparisons[0] for row, one in self.challengers.items()}
 
     @property
-    def open(self) -> list[int]:
-        """Rows of the challengers that still need examples."""
-        return [
-            row
-            for row, challenger in self.challengers.items()
-            if not challenger.is_decided and row not in self.given_up
-        ]
-
-    @property
     def examples_allowed(self) -> int:
         """The number of examples that the budget of pairs allows the open challengers."""
-        return min(self.problem.n_examples, len(self._agenda) + self._left)
+        n = self.problem.n_examples
+        if self._budget is None:
+            return n
+        left = max(0, self._budget - self.table.n_asked)
+        asked = len(set(self.table.example.tolist()))
+        return min(n, asked + left // (1 + max(1, len(self.open))))
 
-    @property
-    def examples_needed(self) -> int:
-        """The number of examples for an answer on a challenger that scores as the baseline does."""
-        needed = set[int]()
-        for part in self.parts:
-            least = least_examples(part.question)
-            needed.update(part.examples[: int(min(least, len(part.examples)))])
-        return len(needed)
-
-    def forecast(self, row: int, n_allowed: int, part: int = 0) -> Forecast:
-        """Forecast a comparison of a challenger; by seed, row, part and number of examples."""
-        comparison = self.challengers[row].comparisons[part]
-        place = part * self.problem.n_candidates + row
-        index = place * (self.problem.n_examples + 1) + comparison.n
-        return forecast(comparison, max(n_allowed, comparison.n), self._chance.at(index))
+    def add_budget(self, count: int) -> None:
+        """Allow more pairs."""
+        if self._budget is not None:
+            self._budget += count
 
     def stopped(self) -> Stop | None:
         """Say why nothing will be asked any more, or None while that may still happen."""
         if not self.open:
-            return Stop.INDIFFERENT if self.given_up else Stop.VERDICT
-        rows = [self.baseline, *self.open]
-        exhausted = all(self._next_of(row) is None for row in rows)
-        return Stop.EXHAUSTED if exhausted else None
+            return Stop.VERDICT
+        is_wanted = self._wanted[[self.baseline, *self.open]].any()
+        return None if is_wanted else Stop.EXHAUSTED
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return the next pair: of those that may be asked, the one that is furthest behind."""
-        rows = [row for row in self._due() if allowed is None or allowed[row]]
-        if not rows:
+        places = {
+            row: int(self._wanted[row].argmax())
+            for row in (self.baseline, *self.open)
+            if self._wanted[row].any() and (allowed is None or allowed[row])
+        }
+        ready = [row for row, place in places.items() if not self._is_ahead(row, place)]
+        if not self.open or not ready:
             return None
-        row = min(rows, key=self._agenda.place_of)
-        example = self._next_of(row)
-        assert example is not None
+        row = min(ready, key=places.__getitem__)
         reason = "baseline" if row == self.baseline else "challenger"
-        return Choice(Pair(row, example), None, reason)
+        return Choice(Pair(row, self._agenda[places[row]]), None, reason)
+
+    def _is_ahead(self, row: int, place: int) -> bool:
+        """Return whether the other side has too many examples to be asked before this place.
+
+        The other side of the baseline is the challenger that has come furthest.
+        """
+        others = self.open if row == self.baseline else [self.baseline]
+        missing = [int(np.count_nonzero(self._wanted[one, :place])) for one in others]
+        return min(missing, default=0) >= _LEAD
 
     def adopt(self, asks: Sequence[Ask]) -> None:
         """Mark pairs as pending."""
         super().adopt(asks)
         for ask in asks:
-            self._agenda.note(*ask.pair)
+            if (place := self._place_of.get(ask.pair.example)) is not None:
+                self._wanted[ask.pair.candidate, place] = False
 
     def tell(self, results: Sequence[Tell]) -> None:
         """Record outcomes, and take what is complete into the comparisons.
@@ -144,67 +196,53 @@ class GatePairs(PlannedPairs):
                 for one in self.open if row == self.baseline else {row}.intersection(self.open):
                     self._compare(one)
 
-    def add_budget(self, count: int) -> None:
-        """Allow more pairs, and take up again what was given up."""
-        if self._budget is not None:
-            self._budget += count
-        self.given_up.clear()
-        self._agenda.restart()
-        self._next_look = {row: one.n + 1 for row, one in self.challengers.items()}
-        for row in self.open:
-            self._compare(row)
-
-    @property
-    def _left(self) -> int:
-        """Number of examples that the budget still pays the open challengers and the baseline."""
-        if self._budget is None:
-            return self.problem.n_examples
-        return max(0, self._budget - self.table.n_asked) // (1 + max(1, len(self.open)))
-
-    def _needs(self, row: int, example: int) -> bool:
-        rows = self.open if row == self.baseline else [row]
-        return any(self.challengers[one].needs(example) for one in rows)
-
-    def _next_of(self, row: int) -> int | None:
-        """Return the next example of a candidate: one that others have, or one for its parts."""
-        rows = self.open if row == self.baseline else [row]
-        parts = {part for one in rows for part in self.challengers[one].open_parts}
-        return self._agenda.next_of(row, lambda example: self._needs(row, example), sorted(parts))
-
-    def _due(self) -> list[int]:
-        """Return the baseline and the open challengers, as far as none is too far ahead."""
-        challengers = self.open
-        if not challengers:
-            return []
-        left = [row for row in (self.baseline, *challengers) if self._next_of(row) is not None]
-        place_of = self._agenda.place_of
-        limit = place_of(self.baseline) + _LEAD
-        most = max(place_of(row) for row in challengers) + _LEAD
-        return [row for row in left if place_of(row) < (most if row == self.baseline else limit)]
-
     def _compare(self, row: int) -> None:
         challenger = self.challengers[row]
-        own, baseline = self._scores[row], self._scores[self.baseline]
-        while row not in self.given_up and not challenger.is_decided:
-            if not challenger.take(own, baseline):
-                return
-            if challenger.n >= self._next_look[row]:
-                self._look_ahead(row)
+        if challenger.take(self._scores[row], self._scores[self.baseline]):
+            self.open = [one for one in self.open if self.challengers[one].open_parts]
+            self._plan()
 
-    def _look_ahead(self, row: int) -> None:
-        """Give a challenger up if the budget leaves it next to no chance of an answer.
+    def _plan(self) -> None:
+        """Draw up the agenda, and note what is wanted of whom."""
+        wanted = np.zeros((1 + len(self.challengers), self._members.shape[1]), dtype=bool)
+        for row in self.open:
+            wanted[row] = self._members[self.challengers[row].open_parts].any(axis=0)
+        wanted[self.baseline] = wanted.any(axis=0)
+        wanted &= self.table.cells[: wanted.shape[0], : wanted.shape[1]] == State.UNSEEN
+        parts = sorted({part for row in self.open for part in self.challengers[row].open_parts})
+        asked = self.table.example.tolist()
+        self._agenda = agenda([self.parts[part].examples for part in parts], asked)
+        self._place_of = {example: place for place, example in enumerate(self._agenda)}
+        self._wanted = wanted[:, self._agenda]  # (K, n) by place on the agenda, and not yet asked
 
-        It passes if all its parts do, and fails if one does: with a chance of at most the least
-        chance of a part to pass, and the sum of their chances to fail.
-        """
-        challenger = self.challengers[row]
-        self._next_look[row] = math.ceil(challenger.n * _LOOK_AGAIN)
-        if challenger.is_decided or self.examples_allowed == self.problem.n_examples:
-            return
-        found = []
-        for part in challenger.open_parts:
-            size, left = len(self.parts[part].examples), self._agenda.reach(part) + self._left
-            found.append(self.forecast(row, min(size, left), part))
-        fails = sum(one.fails for one in found)
-        if min(one.chance - one.fails for one in found) + fails < _HOPELESS:
-            self.given_up.add(row)
+
+def agenda(parts: Sequence[Sequence[int]], asked: Iterable[int] = ()) -> list[int]:
+    """List what was ``asked``, then by turns the next example of the part that has come least far.
+
+    A part has come as far as all its examples before are listed.
+
+    Example:
+        >>> agenda([[0, 1, 2, 3], [2, 3]])
+        [0, 2, 1, 3]
+    """
+    listed = dict.fromkeys(asked)
+    waiting = [(0, number) for number in range(len(parts))]  # how far each had come, when last seen
+    while waiting:
+        reach, number = heapq.heappop(waiting)
+        examples, at = parts[number], reach
+        while at < len(examples) and examples[at] in listed:
+            at += 1
+        if at < len(examples):
+            if at == reach:  # no part has come less far
+                listed[examples[at]] = None
+            heapq.heappush(waiting, (at, number))
+    return list(listed)
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return failed if any verdict is, else undecided if any is, else passed."""
+    found = set(verdicts)
+    for verdict in (Verdict.FAILED, Verdict.UNDECIDED):
+        if verdict in found:
+            return verdict
+    return Verdict.PASSED

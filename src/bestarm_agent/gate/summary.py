@@ -30,9 +30,6 @@ class Compared:
     better_on: int  # examples with a higher score than the baseline's
     worse_on: int
     worse_after: int | None  # examples that showed it to be worse, if only by a little
-    given_up: bool = False  # whether the budget left next to no chance of an answer
-    # number of examples that would probably give an answer; None: decided, or no number would
-    forecast: int | None = None
     slices: tuple[Compared, ...] = ()  # the same on each slice of the examples
 
     @property
@@ -178,7 +175,6 @@ class GateSummary:
                     "verdict": one.verdict.value,
                     "verdict_over_all": one.alone.value,
                     **_json(one),
-                    "given_up": one.given_up,
                     "slices": [
                         {
                             "slice": part.label,
@@ -234,21 +230,12 @@ def _json(one: Compared) -> dict[str, object]:
         "better_on": one.better_on,
         "worse_on": one.worse_on,
         "worse_after": one.worse_after,
-        "forecast_examples": one.forecast,
     }
 
 
 def _outlook(one: Compared) -> list[str]:
-    """Say what is known of an undecided challenger; what would decide is a forecast."""
-    if one.verdict is not Verdict.UNDECIDED or not one.n:
+    """Say what is known of an undecided challenger."""
+    undecided = one.verdict is Verdict.UNDECIDED and one.alone is Verdict.UNDECIDED
+    if not undecided or one.worse_after is None:
         return []
-    parts = []
-    if one.alone is Verdict.UNDECIDED and one.worse_after is not None:
-        parts.append("it is worse than the baseline, perhaps by less than the margin")
-    if one.given_up:
-        parts.append("given up early, as the budget would probably end without an answer")
-    first = next(part for part in (one, *one.slices) if part.alone is Verdict.UNDECIDED)
-    at = "" if first is one else f" on {safe(first.label)}"
-    if first.forecast is None:
-        return [*parts, f"forecast: not even all examples would decide{at}"]
-    return [*parts, f"forecast: about {first.forecast:,} examples would decide{at}"]
+    return ["it is worse than the baseline, perhaps by less than the margin"]
