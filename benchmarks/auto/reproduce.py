@@ -1,4 +1,4 @@
-"""Measure ``auto`` beside its rivals on every matrix, its parts, its money and its early stops.
+"""Measure ``auto`` beside its rivals on every matrix, and without its parts.
 
     pip install numba
     python -m benchmarks.auto.reproduce --data ../shared/data --out docs/reproduction
@@ -16,11 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from benchmarks.auto import light_auto, light_rivals
-from benchmarks.auto.beside_papers import PARTS as PAPERS
 from benchmarks.auto.found import GAPS, Found, hit_rates, plain_form, ratio, shares_of
-from benchmarks.auto.in_flight import PARTS
 from benchmarks.auto.matrices import MATRICES, Place, scores_of
-from benchmarks.auto.money import PARTS as MONEY
 from benchmarks.papers.reproduce import fill_report
 from benchmarks.papers.stored_studies import Bench, markdown, measured, say
 from numpy.typing import NDArray
@@ -207,7 +204,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the seeds")
-    parts = {"matrices": run_matrices, "ablation": run_ablation, **PARTS, **MONEY, **PAPERS}
+    parts = {"matrices": run_matrices, "ablation": run_ablation}
     parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all if none is named")
     options = parser.parse_args()
     bench = Bench(options.data, options.work, options.out, options.jobs, options.scale)

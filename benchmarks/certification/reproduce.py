@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from benchmarks.certification.errors import error_rates, savings
-from benchmarks.certification.priors import PublishedMethod, published_prior
 from benchmarks.certification.report import write_report
 from benchmarks.certification.worlds import (
     JUDGES,
@@ -37,6 +36,7 @@ from bestarm_agent.certification.evidence import Goal, Method, RiskTest
 from bestarm_agent.certification.portfolio_prior import BetPrior, chebyshev_prior
 from bestarm_agent.certification.reliance_factors import METHODS
 from bestarm_agent.certification.risk_intervals import risk_interval
+from tests.support.portfolio_grids import PublishedMethod, published_prior
 
 GOAL = Goal(0.1, 0.1)
 GAMMAS = (0.99, 0.9, 0.7)

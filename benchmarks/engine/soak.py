@@ -8,7 +8,7 @@ or every so many seconds of processor time until it has its pairs (or the minute
 resumed, each time in a new process. In the end every pair must have
 been told once, the calls must be those of the pairs and of what was in flight when a process died,
 and what the sessions reserved must have been settled or given back. Prints sizes, seconds and the
-peak of every process.
+peak of every process, and what it costs to read the run.
 """
 
 from __future__ import annotations
@@ -20,28 +20,97 @@ import math
 import os
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from zlib import crc32
 
-from benchmarks.engine.large_studies import (
-    IN_FLIGHT,
-    Instant,
-    line,
-    log_size,
-    measured,
-    write_study,
-)
+from benchmarks.engine.overhead import Meter
 
 from bestarm_agent import Budget, Study
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Usage
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
-from bestarm_agent.providers.base_provider import ProviderOptions
+from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.base_provider import BaseProvider, ProviderOptions
 from bestarm_agent.runs import Archive
+from bestarm_agent.store.export import export_scores
 
 N_CANDIDATES = 200
+MODELS = 20  # with as many prompts as it takes
+IN_FLIGHT = 200
 _POLL = 0.5  # seconds between two looks at how far the run has come
+
+
+class Instant(BaseProvider):
+    """Answers at once, with a score that depends on the pair."""
+
+    def capabilities(self, model: str) -> Capabilities:
+        """Return that many calls may be in flight, for nothing."""
+        return Capabilities(frozenset(), in_flight=IN_FLIGHT, by_example=True)
+
+    async def generate(self, request: Request) -> Reply:
+        """Return a fixed score of the pair."""
+        i, j = crc32(request.candidate.encode()), int(request.example[1:])
+        score = float((i * 7919 + j * 104729) % 1000 < 500 + i % 100)
+        return Reply("46", usage=Usage(input=40, output=2), score=score)
+
+
+def write_study(folder: Path, n_candidates: int, n_examples: int, rule: str) -> Path:
+    """Write a study; return the path of its file."""
+    with (folder / "questions.jsonl").open("w") as file:
+        for j in range(n_examples):
+            file.write(json.dumps({"id": f"e{j}", "question": f"What is {j} + {j % 97}?"}) + "\n")
+    study = {
+        "name": "large",
+        "models": [f"instant/m{i}" for i in range(MODELS)],
+        "prompts": [{f"p{i}": f"{i} {{{{ question }}}}"} for i in range(n_candidates // MODELS)],
+        "dataset": "questions.jsonl",
+        "scorer": "recorded",
+        "selector": {"name": rule, "stop_when_separated": False},
+        "limits": {"in_flight": IN_FLIGHT},
+    }
+    path = folder / "study.json"
+    path.write_text(json.dumps(study))
+    return path
+
+
+def log_size(store: Path, pairs: int) -> dict[str, float]:
+    """Return the bytes per pair of events and replies, and of the whole file."""
+    with sqlite3.connect(store) as connection:
+        events, replies = (
+            connection.execute(f"select sum(length(payload)) from {table}").fetchone()[0]
+            for table in ("events", "replies")
+        )
+    connection.close()
+    whole = store.stat().st_size
+    return {
+        "log B/pair": events / pairs,
+        "reply B/pair": replies / pairs,
+        "file B/pair": whole / pairs,
+    }
+
+
+async def read(store: Path) -> None:
+    """Print what `show`, `report` and `export` of the stored run cost."""
+    with Meter() as meter:
+        record = await Archive(store).record("latest")
+    print(f"show: {record.standing.told:,} pairs, {meter.cpu:.2f} s CPU")
+    with Meter() as meter:
+        await Archive(store).write_report("latest", store.with_suffix(".html"))
+    print(f"report: {meter.cpu:.2f} s CPU")
+    with Meter() as meter:
+        export_scores(await Archive(store).state("latest"), store.with_suffix(".csv"))
+    print(f"export: {meter.cpu:.2f} s CPU", flush=True)
+
+
+def line(title: str, found: Mapping[str, float]) -> None:
+    """Print one line of figures."""
+    print(f"{title:18}", *(f"{name} {value:,.4g}  " for name, value in found.items()), flush=True)
 
 
 async def work(path: Path, pairs: int) -> None:
@@ -153,9 +222,7 @@ def main() -> None:
                 line(f"process {k}", session(path, pairs, kill_at=pairs * k // (kills + 1)))
         line("the last process", session(path, pairs))
         line("log", log_size(store, pairs))
-        line("show", measured("--part", "show", str(store)))
-        line("report", measured("--part", "report", str(store)))
-        line("export", measured("--part", "export", str(store)))
+        asyncio.run(read(store))
         line("amounts exact", check_amounts(store, pairs, kills))
 
 

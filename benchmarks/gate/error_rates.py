@@ -13,7 +13,9 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from benchmarks.gate.worlds import (
+from scipy.stats import binom
+
+from tests.support.gate_worlds import (
     World,
     best_bets,
     examples_taken,
@@ -26,7 +28,6 @@ from benchmarks.gate.worlds import (
     wrong_verdicts,
     wrongly_worse,
 )
-from scipy.stats import binom
 
 LEVEL = 0.05
 MARGIN = 0.05

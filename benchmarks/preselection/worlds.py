@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.preselection.bandit_model import replay_model
 from numpy.typing import NDArray
 
 from bestarm_agent.preselection.features.tfidf import TextFeatures
@@ -20,6 +19,7 @@ from bestarm_agent.preselection.rules.joint_features import (
 from bestarm_agent.preselection.rules.registry import make_preselector
 from bestarm_agent.preselection.rules.types import PreselectionProblem
 from bestarm_agent.preselection.table_replay import Table, replay_table
+from tests.support.bandit_model import replay_model
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]

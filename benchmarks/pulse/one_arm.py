@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from benchmarks.papers.published_programs import PublishedPulse
 from benchmarks.pulse.report import Bench
 from numpy.typing import NDArray
 
@@ -15,6 +14,7 @@ from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.stats.models.history_validation import HistoryModel
+from tests.support.published_programs import PublishedPulse
 
 Errors: TypeAlias = NDArray[np.float64]
 

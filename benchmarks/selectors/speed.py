@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 
 import numpy as np
-from benchmarks.papers.published_programs import ColdUcbELrf
 from numpy.typing import NDArray
 
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
 from bestarm_agent.selectors.types import Problem, State, Tell
+from tests.support.published_programs import ColdUcbELrf
 
 BATCH = 32
 SIZES = [(154, 805), (205, 784), (1000, 2000)]

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from benchmarks.certification.priors import exact_prior, published_prior
 
 from bestarm_agent.certification.bets import Bets, PlugInBets, UniversalPortfolio
 from bestarm_agent.certification.portfolio_prior import (
@@ -12,6 +11,7 @@ from bestarm_agent.certification.portfolio_prior import (
     FloatArray,
     chebyshev_prior,
 )
+from tests.support.portfolio_grids import exact_prior, published_prior
 
 ONE = np.zeros(1)
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from benchmarks.certification.priors import exact_prior, published_prior
 
 from bestarm_agent.certification.bets import Bets, PlugInBets, UniversalPortfolio
 from bestarm_agent.certification.evidence import (
@@ -17,6 +16,7 @@ from bestarm_agent.certification.evidence import (
 from bestarm_agent.certification.portfolio_prior import BetPrior, FloatArray
 from bestarm_agent.certification.reliance_factors import METHODS, reliance_factors
 from tests.stats.conftest import RateCheck
+from tests.support.portfolio_grids import exact_prior, published_prior
 
 
 def slow_test(

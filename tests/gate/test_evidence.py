@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.gate.worlds import World, fixed_gate, question_of, simulate, wrong
 
 from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict, shown
 from tests.stats.conftest import RateCheck
+from tests.support.gate_worlds import World, fixed_gate, question_of, simulate, wrong
 
 WORLDS = 2_000
 MARGIN = 0.05

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.gate.worlds import World, simulate_sliced, wrong_verdicts, wrongly_worse
 
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.gate.pairs import GatePairs
@@ -17,6 +16,7 @@ from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, 
 from tests.gate.test_pairs import drive, scored
 from tests.stats.conftest import RateCheck
 from tests.support.commands import invoke
+from tests.support.gate_worlds import World, simulate_sliced, wrong_verdicts, wrongly_worse
 from tests.support.studies import write_study
 
 MARGIN = 0.05

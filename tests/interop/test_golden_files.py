@@ -1,4 +1,4 @@
-"""Files that the real tools wrote; `benchmarks/interop/` says how.
+"""Files that the real tools wrote; `benchmarks/interop/` of commit e83ff81 says how.
 
 inspect-ai 0.3.285, lm-eval 0.4.13, promptfoo 0.91.3 and 0.123.1.
 """

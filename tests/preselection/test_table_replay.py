@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.preselection.bandit_model import replay_model
 
 from bestarm_agent.preselection.rules.registry import make_preselector
 from bestarm_agent.preselection.rules.types import PreselectionProblem
@@ -11,6 +10,7 @@ from bestarm_agent.preselection.table_replay import (
     best_fixed_subset,
     replay_table,
 )
+from tests.support.bandit_model import replay_model
 
 SCORES = np.array(
     [

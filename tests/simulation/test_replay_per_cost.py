@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.papers.spending import replay_spending
 
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.registry import make_selector
@@ -12,6 +11,7 @@ from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.replay_per_cost import replay_per_cost
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
+from tests.support.spending import replay_spending
 
 LEVELS = [5.0, 40.0, 400.0, 1e6]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.confirm.worlds import World, missed, simulate
 
 from bestarm_agent.engine.results.confirmation import mean_of_new
 from tests.stats.conftest import RateCheck
+from tests.support.confirm_worlds import World, missed, simulate
 
 WORLDS = 10_000
 TIES = World((0.8,) * 10)

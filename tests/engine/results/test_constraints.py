@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.confirm.worlds import missed
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.constraints import constraint_of
@@ -26,6 +25,7 @@ from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.quantities import chart_axes, values_of
 from bestarm_agent.report.text import how_sure, measures_line
 from tests.stats.conftest import RateCheck
+from tests.support.confirm_worlds import missed
 from tests.support.standings import PROMPT
 from tests.support.studies import run_all, write_study
 

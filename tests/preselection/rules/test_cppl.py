@@ -4,7 +4,6 @@ from math import exp, log, sqrt
 
 import numpy as np
 import pytest
-from benchmarks.preselection.bandit_model import weak_regret
 
 from bestarm_agent.preselection.rules.averaged_sgd import EpsilonGreedy, MaxTheta
 from bestarm_agent.preselection.rules.base import Preselector
@@ -15,6 +14,7 @@ from bestarm_agent.preselection.rules.plackett_luce import (
     hessian,
 )
 from bestarm_agent.preselection.rules.types import Feedback, PreselectionProblem
+from tests.support.bandit_model import weak_regret
 from tests.support.feedback import winner_feedback
 
 

@@ -5,7 +5,6 @@ from math import exp, log
 
 import numpy as np
 import pytest
-from benchmarks.preselection.bandit_model import weak_regret
 from scipy.special import logsumexp
 from scipy.stats import binomtest
 
@@ -15,6 +14,7 @@ from bestarm_agent.preselection.rules.plackett_luce import (
     hessian,
 )
 from bestarm_agent.preselection.rules.types import FloatArray
+from tests.support.bandit_model import weak_regret
 
 
 def log_likelihood(theta: FloatArray, ordered: FloatArray, n_ranked: int = 1) -> float:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.papers.published_programs import PublishedPulse
 from numpy.typing import NDArray
 
 from bestarm_agent.selectors.base import Selector
@@ -19,6 +18,7 @@ from bestarm_agent.stats.models.example_factors import Factors
 from bestarm_agent.stats.models.history_validation import HistoryModel, Validation
 from bestarm_agent.testing.selector_runs import Run, World, replay
 from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.published_programs import PublishedPulse
 
 FloatArray = NDArray[np.float64]
 USEFUL = Validation(2, 4.0, gain=0.4, gain_se=0.01, loss=0.4, baseline=0.6, n_candidates=50)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.papers.published_programs import PublishedUcbELrf
 
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.rules.lrf import SWEEPS
@@ -14,6 +13,7 @@ from bestarm_agent.stats.models.low_rank import LowRankEnsemble
 from bestarm_agent.stats.models.observed_cells import SeenCells
 from bestarm_agent.testing.selector_runs import Run, World, finish_pending
 from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.published_programs import PublishedUcbELrf
 
 
 class TestUcbELrf(SelectorSuite):

@@ -176,7 +176,7 @@ def test_the_best_row_is_ever_rejected_at_most_at_level_alpha(
     in_flight: int, void: float, check_rate: RateCheck
 ) -> None:
     # 60 runs at alpha = .2: the best of three one success ahead, rows pulled by what was seen.
-    # 2,000 in benchmarks/stopping/boundary.py, at alpha = .05.
+    # 2,000 in benchmarks/stopping/boundary.py of commit e83ff81, at alpha = .05.
     rng, lost = np.random.default_rng([10, in_flight]), 0
     for _ in range(60):
         scores = coins(rng, (21, 20, 20), 40)

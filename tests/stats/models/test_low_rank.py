@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from benchmarks.papers.published_programs import PublishedEnsemble
 from numpy.typing import NDArray
 
 from bestarm_agent.stats.models.low_rank import LowRankEnsemble, _bernoulli_places
 from bestarm_agent.stats.models.observed_cells import SeenCells
+from tests.support.published_programs import PublishedEnsemble
 
 Array = NDArray[np.float64]
 

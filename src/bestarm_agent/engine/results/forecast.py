@@ -5,7 +5,8 @@ of its interval is c sd sqrt((1 - n / N) / n) after n of N examples, where sd is
 score of 0 or 1 and c is the median over the intervals that do not touch 0 or 1. It counts the pairs
 until the leading candidate's interval lies above that of every one not ruled out. A run stops
 earlier, since it compares candidates on common examples, and asks others beside these: in replayed
-runs it took .6 of that count, and mostly .2 to 1.8 (`benchmarks/stopping/forecast.py`).
+runs it took .6 of that count, and mostly .2 to 1.8 (`benchmarks/stopping/forecast.py` of
+commit e83ff81).
 """
 
 from __future__ import annotations
