@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import threading
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.config.prompts import sandbox
-from bestarm_agent.config.prompts.sandbox import MAX_CHARS
-from bestarm_agent.config.prompts.templates import CompiledPrompt, check_prompt
+from bestarm_agent.config.prompts.templates import MAX_CHARS, CompiledPrompt, check_prompt
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
@@ -119,88 +115,17 @@ def test_what_fails_on_an_example_names_prompt_and_line(
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("{% for i in range(10 ** 9) %}{% endfor %}", "loops over more than 100,000 numbers"),
-        (
-            "{% for i in range(1000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}",
-            "loops over more than 100,000 numbers",
-        ),
-        ("{% for i in range(10 ** 40) %}{% endfor %}", "too large to convert"),
-        ("{{ 'x' * 10 ** 9 }}", r"`\*` makes something too large"),
-        ("{{ 10 ** 9 * 'x' }}", r"`\*` makes something too large"),
-        ("{{ [1] * 10 ** 9 }}", r"`\*` makes something too large"),
-        ("{{ 10 ** (10 ** 9) }}", r"`\*\*` makes something too large"),
+        ("{% for i in range(10 ** 9) %}{% endfor %}", "Range too big"),
         (
             "{% for i in range(50) %}{{ 'x' * 100000 }}{% endfor %}",
             f"longer than {MAX_CHARS:,} characters",
         ),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
-        ("{{ 'a' | center(5 * 10 ** 9) }}", "`center` makes something too large"),
-        ("{{ 'a' | center(5000000000) }}", "`center` makes something too large"),
-        ("{{ 'a'.center(5 * 10 ** 9) }}", "`center` makes something too large"),
-        ("{{ 'a'.ljust(width=5 * 10 ** 9) }}", "`ljust` makes something too large"),
-        ("{{ 'a'.rjust(5 * 10 ** 9) }}", "`rjust` makes something too large"),
-        ("{{ 'a'.zfill(5 * 10 ** 9) }}", "`zfill` makes something too large"),
-        ("{{ '\\t'.expandtabs(5 * 10 ** 9) }}", "`expandtabs` makes something too large"),
-        ("{{ (1).to_bytes(5 * 10 ** 9) }}", "`to_bytes` makes something too large"),
-        ("{{ '%5000000000d' % 1 }}", "`%` makes something too large"),
-        ("{{ '%.5000000000f' % 1 }}", "`%` makes something too large"),
-        ("{{ '%*d' % (5 * 10 ** 9, 1) }}", "`%` makes something too large"),
-        ("{{ '%5000000000d' | format(1) }}", "`format` makes something too large"),
-        ("{{ '{:5000000000}'.format(1) }}", "`format` makes something too large"),
-        ("{{ '{:{}}'.format(1, 5 * 10 ** 9) }}", "`format` makes something too large"),
-        ("{{ '{a:5000000000}'.format_map({'a': 1}) }}", "`format_map` makes something too large"),
-        ("{{ 'a' | indent(5 * 10 ** 9, first=true) }}", "`indent` makes something too large"),
-        ("{{ 'aaaa'.replace('', 'x' * 10000000) }}", "`replace` makes something too large"),
-        ("{{ 'aaaa' | replace('a', 'x' * 10000000) }}", "`replace` makes something too large"),
-        ("{{ ('x' * 10000000).join('aaaaa') }}", "`join` makes something too large"),
-        ("{{ range(9) | join('x' * 10000000) }}", "`join` makes something too large"),
-        ("{{ (['x' * 1000000] * 1000000) | join }}", "`join` makes something too large"),
-        ("{{ [1] | batch(10 ** 10, 'x') | list }}", "`batch` makes something too large"),
-        ("{{ [1] | slice(10 ** 10) | list }}", "`slice` makes something too large"),
-        ("{{ {'a': 1} | tojson(indent=10 ** 10) }}", "`tojson` makes something too large"),
-        ("{{ 1.5 | round(10 ** 9, 'ceil') }}", "`round` makes something too large"),
-        ("{{ 'aa' | wordwrap(1, true, 'x' * 20000000) }}", "`wordwrap` makes something too l"),
-        ("{{ 'ab'.translate({97: 'x' * 20000000}) }}", "`translate` makes something too large"),
-        ("{{ [['x' * 1000000] * 1000000] }}", "builds more than 32,000,000 characters"),
-        ("{{ range(90) | map('center', 1000000) | list | length }}", "builds more than 32,000,0"),
-        (
-            "{% set n = namespace(x='x' * 100) %}"
-            "{% for i in range(40) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
-            "builds more than 32,000,000 characters",
-        ),
-        (
-            "{% set n = namespace(x=['x']) %}"
-            "{% for i in range(40) %}{% set n.x = n.x + n.x %}{% endfor %}",
-            r"builds more than 32,000,000 characters|`\+` makes something too large",
-        ),
-        (
-            "{% set n = namespace(x=['x']) %}"
-            "{% for i in range(40) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
-            "builds more than 32,000,000 characters",
-        ),
-        (
-            "{% set x %}{% for i in range(100) %}{{ 'x' * 1000000 }}{% endfor %}{% endset %}",
-            "builds more than 32,000,000 characters",
-        ),
     ],
 )
-def test_what_grows_without_bound_is_stopped(source: str, message: str) -> None:
+def test_what_is_too_large_is_refused(source: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         text(source)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}"
-        "{{ f(60) }}",
-        "{% for a in xs %}{% for b in xs %}{% for c in xs %}{% endfor %}{% endfor %}{% endfor %}",
-    ],
-)
-def test_what_takes_too_long_is_stopped(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.2)
-    with pytest.raises(ConfigError, match=r"takes longer than 0\.2 seconds"):
-        text(source, xs=list(range(3000)))
 
 
 @pytest.mark.parametrize(
@@ -242,16 +167,6 @@ def test_a_long_document_is_within_the_limits() -> None:
     document = "A line of text, of some length.\n" * 50_000  # 1.6 million characters
     source = "{{ d | trim | replace('text', 'prose') | indent(2) }}{{ d[:9] }}"
     assert len(text(source, d=document)) > len(document)
-
-
-def test_no_thread_is_left_after_a_template_that_takes_too_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.2)
-    before = threading.active_count()
-    with pytest.raises(ConfigError, match="takes longer"):
-        text("{% for a in xs %}{% for b in xs %}{% endfor %}{% endfor %}", xs=[0] * 30_000)
-    assert threading.active_count() == before
 
 
 def test_every_render_has_all_its_rounds() -> None:

@@ -1,8 +1,10 @@
 """Compile prompt templates once, check them against the dataset, render them for every example.
 
-Templates are Jinja in a sandbox. Each stands alone, so that the digest of its text identifies the
-prompt of a candidate; whatever would make two renderings of one example differ is left out
-(``random``, ``lipsum``, ``include``).
+Templates are Jinja in its immutable sandbox. Each stands alone, so that the digest of its text
+identifies the prompt of a candidate; whatever would make two renderings of one example differ is
+left out (``random``, ``lipsum``, ``include``). The sandbox keeps templates away from Python's
+objects and from other files. It does not bound their time: who writes a study may run functions of
+their own anyway.
 """
 
 from __future__ import annotations
@@ -11,15 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NoReturn, TypeAlias
 
-from jinja2 import Template, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from bestarm_agent.config.prompts.sandbox import MAX_CHARS, Sandbox
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, nearest
 
 Rendered: TypeAlias = str | tuple[Message, ...]
+
+MAX_CHARS = 4_000_000  # of a rendered prompt
 
 _OTHER_FILES = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
 
@@ -39,7 +43,6 @@ class CompiledPrompt:
     def __init__(self, template: PromptTemplate, origin: str = "") -> None:
         self.name = template.name
         self.called = f"prompt `{template.name}`" + (f" ({origin})" if origin else "")
-        self._sandbox = Sandbox()
         fields: set[str] = set()
         self._text = None if template.text is None else self._compiled(template.text, fields)
         self._messages = tuple(
@@ -60,17 +63,14 @@ class CompiledPrompt:
         )
 
     def _compiled(self, source: str, fields: set[str]) -> Template | str:
-        self._sandbox.restart()
         try:
-            tree = self._sandbox.parse(source)
+            tree = _JINJA.parse(source)
             for node in tree.find_all(_OTHER_FILES):
                 raise TemplateSyntaxError("a template stands alone; write it out", node.lineno)
             fields |= meta.find_undeclared_variables(tree)
-            fixed = _fixed_text(tree)
-            self._sandbox.count_loops(tree)
-            if fixed is not None:
+            if (fixed := _fixed_text(tree)) is not None:
                 return fixed
-            template = self._sandbox.from_string(tree)
+            template = _JINJA.from_string(tree)
             template.globals = dict(template.globals)  # a chain of mappings, copied in each render
             return template
         except TemplateSyntaxError as error:
@@ -83,7 +83,6 @@ class CompiledPrompt:
     def _rendered(self, template: Template | str, inputs: Mapping[str, Json]) -> str:
         if isinstance(template, str):
             return template
-        self._sandbox.restart()
         pieces: list[str] = []
         room = MAX_CHARS
         try:
@@ -132,6 +131,24 @@ def _one_per_field_set(examples: Iterable[Example]) -> Iterable[Example]:
         fields = frozenset((field, value is None) for field, value in example.inputs.items())
         found.setdefault(fields, example)
     return found.values()
+
+
+def _printed(value: object) -> object:
+    """Refuse to print null, which would put the word None into a prompt."""
+    if value is None:
+        raise TemplateError("a value is null; write {{ field or '' }} if it may be")
+    return value
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, keep_trailing_newline=True, finalize=_printed
+    )
+    del environment.globals["lipsum"], environment.filters["random"]
+    return environment
+
+
+_JINJA = _environment()
 
 
 def _fixed_text(tree: nodes.Template) -> str | None:
