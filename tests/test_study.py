@@ -19,7 +19,7 @@ from bestarm_agent.engine.run.event_log import initial_size
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.selection import build_selector
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.replay.provider import ReplayProvider
+from bestarm_agent.providers.replay import ReplayProvider
 from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.types import Guarantee, Problem
 from bestarm_agent.store.sql_store import SqlStore

@@ -32,7 +32,7 @@ PULLS = 150
 PROGRAM = """
 import dataclasses, sys
 from bestarm_agent.cli.main import main
-from bestarm_agent.providers.replay.provider import ReplayProvider
+from bestarm_agent.providers.replay import ReplayProvider
 
 generate = ReplayProvider.generate
 

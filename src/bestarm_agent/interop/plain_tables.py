@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bestarm_agent.interop.results import Object, Result
-from bestarm_agent.providers.replay.rows import Record, RowRecording
+from bestarm_agent.providers.replay import Record, Recording
 from bestarm_agent.simulation.score_tables import read_table
 
 
@@ -17,7 +17,7 @@ def is_record(row: Object) -> bool:
 
 def read_records(rows: Iterable[Object], where: str) -> Iterator[Result]:
     """Yield recorded answers; raises ConfigError if a row breaks a rule of recordings."""
-    recording = RowRecording((f"{where}, row {n}", row) for n, row in enumerate(rows, start=1))
+    recording = Recording((f"{where}, row {n}", row) for n, row in enumerate(rows, start=1))
     for candidate in recording.candidates():
         for example in recording.examples(candidate):
             for attempt, record in enumerate(recording.attempts(candidate, example), start=1):
@@ -44,7 +44,7 @@ def _recorded(candidate: str, example: str, repeat: str, record: Record) -> Resu
         scores={} if reply.score is None else {"score": reply.score},
         repeat=repeat,
         text=None if failed else reply.text,
-        error=failed.message if failed else None,
+        error=str(failed) if failed else None,
         seconds=reply.seconds,
         input_tokens=reply.usage.input,
         output_tokens=reply.usage.output,

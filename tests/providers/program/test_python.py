@@ -22,7 +22,7 @@ from bestarm_agent.providers.failures import BilledError
 from bestarm_agent.providers.program import python as python_module
 from bestarm_agent.providers.program.python import PythonProvider
 from bestarm_agent.providers.program.threads import DaemonThreads
-from bestarm_agent.providers.replay.provider import ReplayProvider
+from bestarm_agent.providers.replay import ReplayProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
 from bestarm_agent.testing.virtual_time import run_virtual
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -75,6 +77,10 @@ def engine_pid(log: Path) -> int:
     found = re.search(r"engine pid=(\d+)", log.read_text())
     assert found
     return int(found[1])
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class TestConformance(ProviderSuite):
@@ -264,6 +270,27 @@ def test_no_server_outlives_us(base: Path) -> None:
     done = subprocess.run(argv, cwd=Path(__file__).parents[3], timeout=60, check=False)
     assert done.returncode == -9
     assert dies(engine_pid(base / "runs" / "vllm" / "small.log"))
+
+
+@pytest.mark.slow
+def test_no_server_outlives_a_killed_guard(base: Path) -> None:
+    provider = build(base)
+
+    async def main() -> str:
+        async with provider:
+            await provider.generate(ask("small"))
+            engine = engine_pid(base / "runs/vllm/small.log")
+            server = parent(engine)
+            guard = parent(server)
+            os.kill(guard, signal.SIGKILL)
+            assert dies(server)
+            with pytest.raises(ProviderError, match="exit code -9"):
+                await provider.generate(ask("small"))
+            assert dies(engine), "it goes with what is left of the group"
+            return (await provider.generate(ask("small"))).text
+
+    text = asyncio.run(main())
+    assert text == "small|hello"
 
 
 def test_many_calls_at_once_share_one_start(base: Path) -> None:

@@ -19,6 +19,7 @@ from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Footprint, Provider
+from bestarm_agent.providers.child_process import find_program, hidden_from
 from bestarm_agent.providers.devices import Device, device_variables, find_devices
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.gpu_time import SharedTime
@@ -26,7 +27,6 @@ from bestarm_agent.providers.hf.model_folder import CONTENT, ContentDigests
 from bestarm_agent.providers.local_provider import LocalProvider
 from bestarm_agent.providers.model_memory import ModelMemory
 from bestarm_agent.providers.placement import Placement, PlacementError, place
-from bestarm_agent.providers.program.command_process import find_program, hidden_from
 from bestarm_agent.providers.vllm.options import ServeOptions
 from bestarm_agent.providers.vllm.server import Replica, VllmServers
 from bestarm_agent.providers.vllm.server_process import ServerProcess, server_environment

@@ -15,10 +15,9 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import is_secret_variable
-from bestarm_agent.providers.program.command_process import environment, shown_tail
+from bestarm_agent.providers.child_process import ChildProcess, environment, shown_tail
 
 _SUPERVISOR = Path(__file__).with_name("process_supervisor.py")
-_TAIL_BYTES = 8000
 _TAIL_LINES = 12
 _FIRST_WAIT_SECONDS = 0.05
 _MAX_WAIT_SECONDS = 1.0
@@ -52,7 +51,7 @@ class ServerProcess:
         self._log = log
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
-        self._supervisor: asyncio.subprocess.Process | None = None
+        self._supervisor: ChildProcess | None = None
         self._port = 0
 
     @property
@@ -63,7 +62,7 @@ class ServerProcess:
     @property
     def is_running(self) -> bool:
         """True if it was started and has not ended."""
-        return self._supervisor is not None and self._supervisor.returncode is None
+        return self._supervisor is not None and self._supervisor.exit_code is None
 
     async def has_ended(self, within: float) -> bool:
         """Return True if it has ended, or does so within some seconds."""
@@ -84,9 +83,9 @@ class ServerProcess:
             try:
                 await self._start()
                 return
-            except ServerError:
+            except ServerError as error:
                 await self.stop()
-                if again or not left or _ADDRESS_TAKEN not in self._tail().lower():
+                if again or not left or _ADDRESS_TAKEN not in str(error).lower():
                     raise  # else another process took the port before the server did
             except BaseException:
                 await self.stop()
@@ -97,9 +96,9 @@ class ServerProcess:
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return
-        if supervisor.stdin is not None:
-            supervisor.stdin.close()
+        supervisor.close_input()
         await supervisor.wait()
+        await supervisor.end()
 
     async def post(self, path: str, body: Mapping[str, Json] | None, seconds: float) -> None:
         """Send a request; raises ServerError if it fails or takes too long."""
@@ -110,23 +109,20 @@ class ServerProcess:
 
     def ended(self) -> str:
         """Return the reason of its end, with the end of its log; free of secrets."""
-        code = self._supervisor.returncode if self._supervisor is not None else None
+        code = self._supervisor.exit_code if self._supervisor is not None else None
         how = "does not run" if code is None else f"ended with exit code {code}"
         return f"the server {how}; {self._log_shown()}"
 
     async def _start(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        argv = [*self._argv(self._port)]
-        with self._log.open("wb") as log:
-            self._supervisor = await asyncio.create_subprocess_exec(
-                *[sys.executable, "-I", str(_SUPERVISOR), str(self._stop_seconds), *argv],
-                stdin=asyncio.subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd=self._log.parent,  # what lies next to a study must not be imported
-                env=dict(self._variables),
-                start_new_session=True,
-            )
+        argv = self._argv(self._port)
+        self._supervisor = await ChildProcess.start(
+            [sys.executable, "-I", str(_SUPERVISOR), str(self._stop_seconds), *argv],
+            folder=self._log.parent,  # what lies next to a study must not be imported
+            variables=self._variables,
+            hidden=self._hidden,
+            log=self._log,
+        )
         try:
             async with asyncio.timeout(self._start_seconds):
                 await self._ready(self._supervisor)
@@ -135,10 +131,10 @@ class ServerProcess:
                 f"the server was not ready after {self._start_seconds:g} s; {self._log_shown()}"
             ) from None
 
-    async def _ready(self, supervisor: asyncio.subprocess.Process) -> None:
+    async def _ready(self, supervisor: ChildProcess) -> None:
         wait = _FIRST_WAIT_SECONDS
         while True:
-            if supervisor.returncode is not None:
+            if supervisor.exit_code is not None:
                 raise ServerError(self.ended())
             status, _ = await asyncio.to_thread(
                 _request, f"{self.url}/health", None, _PROBE_SECONDS
@@ -149,14 +145,8 @@ class ServerProcess:
             wait = min(2 * wait, _MAX_WAIT_SECONDS)
 
     def _log_shown(self) -> str:
-        tail = shown_tail(self._tail().encode(), self._hidden, _TAIL_LINES)
+        tail = "" if self._supervisor is None else self._supervisor.tail(_TAIL_LINES)
         return f"its log {self._log.name} ends with: {tail or '(nothing)'}"
-
-    def _tail(self) -> str:
-        with suppress(OSError), self._log.open("rb") as log:
-            log.seek(max(0, self._log.stat().st_size - _TAIL_BYTES))
-            return log.read().decode("utf-8", errors="replace")
-        return ""
 
 
 def server_environment(passed: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:

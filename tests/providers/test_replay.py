@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import sys
-import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
-from bestarm_agent.providers.replay.provider import ReplayOptions, ReplayProvider
+from bestarm_agent.providers.replay import ReplayOptions, ReplayProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
 from bestarm_agent.testing.virtual_time import run_virtual
 
@@ -47,7 +43,7 @@ def failed(provider: ReplayProvider, request: Request) -> ProviderError:
     return caught.value
 
 
-class TestConformanceOfRows(ProviderSuite):
+class TestConformance(ProviderSuite):
     adapters = ("replay",)
 
     @pytest.fixture
@@ -72,23 +68,6 @@ class TestConformanceOfRows(ProviderSuite):
             requests=[ask(f"c{i % 2}", f"e{i}") for i in range(6)],
             failing=[ask("c0", "bad"), ask("c0", "refused"), ask("c0", "absent"), ask("c7", "e0")],
             nonsense=["c7", ""],
-            run=run_virtual,
-        )
-
-
-class TestConformanceOfMatrices(ProviderSuite):
-    adapters = ("replay",)
-
-    @pytest.fixture
-    def case(self, tmp_path: Path) -> ProviderCase:
-        scores = np.array([[0.0, 0.25, 1.0], [np.nan, 0.5, 0.75]])
-        np.savez(tmp_path / "scores.npz", scores=scores)
-        options: Row = {"path": "scores.npz", "latency_seconds": 0.5}
-        return ProviderCase(
-            build=lambda: ReplayProvider.create("replay", options, tmp_path),
-            requests=[ask("0", "0"), ask("0", "1"), ask("1", "2")],
-            failing=[ask("1", "0"), ask("0", "3"), ask("2", "0")],
-            nonsense=["2", "-1", "x"],
             run=run_virtual,
         )
 
@@ -121,24 +100,16 @@ def test_a_row_becomes_a_reply(tmp_path: Path) -> None:
     assert provider.bound(ask("gpt/qa", "17")) == Spend(calls=1, tokens=10, usd_nanos=1000)
 
 
-@pytest.mark.parametrize("name", ["r.jsonl", "r.npz"])
-def test_a_call_that_has_no_record_by_its_name_is_bounded_by_the_dearest(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_call_that_has_no_record_by_its_name_is_bounded_by_the_dearest(tmp_path: Path) -> None:
     """As a judgement is, before the answer is there that it is named after."""
     usd = [0.001, 0.003, 0.002]
     rows: list[Row] = [
         {"candidate": "j", "example": f"a/e{i}/first", "text": "", "usd": usd[i]} for i in (0, 1, 2)
     ]
     write_rows(tmp_path / "r.jsonl", *rows)
-    np.savez(
-        tmp_path / "r.npz", scores=np.ones((1, 3)), usd=np.array([usd]), candidates=np.array(["j"])
-    )
-    provider = ReplayProvider.create("replay", {"path": name}, tmp_path)
+    provider = ReplayProvider.create("replay", {"path": "r.jsonl"}, tmp_path)
     assert provider.bound(ask("j", "e1/first")).usd_nanos == 3_000_000
-    assert (
-        provider.bound(ask("j", "a/e0/first" if name == "r.jsonl" else "0")).usd_nanos == 1_000_000
-    )
+    assert provider.bound(ask("j", "a/e0/first")).usd_nanos == 1_000_000
 
 
 def test_csv_tells_an_empty_answer_from_a_missing_one(tmp_path: Path) -> None:
@@ -208,8 +179,8 @@ def test_attempts_are_played_in_turn_and_the_last_repeats(tmp_path: Path) -> Non
 
 
 def test_a_missing_record_counts_against_nobody(tmp_path: Path) -> None:
-    np.savez(tmp_path / "s.npz", scores=np.array([[np.nan, 1.0]]))
-    error = failed(ReplayProvider.create("replay", {"path": "s.npz"}, tmp_path), ask("0", "0"))
+    write_rows(tmp_path / "s.jsonl", {"candidate": "0", "example": "1", "score": 1.0})
+    error = failed(ReplayProvider.create("replay", {"path": "s.jsonl"}, tmp_path), ask("0", "0"))
     assert (error.blame, error.transient, error.fatal) == (Blame.HARNESS, False, False)
     assert "'0' at example '0'" in str(error)
 
@@ -239,25 +210,6 @@ def test_recorded_time_is_awaited(tmp_path: Path, options: Row, waits: list[floa
     replies = play(provider, ask("a", "1"), ask("a", "2"))
     assert waited == pytest.approx(waits)
     assert [reply.seconds for reply in replies] == [3.0, 0.0]
-
-
-def test_matrices_take_names_and_amounts(tmp_path: Path) -> None:
-    np.savez_compressed(
-        tmp_path / "s.npz",
-        scores=np.array([[1, 0], [0, 1]], dtype=np.uint8),
-        methods=np.array(["good", "bad"]),
-        examples=np.array(["x", "y"]),
-        usd=np.array([0.5, 0.25]),
-        output_tokens=np.array([[1, 2], [3, 4]]),
-    )
-    provider = ReplayProvider.create("replay", {"path": "s.npz"}, tmp_path)
-    first, second, by_number = play(provider, ask("good", "x"), ask("bad", "y"), ask("1", "1"))
-    assert (first.score, first.usage.output, first.usd_nanos) == (1.0, 1, 500_000_000)
-    assert (second.score, second.usage.output, second.usd_nanos) == (1.0, 4, 250_000_000)
-    assert by_number == replace(second, model="1")
-    provider.check("bad")
-    provider.check("1")
-    assert provider.capabilities("bad").priced
 
 
 def test_dollars_are_unknown_until_every_record_says_them(tmp_path: Path) -> None:
@@ -309,7 +261,7 @@ def test_bad_rows_are_refused_with_their_line(tmp_path: Path, row: Row, problem:
         ("r.jsonl", b'{"candidate": \n', "line 1: not JSON"),
         ("r.jsonl", b"[1]\n", "line 1: a row is a JSON object"),
         ("r.jsonl", b"\xff\xfe\n", "cannot be read"),
-        ("r.npz", b"not a zip file", "no NumPy archive"),
+        ("r.npz", b"", "not '.npz'"),
         ("r.txt", b"", "not '.txt'"),
         ("r.csv", b"candidate,example,text\na,1,x,y\n", "line 2: unknown field"),
     ],
@@ -332,31 +284,9 @@ def test_records_as_spreadsheets_save_them_are_read(tmp_path: Path, name: str) -
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    for name in ("no.jsonl", "no.npz", "no.csv"):
+    for name in ("no.jsonl", "no.csv"):
         with pytest.raises(ConfigError, match=f"^there is no file {name}; correct the op"):
             ReplayProvider.create("replay", {"path": name}, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "problem"),
-    [
-        ({"score": np.ones((2, 2))}, "no array `scores`"),
-        ({"scores": np.ones(4)}, "(K, N) matrix"),
-        ({"scores": np.array([["a"]])}, "(K, N) matrix"),
-        ({"scores": np.ones((0, 3))}, "(K, N) matrix"),
-        ({"scores": np.full((2, 2), 1.5)}, "`scores` must be in [0, 1]"),
-        ({"scores": np.ones((2, 2)), "usd": np.ones(3)}, "`usd` must be numbers of shape (2, 2)"),
-        ({"scores": np.ones((2, 2)), "usd": np.array([1, -1])}, "`usd` must be in [0, inf]"),
-        ({"scores": np.ones((2, 2)), "seconds": np.full(2, np.nan)}, "`seconds` holds NaN"),
-        ({"scores": np.ones((2, 2)), "models": np.array(["a"])}, "2 candidates"),
-        ({"scores": np.ones((2, 2)), "examples": np.array(["a", "a"])}, "only 1 different"),
-    ],
-)
-def test_bad_matrices_are_refused(tmp_path: Path, arrays: dict[str, Any], problem: str) -> None:
-    np.savez(tmp_path / "s.npz", **arrays)
-    with pytest.raises(ConfigError, match=r"^s\.npz: ") as caught:
-        ReplayProvider.create("replay", {"path": "s.npz"}, tmp_path)
-    assert problem in str(caught.value)
 
 
 def test_bad_options_are_refused(tmp_path: Path) -> None:
@@ -370,35 +300,6 @@ def test_bad_options_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="provider `tape`") as caught:
             ReplayProvider.create("tape", options, tmp_path)
         assert problem in str(caught.value)
-
-
-@pytest.mark.slow
-def test_a_large_matrix_is_kept_as_its_numbers_and_not_searched(tmp_path: Path) -> None:
-    np.savez(tmp_path / "s.npz", scores=np.ones((2_000, 12_000), dtype=np.float32))
-    tracemalloc.start()
-    provider = ReplayProvider.create("replay", {"path": "s.npz"}, tmp_path)
-    kept, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert kept < 110e6  # 96 MB of scores and the names of rows and columns
-
-    requests = [ask(str(i % 2_000), str(7 * i % 12_000)) for i in range(2_000)]
-
-    count = 0
-
-    def note(_frame: object, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    async def main() -> None:
-        sys.setprofile(note)
-        try:
-            for request in requests:
-                await provider.generate(request)
-        finally:
-            sys.setprofile(None)
-
-    asyncio.run(main())
-    assert count < 40 * len(requests), "calls of functions; a search would take thousands"
 
 
 def test_records_of_a_grid_are_found_by_the_candidates_label(tmp_path: Path) -> None:

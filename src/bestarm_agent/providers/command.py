@@ -18,17 +18,18 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.base_provider import BaseProvider
-from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.providers.program.answers import Metered, ProgramOptions, read_answer
-from bestarm_agent.providers.program.command_process import (
+from bestarm_agent.providers.child_process import (
+    ChildProcess,
     environment,
     find_program,
     hidden_from,
     shown_tail,
 )
-from bestarm_agent.providers.program.command_workers import Command, OneShotRunner, WorkerPool
+from bestarm_agent.providers.failures import BilledError, failure
+from bestarm_agent.providers.program.answers import Metered, ProgramOptions, read_answer
 
 _MAX_READ, _MAX_SHOWN = 10_000, 100
+_TRY_AGAIN_LATER = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class CommandOptions(ProgramOptions):
@@ -39,8 +40,6 @@ class CommandOptions(ProgramOptions):
             others are looked up in PATH. It runs in the study's folder, without a shell.
         pass_env: further variables to pass on; PATH, HOME and the like always are.
         timeout_seconds: longest time for one answer; then the program's process group is killed.
-        worker: true if a program answers many examples: one line of JSON in, one line out, flushed,
-            until stdin ends. Else it is started for every answer.
     """
 
     argv: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
@@ -49,7 +48,6 @@ class CommandOptions(ProgramOptions):
     timeout_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     most_output_bytes: int = Field(default=1_000_000, ge=1)  # longest output of one answer
     in_flight: int = Field(default=4, ge=1)  # programs at once
-    worker: bool = False
 
 
 class CommandProvider(BaseProvider[CommandOptions]):
@@ -85,26 +83,11 @@ class CommandProvider(BaseProvider[CommandOptions]):
         self._clock = clock
         self._variables = environment(options.pass_env, options.env)
         self._hidden = hidden_from(options.pass_env, options.env, base_dir)
-        self._runner: OneShotRunner | WorkerPool | None = None
         self._slots = asyncio.Semaphore(options.in_flight)
 
     async def start(self) -> None:
-        """Create the runner; programs are started when they are needed."""
-        command = Command(
-            argv=self.options.argv,
-            folder=self.base_dir,
-            variables=self._variables,
-            hidden=self._hidden,
-            most_output_bytes=self.options.most_output_bytes,
-        )
-        self._runner = WorkerPool(command) if self.options.worker else OneShotRunner(command)
+        """Begin with all slots free; programs are started when they are needed."""
         self._slots = asyncio.Semaphore(self.options.in_flight)
-
-    async def close(self) -> None:
-        """End idle workers."""
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.close()
 
     def check(self, model: str) -> None:
         """Check that the program can be executed; raises ConfigError."""
@@ -137,7 +120,7 @@ class CommandProvider(BaseProvider[CommandOptions]):
         return self.options.bound()
 
     async def generate(self, request: Request) -> Reply:
-        """Run the program, or send a line to a worker; raises ProviderError."""
+        """Run the program; raises ProviderError. Cancellation kills it."""
         async with self._slots:
             start = self._clock()
             try:
@@ -149,11 +132,10 @@ class CommandProvider(BaseProvider[CommandOptions]):
         return self._reply(text, request, self._clock() - start)
 
     async def _output(self, question: bytes) -> bytes:
-        if self._runner is None:
-            raise RuntimeError("use the provider inside `async with provider:`")
+        child = await self._start()
         try:
             async with asyncio.timeout(self.options.timeout_seconds):
-                return await self._runner.answer(question)
+                output = await child.run_to_end(question, self.options.most_output_bytes)
         except TimeoutError:
             raise failure(
                 FailureKind.TIMEOUT,
@@ -161,6 +143,42 @@ class CommandProvider(BaseProvider[CommandOptions]):
                 f"{self.options.timeout_seconds:g} s and was killed; raise `timeout_seconds` if "
                 "it is slow",
             ) from None
+        finally:
+            await child.end()
+        if output is None:
+            raise failure(
+                FailureKind.MALFORMED_REPLY,
+                f"the program {self.options.argv[0]} wrote more than "
+                f"{self.options.most_output_bytes:,} bytes and was killed; raise "
+                "`most_output_bytes` if its answers are that long",
+            )
+        if child.exit_code:
+            raise self._ended(child.exit_code, child.tail())
+        return output
+
+    async def _start(self) -> ChildProcess:
+        first, *rest = self.options.argv
+        try:
+            program = find_program(first, self.base_dir, self._variables)
+            return await ChildProcess.start(
+                [program, *rest],
+                folder=self.base_dir,
+                variables=self._variables,
+                hidden=self._hidden,
+            )
+        except (OSError, ValueError, ConfigError) as error:
+            raise failure(
+                FailureKind.MODEL_NOT_FOUND, f"the program {first} cannot be started: {error}"
+            ) from error
+
+    def _ended(self, code: int, said: str) -> ProviderError:
+        """Return the error of a program that ended without an answer."""
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        retried = code < 0 or code == _TRY_AGAIN_LATER
+        return failure(
+            FailureKind.SERVER if retried else FailureKind.INTERNAL,
+            f"the program {self.options.argv[0]} {how}" + (f"; it wrote: {said}" if said else ""),
+        )
 
     def _reply(self, text: bytes, request: Request, seconds: float) -> Reply:
         try:

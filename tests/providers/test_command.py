@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,11 +14,11 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers.child_process import shown_tail
+from bestarm_agent.providers.command import CommandProvider
 from bestarm_agent.providers.failures import BilledError
-from bestarm_agent.providers.program.command import CommandProvider
-from bestarm_agent.providers.program.command_process import shown_tail
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
-from tests.support.processes import dies, exists
+from tests.support.processes import dies
 
 PROGRAM = r"""
 import json, os, signal, subprocess, sys, time
@@ -65,11 +64,7 @@ def answer(asked):
                  "usd": 0.001, "calls": 2}
     print(json.dumps(reply), flush=True)
 
-if sys.argv[1:] == ["lines"]:
-    for line in sys.stdin:
-        answer(json.loads(line))
-else:
-    answer(json.load(sys.stdin))
+answer(json.load(sys.stdin))
 """
 
 BOUNDS: Mapping[str, Json] = {
@@ -78,7 +73,6 @@ BOUNDS: Mapping[str, Json] = {
     "max_gpu_seconds": 0,
     "usd_per_call": "0.01",
 }
-WAYS = pytest.mark.parametrize("worker", [False, True], ids=["one-shot", "worker"])
 
 
 @pytest.fixture
@@ -87,11 +81,9 @@ def base(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def build(base: Path, *, worker: bool = False, **options: Json) -> CommandProvider:
-    argv = [sys.executable, "program.py", *(["lines"] if worker else [])]
-    return CommandProvider.create(
-        "command", {"argv": argv, "worker": worker, **BOUNDS, **options}, base
-    )
+def build(base: Path, **options: Json) -> CommandProvider:
+    argv = [sys.executable, "program.py"]
+    return CommandProvider.create("command", {"argv": argv, **BOUNDS, **options}, base)
 
 
 def ask(what: str) -> Request:
@@ -121,40 +113,26 @@ class TestConformance(ProviderSuite):
         return ProviderCase(
             build=lambda: build(base, in_flight=2),
             requests=[ask(f"hello {n}") for n in range(3)],
-            failing=[ask("fail"), ask("garbage"), ask("refuse")],
+            failing=[ask(what) for what in ("fail", "garbage", "refuse", "killed", "silent")],
             nonsense=(),
         )
 
 
-class TestConformanceOfWorkers(ProviderSuite):
-    adapters = ("command",)
-
-    @pytest.fixture
-    def case(self, base: Path) -> ProviderCase:
-        return ProviderCase(
-            build=lambda: build(base, worker=True, in_flight=2),
-            requests=[ask(f"hello {n}") for n in range(5)],
-            failing=[ask("fail"), ask("garbage"), ask("killed"), ask("silent")],
-            nonsense=(),
-        )
-
-
-@WAYS
-def test_what_is_read_and_written(base: Path, worker: bool) -> None:
+def test_what_is_read_and_written(base: Path) -> None:
     chat = Request("mine", messages=(Message("user", "hi"),))
-    plain, from_chat = answered(build(base, worker=worker), ask("hello"), chat)
+    plain, from_chat = answered(build(base), ask("hello"), chat)
     assert plain.text == "hello|{'n': 1}|{'depth': 1}|None"
     assert from_chat.text == "None|{}|{}|[{'role': 'user', 'content': 'hi'}]"
     assert (plain.usage, plain.usd_nanos) == (Usage(input=5, output=2), 1_000_000)
     assert plain.calls == 2
 
 
-@WAYS
 @pytest.mark.parametrize(
     ("what", "kind", "message"),
     [
         ("garbage", FailureKind.MALFORMED_REPLY, "no answer: it wrote b'{no json"),
         ("array", FailureKind.MALFORMED_REPLY, "must be a text, a mapping or an object"),
+        ("silent", FailureKind.MALFORMED_REPLY, "no answer: it wrote b''"),
         ("flood", FailureKind.MALFORMED_REPLY, "wrote more than 50,000 bytes and was killed"),
         ("fail", FailureKind.INTERNAL, "ended with exit code 3; it wrote: some trouble / "),
         ("later", FailureKind.SERVER, "ended with exit code 75"),
@@ -162,9 +140,9 @@ def test_what_is_read_and_written(base: Path, worker: bool) -> None:
     ],
 )
 def test_misbehaviour_says_nothing_about_quality(
-    base: Path, worker: bool, what: str, kind: FailureKind, message: str
+    base: Path, what: str, kind: FailureKind, message: str
 ) -> None:
-    provider = build(base, worker=worker, most_output_bytes=50_000)
+    provider = build(base, most_output_bytes=50_000)
     error = failed(provider, ask(what))
     assert error.kind is kind
     assert error.blame is not Blame.CANDIDATE
@@ -172,15 +150,8 @@ def test_misbehaviour_says_nothing_about_quality(
     assert error.spend == provider.bound(ask(what)), "it may have paid for something"
 
 
-def test_a_worker_that_leaves_without_an_answer(base: Path) -> None:
-    assert failed(build(base), ask("silent")).kind is FailureKind.MALFORMED_REPLY
-    error = failed(build(base, worker=True), ask("silent"))
-    assert "ended with exit code 0" in str(error)
-
-
-@WAYS
-def test_what_it_reports_as_its_own_failure_counts_against_it(base: Path, worker: bool) -> None:
-    error = failed(build(base, worker=worker), ask("refuse"))
+def test_what_it_reports_as_its_own_failure_counts_against_it(base: Path) -> None:
+    error = failed(build(base), ask("refuse"))
     assert (error.kind, error.blame) == (FailureKind.REFUSED, Blame.CANDIDATE)
     assert error.spend == Spend(calls=1, tokens=3, usd_nanos=2_000_000)
 
@@ -191,16 +162,14 @@ def test_an_answer_beyond_its_bounds_withdraws_the_candidate(base: Path) -> None
     assert error.spend.usd_nanos == 5_000_000_000
 
 
-@WAYS
-def test_one_that_hangs_is_killed(base: Path, worker: bool) -> None:
-    error = failed(build(base, worker=worker, timeout_seconds=0.5), ask("hang"))
+def test_one_that_hangs_is_killed(base: Path) -> None:
+    error = failed(build(base, timeout_seconds=0.5), ask("hang"))
     assert error.kind is FailureKind.TIMEOUT
     assert "did not answer within 0.5 s and was killed" in str(error)
 
 
-@WAYS
-def test_cancelling_kills_it_and_the_next_is_answered(base: Path, worker: bool) -> None:
-    provider = build(base, worker=worker, in_flight=1)
+def test_cancelling_kills_it_and_the_next_is_answered(base: Path) -> None:
+    provider = build(base, in_flight=1)
 
     async def main() -> Reply:
         async with provider:
@@ -218,29 +187,6 @@ def test_cancelling_kills_it_and_the_next_is_answered(base: Path, worker: bool) 
 def test_what_it_leaves_behind_is_killed_and_does_not_hold_the_answer_up(base: Path) -> None:
     (reply,) = answered(build(base), ask("child"))
     assert dies(int(reply.text))
-
-
-def test_a_worker_answers_many_and_leaves_with_the_provider(base: Path) -> None:
-    replies = answered(build(base, worker=True), *[ask("pid")] * 4)
-    (pid,) = {reply.text for reply in replies}
-    assert dies(int(pid))
-    apart = answered(build(base), *[ask("pid")] * 2)
-    assert len({reply.text for reply in apart}) == 2
-
-
-def test_a_worker_that_died_between_answers_is_replaced(base: Path) -> None:
-    provider = build(base, worker=True)
-
-    async def main() -> tuple[str, str]:
-        async with provider:
-            first = (await provider.generate(ask("pid"))).text
-            os.kill(int(first), 9)
-            while exists(int(first)):  # noqa: ASYNC110 - until the loop has buried it
-                await asyncio.sleep(0.01)
-            return first, (await provider.generate(ask("pid"))).text
-
-    first, second = asyncio.run(main())
-    assert first != second
 
 
 def test_keys_do_not_leak(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

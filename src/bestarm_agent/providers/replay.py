@@ -1,0 +1,304 @@
+"""Plays back recorded answers or scores: studies without a model, at any speed.
+
+JSON lines and CSV hold one row per recorded call:
+
+- ``candidate``, ``example``: the pair.
+- ``text``, ``score``: the answer, its score in [0, 1], or both; or ``error`` instead.
+- ``error``: the kind of failure, such as "rate-limited" (see ``FailureKind``); ``message`` and
+  ``retry_after`` (seconds) may go with it.
+- ``finish``: why the model stopped; default "stop".
+- ``seconds``, ``input_tokens``, ``output_tokens``, ``usd``: time and cost. Of a failed call
+  they only bound the cost.
+- ``attempt``: default 1. Rows 1, 2, ... of a pair are played in order; the last one repeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import gzip
+import json
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import file_digest
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.yaml.documents import OptionsError, Problem, parse_row
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Finish, Reply, Request
+from bestarm_agent.domain.spend import Spend, Usage, nanos
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
+from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.base_provider import BaseProvider
+from bestarm_agent.providers.failures import failure
+
+# Sampling parameters that may be an axis of a recorded grid.
+_ANY_PARAMS = frozenset({"temperature", "top_p", "top_k", "max_tokens", "stop", "seed"})
+_UNREADABLE = (OSError, UnicodeDecodeError, csv.Error, zlib.error, EOFError)
+
+
+class ReplayOptions(StrictModel):
+    """Options of the ``replay`` provider."""
+
+    path: str = Field(min_length=1)  # of a .jsonl, .jsonl.gz or .csv file, relative to the study
+    latency_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # where none is recorded
+    speed: float = Field(default=1.0, gt=0)  # factor; "inf": without any delay
+    by: Literal["model", "candidate"] = "model"  # records are named by model, or by label
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One recorded call; the reply of a failed one holds an upper bound of its cost."""
+
+    reply: Reply
+    failed: ProviderError | None = None
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+    candidate: str = Field(min_length=1)
+    example: str = Field(min_length=1)
+    text: str | None = None
+    score: float | None = Field(default=None, ge=0, le=1)
+    error: FailureKind | None = None
+    message: str = ""
+    retry_after: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    finish: Finish = Finish.STOP
+    seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    input_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
+    usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    attempt: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _has_one_outcome(self) -> _Row:
+        answered = self.text is not None or self.score is not None
+        if answered == (self.error is not None):
+            raise ValueError("a row holds either `text` or `score` (or both), or else `error`")
+        if self.error is FailureKind.JUDGE_FAILED:
+            raise ValueError("`error` is about the model's call, and 'judge-failed' is not")
+        return self
+
+    def record(self) -> Record:
+        reply = Reply(
+            text=self.text or "",
+            finish=self.finish,
+            usage=Usage(input=self.input_tokens, output=self.output_tokens),
+            usd_nanos=None if self.usd is None else nanos(self.usd),
+            seconds=self.seconds,
+            model=self.candidate,
+            score=self.score,
+        )
+        if self.error is None:
+            return Record(reply)
+        message = self.message or "recorded failure"
+        return Record(reply, failure(self.error, message, retry_after=self.retry_after))
+
+
+class Recording:
+    """The records of (candidate, example) pairs, each row with its source ("a.jsonl, line 3").
+
+    Raises ConfigError if a row breaks a rule, or a pair's attempts are not numbered 1, 2, ...
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, Mapping[str, Json]]]) -> None:
+        self._attempts: dict[str, dict[str, tuple[Record, ...]]] = {}
+        self._unpriced: set[str] = set()
+        for where, values in rows:
+            row = parse_row(_Row, values, where)
+            examples = self._attempts.setdefault(row.candidate, {})
+            earlier = examples.get(row.example, ())
+            if row.attempt != len(earlier) + 1:
+                raise ConfigError(
+                    f"{where}: `attempt` is {row.attempt}, but {len(earlier)} row(s) of candidate "
+                    f"{row.candidate!r} at example {row.example!r} come before it; delete one, or "
+                    "number the pair's rows 1, 2, ... in this order"
+                )
+            examples[row.example] = (*earlier, row.record())
+            if row.usd is None:
+                self._unpriced.add(row.candidate)
+
+    def candidates(self) -> Sequence[str]:
+        """Return the names of the candidates that have records."""
+        return list(self._attempts)
+
+    def examples(self, candidate: str) -> Sequence[str]:
+        """Return the ids of the examples that a candidate has records of."""
+        return list(self._attempts.get(candidate, ()))
+
+    def attempts(self, candidate: str, example: str) -> Sequence[Record]:
+        """Return the calls recorded for one pair, in order; empty if there is none."""
+        return self._attempts.get(candidate, {}).get(example, ())
+
+    def priced(self, candidate: str) -> bool:
+        """Return True if every record of a candidate holds its cost in dollars."""
+        return candidate not in self._unpriced
+
+
+def read_recording(path: Path, shown: str) -> Recording:
+    """Read a file in the format of its suffix; raises ConfigError, which calls it ``shown``."""
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".csv":
+            return Recording(_csv_rows(path, shown))
+        if suffix == ".jsonl" or path.name.lower().endswith(".jsonl.gz"):
+            return Recording(_json_rows(path, shown))
+    except FileNotFoundError as error:
+        missing = Problem(("path",), f"there is no file {shown}; correct the option `path`")
+        raise OptionsError("", [missing]) from error
+    except _UNREADABLE as error:
+        raise ConfigError(f"{shown}: cannot be read: {error}") from error
+    raise ConfigError(f"{shown}: recordings are .jsonl, .jsonl.gz or .csv files, not {suffix!r}")
+
+
+def _json_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                where = f"{shown}, line {number}"
+                yield where, _json_object(line, where)
+
+
+def _json_object(line: str, where: str) -> Mapping[str, Json]:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{where}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: a row is a JSON object, got {line.strip()[:40]!r}")
+    return value
+
+
+def _csv_rows(path: Path, shown: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.DictReader(lines, restkey="(beyond the last heading)", strict=True)
+        for cells in reader:
+            yield f"{shown}, line {reader.line_num}", _filled(cells)
+
+
+def _filled(cells: Mapping[str, str | None]) -> Mapping[str, Json]:
+    """Leave empty cells out, except an empty answer: CSV cannot tell the two apart."""
+    filled: dict[str, Json] = {key: cell for key, cell in cells.items() if cell}
+    if "text" in cells and not filled.keys() & {"score", "error"}:
+        filled.setdefault("text", "")
+    return filled
+
+
+class ReplayProvider(BaseProvider[ReplayOptions]):
+    """Answers with the record of the request's (model, example); raises ConfigError.
+
+    ``request.model`` is the recorded candidate. The prompt and the sampling parameters have no
+    effect, unless records are found by the candidate's label (``by: candidate``). A pair without a
+    record fails with blame on the harness, so that it counts as missing, never as wrong.
+    """
+
+    options_type = ReplayOptions
+
+    def __init__(
+        self,
+        name: str,
+        options: ReplayOptions,
+        base_dir: Path,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(name, options, base_dir)
+        self._path = base_dir / options.path
+        self._recording = read_recording(self._path, options.path)
+        self._sleep = sleep
+        self._played = defaultdict[tuple[str, str], Counter[int]](Counter)  # by draw
+        self._max_spend: dict[str, Spend] = {}
+
+    def check(self, model: str) -> None:
+        """Check that the file holds records of ``model``; raises ConfigError."""
+        if self.options.by == "model" and not self._recording.examples(model):
+            raise ConfigError(
+                f"{self.options.path} holds no records of {model!r}; "
+                f"{nearest(model, self._recording.candidates())}"
+            )
+
+    def capabilities(self, model: str) -> Capabilities:
+        """Return the parameters that records depend on: none, or any with ``by: candidate``."""
+        return Capabilities(
+            params=_ANY_PARAMS if self.options.by == "candidate" else frozenset(),
+            seed=True,
+            priced=self._recording.priced(model),
+            price_source="recording" if self._recording.priced(model) else None,
+            in_flight=1024,
+            by_example=True,
+        )
+
+    def fingerprint(self, model: str) -> str:
+        """Return a digest of the file's content."""
+        return self._content_digest
+
+    def bound(self, request: Request) -> Spend:
+        """Return the cost of the pair's most expensive attempt; of any pair's, if it has no record.
+
+        Judges are bounded before there is a reply to judge, when the example's id is not known.
+        """
+        attempts = self._attempts(request)
+        if attempts:
+            return _max_spend(attempts)
+        model = self._owner(request)
+        if model not in self._max_spend:
+            pairs = (self._recording.attempts(model, e) for e in self._recording.examples(model))
+            self._max_spend[model] = _max_spend([record for records in pairs for record in records])
+        return self._max_spend[model]
+
+    async def generate(self, request: Request) -> Reply:
+        """Return the recorded reply, after the recorded time; raises ProviderError."""
+        record = self._next(request)
+        seconds = (record.reply.seconds or self.options.latency_seconds) / self.options.speed
+        if seconds > 0:
+            await self._sleep(seconds)
+        if (failed := record.failed) is not None:
+            # a new error each time: a shared one would collect the tracebacks of all who raise it
+            raise failure(failed.kind, str(failed), retry_after=failed.retry_after)
+        return record.reply
+
+    def _next(self, request: Request) -> Record:
+        attempts = self._attempts(request)
+        if not attempts:
+            raise ProviderError(
+                f"{self.options.path} holds no record of candidate {self._owner(request)!r} at "
+                f"example {request.example!r}; record the call, or drop the example",
+                kind=FailureKind.BAD_REQUEST,
+                blame=Blame.HARNESS,
+            )
+        if len(attempts) == 1:
+            return attempts[0]
+        pair = self._played[self._owner(request), request.example]
+        pair[request.draw] += 1
+        played = sum(count for draw, count in pair.items() if draw <= request.draw)
+        number = max(played, request.draw + 1)  # earlier draws may be in the cache, or come later
+        return attempts[min(number, len(attempts)) - 1]
+
+    def _attempts(self, request: Request) -> Sequence[Record]:
+        return self._recording.attempts(self._owner(request), request.example)
+
+    def _owner(self, request: Request) -> str:
+        return request.model if self.options.by == "model" else request.candidate
+
+    @cached_property
+    def _content_digest(self) -> str:
+        with self._path.open("rb") as content:
+            return file_digest(content, "sha256").hexdigest()[:16]
+
+
+def _max_spend(records: Sequence[Record]) -> Spend:
+    replies = [record.reply for record in records]
+    return Spend(
+        calls=1,
+        tokens=max((reply.usage.total for reply in replies), default=0),
+        usd_nanos=max((reply.usd_nanos or 0 for reply in replies), default=0),
+    )

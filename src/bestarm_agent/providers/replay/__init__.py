@@ -1,1 +1,0 @@
-"""The replay adapter: recorded answers and stored score matrices."""
