@@ -51,10 +51,9 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "engine/run": (
-        "event_log replay replay_snapshot",
+        "event_log replay",
         (
             "tests/engine/run",
-            "tests/engine/results/test_snapshot.py",
             "tests/engine/test_interruption.py",
             "tests/engine/test_per_dollar.py",
             "tests/engine/test_repeats.py",
@@ -66,8 +65,8 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "store": (
         "codec group_commit locks memory_store named_states pair_records reader run_state"
-        " snapshots sql_store sqlite_file",
-        ("tests/store", "tests/engine/results/test_snapshot.py"),
+        " sql_store sqlite_file",
+        ("tests/store",),
     ),
     "stats/intervals": (
         "aimed_bets betting_bounds common_examples confidence_sequences freedman lower_bound"

@@ -24,12 +24,9 @@ from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.results.pair_filter import PairFilter
 from bestarm_agent.engine.results.pair_outcomes import Outcomes, RunTexts, texts_of
 from bestarm_agent.engine.results.paired_comparison import PairedComparison, compare_candidates
-from bestarm_agent.engine.results.snapshot import read_shown, read_trajectory
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.engine.run.event_log import initial_size
 from bestarm_agent.engine.run.replay import RunReplay
-from bestarm_agent.engine.run.replay_snapshot import go_on
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.selection import Selection, find_rule
 from bestarm_agent.errors import ConfigError, StoreError
@@ -76,19 +73,9 @@ class Archive:
             return await folded(store, run)
 
     async def record(self, run: str) -> StoredRun:
-        """Read a run and work out where it stands; raise RunNotFoundError if there is none.
-
-        What the run showed at its end is taken as it is; the log is replayed only if it went on.
-        """
+        """Read a run and work out where it stands; raise RunNotFoundError if there is none."""
         async with open_store(self._where, create=False) as store:
-            run_id = (await store.find(run)).id
-            shown = await read_shown(store, run_id)
-            if shown is None:
-                return (await self._replayed(store, run_id))[0]
-            has_labels = run_labels(shown.started, self._where, run_id)
-            state = await folded(store, run_id) if has_labels else RunState()
-            check = await self._check(store, state, run_id, shown.standing)
-            return StoredRun(shown.standing, shown.failures, check)
+            return (await self._replayed(store, (await store.find(run)).id))[0]
 
     async def write_report(self, run: str = "latest", path: Path | None = None) -> Path:
         """Write a run's report as HTML, by default next to the store, and return its path.
@@ -99,27 +86,17 @@ class Archive:
         """
         async with open_store(self._where, create=False) as store:
             run_id = (await store.find(run)).id
-            found, state, trajectory = await self._with_trajectory(store, run_id)
-            texts = await texts_of(store, state, folder_of(self._where))
+            found, replay = await self._replayed(store, run_id)
+            trajectory = replay.trajectory.until_now(replay.pairs)
+            texts = await texts_of(store, replay.state, folder_of(self._where))
             page = await report_of(texts, trajectory, found.standing, found.check, found.result)
         target = path or report_path(self._where, run_id)
         write_page(page, target)
         return target
 
-    async def _with_trajectory(
-        self, store: RunStore, run_id: str
-    ) -> tuple[StoredRun, RunState, Trajectory]:
-        shown, trajectory = await read_shown(store, run_id), await read_trajectory(store, run_id)
-        if shown is None or trajectory is None:
-            found, replay = await self._replayed(store, run_id)
-            return found, replay.state, replay.trajectory.until_now(replay.pairs)
-        state = await folded(store, run_id)
-        check = await self._check(store, state, run_id, shown.standing)
-        return StoredRun(shown.standing, shown.failures, check), state, trajectory
-
     async def _replayed(self, store: RunStore, run_id: str) -> tuple[StoredRun, RunReplay]:
         mode, replay = await recorded_replay(store, run_id, self._where)
-        await replay.feed_all(store.pages_of(run_id, since=replay.state.n_events))
+        await replay.feed_all(store.pages_of(run_id))
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
         check = await self._check(store, state, run_id, standing)
@@ -184,8 +161,6 @@ async def recorded_replay(
 ) -> tuple[Mode, RunReplay]:
     """Return a stored run's mode, and what its log is to be fed to.
 
-    Behind a snapshot, the replay begins with the event of number ``replay.state.n_events``.
-
     Raises:
         StoreError: the log is empty or damaged.
     """
@@ -199,9 +174,7 @@ async def recorded_replay(
     measures = _section(config, "measures")
     names = sorted(measures) if isinstance(measures, Mapping) else []
     track = partial(track_objective, _objective_spec(config), _selector_spec(config), names)
-    replay = RunReplay(partial(mode.pairs, history=history), track)
-    await go_on(replay, store, run_id, outline)
-    return mode, replay
+    return mode, RunReplay(partial(mode.pairs, history=history), track)
 
 
 def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mode:

@@ -187,7 +187,7 @@ class Study:
         live.loop.confirms = confirm
         await live.start_providers()
         async with followed_by_cell(self.standing):
-            await live.run()
+            await live.loop.run()
         standing = self.standing()
         if self.parts.labels:
             state, labels = live.event_log.state, self.parts.labels

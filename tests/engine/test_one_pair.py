@@ -11,7 +11,7 @@ from bestarm_agent.study import Study
 from tests.support.entered_files import entered_files
 from tests.support.studies import write_study
 
-IN_THE_STORES_THREAD = ("named_states", "snapshots", "sqlite_file", "tables")
+IN_THE_STORES_THREAD = ("named_states", "sqlite_file", "tables")
 
 
 def test_one_pair_enters_few_files(tmp_path: Path) -> None:

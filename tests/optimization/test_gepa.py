@@ -56,8 +56,7 @@ def test_reflection_proposes_and_the_rule_decides(
     assert best.endswith("{{ a }} {{ op }} {{ b }}?\n")
 
 
-def test_gepas_loop_evaluates_by_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bestarm_agent.engine.run.replay_snapshot._FEWEST_NEW", 10)
+def test_gepas_loop_evaluates_by_a_study(tmp_path: Path) -> None:
     path = gepa_study(tmp_path, prompts=PROMPTS[:1], budget={"pulls": 120})
     with Adapter(path, model="python/reflecting:reflect") as adapter:
         found = gepa.optimize(

@@ -141,7 +141,7 @@ def test_logs_of_older_versions_can_be_read() -> None:
 
 
 def test_the_format_is_what_stored_runs_hold() -> None:
-    """A change here makes existing stores unreadable: it needs a migration."""
+    """A change here makes existing stores unreadable: the version of the layout has to rise."""
     expected = [
         '{"type":"started","name":"study","at":"2026-11-21T09:30:15.250000Z","version":"0'
         '.1.0","config":{"selector":{"name":"ucb-e","seed":7}},"base":"..","judge":"d1"}',

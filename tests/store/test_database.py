@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import Connection
 
 from bestarm_agent.errors import ConfigError, RunNotFoundError, StoreError, StoreVersionError
-from bestarm_agent.store import database, sqlite_file, tables
+from bestarm_agent.store import sqlite_file, tables
 from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.testing.store_runs import asked, begin, reply, small_run
 
@@ -175,7 +175,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) ->
         connection.execute("UPDATE meta SET value = '99'")
         connection.commit()
     before = path.read_bytes()
-    refuse(path, StoreVersionError, "schema version 99.*knows 3.*pip install --upgrade")
+    refuse(path, StoreVersionError, "schema version 99.*knows 4.*pip install --upgrade")
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
 
@@ -237,79 +237,19 @@ def test_a_file_store_without_file_locks_says_where_to_go(
         fill(tmp_path / "runs.db")
 
 
-# migrations
+# the layout
 
 
-def add_host(connection: Connection) -> None:
-    connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN host TEXT")
-
-
-def fail(connection: Connection) -> None:
-    connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN colour TEXT")
-    connection.exec_driver_sql("SELECT * FROM nowhere")
-
-
-def test_an_empty_database_is_version_0_and_gets_all_steps(tmp_path: Path) -> None:
+def test_an_empty_file_gets_the_tables(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     path.touch()
     fill(path)
-    assert schema_version(path) == str(len(tables.MIGRATIONS))
+    assert schema_version(path) == str(tables.SCHEMA)
     check(path)
 
 
-def test_older_stores_get_the_missing_steps_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "runs.db"
-    fill(path)
-    steps: list[str] = []
-
-    def next_step(connection: Connection) -> None:
-        steps.append("next")
-        add_host(connection)
-
-    def last_step(connection: Connection) -> None:
-        steps.append("last")
-        connection.exec_driver_sql("UPDATE runs SET host = 'here'")
-
-    monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, next_step, last_step))
-    monkeypatch.setattr(database, "MIGRATIONS", tables.MIGRATIONS)
-    check(path)
-    check(path)
-    assert steps == ["next", "last"]
-    assert schema_version(path) == "5"
-    assert columns(path, "runs")[-1] == "host"
-
-
-def test_a_migration_that_fails_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "runs.db"
-    fill(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, add_host, fail))
-        patch.setattr(database, "MIGRATIONS", tables.MIGRATIONS)
-        refuse(path, StoreError, "nowhere")
-    assert schema_version(path) == "3"
-    assert "host" not in columns(path, "runs")
-    check(path)
-
-
-def test_a_store_of_version_1_gets_the_table_of_states(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:1])
-        patch.setattr(database, "MIGRATIONS", tables.MIGRATIONS)
-        fill(path)
-    assert schema_version(path) == "1"
-    assert columns(path, "states") == []
-    check(path)
-    assert schema_version(path) == "3"
-    assert columns(path, "states") == ["name", "version", "payload"]
-
-
-def test_the_tables_are_those_of_version_3(tmp_path: Path) -> None:
-    """When this fails, a migration is missing, and what it changes has to be frozen before."""
+def test_the_tables_are_those_of_version_4(tmp_path: Path) -> None:
+    """When this fails, the version of the layout has to rise."""
     path = tmp_path / "runs.db"
     fill(path)
     assert {table: columns(path, table) for table in tables.tables.tables} == {
@@ -318,7 +258,6 @@ def test_the_tables_are_those_of_version_3(tmp_path: Path) -> None:
         "events": ["run_id", "n", "kind", "seq", "payload"],
         "replies": ["key", "payload"],
         "states": ["name", "version", "payload"],
-        "snapshots": ["run_id", "part", "n_events", "digest", "payload"],
     }
 
 

@@ -10,10 +10,8 @@ import multiprocessing.process
 import os
 import re
 import signal
-import sqlite3
 import sys
 import time
-import zlib
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -143,12 +141,10 @@ class Aftermath:
         return next((max(0.0, at - first.done_at) for at in kills), float("inf"))
 
     def leaks(self) -> list[str]:
-        """List the files that hold a part of a key, plain or encoded; snapshots are unpacked."""
+        """List the files that hold a part of a key, plain or encoded."""
         texts = {text for key in KEYS.values() for text in parts(key)}
         files = {path.name: path for path in self.folder.rglob("*") if path.is_file()}
         contents = {name: path.read_bytes() for name, path in files.items()}
-        if "store.sqlite" in files:
-            contents |= _snapshots(files["store.sqlite"])
         return sorted(
             f"{name}: {text!r}"
             for name, content in contents.items()
@@ -193,23 +189,6 @@ def _whole(key: str) -> Iterator[bytes]:
         encoded = b64encode(bytes(shift) + key.encode()).rstrip(b"=")
         yield encoded[4 * (shift > 0) : -4]
     yield quote(key, safe="").encode()
-
-
-def _snapshots(store: Path) -> dict[str, bytes]:
-    """Return the contents of a store's snapshots, which are kept packed, by a name for each."""
-    with contextlib.closing(sqlite3.connect(store)) as connection:
-        rows = connection.execute("SELECT run_id, part, payload FROM snapshots").fetchall()
-    return {f"{part} of {run}": _unpacked(payload) for run, part, payload in rows}
-
-
-def _unpacked(payload: bytes) -> bytes:
-    """Unpack what is written by zlib, or by gzip below a line of text; the rest is arrays."""
-    line, _, rest = payload.partition(b"\n")
-    for content, form in ((payload, zlib.MAX_WBITS), (rest, 16 + zlib.MAX_WBITS)):
-        with contextlib.suppress(zlib.error):
-            return zlib.decompress(content, form)
-    assert payload.startswith(b"PK"), line
-    return payload
 
 
 def weather(of: Storm, folder: Path) -> Aftermath:

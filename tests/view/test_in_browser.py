@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from bestarm_agent.config.datasets.gold_labels import load_labels
-from bestarm_agent.domain.digest import Json
-from bestarm_agent.engine.run.instructions import Instruction, left_instructions
-from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.study import Study
 from bestarm_agent.view.server import serve
 from tests.support.accessibility import AXE_RUN, SCREENS, axe_script, grave
-from tests.support.studies import store_of, write_study
 from tests.view.conftest import ATTACK, E0, REPLIES
 
 if TYPE_CHECKING:
@@ -159,52 +154,3 @@ def test_every_page_is_accessible(store: Path, scheme: Scheme, width: int) -> No
 
     browse(store, scene)
     assert found == {name: [] for name in PAGES}
-
-
-@pytest.mark.parametrize(("scheme", "width"), SCREENS)
-def test_a_run_is_steered_by_keyboard(tmp_path: Path, scheme: Scheme, width: int) -> None:
-    path = write_study(tmp_path, n_candidates=3)
-    script = axe_script()
-
-    async def begin() -> None:
-        async with Study.open(path):
-            return  # a run that was cut off looks like one that goes on
-
-    async def left() -> list[Instruction]:
-        async with await SqlStore.connect(store_of(path)) as store:
-            return list((await left_instructions(store, (await store.find("latest")).id)).left)
-
-    async def scene(page: Page) -> None:
-        await page.emulate_media(color_scheme=scheme)
-        await page.set_viewport_size({"width": width, "height": 800})
-        await page.get_by_role("link", name="recorded").press("Enter")
-        await page.get_by_role("button", name="Pause").press("Enter")
-        await page.get_by_text("1 not seen by the run yet.").wait_for()
-        await tab(page, 5)  # over stop, amount, unit and allow, to what is folded
-        await page.keyboard.press("Enter")
-        await tab(page, 1)
-        await page.keyboard.type("c1")
-        await page.keyboard.press("Tab")
-        await page.keyboard.press("Enter")
-        await page.get_by_text("2 not seen by the run yet.").wait_for()
-        await tab(page, 1)
-        await page.keyboard.type("replay/c2")
-        await tab(page, 2)
-        await page.keyboard.type("temperature=0.5")
-        await page.keyboard.press("Enter")
-        await page.get_by_text("3 not seen by the run yet.").wait_for()
-        spec: dict[str, Json] = {
-            "model": "replay/c2",
-            "prompt": "q",
-            "params": {"temperature": 0.5},
-        }
-        assert await left() == [
-            Instruction(paused=True),
-            Instruction(drop=1),
-            Instruction(add=spec),
-        ]
-        await page.evaluate(script)
-        assert grave(await page.evaluate(AXE_RUN)) == []
-
-    asyncio.run(begin())
-    browse(store_of(path), scene)

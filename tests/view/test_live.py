@@ -18,7 +18,7 @@ from bestarm_agent.store.sql_store import SqlStore
 from bestarm_agent.study import Study
 from bestarm_agent.view.followed_run import FollowedRun
 from tests.support.studies import run_all, store_of, write_study
-from tests.view.test_server import Json, next_news, opened, post
+from tests.view.test_server import Json, next_news, opened
 
 COMMAND = "from bestarm_agent.cli.main import main; main()"
 
@@ -52,100 +52,6 @@ def check(shown: list[Json]) -> None:
     assert counts == sorted(counts)
     assert any(page["running"] for page in shown)
     assert {row["label"] for row in last["rows"]} == {f"c{i}" for i in range(6)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("wish", "code", "ending", "pairs"),
-    [
-        ({"stop": True}, 130, "ended: interrupted", range(30, 90)),
-        ({"pulls": 210}, 0, "ended: exhausted", [240]),
-    ],
-    ids=["stop", "more pairs"],
-)
-def test_a_run_of_another_process_obeys(
-    tmp_path: Path, wish: Json, code: int, ending: str, pairs: Sequence[int]
-) -> None:
-    path = write_study(tmp_path, latency_seconds=0.1, changes={"budget": {"pulls": 30}})
-    run_all(path)
-
-    async def scene() -> Json:
-        async with opened(store_of(path)) as session, asyncio.TaskGroup() as group:
-            stream = await session.get("runs/0/latest/live")
-            shown = await next_news(stream)
-            group.create_task(resume(store_of(path), code=code))
-            while not shown["running"]:
-                shown = await next_news(stream)
-            assert await post(session, "runs/0/latest/instructions", wish) == 200
-            while shown["running"]:
-                shown = await next_news(stream)
-            stream.close()
-            return shown
-
-    last = asyncio.run(scene())
-    assert last["ending"].startswith(ending)
-    assert int(last["pairs"].split()[0]) in pairs
-
-
-async def control(place: Path | str) -> list[Json]:
-    """Pause the run that another process goes on with, drop c0, add c5 twice, let it go on.
-
-    Return what was shown from the pause on.
-    """
-    address, spec = "runs/0/latest/instructions", {"model": "replay/c5", "prompt": "q"}
-    async with opened(place) as session, asyncio.TaskGroup() as group:
-        stream = await session.get("runs/0/latest/live")
-        shown = [await next_news(stream)]
-        group.create_task(resume(place, pulls=500))
-        while not shown[-1]["running"]:
-            shown.append(await next_news(stream))
-        assert await post(session, address, {"paused": True}) == 200
-        while not shown[-1]["paused"]:
-            shown = [await next_news(stream)]
-        join = {"add": {**spec, "params": {}, "label": "newcomer"}}
-        for wish in ({"drop": 0}, join, join, {"paused": False}):
-            assert await post(session, address, wish) == 200
-        while shown[-1]["running"]:
-            shown.append(await next_news(stream))
-        stream.close()
-        return shown
-
-
-def check_controls(shown: list[Json]) -> None:
-    last = shown[-1]
-    assert len({page["pairs"].split()[0] for page in shown if page["paused"]}) == 1
-    refused = [why for page in shown for why in page["refused"]]
-    assert any("'newcomer' is the same as 'newcomer'" in why for why in refused)
-    rows = {row["label"]: row for row in last["rows"]}
-    assert rows["c0"]["state"] == "× dropped"
-    assert [line for line in last["lines"] if line.startswith("Dropped: c0, by hand")]
-    seen = {label: int(row["seen"].split("/")[1]) for label, row in rows.items()}
-    assert seen.pop("c0") < 40
-    others = ["c1", "c2", "c3", "c4", "newcomer"]
-    assert seen == dict.fromkeys(others, 40), "all others were asked to the end"
-    assert last["ending"].startswith("ended: exhausted")
-    assert "c0" not in last["verdict"]
-
-
-CONTROLLED = {"models": [f"replay/c{i}" for i in range(5)], "budget": {"pulls": 30}}
-
-
-@pytest.mark.slow
-def test_a_run_is_paused_and_its_candidates_change(tmp_path: Path) -> None:
-    path = write_study(tmp_path, latency_seconds=0.1, changes=CONTROLLED)
-    run_all(path)
-    check_controls(asyncio.run(control(store_of(path))))
-
-
-@pytest.mark.slow
-def test_a_run_is_paused_and_its_candidates_change_by_postgresql(
-    tmp_path: Path, new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # where such a store has its studies
-    url = new_database()
-    path = write_study(tmp_path, latency_seconds=0.1, changes=CONTROLLED)
-    asyncio.run(begin(path, url))
-    check_controls(asyncio.run(control(url)))
 
 
 async def begin(path: Path, url: str) -> None:
@@ -193,7 +99,7 @@ def test_a_standing_that_grew_event_by_event_is_that_of_the_whole_log(
         whole = await Archive(place).record("latest")
         async with await SqlStore.connect(place) as store:
             events = await store.events_of("latest")
-        growing = MemoryStore()  # without a snapshot
+        growing = MemoryStore()
         log = await growing.create(whole.standing.name)
         run = FollowedRun(growing, place, log.run_id)
         for start in range(0, len(events), 7):
@@ -224,6 +130,6 @@ def test_only_what_is_new_is_read(store: Path, monkeypatch: pytest.MonkeyPatch) 
                 n_events = state.n_events
                 assert (await run.standing())[0].asked == len(state.asks)
             async with run.refreshed():
-                assert asked == [0, n_events], "the standing comes from a snapshot"
+                assert asked == [0, 0, n_events], "once for the state, once for the rule"
 
     asyncio.run(scene())

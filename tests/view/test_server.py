@@ -48,12 +48,6 @@ async def put(session: aiohttp.ClientSession, path: str, value: Json) -> tuple[i
         return answer.status, await answer.json()
 
 
-async def post(session: aiohttp.ClientSession, path: str, value: Json) -> int:
-    origin = str(session._base_url.origin()) if session._base_url else ""
-    async with session.post(path, data=json.dumps(value), headers={"Origin": origin}) as answer:
-        return answer.status
-
-
 async def next_news(answer: aiohttp.ClientResponse) -> Json:
     """Read the next server-sent event."""
     async for line in answer.content:
@@ -204,34 +198,6 @@ def test_a_label_that_is_no_score_is_refused(store: Path, value: Json) -> None:
 
     status, answer = visit(store, scene)
     assert (status, "a score between 0 and 1" in answer["error"]) == (400, True)
-
-
-@pytest.mark.parametrize(
-    "wish",
-    [
-        {},
-        {"stop": False},
-        {"pulls": 0},
-        {"pulls": 1.5},
-        {"usd": -1},
-        {"tokens": 9},
-        "stop",
-        {"drop": -1},
-        {"drop": "c0"},
-        {"drop": True},
-        {"pulls": True},
-        {"usd": True},
-        {"paused": 1},
-        {"add": {"model": "a/b"}},
-        {"add": {"model": "a/b", "prompt": "p", "params": {}, "label": 1}},
-        {"add": {"model": "a/b", "prompt": {"name": "p", "text": "t"}, "params": {}}},
-    ],
-)
-def test_an_instruction_that_is_none_is_refused(store: Path, wish: Json) -> None:
-    async def scene(session: aiohttp.ClientSession) -> int:
-        return await post(session, f"{RUN}/instructions", wish)
-
-    assert visit(store, scene) == 400
 
 
 def test_a_port_in_use_and_a_store_that_is_not_there(store: Path) -> None:

@@ -51,7 +51,6 @@ _STYLES = {
     Status.BEATEN: "bright_black",
     Status.BROKEN: "red",
     Status.BARRED: "bright_black",
-    Status.DROPPED: "bright_black",
 }
 _MOST_PROBLEMS = 2  # reasons why candidates cannot be called
 _LINES_AROUND_TABLE = 8 + _MOST_PROBLEMS

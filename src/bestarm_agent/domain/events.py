@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
@@ -43,9 +43,6 @@ class CandidatesAdded:
     candidates: tuple[Candidate, ...]
     costs: tuple[float | None, ...] = ()  # most dollars of a call, without judging; None: unknown
     prices: tuple[str | None, ...] = ()  # sources of the prices, for people
-
-
-DROPPED: Final = "dropped by hand"
 
 
 @dataclass(frozen=True, slots=True)

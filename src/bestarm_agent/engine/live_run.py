@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
-
-import numpy as np
 
 from bestarm_agent.config.study.explicit_candidates import explicit_candidate
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import DROPPED
-from bestarm_agent.domain.spend import NANOS_PER_USD, Budget
 from bestarm_agent.engine.calls.draws import Draws
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.pair_source import PlannedPairs
-from bestarm_agent.engine.results.build_standing import LiveState, build_standing, recorded_standing
+from bestarm_agent.engine.results.build_standing import LiveState, build_standing
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
 from bestarm_agent.engine.run.event_log import EventLog, Size
-from bestarm_agent.engine.run.instructions import Instruction, InstructionReader
-from bestarm_agent.engine.run.replay import Replayed, RunReplay
-from bestarm_agent.engine.run.replay_snapshot import SnapshotKeeper
+from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.engine.run.stopping import Rules
 from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices
 from bestarm_agent.engine.setup.open_run import Options, check_new
 from bestarm_agent.engine.setup.study_parts import StudyParts
-from bestarm_agent.errors import ConfigError, StoreError
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.store.base import RunLog, RunStore
-
-_PAUSE = Wait("the run", "is paused; `bestarm-agent view` lets it go on", 0, None)
 
 
 class LiveRun:
@@ -63,7 +54,6 @@ class LiveRun:
         self.event_log = EventLog(log, replay.state, self._objective, replay.trajectory)
         self._entries = prepared.entries
         self._store = store
-        self._keeper = SnapshotKeeper(log, options.clock, self._replayed)
         self._use_cache = options.use_cache
         self._providers = AsyncExitStack()
         self._started: set[int] = set()
@@ -105,27 +95,6 @@ class LiveRun:
             rules=Rules(limits.failed_score, limits.max_failed_share, self._objective),
         )
 
-    async def run(self) -> None:
-        """Run the loop, which obeys instructions left in the store meanwhile."""
-        reader = InstructionReader(self._store, self.id, self._clock, self._obey)
-        try:
-            async with reader.attached_to(self.loop), self._keeper.attached_to(self.loop):
-                await self.loop.run()
-        finally:
-            with suppress(StoreError):  # a shortcut; a store that fails has said so already
-                await self._keep_snapshots()
-
-    def _replayed(self) -> Replayed:
-        log = self.event_log
-        return Replayed(log.state, log.trajectory, self._size, self._objective, self.pairs)
-
-    async def _keep_snapshots(self) -> None:
-        """Keep what people are shown; a mode with an answer of its own is replayed instead."""
-        state = self.event_log.state
-        standing = recorded_standing(state, self.pairs, self.id, self._objective)
-        if self._parts.mode.result(self.pairs, standing) is None:
-            await self.event_log.keep(standing, self.pairs)
-
     def add(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
         """Let candidates join; see ``Study.add_candidates``."""
         candidates = [self._candidate(spec) for spec in specs]
@@ -136,38 +105,6 @@ class LiveRun:
         self.loop.add_candidates(entries)
         self.fit_to_size()
         return candidates
-
-    def drop(self, row: int) -> None:
-        """Take a candidate out of the competition for good.
-
-        Raises:
-            ConfigError: the run's answer would not be what was asked for, or none would be left.
-        """
-        if isinstance(self.pairs, PlannedPairs) or self._objective is not None:
-            raise ConfigError(
-                "candidates can be dropped only from a run that looks for the best, whatever the "
-                "price; stop this one and begin another"
-            )
-        left = np.flatnonzero(~self.pairs.barred).tolist()
-        if row not in left:
-            raise ConfigError(f"the run has no candidate {row} that could still be dropped")
-        if len(left) == 1:
-            raise ConfigError("this is the last candidate of the run; stop the run instead")
-        self.loop.bar((row,), DROPPED)
-
-    def _obey(self, wish: Instruction) -> None:
-        """Do what an instruction wants; raise ConfigError to refuse it."""
-        if wish.stop:
-            self.loop.stop()
-        if wish.paused is not None:
-            self.loop.is_paused = wish.paused
-        if wish.pulls is not None or wish.usd is not None:
-            nanos = None if wish.usd is None else round(wish.usd * NANOS_PER_USD)
-            self.loop.raise_budget(Budget(pulls=wish.pulls, usd_nanos=nanos))
-        if wish.drop is not None:
-            self.drop(wish.drop)
-        if wish.add is not None:
-            self.add([wish.add])
 
     def _candidate(self, spec: Mapping[str, Json] | Candidate) -> Candidate:
         if isinstance(spec, Candidate):
@@ -194,8 +131,7 @@ class LiveRun:
         )
 
     def _waits(self) -> tuple[Wait, ...]:
-        waits = self._board.summary(self._clock.now()) if self.loop.is_running else ()
-        return (*waits, _PAUSE) if self.loop.is_paused else waits
+        return self._board.summary(self._clock.now()) if self.loop.is_running else ()
 
     @asynccontextmanager
     async def held_open(self) -> AsyncIterator[None]:

@@ -15,7 +15,6 @@ from bestarm_agent.engine.live_run import LiveRun
 from bestarm_agent.engine.mode import OpenMode
 from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.run.replay import RunReplay
-from bestarm_agent.engine.run.replay_snapshot import go_on
 from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices, prepare
 from bestarm_agent.engine.setup.edited_study import joined_notice, joining, kept_notice
 from bestarm_agent.engine.setup.history import recorded_history
@@ -94,8 +93,7 @@ async def resumed_run(
         parts = recorded_parts(known, options, open_mode, examples=examples)
         history = recorded_history(known, where)
         replay = _replay(parts, history)
-        await go_on(replay, store, log.run_id, known)
-        await replay.feed_all(store.pages_of(log.run_id, since=replay.state.n_events))
+        await replay.feed_all(store.pages_of(log.run_id))
         state = replay.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         prepared = await _prepared(parts, state.candidates, ledger, options)

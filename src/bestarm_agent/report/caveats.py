@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestarm_agent.engine.results.standing import Row, Standing, Status
+from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.text import duration, money, safe, share
 
 _SHOWN_RIVALS = 3
@@ -30,10 +30,6 @@ def caveat_lines(standing: Standing) -> list[tuple[str, str]]:
     if standing.unseen and standing.best is not None:
         named = f"{standing.unseen} of {len(standing.rows)} candidates have no score"
         lines.append(("Unseen", f"{named}, and may be better"))
-    if dropped := [row for row in standing.rows if row.status is Status.DROPPED]:
-        named = ", ".join(safe(row.candidate.label) for row in dropped[:_SHOWN_RIVALS])
-        more = f" and {len(dropped) - _SHOWN_RIVALS} more" if len(dropped) > _SHOWN_RIVALS else ""
-        lines.append(("Dropped", f"{named}{more}, by hand; may be better than the one named"))
     if (text := _draws(standing)) is not None:
         lines.append(("Draws", text))
     winner, rivals = standing.winner, standing.rivals_by_voids

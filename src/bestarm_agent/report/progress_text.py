@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.results.standing import LEFT_OUT, Row, Standing, Status
+from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.errors import counted
 from bestarm_agent.report.text import cost_text, duration, money, safe
 
@@ -162,7 +162,7 @@ def problem_lines(standing: Standing) -> list[str]:
 
 
 def _why(row: Row) -> str:
-    return str(row.status).capitalize() if row.status in LEFT_OUT else "Not usable"
+    return str(row.status).capitalize() if row.status is Status.BARRED else "Not usable"
 
 
 def whose(labels: Sequence[str]) -> str:

@@ -27,7 +27,6 @@ _MARKS: Mapping[Status, str] = {
     Status.BEATEN: "–",
     Status.BROKEN: "×",
     Status.BARRED: "×",
-    Status.DROPPED: "×",
 }
 
 

@@ -22,15 +22,6 @@ class RunInfo:
     stopped: str | None  # reason of the last stop; None while running, or after a crash
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A summary of the first events of a run: a shortcut, never the truth."""
-
-    n_events: int  # that it sums up
-    n_later: int  # events of the log that it does not know
-    payload: bytes
-
-
 class RunLog(Protocol):
     """One run's event log, written by one process at a time.
 
@@ -61,15 +52,6 @@ class RunLog(Protocol):
 
     async def events(self) -> Sequence[Event]:
         """Return all durable events, oldest first."""
-
-    async def keep_snapshot(self, part: str, payload: bytes, n_events: int | None = None) -> None:
-        """Flush, and keep what the log amounts to, in place of the part's last snapshot.
-
-        ``n_events`` >= 1 says how many events, from the first on, it sums up; None: all.
-
-        Raises:
-            StoreError: it could not be written.
-        """
 
     async def close(self) -> None:
         """Flush, and let others open the run; raise StoreError if something was not written."""
@@ -112,13 +94,6 @@ class RunStore(Protocol):
 
     async def outline_of(self, run: str) -> Sequence[Event]:
         """Return the events that are not about a pair, oldest first; raises as ``events_of``."""
-
-    async def snapshot_of(self, run: str, part: str) -> Snapshot | None:
-        """Return a run's latest snapshot of a part; None if there is none that fits the log.
-
-        Raises:
-            RunNotFoundError: as ``open`` does.
-        """
 
     async def get_reply(self, key: str) -> Reply | None:
         """Return the stored reply, or None."""

@@ -23,7 +23,7 @@ from bestarm_agent.store.sqlite_file import (
     open_file,
     write_ahead,
 )
-from bestarm_agent.store.tables import MIGRATIONS, check_version, migrate, version
+from bestarm_agent.store.tables import check_layout, prepare
 
 _T = TypeVar("_T")
 _SQLITE_ADVICE = {
@@ -241,13 +241,12 @@ def _postgres_engine(url: URL) -> Engine:
 
 def _prepare(database: Database) -> None:
     with database.engine.connect() as connection:
-        present = version(connection, database.where)
+        is_there = check_layout(connection, database.where)
     if database.is_read_only:
-        check_version(present, database.where)
         return
-    if present != len(MIGRATIONS):
+    if not is_there:
         with writing(database.engine) as connection, connection.begin():
-            migrate(connection, database.where)
+            prepare(connection, database.where)
     if database.engine.dialect.name == "sqlite":
         with database.engine.connect() as connection:
             write_ahead(connection)

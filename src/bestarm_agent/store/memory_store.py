@@ -9,7 +9,7 @@ from datetime import datetime
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store.base import RunInfo, Snapshot
+from bestarm_agent.store.base import RunInfo
 from bestarm_agent.store.codec import (
     OF_PAIRS,
     dump_event,
@@ -67,13 +67,6 @@ class MemoryStore:
         """Return a run's flushed events that are not about a pair."""
         return [one for one in await self.events_of(run) if kind_of(one) not in OF_PAIRS]
 
-    async def snapshot_of(self, run: str, part: str) -> Snapshot | None:
-        """Return a run's latest snapshot of a part."""
-        log = self._logs[(await self.find(run)).id]
-        n_events, payload = log.snapshots.get(part, (0, b""))
-        n_later = log.durable.n_events - n_events
-        return Snapshot(n_events, n_later, payload) if n_events else None
-
     async def get_reply(self, key: str) -> Reply | None:
         """Return the stored reply, or None."""
         payload = self._replies.get(key)
@@ -128,7 +121,6 @@ class MemoryLog:
         self._queued: list[str] = []
         self._flushed: list[str] = []
         self._closed = False
-        self.snapshots: dict[str, tuple[int, bytes]] = {}  # by part
 
     def append(self, event: Event) -> None:
         """Queue an event for the next flush."""
@@ -147,11 +139,6 @@ class MemoryLog:
     async def events(self) -> Sequence[Event]:
         """Return all flushed events, oldest first."""
         return [load_event(payload) for payload in self._flushed]
-
-    async def keep_snapshot(self, part: str, payload: bytes, n_events: int | None = None) -> None:
-        """Flush, and keep what the log, or its first ``n_events``, amount to."""
-        await self.flush()
-        self.snapshots[part] = (n_events or self.durable.n_events, payload)
 
     async def close(self) -> None:
         """Flush, and let others open the run."""

@@ -14,14 +14,13 @@ from typing import Self
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import RunNotFoundError, StoreError
-from bestarm_agent.store.base import RunInfo, Snapshot
+from bestarm_agent.store.base import RunInfo
 from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_reply
 from bestarm_agent.store.database import Connections, Database, explaining, open_database
 from bestarm_agent.store.group_commit import GroupWriter
 from bestarm_agent.store.named_states import read_state, write_state
 from bestarm_agent.store.reader import Reader
 from bestarm_agent.store.run_listing import Progress, new_run_id, resolve, utc_now
-from bestarm_agent.store.snapshots import read_snapshot, write_snapshot
 
 _logger = logging.getLogger(__name__)
 _FREQUENT = ("asked", "told")  # logged at debug level
@@ -143,11 +142,6 @@ class SqlStore:
         """Return a run's durable events that are not about a pair."""
         return await self._reader.outline((await self.find(run)).id)
 
-    async def snapshot_of(self, run: str, part: str) -> Snapshot | None:
-        """Return a run's latest snapshot of a part."""
-        run_id = (await self.find(run)).id
-        return await asyncio.to_thread(read_snapshot, self._database, run_id, part)
-
     async def get_reply(self, key: str) -> Reply | None:
         """Return the stored reply, or None; lookups of one moment share one query."""
         batch = self._writer.batch()
@@ -229,13 +223,6 @@ class SqlLog:
     async def events(self) -> Sequence[Event]:
         """Return all durable events, oldest first."""
         return await self._reader.events(self.run_id, 0)
-
-    async def keep_snapshot(self, part: str, payload: bytes, n_events: int | None = None) -> None:
-        """Flush, and keep what the log, or its first ``n_events``, amount to."""
-        n_events = n_events or self._progress.n_events
-        await self._writer.wait()
-        snapshot = (self.run_id, part, n_events, payload)
-        await asyncio.to_thread(write_snapshot, self._database, *snapshot)
 
     async def close(self) -> None:
         """Flush, and let others open the run."""

@@ -1,8 +1,6 @@
-"""The tables of a store, and how older layouts become the present one."""
+"""The tables of a store, and the version of their layout."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from sqlalchemy import (
     Column,
@@ -16,7 +14,6 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
-    update,
 )
 
 from bestarm_agent.errors import StoreError, StoreVersionError
@@ -65,76 +62,35 @@ states = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("payload", LargeBinary, nullable=False),
 )
-snapshots = Table(
-    "snapshots",
-    tables,
-    Column("run_id", Text, primary_key=True),
-    Column("part", Text, primary_key=True),
-    Column("n_events", Integer, nullable=False),  # that it sums up
-    Column("digest", Text, nullable=False),  # of the last of them
-    Column("payload", LargeBinary, nullable=False),
-)
-
 _VERSION_KEY = "bestarm-agent schema version"
-_LOCK_KEY = 0x62657374_61726D00  # "bestarm": one process migrates a PostgreSQL store at a time
+_LOCK_KEY = 0x62657374_61726D00  # "bestarm": one process creates the tables of a PostgreSQL store
 
 
-def _create_tables(connection: Connection) -> None:
-    """Create version 1: four tables as above. Freeze a copy here when a version changes one."""
-    tables.create_all(connection, tables=[meta, runs, events, replies], checkfirst=False)
-    connection.execute(insert(meta).values(key=_VERSION_KEY, value="0"))
+SCHEMA = 4
+"""Version of the layout above; a store of another one is refused."""
 
 
-def _create_states(connection: Connection) -> None:
-    """Add what routers have learnt: version 2."""
-    states.create(connection)
-
-
-def _create_snapshots(connection: Connection) -> None:
-    """Add snapshots: version 3. Its events leave out what follows from their other fields."""
-    snapshots.create(connection)
-
-
-Migration = Callable[[Connection], None]
-
-# Steps from version i to version i + 1, at index i; version 0 is an empty database.
-MIGRATIONS: tuple[Migration, ...] = (_create_tables, _create_states, _create_snapshots)
-
-
-def migrate(connection: Connection, where: str) -> None:
-    """Bring a store to the present version, within a transaction that no other writer shares.
+def prepare(connection: Connection, where: str) -> None:
+    """Create the tables of an empty store, within a transaction that no other writer shares.
 
     Raises:
-        StoreVersionError: a newer version of the package wrote it; nothing is changed.
-        StoreError: it holds another program's tables; nothing is changed.
+        StoreVersionError: a version of the package with another layout wrote it.
+        StoreError: it holds another program's tables.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_LOCK_KEY)))
-    found = version(connection, where)
-    check_version(found, where)
-    for step in MIGRATIONS[found:]:
-        step(connection)
-    if found < len(MIGRATIONS):
-        present = {"value": str(len(MIGRATIONS))}
-        connection.execute(update(meta).where(meta.c.key == _VERSION_KEY).values(present))
+    if check_layout(connection, where):
+        return
+    tables.create_all(connection, checkfirst=False)
+    connection.execute(insert(meta).values(key=_VERSION_KEY, value=str(SCHEMA)))
 
 
-def check_version(found: int, where: str) -> None:
-    """Check that this package knows a schema version; raises StoreVersionError."""
-    if found > len(MIGRATIONS):
-        raise StoreVersionError(
-            f"{where} has schema version {found}, this version of bestarm-agent knows "
-            f"{len(MIGRATIONS)} at most; a newer version wrote it: pip install --upgrade "
-            f"bestarm-agent, or give another `output_dir`"
-        )
-
-
-def version(connection: Connection, where: str) -> int:
-    """Return the schema version, 0 for an empty database; raise StoreError for foreign tables."""
+def check_layout(connection: Connection, where: str) -> bool:
+    """Return whether the tables are there; raises as ``prepare`` does."""
     present = set(inspect(connection).get_table_names())
     is_shared = connection.dialect.name == "postgresql"  # others may have tables there too
     if not (present & set(tables.tables) if is_shared else present):
-        return 0
+        return False
     found = None
     if {column.name for column in meta.columns} <= _columns(connection, present):
         found = connection.scalar(select(meta.c.value).where(meta.c.key == _VERSION_KEY))
@@ -143,7 +99,16 @@ def version(connection: Connection, where: str) -> int:
             f"{where} holds tables of another program ({', '.join(sorted(present)[:4])}); "
             f"give bestarm-agent a store of its own"
         )
-    return int(found)
+    if found != str(SCHEMA):
+        older = found.isdecimal() and int(found) < SCHEMA
+        way_out = (
+            "" if older else "a newer version wrote it: pip install --upgrade bestarm-agent, or "
+        )
+        raise StoreVersionError(
+            f"{where} has schema version {found}, this version of bestarm-agent knows {SCHEMA} "
+            f"alone; {way_out}give another `output_dir`"
+        )
+    return True
 
 
 def _columns(connection: Connection, present: set[str]) -> set[str]:

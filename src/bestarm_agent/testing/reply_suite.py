@@ -1,4 +1,4 @@
-"""Conformance tests of replies, snapshots, named states and claims; part of ``StoreSuite``."""
+"""Conformance tests of replies, named states and claims; part of ``StoreSuite``."""
 # ruff: noqa: D102 - what a test checks is its name
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store.base import RunStore, Snapshot
-from bestarm_agent.testing.store_runs import asked, begin, reply, told
+from bestarm_agent.store.base import RunStore
+from bestarm_agent.testing.store_runs import reply
 
 
 class ReplySuite:
@@ -44,19 +44,6 @@ class ReplySuite:
                 await test(store)
 
         asyncio.run(main())
-
-    def test_a_snapshot_takes_the_place_of_the_last_one(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
-            log = await begin(store)
-            log.append(asked(0))
-            await log.keep_snapshot("part", b"all")
-            assert await store.snapshot_of("study", "part") == Snapshot(2, 0, b"all")
-            log.append(told(0))
-            await log.keep_snapshot("part", b"some", 1)
-            assert await store.snapshot_of("study", "part") == Snapshot(1, 2, b"some")
-            assert await store.snapshot_of("study", "other") is None
-
-        self.run(tmp_path, test)
 
     def test_a_state_is_there_once_stored(self, tmp_path: Path) -> None:
         data = bytes(range(256)) * 1000

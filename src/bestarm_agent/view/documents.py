@@ -67,7 +67,6 @@ def standing_page(
         "verdict": " ".join(headline(standing)).strip(),
         "how_sure": how_sure(standing) if standing.winner is not None else "",
         "outlook": outlook(standing),
-        "selects": not lines,  # it looks for the best, and for nothing else
         "lines": [
             *lines,
             *(

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Final
 
 from aiohttp import web
 
@@ -15,12 +15,10 @@ from bestarm_agent.engine.results.human_labels import human_labels, labels_path,
 from bestarm_agent.engine.results.pair_filter import PairFilter
 from bestarm_agent.engine.results.pair_outcomes import PAGE, PairOutcome, RunTexts
 from bestarm_agent.engine.results.paired_comparison import compare_candidates
-from bestarm_agent.engine.run.instructions import Instructions
 from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
 from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.registry import StorePlace
 from bestarm_agent.store.score_export_rows import labels as names
-from bestarm_agent.view.controls import controls_page, read_instruction
 from bestarm_agent.view.documents import (
     Labels,
     Object,
@@ -36,9 +34,6 @@ _POLL_SECONDS: Final = 0.5
 _REST: Final = 4  # the next look comes after this many times as long as the last one took
 _OPEN_RUNS: Final = 4  # runs kept in memory
 _FLIPS: Final = 50  # examples shown on which two candidates differ
-
-_Seen: TypeAlias = tuple[int, Instructions]  # number of events
-_NOTHING: Final[_Seen] = (-1, Instructions())
 
 
 class Endpoints:
@@ -68,7 +63,7 @@ class Endpoints:
         run, most = await self._run(request), _number(request, "rows", 60)
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await stream.prepare(request)
-        clock, known = asyncio.get_running_loop(), _NOTHING
+        clock, known = asyncio.get_running_loop(), -1
         while not self._closing.is_set() and not _is_gone(request):
             began = clock.time()
             known, text = await _news(run, known, most)
@@ -119,12 +114,6 @@ class Endpoints:
             put_label(run.place, run.run_id, outcome.example, outcome.reply, score)
         return web.json_response({"score": score})
 
-    async def instruct(self, request: web.Request) -> web.StreamResponse:
-        """Leave an instruction for a run that goes on."""
-        run = await self._run(request)
-        await run.instruct(read_instruction(await request.text()))
-        return web.json_response({})
-
     async def compare(self, request: web.Request) -> web.StreamResponse:
         """Compare two candidates on the same examples."""
         run, a, b = await self._run(request), request.query.get("a", ""), request.query.get("b", "")
@@ -161,16 +150,14 @@ class Endpoints:
             return
 
 
-async def _news(run: FollowedRun, known: _Seen, most_rows: int) -> tuple[_Seen, str]:
-    """Return what the page rests on, and what to send if that is not the known one."""
+async def _news(run: FollowedRun, known: int, most_rows: int) -> tuple[int, str]:
+    """Return the number of events logged, and what to send if it is not the known one."""
     try:
         async with run.refreshed() as state:
-            found = state.n_events, await run.instructions()
-            if found == known:
+            if state.n_events == known:
                 return known, ""
             page = standing_page(*await run.standing(), names(state), most_rows)
-            page |= controls_page(state, found[1])
-            return found, f"data: {json.dumps(page)}\n\n"
+            return state.n_events, f"data: {json.dumps(page)}\n\n"
     except BestarmError as error:
         text = json.dumps({"error": str(error)})
         return known, f"data: {text}\n\n"

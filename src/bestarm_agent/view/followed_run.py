@@ -11,14 +11,7 @@ from bestarm_agent.domain.events import Event
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.results.build_standing import recorded_standing
 from bestarm_agent.engine.results.pair_outcomes import RunTexts, texts_of
-from bestarm_agent.engine.results.snapshot import read_shown
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.instructions import (
-    Instruction,
-    Instructions,
-    leave_instruction,
-    left_instructions,
-)
 from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.runs import recorded_replay
 from bestarm_agent.store.base import RunStore
@@ -66,27 +59,9 @@ class FollowedRun:
     async def standing(self) -> tuple[Standing, list[str]]:
         """Return where the run stands, and the lines of a mode with an answer of its own."""
         if self._shown is None:
-            shown = None if self._replay else await read_shown(self._store, self.run_id)
-            if shown is not None:
-                self._shown = shown.standing, []
-            else:
-                replay = self._replay or await self._rebuilt()
-                self._shown = await asyncio.to_thread(self._work_out, *replay)
+            replay = self._replay or await self._rebuilt()
+            self._shown = await asyncio.to_thread(self._work_out, *replay)
         return self._shown
-
-    async def instructions(self) -> Instructions:
-        """Return what was left for the run, and its answers; nothing once it has ended."""
-        if self.state.end is not None:
-            return Instructions()
-        return await left_instructions(self._store, self.run_id)
-
-    async def instruct(self, instruction: Instruction) -> None:
-        """Leave an instruction for the run.
-
-        Raises:
-            StoreError: it cannot be stored, or another one was left at the same moment.
-        """
-        await leave_instruction(self._store, self.run_id, instruction)
 
     async def texts(self) -> RunTexts:
         """Return the run's texts."""
@@ -98,9 +73,9 @@ class FollowedRun:
         return self._texts
 
     async def _rebuilt(self) -> tuple[Mode, RunReplay]:
-        """Replay the log from its snapshot on; then what is new goes to the replay."""
+        """Replay the log; then what is new goes to the replay."""
         mode, replay = await recorded_replay(self._store, self.run_id, self.place)
-        await replay.feed_all(self._store.pages_of(self.run_id, since=replay.state.n_events))
+        await replay.feed_all(self._store.pages_of(self.run_id))
         # a certification reads its plan off the whole log, and is built anew each time
         if len(replay.state.asks) and not isinstance(mode, Certification):
             self._replay = mode, replay

@@ -115,7 +115,6 @@ def _app(token: str, endpoints: Endpoints) -> web.Application:
     app.router.add_get(f"{run}/pairs", endpoints.pairs)
     app.router.add_get(f"{run}/pairs/{{seq:[0-9]+}}", endpoints.pair)
     app.router.add_put(f"{run}/pairs/{{seq:[0-9]+}}/label", endpoints.label)
-    app.router.add_post(f"{run}/instructions", endpoints.instruct)
     app.router.add_get(f"{run}/compare", endpoints.compare)
     return app
 

@@ -14,10 +14,7 @@ from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Status
 from bestarm_agent.engine.results.trajectory import (
     MOMENTS,
-    Moment,
     Trajectory,
-    dump_trajectory,
-    load_trajectory,
 )
 from bestarm_agent.engine.run.event_log import Replayer
 from bestarm_agent.report import matrix as matrix_module
@@ -77,18 +74,6 @@ def test_moments_are_even_and_the_last_one_is_now(n: int) -> None:
     assert len(steps) <= 1, "even but for the last step"
     assert told[-1:] == [n][:n]
     assert len(told) <= 2 * MOMENTS
-
-
-def test_a_course_comes_back_from_bytes_as_it_was() -> None:
-    trajectory, _ = trajectory_of(logged(150))
-    before = trajectory.moments[0]  # of three candidates: the fourth joined later
-    trajectory.moments[0] = Moment(1, 1, before.mean[:3], before.lower[:3], before.upper[:3])
-    again = load_trajectory(dump_trajectory(trajectory))
-    assert (again.left, again.beaten_by) == (trajectory.left, trajectory.beaten_by)
-    for one, other in zip(again.moments, trajectory.moments, strict=True):
-        assert (one.told, one.asked) == (other.told, other.asked)
-        for name in ("mean", "lower", "upper"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 def test_the_matrix_samples_large_studies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.pair_source import PlannedPairs
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
-from bestarm_agent.engine.run.event_log import EventLog, Replayer, replay
+from bestarm_agent.engine.run.event_log import EventLog, replay
 from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.selectors.types import Ask, IntArray, Problem, Tell
 from bestarm_agent.store.memory_store import MemoryStore
@@ -78,12 +78,6 @@ def test_a_source_is_fed_what_came_after_the_first_ask() -> None:
         *[("ask", 0), ("tell", 0), ("bar", 1)],
         *[("candidates", 1, (free,)), ("examples", 2), ("budget", 5)],
     ]
-
-
-def test_a_source_from_a_snapshot_gets_what_the_budget_grew_since() -> None:
-    pairs = Noting()
-    Replayer(pairs, Budget(pulls=10)).feed(budget(13))
-    assert pairs.fed == [("budget", 3)]
 
 
 class Objective:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bestarm_agent.config.study.repeats import recorded_repeats
-from bestarm_agent.domain.events import DROPPED
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
@@ -26,7 +25,6 @@ from bestarm_agent.engine.results.reply_measures import (
 )
 from bestarm_agent.engine.results.slice_means import slice_means
 from bestarm_agent.engine.results.standing import (
-    LEFT_OUT,
     LimitState,
     ObjectiveResult,
     Row,
@@ -41,7 +39,7 @@ from bestarm_agent.selectors.types import Estimates, Guarantee, State, Verdict
 from bestarm_agent.stats.random_effects import DrawSpread, spread_of
 from bestarm_agent.store.run_state import RunState
 
-_NOT_BEST = (Status.BEATEN, *LEFT_OUT)
+_NOT_BEST = (Status.BEATEN, Status.BARRED)
 _CALLS = 1000
 
 
@@ -280,7 +278,7 @@ def _status(
     live: LiveState,
 ) -> Status:
     if i in state.barred:
-        return Status.DROPPED if state.barred[i] == DROPPED else Status.BARRED
+        return Status.BARRED
     if state.candidates[i].label in live.broken:
         return Status.BROKEN
     if estimates.n[i] == 0:

@@ -29,10 +29,6 @@ class Status(StrEnum):
     BEATEN = "beaten"  # shown to be worse, under the guarantee
     BROKEN = "cannot be called"
     BARRED = "breaks a limit"  # shown to break a limit of the objective, such as its price
-    DROPPED = "dropped"  # by hand
-
-
-LEFT_OUT = (Status.BARRED, Status.DROPPED)  # for a reason that is not their scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +235,11 @@ class Standing:
 
     @property
     def unseen(self) -> int:
-        """Number of candidates without a score, those dropped apart.
+        """Number of candidates without a score.
 
         A rule that knows their axes may have an estimate of them.
         """
-        return sum(not row.n and row.status is not Status.DROPPED for row in self.rows)
+        return sum(not row.n for row in self.rows)
 
     @property
     def rivals_by_voids(self) -> tuple[Row, ...]:
@@ -253,7 +249,7 @@ class Standing:
             return ()
         others = (row for row in self.rows if row.index != winner.index)
         return tuple(
-            row for row in others if row.status not in LEFT_OUT and row.could_overtake(winner)
+            row for row in others if row.status is not Status.BARRED and row.could_overtake(winner)
         )
 
     @property
@@ -290,5 +286,4 @@ class Standing:
     @property
     def rivals(self) -> tuple[Row, ...]:
         """The other candidates that are not ruled out."""
-        gone = (Status.BEATEN, Status.DROPPED)
-        return tuple(row for row in self.rows[1:] if row.status not in gone)
+        return tuple(row for row in self.rows[1:] if row.status is not Status.BEATEN)

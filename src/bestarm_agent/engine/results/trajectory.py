@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from io import BytesIO
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +11,6 @@ from numpy.typing import NDArray
 from bestarm_agent.engine.pair_source import PairSource
 
 MOMENTS = 24  # of a long run, at least; at most twice as many, evenly over the outcomes
-
-_BY_ROW = ("mean", "lower", "upper")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,38 +73,3 @@ class Trajectory:
                 self.beaten_by.pop(i, None)
             elif i not in self.left:
                 self.left[i], self.beaten_by[i] = asked, verdict.best
-
-
-def dump_trajectory(trajectory: Trajectory) -> bytes:
-    """Write a trajectory as a NumPy archive."""
-    stream = BytesIO()
-    n_rows = max((len(moment.mean) for moment in trajectory.moments), default=0)
-    grids: dict[str, Any] = {
-        name: np.full((len(trajectory.moments), n_rows), np.nan) for name in _BY_ROW
-    }
-    for k, moment in enumerate(trajectory.moments):
-        for name, grid in grids.items():
-            values = getattr(moment, name)
-            grid[k, : len(values)] = values
-    np.savez_compressed(
-        stream,
-        told=np.array([moment.told for moment in trajectory.moments], dtype=np.int64),
-        asked=np.array([moment.asked for moment in trajectory.moments], dtype=np.int64),
-        rows=np.array([len(moment.mean) for moment in trajectory.moments], dtype=np.int64),
-        left=np.array(list(trajectory.left.items()), dtype=np.int64).reshape(-1, 2),
-        beaten_by=np.array(list(trajectory.beaten_by.items()), dtype=np.int64).reshape(-1, 2),
-        **grids,
-    )
-    return stream.getvalue()
-
-
-def load_trajectory(data: bytes) -> Trajectory:
-    """Read a trajectory back, to be looked at; raise ValueError, KeyError or OSError if damaged."""
-    with np.load(BytesIO(data), allow_pickle=False) as arrays:
-        found = {name: arrays[name] for name in arrays.files}
-    counts = zip(*(found[name].tolist() for name in ("told", "asked", "rows")), strict=True)
-    moments = [
-        Moment(told, asked, *(found[name][k, :rows] for name in _BY_ROW))
-        for k, (told, asked, rows) in enumerate(counts)
-    ]
-    return Trajectory(moments, dict(found["left"].tolist()), dict(found["beaten_by"].tolist()))

@@ -22,10 +22,7 @@ from bestarm_agent.domain.example import Example, Slice
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend, usd
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.failures import failures_of
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
-from bestarm_agent.engine.results.snapshot import keep_snapshots
-from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.errors import Blame
@@ -61,13 +58,6 @@ class EventLog:
     async def flush(self) -> None:
         """Wait until everything recorded is durable; raise StoreError if it cannot be written."""
         await self._log.flush()
-
-    async def keep(self, standing: Standing, pairs: PairSource) -> None:
-        """Keep what people are shown beside the log; raise StoreError if it cannot be written."""
-        state, trajectory = self.state, self.trajectory.until_now(pairs)
-        if state.started is not None:
-            failures = failures_of(state)
-            await keep_snapshots(self._log, state.started, standing, failures, trajectory)
 
 
 class PairLog:
@@ -197,15 +187,12 @@ def planned_pulls(budget: Budget, costs: tuple[float, ...] | None) -> int | None
 
 
 class Replayer:
-    """Feeds a log, event by event, to a selector of ``initial_size``.
+    """Feeds a log, event by event, to a selector of ``initial_size``."""
 
-    ``budget`` says that the selector was fed some asks already, under these caps.
-    """
-
-    def __init__(self, selector: PairSource, budget: Budget | None = None) -> None:
+    def __init__(self, selector: PairSource) -> None:
         self.selector = selector
-        self._budget = budget or Budget()
-        self._started = budget is not None
+        self._budget = Budget()
+        self._started = False
 
     def feed(self, event: Event) -> None:
         """Feed the next event; the selector already holds the events before the first ask."""

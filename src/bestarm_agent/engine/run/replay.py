@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from bestarm_agent.domain.candidate import Candidate
@@ -17,17 +16,6 @@ from bestarm_agent.store.run_state import RunState
 
 OpenPairs: TypeAlias = Callable[[Size, Sequence[Candidate]], PairSource]
 TrackObjective: TypeAlias = Callable[[PairSource], ObjectiveTracker | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """State to which the first events of a log lead, the first ask among them."""
-
-    state: RunState
-    trajectory: Trajectory
-    size: Size  # of the problem at the first ask
-    objective: ObjectiveTracker | None
-    pairs: PairSource
 
 
 class RunReplay:
@@ -56,12 +44,6 @@ class RunReplay:
                 self._head.append(event)
             else:
                 self._take(event, self._replayer or self._begin())
-
-    def go_on_from(self, replayed: Replayed) -> None:
-        """Take over what the first events amount to; nothing was fed yet."""
-        self.state, self.trajectory = replayed.state, replayed.trajectory
-        self.size, self.objective = replayed.size, replayed.objective
-        self._replayer = Replayer(replayed.pairs, replayed.state.budget)
 
     async def feed_all(self, pages: AsyncIterable[Sequence[Event]]) -> None:
         """Feed a log some events at a time, in a thread."""

@@ -37,7 +37,6 @@ from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
 from bestarm_agent.selectors.types import State, Stop, Tell
 
-_PAUSE_SECONDS = 1.0  # between two turns of a paused run
 _SETTLED = (Stop.SEPARATED, Stop.WITHIN)
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 
@@ -65,7 +64,6 @@ class RunLoop:
         rules: Rules,
     ) -> None:
         self.each_turn: list[Callable[[], None]] = []  # called after answers were recorded
-        self.is_paused = False  # whether no more pairs are asked until it is False again
         self.confirms = True  # whether ``run`` confirms the winner, where examples are kept back
         self.selector = selector
         self.state = event_log.state
@@ -170,7 +168,6 @@ class RunLoop:
     def _begin(self) -> None:
         self._began = self._clock.now()
         self.is_running = True
-        self.is_paused = False
         self._pairs.begin()
         if isinstance(self.selector, ConfirmedPairs):
             parts = (self.selector, self.pool, self.ledger, self.state, self._rules)
@@ -212,8 +209,8 @@ class RunLoop:
             end = self._reason_to_end()
             self._end_calls(end)
             opens_in = self.pool.opens_in()  # first: a limit may open while pairs are asked for
-            asked = [] if end or self.is_paused else self._next.ask()
-            opens_in = _PAUSE_SECONDS if self.is_paused else min(opens_in, self.pool.opens_in())
+            asked = [] if end else self._next.ask()
+            opens_in = min(opens_in, self.pool.opens_in())
             self.pool.memory.start_judging(at_once=not asked)
             if asked:
                 await self._event_log.flush()  # an ask is durable before a byte leaves
@@ -242,8 +239,8 @@ class RunLoop:
 
     def _is_throttled(self, opens_in: float) -> bool:
         """Return whether only a pause or a rate limit keeps the selector from asking."""
-        if opens_in == math.inf or self.is_paused:
-            return opens_in < math.inf
+        if opens_in == math.inf:
+            return False
         return self.selector.stopped() is None and self._next.wants_more()
 
     def _review(self, *, now: bool = False) -> None:

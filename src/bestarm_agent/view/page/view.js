@@ -185,7 +185,6 @@ function runParts(at, page, more) {
   parts.compare = h("a", {}, "Compare the first two");
   parts.bar = h("progress", { max: 1, "aria-label": "budget used" });
   parts.lines = h("div", { class: "soft" });
-  parts.controls = controls(at);
   parts.seenTitle = h("th", { scope: "col", class: "n" });
   const head = h("tr", {}, h("th", { scope: "col" }, "candidate"), parts.seenTitle,
     h("th", { scope: "col", class: "n" }, "estimate"), h("th", { scope: "col", class: "n" }, "interval"),
@@ -195,7 +194,7 @@ function runParts(at, page, more) {
   show(
     text("verdict", "h1"), text("outlook"), text("sure", "p", "soft"), parts.lines,
     h("dl", { class: "figures" }, figure("pairs", "pairs", "share"), figure("spent", "dollars", "failures"), figure("time", "time", "left")),
-    parts.bar, text("ending", "p", "soft"), parts.controls.root, text("problems", "p", "broken"),
+    parts.bar, text("ending", "p", "soft"), text("problems", "p", "broken"),
     h("p", {}, "Look at ", h("a", { href: pairsHash(at, {}) }, "all answers"), ", ",
       h("a", { href: pairsHash(at, { wrong: "" }) }, "the wrong ones"), ", ",
       h("a", { href: pairsHash(at, { failed: "" }) }, "the failures"), ". ", parts.compare),
@@ -206,71 +205,6 @@ function runParts(at, page, more) {
   return parts;
 }
 
-// What people can ask of a run that goes on. The run looks for it about once a second.
-function controls(at) {
-  const instruct = (wish, said) => ask(runApi(at, "instructions"), { method: "POST", body: JSON.stringify(wish) }).then(() => say(said), complain);
-  const form = (wishOf, said, ...children) => h("form", { onsubmit: (event) => {
-    event.preventDefault();
-    const wish = wishOf(new FormData(event.target));
-    if (wish) instruct(wish, said);
-  } }, children);
-  const parts = { paused: false };
-  parts.pause = h("button", { type: "button", onclick: () => instruct({ paused: !parts.paused }, parts.paused ? "Asked the run to go on." : "Asked the run to pause.") });
-  parts.state = h("p", { role: "status" });
-  parts.row = h("select", { name: "row" });
-  parts.models = h("datalist", { id: "models" });
-  parts.prompt = h("select", { name: "prompt" });
-  const stop = () => instruct({ stop: true }, "Asked the run to stop; it ends once what is in flight has come back.");
-  const allow = form((chosen) => ({ [chosen.get("unit")]: Number(chosen.get("amount")) }), "Allowed the run to spend more.",
-    h("label", {}, "From now on at most", h("input", { type: "number", name: "amount", min: 0, step: "any", required: true })),
-    h("label", {}, "more", h("select", { name: "unit" }, h("option", { value: "pulls" }, "pairs"), h("option", { value: "usd" }, "dollars"))),
-    h("button", {}, "Allow"));
-  const drop = form((chosen) => ({ drop: Number(chosen.get("row")) }), "Asked the run to drop the candidate.",
-    h("label", {}, "Candidate", parts.row), h("button", {}, "Drop for good"));
-  const add = form((chosen) => {
-    const params = paramsOf(chosen.get("params"));
-    const label = chosen.get("label").trim();
-    return params && { add: { model: chosen.get("model"), prompt: chosen.get("prompt"), params, ...(label && { label }) } };
-  }, "Asked the run to let the candidate join.",
-    h("label", {}, "Model", h("input", { type: "text", name: "model", list: "models", required: true }), parts.models), h("label", {}, "Prompt", parts.prompt),
-    h("label", {}, "Parameters", h("input", { type: "text", name: "params", placeholder: "temperature=0.7" })),
-    h("label", {}, "Name in tables", h("input", { type: "text", name: "label", placeholder: "by its parts" })), h("button", {}, "Add"));
-  parts.candidates = h("details", {}, h("summary", {}, "Drop a candidate, or add one"), drop, add);
-  parts.root = h("section", { "aria-label": "Controls" },
-    h("div", { class: "keys" }, parts.pause, h("button", { type: "button", onclick: stop }, "Stop, to be resumed"), allow), parts.candidates, parts.state);
-  return parts;
-}
-
-function paramsOf(text) {
-  const pairs = text.split(/[\s,]+/).filter(Boolean).map((part) => part.split("="));
-  if (pairs.some((pair) => pair.length !== 2 || !pair[0] || !pair[1])) return problem("Parameters are written as temperature=0.7 top_p=0.9.");
-  const value = (said) => { try { return JSON.parse(said); } catch { return said; } };
-  problem("");
-  return Object.fromEntries(pairs.map(([name, said]) => [name, value(said)]));
-}
-
-function fillControls(parts, page) {
-  parts.root.hidden = !page.running;
-  parts.paused = page.paused;
-  parts.pause.textContent = page.paused ? "Go on" : "Pause";
-  parts.candidates.hidden = !page.selects;
-  setText(parts.state, [page.paused ? "Paused: no more pairs are asked, and time goes on." : "",
-    page.waiting ? `${page.waiting} not seen by the run yet.` : "", ...page.refused.map((why) => `Refused: ${why}.`)].filter(Boolean).join(" "));
-  const left = page.rows.filter((row) => !["dropped", "barred"].includes(row.status));
-  setOptions(parts.row, left.map((row) => [row.index, row.label]));
-  setOptions(parts.models, page.models.map((name) => [name, name]));
-  setOptions(parts.prompt, page.prompts.map((name) => [name, name]));
-}
-
-function setOptions(select, pairs) {
-  const now = JSON.stringify(pairs);
-  if (select.options.length && (select.dataset.shown === now || select.matches(":focus"))) return;
-  const chosen = select.value;
-  select.dataset.shown = now;
-  select.replaceChildren(...pairs.map(([value, name]) => h("option", { value }, name)));
-  if (pairs.some(([value]) => String(value) === chosen)) select.value = chosen;
-}
-
 function fill(at, parts, page) {
   setText(parts.verdict, page.verdict);
   setText(parts.outlook, page.outlook ? page.outlook + "." : "");
@@ -279,10 +213,9 @@ function fill(at, parts, page) {
   for (const name of ["pairs", "dollars", "time", "failures", "hidden"]) setText(parts[name], page[name]);
   setText(parts.share, page.share + " of the full grid");
   setText(parts.left, page.left);
-  setText(parts.ending, page.running ? `${page.paused ? "Paused" : "Running"}, or cut off; ${page.used_line} used.` : capital(page.ending) + ".");
+  setText(parts.ending, page.running ? `Running, or cut off; ${page.used_line} used.` : capital(page.ending) + ".");
   parts.bar.value = page.used;
   parts.bar.hidden = !page.running;
-  fillControls(parts.controls, page);
   setText(parts.seenTitle, page.seen_title);
   const latest = page.latest_failure && `Latest failure: ${page.latest_failure}`;
   setText(parts.problems, [...page.problems, latest].filter(Boolean).join("\n"));
