@@ -13,7 +13,7 @@ from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.config.study.confirm import ConfirmSpec
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.objective import ObjectiveSpec
-from bestarm_agent.config.study.run_options import SelectorSpec, StopSpec
+from bestarm_agent.config.study.run_options import LimitsSpec, SelectorSpec, StopSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Started
 from bestarm_agent.engine.mode import Mode, ModeResult
@@ -173,7 +173,14 @@ async def recorded_replay(
     history = recorded_history(outline, where)
     measures = _section(config, "measures")
     names = sorted(measures) if isinstance(measures, Mapping) else []
-    track = partial(track_objective, _objective_spec(config), _selector_spec(config), names)
+    limits = LimitsSpec.model_validate(_section(config, "limits"))
+    track = partial(
+        track_objective,
+        _objective_spec(config),
+        _selector_spec(config),
+        names,
+        limits.timeout_seconds,
+    )
     return mode, RunReplay(partial(mode.pairs, history=history), track)
 
 

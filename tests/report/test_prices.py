@@ -17,7 +17,7 @@ SCORES = [[0.2] * 10, [0.6] * 10, [0.5] * 10, [0.9] * 10]
 PRICES = (0.01, 0.1, 5.0, 20.0)
 
 
-def priced(prices: Sequence[float | None] = PRICES, chosen: Sequence[int] = (0, 1, 3)) -> Standing:
+def priced(prices: Sequence[float | None] = PRICES, answer: int = 3) -> Standing:
     """Four candidates with prices; the third is dearer and worse than the second."""
     standing = standing_with(["a", "b", "c", "d"], SCORES)
     rows = []
@@ -27,9 +27,8 @@ def priced(prices: Sequence[float | None] = PRICES, chosen: Sequence[int] = (0, 
         rows.append(replace(row, price=price, price_source="study"))
     by_index = {row.index: row for row in rows}
     finding = ObjectiveResult(
-        spec=ObjectiveSpec.model_validate("pareto"),
-        answer=by_index[3],
-        chosen=tuple(by_index[i] for i in chosen),
+        spec=ObjectiveSpec.model_validate("cheapest-within-epsilon"),
+        answer=by_index[answer],
         established=False,
         margin=None,
         confidence=0.95,
@@ -44,7 +43,7 @@ def page_of(standing: Standing) -> str:
 def test_the_report_says_what_was_asked_for_and_what_was_found() -> None:
     page = page_of(priced())
     text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
-    assert "Asked for: all that no candidate beats at the same or a lower price" in text
+    assert "Asked for: the cheapest within 0.02 of the best" in text
     assert "is not established at 95%" in text
     assert "$20.00 [$18.00, $30.00] per 1,000 calls" in text
     assert "Price from" in text
@@ -69,7 +68,7 @@ def test_the_report_shows_where_the_money_went() -> None:
 
 
 def test_the_full_grid_is_priced_with_judging_and_the_answer_is_marked() -> None:
-    standing = priced(chosen=(1,))
+    standing = priced(answer=1)
     rows = [replace(row, spend=Spend(pulls=10, usd_nanos=10**9)) for row in standing.rows]
     page = page_of(replace(standing, rows=tuple(rows)))
     n_pairs = len(rows) * standing.n_examples

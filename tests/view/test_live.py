@@ -83,10 +83,10 @@ def test_results_of_another_process_arrive_by_postgresql(
     [
         {},
         {"selector": {"name": "auto"}},
-        {"objective": {"name": "pareto"}},
+        {"objective": {"name": "cheapest-within-epsilon"}},
         {"objective": {"name": "best-under-usd", "usd_per_1k_calls": 1}},
     ],
-    ids=["ucb-e", "auto", "pareto", "best-under-usd"],
+    ids=["ucb-e", "auto", "cheapest-within-epsilon", "best-under-usd"],
 )
 def test_a_standing_that_grew_event_by_event_is_that_of_the_whole_log(
     tmp_path: Path, changes: dict[str, Json]

@@ -234,7 +234,8 @@ class CandidateTable:
 
     def _mark(self, row: Row) -> str:
         objective = self._standing.objective
-        return " *" if objective is not None and row in objective.chosen else ""
+        answer = None if objective is None else objective.answer
+        return " *" if answer is not None and row.index == answer.index else ""
 
 
 def _width(column: _Column) -> int:

@@ -145,9 +145,7 @@ def _failure_lines(failures: Sequence[FailureLine]) -> list[str]:
 
 def _objective_lines(result: ObjectiveResult, caveat: str, *, graded: bool) -> list[str]:
     lines = [f"Asked for: {objective_text(result.spec)}"]
-    if result.spec.name is Objective.PARETO:
-        lines += [f"Pareto:    {placed(row, graded=graded)}" for row in result.chosen]
-    elif result.answer is None:
+    if result.answer is None:
         why = ": no candidate keeps the limits" if result.established else " of those seen so far"
         lines.append(f"Winner:    none{why}")
     else:
@@ -231,7 +229,6 @@ def _objective_json(result: ObjectiveResult | None) -> dict[str, object]:
     return {
         **result.spec.model_dump(mode="json", exclude_none=True),
         "answer": None if result.answer is None else result.answer.candidate.label,
-        "chosen": [row.candidate.label for row in result.chosen],
         "established": result.established,
         "margin": result.margin,
         "confidence": result.confidence,
@@ -252,7 +249,6 @@ def _limit_json(found: RowLimit) -> dict[str, object]:
         "state": found.state.value,
         "mean": found.mean,
         "interval": [found.lower, upper],
-        "allowed": found.constraint.allowed,
     }
 
 
@@ -275,7 +271,7 @@ def _row_json(row: Row | None) -> dict[str, object] | None:
         "tokens": row.spend.tokens,
         "calls": row.spend.calls,
         "seconds_per_call": row.seconds,
-        "latency": None if row.latency is None else row.latency.as_json(),
+        "latency": None if row.latency is None else asdict(row.latency),
         "draws": None if row.draws is None else row.draws.as_json(),
         "problem": row.problem,
         "price_per_1k_calls": _price_json(row),

@@ -45,9 +45,7 @@ class RuleOptions:
     ] = None
     objective: Annotated[
         Text,
-        Keyed(
-            "objective.name", "What to find: best, best-under-usd, cheapest-within-epsilon, pareto."
-        ),
+        Keyed("objective.name", "What to find: best, best-under-usd, cheapest-within-epsilon."),
     ] = None
     epsilon: Annotated[
         Number, Keyed("objective.epsilon", "How far below the best is good enough, in (0, 1).")

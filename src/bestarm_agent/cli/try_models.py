@@ -62,7 +62,6 @@ def _as_json(call: FirstCall) -> Json:
         "score": None if call.score is None else call.score.value,
         "problem": call.problem or None,
         "seconds": None if call.reply is None else call.reply.seconds,
-        "first_token_seconds": None if call.reply is None else call.reply.first_token_seconds,
         "cached": call.cached,
         "calls": call.spend.calls,
         "tokens": call.spend.tokens,
@@ -113,9 +112,7 @@ def _result(call: FirstCall) -> str:
     score = "FAILED" if call.score is None else f"score {call.score.value:.2f}"
     if call.reply is None:
         return f": {score}"
-    first = call.reply.first_token_seconds
-    begun = "" if first is None else f", first token after {seconds_text(first)}"
-    took = f"{seconds_text(call.reply.seconds)}{begun}"
+    took = seconds_text(call.reply.seconds)
     return f": {score}, {took}" + (", from the reply cache" * call.cached)
 
 

@@ -66,8 +66,6 @@ class Scored:
     gold: float | None = None
     guesses: tuple[float | None, ...] = ()
     measures: tuple[float | None, ...] = ()
-    # wall-clock, to the first text of a streamed answer; None if unknown, or from the cache
-    first_token_seconds: float | None = None
     draws: tuple[Draw, ...] = ()  # in order; empty where a pair is drawn once
 
     @property

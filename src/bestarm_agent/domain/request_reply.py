@@ -102,5 +102,3 @@ class Reply:
     service_tier: str | None = None
     notices: tuple[str, ...] = ()
     calls: int = 1  # requests sent for this answer; a program may send several
-    # wall-clock, from sending to the answer's first text; None if it was not streamed
-    first_token_seconds: float | None = None

@@ -109,7 +109,13 @@ def _replay(parts: StudyParts, history: HistoryModel | None) -> RunReplay:
     config = parts.config
     return RunReplay(
         partial(parts.mode.pairs, history=history),
-        partial(track_objective, config.objective, config.selector, sorted(config.measures)),
+        partial(
+            track_objective,
+            config.objective,
+            config.selector,
+            sorted(config.measures),
+            config.limits.timeout_seconds,
+        ),
     )
 
 

@@ -34,7 +34,6 @@ class Capabilities:
     by_example: bool = False  # the reply, and so its cache key, also depends on the example's id
     response_schema: bool = False  # ``Request.response_schema`` is enforced, else never sent
     logprobs: bool = False  # ``Request.top_logprobs`` is honoured, else never sent
-    streamed: bool = False  # replies say when their first text came
     by_inputs: bool = False  # the reply, and so its cache key, also depends on the inputs
     counted: bool = True  # ``bound`` includes tokens and worker seconds
 

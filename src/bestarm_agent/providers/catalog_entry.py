@@ -37,7 +37,6 @@ class ModelFacts(StrictModel):
         api: OpenAI's API; "embeddings" for a model that answers with a vector, as a JSON list.
         legacy_sampling: true to send temperature, top_p and top_k, under the last API version of
             Anthropic that takes them.
-        stream: true to read answers as streams, which tells the time to the first token.
         extra_body: further fields, sent as they are; none that a call's bound depends on.
     """
 
@@ -54,7 +53,6 @@ class ModelFacts(StrictModel):
     text: Literal["chat", "completions"] | None = None
     api: Literal["chat", "responses", "embeddings"] | None = None
     legacy_sampling: bool | None = None
-    stream: bool | None = None
     extra_body: dict[str, JsonValue] | None = None
 
     @field_validator("params")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bestarm_agent.config.study.constraints import LENGTH
+from bestarm_agent.config.study.objective import LENGTH, PRICE, SECONDS
 from bestarm_agent.engine.results.standing import LimitState, Row, RowLimit, RowPrice
-from bestarm_agent.report.text import price_text
+from bestarm_agent.report.text import price_text, seconds_text
 
 
 def limits_text(row: Row) -> str:
@@ -23,14 +23,14 @@ def limit_text(found: RowLimit) -> str:
     one = found.constraint
     if found.mean is None:
         return f"{one.text}: nothing seen yet"
-    if one.of == "price":
+    if one.name == PRICE:
         price = price_text(RowPrice(found.mean, found.lower, found.upper))
         return f"{one.text}: {said}; {price}"
     if one.name == LENGTH:
         numbers = f"[{found.lower:,.0f}, {found.upper:,.0f}]"
         return f"{one.text}: {said}; mean {found.mean:,.0f} {numbers}"
-    if one.percentile is None:
-        numbers = f"[{found.lower:.3f}, {found.upper:.3f}]"
-        return f"{one.text}: {said}; mean {found.mean:.3f} {numbers}"
-    shares = f"{found.mean:.1%} [{found.lower:.1%}, {found.upper:.1%}]"
-    return f"{one.text}: {said}; {shares} are above, {one.allowed:.0%} may be"
+    if one.name == SECONDS:
+        mean, *ends = (seconds_text(x) for x in (found.mean, found.lower, found.upper))
+        return f"{one.text}: {said}; mean {mean} [{', '.join(ends)}]"
+    numbers = f"[{found.lower:.3f}, {found.upper:.3f}]"
+    return f"{one.text}: {said}; mean {found.mean:.3f} {numbers}"

@@ -47,7 +47,7 @@ def chart_axes(standing: Standing) -> list[dict[str, object]]:
     """
     found = [values_of(row) for row in standing.rows]
     limited = [] if standing.objective is None else standing.objective.spec.constraints
-    low = {one.of for one in limited if one.at_most}
+    low = {one.name for one in limited if one.at_most}
     names = [one.name for one in standing.rows[0].measures] if standing.rows else []
     axes = [*_AXES, *((f"{_MEASURE}{name}", f"{name}, mean", name in low) for name in names)]
     return [

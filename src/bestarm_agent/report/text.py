@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, floor, inf, isnan, log10
 
-from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
+from bestarm_agent.config.study.objective import PRICE, Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.engine.results.reply_measures import RowMeasure
 from bestarm_agent.engine.results.standing import (
@@ -225,14 +225,11 @@ def objective_text(spec: ObjectiveSpec) -> str:
         >>> objective_text(ObjectiveSpec(name="cheapest-within-epsilon", epsilon=0.05))
         'the cheapest within 0.05 of the best'
     """
-    match spec.name:
-        case Objective.CHEAPEST:
-            return f"the cheapest within {spec.epsilon:g} of the best"
-        case Objective.PARETO:
-            return "all that no candidate beats at the same or a lower price"
+    if spec.name is Objective.CHEAPEST:
+        return f"the cheapest within {spec.epsilon:g} of the best"
     limits = [
         f"costs at most ${one.limit:g} per 1,000 calls"
-        if one.of == "price"
+        if one.name == PRICE
         else f"keeps {one.text}"
         for one in spec.constraints
     ]
@@ -251,19 +248,17 @@ def price_text(price: RowPrice | None) -> str:
 
 
 def _how_sure_of(result: ObjectiveResult, guarantee: Guarantee) -> str:
-    aim, several = objective_text(result.spec), result.spec.name is Objective.PARETO
-    if result.established and result.answer is None and not several:
+    aim = objective_text(result.spec)
+    if result.established and result.answer is None:
         return f"{result.confidence:.0%} sure that no candidate keeps the limits, at all times"
     if result.established:
         word = "certain" if guarantee is Guarantee.EXACT else f"{result.confidence:.0%} sure"
-        are = "these are" if several else "it is"
-        return f"{word} that {are} {aim} ({_meaning(guarantee)})"
+        return f"{word} that it is {aim} ({_meaning(guarantee)})"
     within = ""
     if result.margin is not None and result.margin < 1:
         within = f"; it is within {ceil(1000 * result.margin) / 1000:.3f} of the best that counts"
-    are = "these are" if several else "this is"
     return (
-        f"best guess: that {are} {aim} is not established at {result.confidence:.0%}{within} "
+        f"best guess: that this is {aim} is not established at {result.confidence:.0%}{within} "
         f"({_meaning(guarantee)})"
     )
 

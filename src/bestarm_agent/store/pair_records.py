@@ -210,7 +210,6 @@ class CandidateTotals:
     lost_spend: Spend = field(default_factory=Spend)  # its part without an answer
     seconds: float = 0.0  # of answered calls, summed
     latencies: array[float] = field(default_factory=lambda: array("d"))  # the same, sorted
-    first_tokens: array[float] = field(default_factory=lambda: array("d"))  # to first texts, sorted
     draws: DrawSums | None = None  # of pairs with several draws
     failed_draws: Counter[FailureKind] = field(default_factory=Counter)  # of pairs that were scored
     replies: int = 0  # that were scored
@@ -234,8 +233,6 @@ class CandidateTotals:
             self.draws.push([draw.value for draw in outcome.draws])
         if not isinstance(outcome, Scored):
             return
-        if outcome.first_token_seconds is not None:
-            insort(self.first_tokens, outcome.first_token_seconds)
         if outcome.draws and counts:
             self.failed_draws.update(draw.failure for draw in outcome.draws if draw.failure)
         self.replies += 1

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.constraints import constraint_of
-from bestarm_agent.config.study.load import load_study
-from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.objective import LENGTH, SECONDS, ObjectiveSpec, constraint_of
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, CandidatesAdded, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.engine.results.constraint_trackers import ConstraintTracker
+from bestarm_agent.engine.results.means import MeanTracker
+from bestarm_agent.engine.results.objectives import Finding
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
-from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.quantities import chart_axes, values_of
 from bestarm_agent.report.text import how_sure, measures_line
@@ -32,12 +28,16 @@ from tests.support.studies import run_all, write_study
 N = 200
 
 
-def tracker_of(name: str, text: str, *, confidence: float = 0.9, n: int = N) -> ConstraintTracker:
-    tracker = ConstraintTracker(constraint_of(name, text), ["polite", "toxicity"], confidence)
+def tracker_of(name: str, *, n: int = N) -> MeanTracker:
+    tracker = MeanTracker(name, 0.9, measures=["polite", "toxicity"], timeout=10.0)
     ids = tuple(f"e{j}" for j in range(n))
     tracker.take(ExamplesAdded(ids, ids))
     tracker.take(CandidatesAdded((Candidate("p", "m", PROMPT, {}, "m"),)))
     return tracker
+
+
+def finding(tracker: MeanTracker, name: str, limit: str) -> Finding:
+    return Finding(constraint_of(name, limit), tracker.means())
 
 
 def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0) -> Told:
@@ -49,87 +49,58 @@ def told(seq: int, seconds: float, tokens: int = 5, toxicity: float | None = 0.0
     )
 
 
-def asked(tracker: ConstraintTracker, count: int) -> None:
+def asked(tracker: MeanTracker, count: int) -> None:
     for seq in range(count):
         tracker.take(Asked(seq, 0, seq, None, "rule"))
 
 
-def test_a_percentile_is_a_statement_about_the_share_above() -> None:
-    tracker = tracker_of("latency_p95_seconds", "<= 2")
-    asked(tracker, 150)
-    for seq in range(150):
-        tracker.take(told(seq, 2.0 if seq % 50 else 2.1))
-    found = tracker.finding()
-    assert found.mean[0] == pytest.approx(3 / 150)
-    assert found.lower[0] <= 3 / 150 <= found.upper[0]
-    assert found.kept[0]
-    assert not found.broken[0]
-
-
-def test_a_time_to_the_first_token_that_is_not_known_counts_as_either() -> None:
-    tracker = tracker_of("first_token_p90_seconds", "<= 0.5")
-    asked(tracker, 150)
-    for seq in range(150):
-        late = told(seq, 3.0)
-        assert isinstance(late.outcome, Scored)
-        first = 0.2 if seq % 3 else None  # the others came from the cache
-        tracker.take(replace(late, outcome=replace(late.outcome, first_token_seconds=first)))
-    found = tracker.finding()
-    assert found.mean[0] == 0.0
-    assert found.upper[0] > 50 / 150
-    assert not found.kept[0]
-
-
-def test_a_limit_of_the_first_token_needs_streams(tmp_path: Path) -> None:
-    objective = {"subject_to": {"first_token_p95_seconds": "<= 1"}}
-    path = write_study(tmp_path, changes={"objective": objective})
-    with pytest.raises(ConfigError, match="answers of replay/c0 do not come as streams"):
-        run_all(path)
-    config = json.loads(path.read_text())
-    price = {"price": {"input": 1, "output": 2}}
-    models = [{"model": "openai/a", "options": {"stream": True, **price}}]
-    dataset = {"path": "questions.jsonl", "target": "target"}
-    changed = {"models": models, "scorer": "exact", "dataset": dataset, "providers": {}}
-    path.write_text(json.dumps({**config, **changed}))
-    rows = [{"id": "e0", "question": "q", "target": "t"}]
-    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert assemble(load_study(path), Catalog(tmp_path)).config.objective.constraints
-
-
 def test_slow_calls_that_come_late_do_not_make_a_candidate_look_fast() -> None:
-    tracker = tracker_of("latency_p95_seconds", "<= 2")
+    tracker = tracker_of(SECONDS)
     asked(tracker, 150)
     for seq in range(0, 150):
         if seq % 5:  # every fifth is slow, and still under way
             tracker.take(told(seq, 1.0))
-    found = tracker.finding()
-    assert found.mean[0] == 0.0
+    found = finding(tracker, SECONDS, "<= 2")
+    assert found.means.mean[0] == 1.0
+    assert found.seems_kept[0]
     assert not found.kept[0]
     for seq in range(0, 150, 5):
         tracker.take(told(seq, 9.0))
-    assert tracker.finding().broken[0]
+    assert finding(tracker, SECONDS, "<= 2").broken[0]
+
+
+def test_a_mean_of_seconds_is_bounded_by_the_time_out() -> None:
+    tracker = tracker_of(SECONDS)
+    asked(tracker, 150)
+    for seq in range(149):
+        tracker.take(told(seq, 1.0))
+    found = finding(tracker, SECONDS, "<= 2")
+    assert found.means.lower[0] <= 1.0 <= found.means.upper[0]
+    assert found.kept[0]
+    tracker.take(told(149, 11.0))  # longer than any call may take
+    assert not finding(tracker, SECONDS, "<= 2").kept[0]
+    assert tracker.means().upper[0] == np.inf
 
 
 def test_a_failed_reply_counts_for_either_side_of_a_measure() -> None:
-    known, vague = (tracker_of("toxicity", "<= 0.1") for _ in range(2))
+    known, vague = (tracker_of("toxicity") for _ in range(2))
     lost = Failed(FailureKind.REFUSED, Blame.CANDIDATE, "no", Spend(), 1.0)
     for tracker, outcome in ((known, None), (vague, lost)):
         asked(tracker, 100)
         for seq in range(100):
             is_lost = outcome is not None and seq % 4 == 0
             tracker.take(Told(seq, outcome, 0.0) if is_lost and outcome else told(seq, 1.0))
-    assert known.finding().kept[0]
-    assert not vague.finding().kept[0]
-    assert not vague.finding().broken[0]
+    assert finding(known, "toxicity", "<= 0.1").kept[0]
+    assert not finding(vague, "toxicity", "<= 0.1").kept[0]
+    assert not finding(vague, "toxicity", "<= 0.1").broken[0]
 
 
-def test_length_and_a_measure_that_must_be_high() -> None:
-    short, polite = tracker_of("output_tokens_p50", "<= 10"), tracker_of("polite", ">= 0.9")
-    for tracker in (short, polite):
-        asked(tracker, 150)
-        for seq in range(150):
-            tracker.take(told(seq, 1.0, tokens=10 if seq % 4 else 100))
-        assert tracker.finding().kept[0]
+def test_a_measure_that_must_be_high() -> None:
+    tracker = tracker_of("polite")
+    asked(tracker, 150)
+    for seq in range(150):
+        tracker.take(told(seq, 1.0))
+    assert finding(tracker, "polite", ">= 0.9").kept[0]
 
 
 @pytest.mark.slow
@@ -150,9 +121,8 @@ def test_statements_at_the_edge_of_a_limit_are_wrong_at_most_as_often_as_allowed
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("latency_p95_seconds", "2", "must be a limit such as"),
-        ("latency_p95_seconds", ">= 2", "limits from above"),
-        ("latency_p00_seconds", "<= 2", "percentile 0"),
+        ("seconds_mean", "2", "must be a limit such as"),
+        ("seconds_mean", ">= 2", "limits from above"),
         ("toxicity", "<= 2", "at most 1, got 2"),
     ],
 )
@@ -162,7 +132,7 @@ def test_a_limit_that_cannot_be_meant_is_refused(name: str, text: str, message: 
 
 
 def test_limits_share_the_error_with_the_scores() -> None:
-    spec = ObjectiveSpec(subject_to={"toxicity": "<= .1", "latency_p95_seconds": "<= 2"})
+    spec = ObjectiveSpec(subject_to={"toxicity": "<= .1", "seconds_mean": "<= 2"})
     assert spec.level(0.92) == pytest.approx(0.98)  # two statements about scores, one per limit
     under = ObjectiveSpec(name="best-under-usd", usd_per_1k_calls=2.0)
     same = ObjectiveSpec(subject_to={"usd_per_1k_calls": "<= 2"})
@@ -182,7 +152,7 @@ def limited(folder: Path, objective: Json, **changes: Json) -> Path:
             "objective": objective,
             "selector": {"name": "auto", "confidence": 0.9},
             "providers": {"replay": {"path": "scores.jsonl", "speed": 1e6}},
-            "limits": {"in_flight": 16},
+            "limits": {"in_flight": 16, "timeout_seconds": 6},
             **changes,
         },
     )
@@ -200,7 +170,7 @@ def limited(folder: Path, objective: Json, **changes: Json) -> Path:
     return path
 
 
-LIMITS: Json = {"subject_to": {"latency_p95_seconds": "<= 2", "rude": "<= 0.1"}}
+LIMITS: Json = {"subject_to": {"seconds_mean": "<= 1", "rude": "<= 0.1"}}
 
 
 def label(standing: Standing) -> str | None:
@@ -213,7 +183,7 @@ def test_the_best_that_keeps_all_limits_wins_and_the_others_are_out(tmp_path: Pa
     rows = {row.candidate.label: row for row in standing.rows}
     assert label(standing) == "c3"
     assert rows["c5"].status is rows["c4"].status is Status.BARRED
-    assert rows["c5"].problem == "latency_p95_seconds <= 2 is not kept"
+    assert rows["c5"].problem == "seconds_mean <= 1 is not kept"
     assert rows["c4"].problem == "rude <= 0.1 is not kept"
     assert rows["c5"].n < N, "it is asked no more once it is out"
     assert standing.established
@@ -222,7 +192,7 @@ def test_the_best_that_keeps_all_limits_wins_and_the_others_are_out(tmp_path: Pa
 
 
 def test_that_nobody_keeps_the_limits_is_an_answer(tmp_path: Path) -> None:
-    limits: Json = {"subject_to": {"latency_p50_seconds": "<= 0.1"}}
+    limits: Json = {"subject_to": {"seconds_mean": "<= 0.1"}}
     standing = run_all(limited(tmp_path, limits))
     assert standing.winner is None
     assert standing.established
@@ -249,7 +219,7 @@ def test_a_limit_of_an_unknown_measure_names_those_there_are(tmp_path: Path) -> 
 
 
 def test_a_mean_length_is_bounded_by_the_most_tokens_of_a_reply() -> None:
-    tracker = ConstraintTracker(constraint_of("output_tokens_mean", "<= 60"), [], 0.9)
+    tracker = MeanTracker(LENGTH, 0.9)
     ids = tuple(f"e{j}" for j in range(N))
     tracker.take(ExamplesAdded(ids, ids))
     limits: tuple[dict[str, Json], ...] = ({"max_tokens": 100}, {}, {"max_tokens": 20})
@@ -259,11 +229,11 @@ def test_a_mean_length_is_bounded_by_the_most_tokens_of_a_reply() -> None:
     for seq in range(3 * 150):
         tracker.take(Asked(seq, seq % 3, seq // 3, None, "rule"))
         tracker.take(told(seq, 1.0, tokens=40))
-    found = tracker.finding()
-    assert found.mean.tolist() == pytest.approx([40] * 3)
+    found, means = finding(tracker, LENGTH, "<= 60"), tracker.means()
+    assert means.mean.tolist() == pytest.approx([40] * 3)
     assert found.kept.tolist() == [True, False, False], "no bound; longer than its bound"
-    assert 30 < found.lower[0] < 40 < found.upper[0] < 55
-    assert np.isinf(found.upper[1:]).all()
+    assert 30 < means.lower[0] < 40 < means.upper[0] < 55
+    assert np.isinf(means.upper[1:]).all()
 
 
 def test_measures_without_a_limit_are_shown_as_means(tmp_path: Path) -> None:

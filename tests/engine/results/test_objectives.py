@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.domain.events import Asked, CandidatesBarred
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.results.call_prices import Prices
-from bestarm_agent.engine.results.objectives import ObjectiveState, rule
+from bestarm_agent.engine.results.means import Means
+from bestarm_agent.engine.results.objectives import Finding, ObjectiveState, rule
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -28,17 +27,16 @@ from bestarm_agent.study import Study
 from tests.support.replay_check import unexplained_asks
 from tests.support.studies import events_of, run_all, write_study
 
-Means: TypeAlias = NDArray[np.float64]
-
 
 def spec(name: str, **more: float) -> ObjectiveSpec:
     return ObjectiveSpec.model_validate({"name": name, **more})
 
 
-def known(prices: list[float]) -> Prices:
-    """Prices that are known for sure."""
+def ruled(objective: ObjectiveSpec, selector: Selector, prices: list[float]) -> ObjectiveState:
+    """What is said where the prices of 1,000 calls are known for sure."""
     exact = np.array(prices)
-    return Prices(exact, exact, exact, exact)
+    findings = [Finding(one, Means(exact, exact, exact)) for one in objective.constraints]
+    return rule(objective, selector, findings, exact)
 
 
 def ruling(objective: ObjectiveSpec, means: list[float], prices: list[float]) -> ObjectiveState:
@@ -49,10 +47,10 @@ def ruling(objective: ObjectiveSpec, means: list[float], prices: list[float]) ->
             ask = Ask(selector.table.n_asked, Pair(i, j), None, "")
             selector.adopt([ask])
             selector.tell([Tell(ask.seq, State.DONE, float(j < round(10 * mean)))])
-    return rule(objective, selector, known(prices))
+    return ruled(objective, selector, prices)
 
 
-MEANS, PRICES = [0.5, 0.9, 0.8, 0.6, 0.8], [0.001, 0.016, 0.004, 0.008, 0.006]
+MEANS, PRICES = [0.5, 0.9, 0.8, 0.6, 0.8], [1.0, 16.0, 4.0, 8.0, 6.0]
 
 
 def test_the_best_under_a_price_by_hand() -> None:
@@ -76,28 +74,14 @@ def test_the_cheapest_that_is_good_enough_by_hand(epsilon: float, answer: int) -
     assert found.margin == pytest.approx(max(MEANS) - MEANS[answer])
 
 
-def test_the_pareto_set_by_hand() -> None:
-    """Candidate 3 is dearer and worse than 2, and 4 is dearer and no better."""
-    found = ruling(spec("pareto"), MEANS, PRICES)
-    assert found.chosen == (0, 2, 1)
-    assert found.established
-    assert found.answer == 1
-
-
-def test_of_equally_dear_ones_only_the_better_is_in_the_pareto_set() -> None:
-    found = ruling(spec("pareto"), [0.5, 0.6, 0.6], [0.001, 0.001, 0.002])
-    assert (found.chosen, found.established) == ((1,), True)
-
-
 def test_little_data_establishes_nothing() -> None:
     selector = make_selector("row-mean", Problem(3, 1000))
     for ask in selector.ask(30):
         selector.tell([Tell(ask.seq, State.DONE, float(ask.pair.candidate > 0))])
-    for objective in (spec("pareto"), spec("cheapest-within-epsilon", epsilon=0.05)):
-        found = rule(objective, selector, known([0.1, 0.2, 0.3]))
-        assert not found.established
-        assert found.worth is not None
-        assert found.worth.any()
+    found = ruled(spec("cheapest-within-epsilon", epsilon=0.05), selector, [0.1, 0.2, 0.3])
+    assert not found.established
+    assert found.worth is not None
+    assert found.worth.any()
 
 
 def test_once_an_answer_is_good_enough_nobody_dearer_is_asked() -> None:
@@ -108,7 +92,7 @@ def test_once_an_answer_is_good_enough_nobody_dearer_is_asked() -> None:
             ask = Ask(selector.table.n_asked, Pair(i, j), None, "")
             selector.adopt([ask])
             selector.tell([Tell(ask.seq, State.DONE, 1.0 if i else float(j != 1))])
-    found = rule(spec("cheapest-within-epsilon"), selector, known([0.1, 0.2, 0.3]))
+    found = ruled(spec("cheapest-within-epsilon"), selector, [0.1, 0.2, 0.3])
     assert found.answer == 1
     assert found.worth is not None
     assert found.worth[0]
@@ -119,7 +103,7 @@ def test_once_an_answer_is_good_enough_nobody_dearer_is_asked() -> None:
     ("fields", "message"),
     [
         ({"name": "best-under-usd"}, "--usd-per-1k-calls 2"),
-        ({"name": "pareto", "usd_per_1k_calls": 1}, "belongs to `best-under-usd`"),
+        ({"name": "cheapest-within-epsilon", "usd_per_1k_calls": 1}, "belongs to `best-under-usd`"),
     ],
 )
 def test_a_price_belongs_to_one_objective(fields: dict[str, Any], message: str) -> None:
@@ -173,28 +157,11 @@ def test_the_cheapest_good_enough_one_ends_the_run_early(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_the_pareto_set_of_a_whole_grid(tmp_path: Path) -> None:
-    path = study_for(tmp_path, {"name": "pareto"}, stop_when_separated=False)
-    standing = run_all(path)
-    assert standing.objective is not None
-    means = {row.candidate.label: row.estimate or 0.0 for row in standing.rows}
-    order = sorted(means, key=lambda name: USD[int(name[1:])])
-    best, chosen = -math.inf, []
-    for name in order:
-        if means[name] > best:
-            chosen.append(name)
-            best = means[name]
-    assert [row.candidate.label for row in standing.objective.chosen] == chosen
-    assert standing.established
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "objective",
     [
         {"name": "best-under-usd", "usd_per_1k_calls": 3},
         {"name": "cheapest-within-epsilon", "epsilon": 0.05},
-        {"name": "pareto"},
     ],
 )
 @pytest.mark.parametrize("rule_name", ["ucb-e", "sysrs"])
@@ -240,36 +207,21 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path) -> None:
 
 
 def test_an_objective_by_price_needs_known_prices(tmp_path: Path) -> None:
-    path = study_for(tmp_path, {"name": "pareto"})
+    path = study_for(tmp_path, {"name": "cheapest-within-epsilon"})
     lines = (tmp_path / "scores.jsonl").read_text().splitlines()
     kept = [line.split(', "usd"')[0] + "}" if '"c3"' in line else line for line in lines]
     (tmp_path / "scores.jsonl").write_text("\n".join(kept))
-    with pytest.raises(ConfigError, match=r"objective is `pareto`, but the price of replay/c3"):
+    with pytest.raises(
+        ConfigError, match=r"objective is `cheapest-within-epsilon`, but the price of replay/c3"
+    ):
         run_all(path)
-
-
-def cheapest_within_a_tenth(means: Means) -> tuple[int, ...]:
-    return (int(np.flatnonzero(means >= means.max() - 0.1)[0]),)
-
-
-def none_cheaper_is_as_good(means: Means) -> tuple[int, ...]:
-    return tuple(i for i in range(len(means)) if (means[:i] < means[i]).all())
 
 
 @pytest.mark.slow
 @pytest.mark.coverage
-@pytest.mark.parametrize(
-    ("objective", "truth"),
-    [
-        (spec("cheapest-within-epsilon", epsilon=0.1), cheapest_within_a_tenth),
-        (spec("pareto"), none_cheaper_is_as_good),
-    ],
-    ids=["cheapest", "pareto"],
-)
-def test_what_is_established_is_true(
-    objective: ObjectiveSpec, truth: Callable[[Means], tuple[int, ...]]
-) -> None:
+def test_what_is_established_is_true() -> None:
     """Random worlds, looked at after every tenth pull; wrong at most at the asked level."""
+    objective = spec("cheapest-within-epsilon", epsilon=0.1)
     level, n_worlds, wrong, early = 0.8, 60, 0, 0
     for seed in range(n_worlds):
         rng = KeyedRandom(seed, "objective worlds").at(0)
@@ -277,9 +229,10 @@ def test_what_is_established_is_true(
         selector = make_selector("filled-subset", Problem(4, 100, seed=seed, confidence=level))
         while asks := selector.ask(10):
             selector.tell([Tell(a.seq, State.DONE, scores[a.pair]) for a in asks])
-            found = rule(objective, selector, known([1.0, 2.0, 3.0, 4.0]))
+            found = ruled(objective, selector, [1.0, 2.0, 3.0, 4.0])
             if found.established:
-                wrong += found.chosen != truth(scores.mean(axis=1))
+                means = scores.mean(axis=1)
+                wrong += found.answer != np.flatnonzero(means >= means.max() - 0.1)[0]
                 early += selector.table.n_asked < 400
                 break
     # Binomial(60, 0.2) exceeds 23 with probability 3e-4

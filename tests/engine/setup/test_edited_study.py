@@ -105,7 +105,12 @@ def test_other_servers_and_keys_are_taken_over(tmp_path: Path) -> None:
 
 def test_settings_of_the_question_stay_and_are_named(tmp_path: Path, capsys: Capsys) -> None:
     path = begun(tmp_path, capsys)
-    edit(path, slices={"by": ["question"]}, objective={"name": "pareto"}, limits={"in_flight": 2})
+    edit(
+        path,
+        slices={"by": ["question"]},
+        objective={"name": "cheapest-within-epsilon"},
+        limits={"in_flight": 2},
+    )
     done = resume(tmp_path, capsys, "--budget-pulls", "5")
     assert done.code == 0
     assert "study.json was edited: `slices`, `objective` stay as they were" in done.err
@@ -115,7 +120,7 @@ def test_settings_of_the_question_stay_and_are_named(tmp_path: Path, capsys: Cap
 def test_a_setting_of_the_question_that_the_file_repeats_or_drops_is_no_edit(
     tmp_path: Path,
 ) -> None:
-    path = write_study(tmp_path, changes={"objective": {"name": "pareto"}})
+    path = write_study(tmp_path, changes={"objective": {"name": "cheapest-within-epsilon"}})
     recorded = study_from(json.loads(path.read_text()), tmp_path)
     began = replace(started(), file=path.name)
     assert kept_notice(recorded, began) == ()

@@ -40,12 +40,9 @@ def api() -> Iterator[FakeApi]:
         ("openai", {"text": "completions"}),
         ("anthropic", {}),
         ("anthropic", {"legacy_sampling": True}),
-        ("openai", {"stream": True}),
-        ("anthropic", {"stream": True}),
     ],
     ids=[
         *("chat", "responses", "completions", "messages", "legacy-messages"),
-        *("streamed-chat", "streamed-messages"),
     ],
 )
 class TestApiProviders(ProviderSuite):

@@ -56,7 +56,6 @@ KINDS = {
     Fault.RESET: FailureKind.CONNECTION,
     Fault.DROPPED: FailureKind.CONNECTION,
     Fault.ENDED_EARLY: FailureKind.MALFORMED_REPLY,
-    Fault.ERROR_IN_STREAM: FailureKind.SERVER,
     Fault.MALFORMED: FailureKind.MALFORMED_REPLY,
     Fault.EMPTY_BODY: FailureKind.MALFORMED_REPLY,
     Fault.BARE_TEXT: FailureKind.MALFORMED_REPLY,
@@ -106,16 +105,14 @@ def test_every_fault_has_a_test() -> None:
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-@pytest.mark.parametrize("stream", [False, True])
-def test_every_error_is_what_it_is(api: FakeApi, vendor: str, stream: bool) -> None:
-    provider = provider_of(vendor, api, stream=stream)
+def test_every_error_is_what_it_is(api: FakeApi, vendor: str) -> None:
+    provider = provider_of(vendor, api)
     found = answers(provider, *(asked(f"say {fault}") for fault in KINDS))
     kinds = {
         fault: one.kind if isinstance(one, ProviderError) else one
         for fault, one in zip(KINDS, found, strict=True)
     }
-    begun = {Fault.ERROR_IN_STREAM: FailureKind.MALFORMED_REPLY} if stream else {}
-    assert kinds == {**KINDS, **begun}
+    assert kinds == KINDS
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -131,11 +128,10 @@ def test_no_message_holds_the_key(api: FakeApi, vendor: str) -> None:
 
 @pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize(("fault", "expected"), FINISHES.items())
-@pytest.mark.parametrize("stream", [False, True])
 def test_answers_with_something_about_them_are_answers(
-    api: FakeApi, vendor: str, fault: Fault, expected: tuple[Finish, str], stream: bool
+    api: FakeApi, vendor: str, fault: Fault, expected: tuple[Finish, str]
 ) -> None:
-    found = reply(provider_of(vendor, api, stream=stream), asked(f"say {fault}"))
+    found = reply(provider_of(vendor, api), asked(f"say {fault}"))
     assert (found.finish, found.text) == expected
 
 
@@ -156,12 +152,9 @@ def test_an_answer_that_cannot_be_read_may_be_billed(
 @pytest.mark.slow
 @pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("fault", sorted(FLOODS))
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_response_is_read_up_to_a_limit(
-    api: FakeApi, vendor: str, fault: Fault, stream: bool
-) -> None:
+def test_a_response_is_read_up_to_a_limit(api: FakeApi, vendor: str, fault: Fault) -> None:
     """Whatever comes, and however small it is packed."""
-    provider = provider_of(vendor, api, max_response_bytes=2_000_000, stream=stream)
+    provider = provider_of(vendor, api, max_response_bytes=2_000_000)
     found = error(provider, asked(f"say {fault}"))
     assert (found.kind, found.transient) == (FailureKind.MALFORMED_REPLY, True)
     assert "longer than 2,000,000 bytes" in str(found)

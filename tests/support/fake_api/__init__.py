@@ -10,8 +10,7 @@ enforce rate limits and count who exceeds them; and all that was received is kep
     async with FakeApi(answer=quality({"good": 0.9, "poor": 0.4}), script=storm(0.2)) as api:
         client = AsyncOpenAI(base_url=api.openai_url, api_key=api.key)
 
-Who asks for a stream gets one, ``pace`` seconds between its events. ``python -m
-tests.support.fake_api`` runs it as a process of its own.
+``python -m tests.support.fake_api`` runs it as a process of its own.
 """
 
 from tests.support.fake_api.answers import echo as echo

@@ -22,7 +22,6 @@ KNOWN = frozenset({"model", "messages", "system", "max_tokens", "stop_sequences"
     "tools",
     "tool_choice",
     "inference_geo",
-    "stream",
 }
 
 # (status, type, message)

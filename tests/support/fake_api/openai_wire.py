@@ -16,7 +16,7 @@ _CREATED = 1795000000
 _FINISH = {"stop": "stop", "length": "length", "refusal": "stop", "filter": "content_filter"}
 
 # The parameters that each path knows; others are refused, as OpenAI does.
-_SHARED = frozenset({"model", "temperature", "top_p", "user", "stream", "stream_options"})
+_SHARED = frozenset({"model", "temperature", "top_p", "user"})
 _SAMPLED = _SHARED | {
     "n",
     "stop",

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from tests.support.fake_api import anthropic_wire, openai_wire, streams
+from tests.support.fake_api import anthropic_wire, openai_wire
 from tests.support.fake_api.answers import echo
 from tests.support.fake_api.calls import Answer, Api, Call
 from tests.support.fake_api.faults import Fault, Script, calm
@@ -89,9 +89,7 @@ class FakeApi:
         script: which requests meet which fault.
         models: those that there are; None for any name, with the defaults of ``FakeModel``.
         key: the key that clients must send; None to let everyone in.
-        latency: seconds that an answer takes; of a stream, its first event.
-        streams: whether it knows streams, or answers whole in any case.
-        pace: seconds from one event of a stream to the next.
+        latency: seconds that an answer takes.
         request_id: the id of a request, given its number.
         detail: what is said of a bad request.
         more_headers: sent with every answer.
@@ -104,8 +102,6 @@ class FakeApi:
     models: Mapping[str, FakeModel] | None = None
     key: str | None = "fake-key-3f9a"
     latency: Callable[[Call], float] = lambda _call: 0.0
-    pace: float = 0.0
-    streams: bool = True
     request_id: Callable[[int], str] = "req_{}".format
     detail: str = "Bad request."
     more_headers: Mapping[str, str] = field(default_factory=dict)
@@ -223,8 +219,7 @@ class FakeApi:
         call = replace(call, attempt=self._seen[call.digest])
         self._seen[call.digest] += 1
         note.fault = self.script(call)
-        streamed = self.streams and bool(call.body.get("stream"))
-        if note.fault is not None and not (streamed and note.fault in streams.IN_THE_MIDDLE):
+        if note.fault is not None:
             response = await fail(note.fault, call, request, self._words(call, note))
             if response is not None:
                 return response
@@ -245,8 +240,6 @@ class FakeApi:
         finally:
             limiter.leave(sum(one.tokens for one in spoken))
         body, headers = self._answered(call, note, spoken)
-        if streamed:
-            return await streams.send(request, call, body, headers, note.fault, self.pace)
         return web.json_response(body, headers=headers)
 
     def _answered(

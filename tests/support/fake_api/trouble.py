@@ -99,7 +99,6 @@ def errors_of(call: Call, trouble: Trouble, headers: Mapping[str, str]) -> web.R
 
 _PLAIN: Mapping[Fault, Fault] = {
     **dict.fromkeys({*_PATIENCE, Fault.RATE_LIMITED_DATE} - {Fault.NO_RETRY}, Fault.RATE_LIMITED),
-    Fault.ERROR_IN_STREAM: Fault.SERVER_ERROR,
 }
 
 
@@ -114,9 +113,7 @@ async def fail(
     if fault in _ON_THE_ANSWER:
         return None
     if fault in _BODIES:
-        if not call.body.get("stream"):
-            return web.Response(text=_BODIES[fault], content_type="application/json")
-        return web.Response(text=f"data: {_BODIES[fault]}\n\n", content_type="text/event-stream")
+        return web.Response(text=_BODIES[fault], content_type="application/json")
     if fault is Fault.BAD_GATEWAY:
         html = "<html><body><h1>502 Bad Gateway</h1></body></html>"
         return web.Response(text=html, status=502, content_type="text/html")
@@ -125,7 +122,7 @@ async def fail(
     if fault is Fault.DEEP_JSON:
         return web.Response(text="[" * _DEPTH + "]" * _DEPTH, content_type="application/json")
     if fault in (Fault.ENDLESS, Fault.GZIP_BOMB):
-        return await _flood(fault, request, streamed=bool(call.body.get("stream")))
+        return await _flood(fault, request)
     if fault in (Fault.REDIRECT, Fault.REDIRECT_LOOP):
         place = str(request.url) if fault is Fault.REDIRECT_LOOP else _elsewhere(request)
         return web.Response(status=307, headers={"location": place})
@@ -142,10 +139,10 @@ async def _send_raw(content: bytes, request: web.Request) -> web.StreamResponse:
     return web.StreamResponse()
 
 
-async def _flood(fault: Fault, request: web.Request, *, streamed: bool) -> web.StreamResponse:
+async def _flood(fault: Fault, request: web.Request) -> web.StreamResponse:
     """Send 100 MB of zeros, as they are or in 100 kB of gzip, until the client has enough."""
     response = web.StreamResponse()
-    response.content_type = "text/event-stream" if streamed else "application/json"
+    response.content_type = "application/json"
     if fault is Fault.GZIP_BOMB:
         response.headers["Content-Encoding"] = "gzip"
     await response.prepare(request)

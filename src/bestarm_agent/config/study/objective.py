@@ -1,15 +1,20 @@
-"""The `objective` of a study: the best, or the best at a price."""
+"""The `objective` of a study: the best, the best within limits, or the cheapest that is as good."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, Strict, WithJsonSchema, model_validator
 
-from bestarm_agent.config.fields import StudyModel, broken
-from bestarm_agent.config.study.constraints import PRICE, Constraint, constraint_of
+from bestarm_agent.config.fields import StudyModel, broken, shown
 from bestarm_agent.config.study.value_types import Dollars
+
+PRICE, SECONDS, LENGTH = QUANTITIES = ("usd_per_1k_calls", "seconds_mean", "output_tokens_mean")
+_TEXT = re.compile(r"\s*(<=|>=)\s*\$?(\d+(?:\.\d*)?|\.\d+)\s*")
+_SCORES = 2  # statements about scores: before and after a candidate is found to break a limit
 
 
 class Objective(StrEnum):
@@ -18,10 +23,38 @@ class Objective(StrEnum):
     BEST = "best"
     BEST_UNDER_USD = "best-under-usd"
     CHEAPEST = "cheapest-within-epsilon"
-    PARETO = "pareto"
 
 
-_SCORES = 2  # statements about scores: before and after a candidate is found to break a limit
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A limit of a mean."""
+
+    name: str  # as the study has it: one of ``QUANTITIES``, or a measure
+    at_most: bool  # else at least
+    limit: float
+
+    @property
+    def text(self) -> str:
+        """The constraint as the study has it."""
+        return f"{self.name} {'<=' if self.at_most else '>='} {self.limit:g}"
+
+
+def constraint_of(name: str, text: str) -> Constraint:
+    """Read an entry of ``subject_to``; a name that is no quantity of calls is a measure's.
+
+    Example:
+        >>> constraint_of("seconds_mean", "<= 2").limit
+        2.0
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        broken(f'must be a limit such as "<= 2" or ">= 0.9", got {shown(text)}', name)
+    at_most, limit = match[1] == "<=", float(match[2])
+    if name in QUANTITIES and not at_most:
+        broken('limits from above: write "<="', name)
+    if name not in QUANTITIES and limit > 1:
+        broken(f"limits a mean of scores, at most 1, got {limit:g}", name)
+    return Constraint(name, at_most, limit)
 
 
 class ObjectiveSpec(StudyModel):
@@ -33,8 +66,7 @@ class ObjectiveSpec(StudyModel):
         Objective.BEST,
         description="`best`: the candidate of the highest mean. `best-under-usd`: the best of "
         "those whose price is at most `usd_per_1k_calls`. `cheapest-within-epsilon`: the cheapest "
-        "of those at most `epsilon` below the best. `pareto`: all that no candidate beats in score "
-        "at the same or a lower price. All but `best` need known prices.",
+        "of those at most `epsilon` below the best. All but `best` need known prices.",
     )
     epsilon: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
         0.02,
@@ -48,10 +80,9 @@ class ObjectiveSpec(StudyModel):
 
     subject_to: dict[str, Annotated[str, Strict()]] = Field(
         default_factory=dict,
-        description="Limits that the winner of `best` must keep: by `latency_p95_seconds`, "
-        "`first_token_p95_seconds` or `output_tokens_p95` (any percentile), `output_tokens_mean`, "
-        "`usd_per_1k_calls`, or the name of one of `measures`; each a text such as '<= 2' or "
-        "'>= 0.9'.",
+        description="Limits of means that the winner of `best` must keep: `usd_per_1k_calls`, "
+        "`seconds_mean`, `output_tokens_mean`, or the name of one of `measures`; each a text such "
+        "as '<= 2' or '>= 0.9'.",
     )
 
     @model_validator(mode="after")

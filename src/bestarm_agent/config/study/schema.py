@@ -9,7 +9,6 @@ from pydantic import Field, JsonValue, model_validator
 from bestarm_agent.config.fields import StudyModel, broken, shown
 from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.config.study.confirm import ConfirmSpec
-from bestarm_agent.config.study.constraints import NAMES, is_quantity
 from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec, ScorerSpec
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.models_and_prompts import (
@@ -19,7 +18,10 @@ from bestarm_agent.config.study.models_and_prompts import (
     check_model_name,
     model_labels,
 )
-from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.objective import (
+    QUANTITIES,
+    ObjectiveSpec,
+)
 from bestarm_agent.config.study.optimize import OptimizeSpec
 from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.config.study.run_options import BudgetSpec, LimitsSpec, SelectorSpec, StopSpec
@@ -187,11 +189,13 @@ class StudyConfig(StudyModel):
     @model_validator(mode="after")
     def _check_measures(self) -> Self:
         for name in self.measures:
-            if is_quantity(name):
+            if name in QUANTITIES:
                 broken("is the name of a quantity of calls; choose another", "measures", name)
         for one in self.objective.constraints:
-            if not is_quantity(one.name) and one.name not in self.measures:
-                hint = nearest(one.name, self.measures) if self.measures else f"there are {NAMES}"
+            if one.name not in QUANTITIES and one.name not in self.measures:
+                hint = f"there are {', '.join(QUANTITIES)}"
+                if self.measures:
+                    hint = nearest(one.name, self.measures)
                 broken(f"is not one of `measures`; {hint}", "objective", "subject_to", one.name)
         return self
 

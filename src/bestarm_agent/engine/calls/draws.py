@@ -88,7 +88,6 @@ class Draws:
             shown,
             value=value,
             usage=scored[0].usage,
-            first_token_seconds=scored[0].first_token_seconds,
             cached=all(one.cached for one in scored),
             measures=_mean_measures(made),
         )

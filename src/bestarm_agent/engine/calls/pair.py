@@ -165,7 +165,6 @@ class PairEvaluator:
             gold=score.gold,
             guesses=score.guesses,
             measures=score.measures,
-            first_token_seconds=reply.first_token_seconds,
         )
 
 

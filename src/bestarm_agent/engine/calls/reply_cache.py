@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from dataclasses import replace
 
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
@@ -99,7 +98,7 @@ class ReplyCache:
         call.found = True
         self._record_found(call, reply)
         self._note(call, reply)
-        return replace(reply, first_token_seconds=None)
+        return reply
 
     def _note(self, call: Call, reply: Reply) -> None:
         model = f"{call.client.provider.name}/{call.request.model}"

@@ -14,9 +14,8 @@ from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.confirmation import confirmation
-from bestarm_agent.engine.results.constraint_trackers import Finding
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
-from bestarm_agent.engine.results.objectives import ObjectiveState, ObjectiveTracker
+from bestarm_agent.engine.results.objectives import Finding, ObjectiveState, ObjectiveTracker
 from bestarm_agent.engine.results.reply_measures import (
     latency_of,
     mean_length,
@@ -40,7 +39,6 @@ from bestarm_agent.stats.random_effects import DrawSpread, spread_of
 from bestarm_agent.store.run_state import RunState
 
 _NOT_BEST = (Status.BEATEN, Status.BARRED)
-_CALLS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +138,10 @@ def _latest_failure(state: RunState) -> str:
 
 
 def _prices(objective: ObjectiveTracker | None) -> Sequence[RowPrice] | None:
-    if objective is None or objective.price_tracker is None:
+    prices = None if objective is None else objective.prices()
+    if prices is None:
         return None
-    prices = objective.price_tracker.prices()
-    columns = (_CALLS * prices.mean, _CALLS * prices.lower, _CALLS * prices.upper)
+    columns = prices.mean, prices.lower, prices.upper
     return [
         RowPrice(None if np.isnan(mean) else mean, lower, upper)
         for mean, lower, upper in zip(*(c.tolist() for c in columns), strict=True)
@@ -157,11 +155,11 @@ def _with_limits(rows: Sequence[Row], findings: Sequence[Finding]) -> tuple[Row,
 
 
 def _limit(row: int, found: Finding) -> RowLimit:
-    mean = float(found.mean[row])
+    mean = float(found.means.mean[row])
     state = LimitState.OPEN
     if found.kept[row] or found.broken[row]:
         state = LimitState.KEPT if found.kept[row] else LimitState.BROKEN
-    ends = float(found.lower[row]), float(found.upper[row])
+    ends = float(found.means.lower[row]), float(found.means.upper[row])
     return RowLimit(found.constraint, None if np.isnan(mean) else mean, *ends, state)
 
 
@@ -174,7 +172,6 @@ def _result(
     return ObjectiveResult(
         spec=objective.spec,
         answer=None if state.answer is None else by_index[state.answer],
-        chosen=tuple(by_index[i] for i in state.chosen),
         established=state.established,
         margin=state.margin,
         confidence=objective.confidence,
@@ -218,7 +215,7 @@ def _rows(
             lower=float(estimates.lower[i]),
             upper=float(estimates.upper[i]),
             spend=totals[i].spend,
-            latency=latency_of(totals[i].latencies, totals[i].first_tokens),
+            latency=latency_of(totals[i].latencies),
             seconds=totals[i].seconds / max(1, int(estimates.n[i])),
             problem=problems.get(labels[i]),
             price=None if prices is None else prices[i],

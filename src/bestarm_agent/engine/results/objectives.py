@@ -11,16 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
+from bestarm_agent.config.study.objective import PRICE, Constraint, Objective, ObjectiveSpec
 from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.events import Event
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.call_prices import Prices, PriceTracker
-from bestarm_agent.engine.results.constraint_trackers import (
-    ConstraintTracker,
-    Finding,
-    price_finding,
-)
+from bestarm_agent.engine.results.means import Means, MeanTracker
 from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee, State
@@ -29,12 +24,37 @@ _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """What is known of one limit for K candidates."""
+
+    constraint: Constraint
+    means: Means
+
+    @property
+    def kept(self) -> BoolArray:
+        """(K,) candidates that are shown to keep it."""
+        return self._keeps(self.means.upper, self.means.lower)
+
+    @property
+    def seems_kept(self) -> BoolArray:
+        """(K,) candidates whose mean so far keeps it."""
+        return self._keeps(self.means.mean, self.means.mean)
+
+    @property
+    def broken(self) -> BoolArray:
+        """(K,) candidates that are shown to break it."""
+        return ~self._keeps(self.means.lower, self.means.upper)
+
+    def _keeps(self, most: FloatArray, least: FloatArray) -> BoolArray:
+        limit = self.constraint.limit
+        return np.asarray(most <= limit if self.constraint.at_most else least >= limit)
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectiveState:
     """An objective's answer at one moment."""
 
     answer: int | None  # the candidate named, or None before any score is seen
-    # the candidates asked for, cheapest first: the Pareto set, or the answer alone
-    chosen: tuple[int, ...] = ()
     established: bool = False  # whether that is shown at the asked confidence
     # the answer's mean is shown to be at most this much below the highest one that counts, in [0,
     # 1]; None where that is not said
@@ -48,38 +68,25 @@ class ObjectiveState:
 def rule(
     spec: ObjectiveSpec,
     selector: PairSource,
-    prices: Prices | None,
-    limits: Sequence[Finding] = (),
+    findings: Sequence[Finding],
+    prices: FloatArray | None = None,
 ) -> ObjectiveState:
     """Say what is known about an objective.
 
     Args:
         spec: the objective.
         selector: what is known of the scores.
-        prices: needed where the objective depends on them.
-        limits: what is known of the limits, but for that of the price.
+        findings: what is known of each limit.
+        prices: (K,) prices as far as they are known, for ``cheapest-within-epsilon``.
     """
     estimates = selector.estimates()
     if not (estimates.n > 0).any():
         return ObjectiveState(None)
-    if spec.name in (Objective.BEST, Objective.BEST_UNDER_USD):
-        return _best_within(selector, _in_order(spec, prices, limits), estimates)
+    if spec.name is not Objective.CHEAPEST:
+        return _best_within(selector, tuple(findings), estimates)
     if prices is None:
         raise ValueError(f"objective {spec.name} needs prices")
-    if spec.name is Objective.CHEAPEST:
-        return _cheapest(spec, selector, prices, estimates)
-    return _pareto(prices, estimates)
-
-
-def _in_order(
-    spec: ObjectiveSpec, prices: Prices | None, limits: Sequence[Finding]
-) -> tuple[Finding, ...]:
-    """Return what is known of each of the spec's constraints."""
-    by_name = {one.constraint.name: one for one in limits}
-    for constraint in spec.constraints:
-        if constraint.of == "price" and prices is not None:
-            by_name[constraint.name] = price_finding(constraint, prices)
-    return tuple(by_name[constraint.name] for constraint in spec.constraints)
+    return _cheapest(spec, selector, prices, estimates)
 
 
 def _best_within(
@@ -106,7 +113,6 @@ def _best_within(
     is_feasible = all(one.kept[answer] for one in findings)
     return ObjectiveState(
         answer=answer,
-        chosen=(answer,),
         established=apart and answer == verdict.best and is_feasible,
         margin=None if verdict.guarantee is Guarantee.HEURISTIC else selector.margin(answer),
         infeasible=infeasible,
@@ -116,75 +122,49 @@ def _best_within(
 
 
 def _cheapest(
-    spec: ObjectiveSpec, selector: PairSource, prices: Prices, estimates: Estimates
+    spec: ObjectiveSpec, selector: PairSource, prices: FloatArray, estimates: Estimates
 ) -> ObjectiveState:
-    means = _means(estimates)
-    guess = _cheapest_of(means >= means.max() - spec.epsilon, prices.guess, means)
+    means = np.nan_to_num(estimates.mean, nan=-1.0)
+    guess = _cheapest_of(means >= means.max() - spec.epsilon, prices, means)
     if estimates.guarantee is Guarantee.HEURISTIC:
-        return ObjectiveState(guess, (guess,))
+        return ObjectiveState(guess)
     # the others are shown to be more than epsilon below some candidate, by the joint intervals
     left: BoolArray = estimates.upper >= estimates.lower.max() - spec.epsilon
-    first = _cheapest_of(left, prices.guess, means)
+    first = _cheapest_of(left, prices, means)
     margin = selector.margin(first)
     if margin <= spec.epsilon:
-        return ObjectiveState(first, (first,), established=True, margin=margin, worth=left)
+        return ObjectiveState(first, established=True, margin=margin, worth=left)
     margin = selector.margin(guess)
     if margin <= spec.epsilon:  # it is good enough: left to see is who of the cheaper ones is too
-        left &= prices.guess < prices.guess[guess]
+        left &= prices < prices[guess]
         left[selector.ranking()[0]] = True
-    return ObjectiveState(guess, (guess,), margin=margin, worth=left)
+    return ObjectiveState(guess, margin=margin, worth=left)
 
 
-def _pareto(prices: Prices, estimates: Estimates) -> ObjectiveState:
-    means, guess = _means(estimates), prices.guess
-    place = np.argsort(np.lexsort((-means, guess)))  # cheapest first; of equals the better one
-    cheaper = place[None, :] < place[:, None]  # [i, j]: j is no more expensive than i
-    lower, upper = estimates.lower, estimates.upper
-    beaten: BoolArray = np.logical_or.reduce(cheaper & (lower[None, :] >= upper[:, None]), axis=1)
-    rivals = cheaper & ~beaten[None, :] & ~(lower[:, None] > upper[None, :])
-    is_open: BoolArray = ~beaten & np.logical_or.reduce(rivals, axis=1)
-    worth: BoolArray = is_open | np.logical_or.reduce(rivals & is_open[:, None], axis=0)
-    ahead = np.where(cheaper, means[None, :], -1.0).max(axis=1, initial=-1.0)
-    members = [int(i) for i in np.flatnonzero((means > ahead) & (means >= 0))]
-    members.sort(key=lambda i: int(place[i]))
-    return ObjectiveState(
-        answer=int(means.argmax()),
-        chosen=tuple(members),
-        established=not is_open.any() and estimates.guarantee is not Guarantee.HEURISTIC,
-        worth=worth,
-    )
-
-
-def _means(estimates: Estimates) -> FloatArray:
-    return np.nan_to_num(estimates.mean, nan=-1.0)
-
-
-def _cheapest_of(mask: BoolArray, guess: FloatArray, means: FloatArray) -> int:
+def _cheapest_of(mask: BoolArray, prices: FloatArray, means: FloatArray) -> int:
     """Return the cheapest candidate of a mask; of equally cheap ones the best."""
     rows = np.flatnonzero(mask)
-    order = np.lexsort((-means[rows], guess[rows]))
+    order = np.lexsort((-means[rows], prices[rows]))
     return int(rows[order[0]])
 
 
 class ObjectiveTracker:
     """An objective pursued by a run: reviewed as scores come in, not after every single one.
 
-    ``prices`` are kept where the objective depends on them, ``limits`` for all other constraints.
+    ``trackers`` keep what its limits are about, by name, and the prices that it depends on.
     """
 
     def __init__(
         self,
         spec: ObjectiveSpec,
         confidence: float,
+        trackers: Mapping[str, MeanTracker],
         *,
         stops: bool,
-        prices: PriceTracker | None,
-        limits: Sequence[ConstraintTracker] = (),
     ) -> None:
         self.spec = spec
         self.confidence = confidence
-        self.price_tracker = prices
-        self._limits = tuple(limits)
+        self._trackers = trackers
         self._stops = stops
         self._state = ObjectiveState(None)
         self._next = 0  # number of told pairs from which it is worked out again
@@ -202,16 +182,19 @@ class ObjectiveTracker:
 
     def take(self, event: Event) -> None:
         """Take the run's next event in."""
-        for tracker in (
-            *self._limits,
-            *((self.price_tracker,) if self.price_tracker is not None else ()),
-        ):
+        for tracker in self._trackers.values():
             tracker.take(event)
+
+    def prices(self) -> Means | None:
+        """Return the prices of 1,000 calls so far; None if the objective does not need them."""
+        return self._trackers[PRICE].means() if PRICE in self._trackers else None
 
     def state(self, selector: PairSource) -> ObjectiveState:
         """Work out what is known now."""
-        prices = None if self.price_tracker is None else self.price_tracker.prices()
-        return rule(self.spec, selector, prices, [tracker.finding() for tracker in self._limits])
+        findings = [Finding(one, self._trackers[one.name].means()) for one in self.spec.constraints]
+        cheapest = self.spec.name is Objective.CHEAPEST
+        prices = self._trackers[PRICE].guesses() if cheapest else None
+        return rule(self.spec, selector, findings, prices)
 
     def is_behind(self, selector: PairSource) -> bool:
         """Return whether something was told since the last review."""
@@ -242,24 +225,27 @@ def track_objective(
     spec: ObjectiveSpec,
     chosen: SelectorSpec,
     measures: Sequence[str],
+    timeout: float,
     selector: PairSource,
 ) -> ObjectiveTracker | None:
     """Return the objective of a run, fed with no event yet; None if it is simply the best.
 
-    ``measures`` are the names of the study's, in their order.
+    ``measures`` are the names of the study's, in their order, and ``timeout`` the seconds that a
+    call may take.
     """
     if spec.is_plain or not isinstance(selector, Selector | RulePairs):
         return None
     level = spec.level(chosen.level) if selector.exogenous else None
     held = len(selector.held) if isinstance(selector, RulePairs) else 0
+    names = {one.name for one in spec.constraints} | ({PRICE} if spec.by_price else set())
     return ObjectiveTracker(
         spec,
         chosen.level,
+        {
+            name: MeanTracker(
+                name, level, selector.odds_of, measures=measures, timeout=timeout, held_back=held
+            )
+            for name in names
+        },
         stops=chosen.stop_when_separated,
-        prices=PriceTracker(level, selector.odds_of, held) if spec.by_price else None,
-        limits=[
-            ConstraintTracker(one, measures, level, selector.odds_of, held)
-            for one in spec.constraints
-            if one.of != "price"
-        ],
     )

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from heapq import merge
 
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.store.pair_records import CandidateTotals
 from bestarm_agent.store.run_state import RunState
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Seconds of calls; percentiles are measured times (nearest rank)."""
+class Latency:
+    """Seconds from sending a request to its complete answer, without waits of our own.
+
+    Only the attempt that was answered counts. A reply from the cache counts with the seconds of
+    the call that bought it. Percentiles are measured times (nearest rank).
+    """
 
     n: int  # calls, > 0
     p50: float
@@ -22,36 +25,17 @@ class Times:
     longest: float
 
 
-@dataclass(frozen=True, slots=True)
-class Latency(Times):
-    """Seconds from sending a request to its complete answer, without waits of our own.
-
-    Only the attempt that was answered counts. A reply from the cache counts with the seconds of
-    the call that bought it, and not among the first tokens.
-    """
-
-    first_token: Times | None = None  # of the streamed answers, to their first text
-
-    def as_json(self) -> dict[str, Json]:
-        """Return it as a JSON object; ``first_token`` is there only where it is known."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-def latency_of(seconds: Sequence[float], first_tokens: Sequence[float] = ()) -> Latency | None:
-    """Summarise sorted seconds, and those to first tokens; None if there are none.
+def latency_of(seconds: Sequence[float]) -> Latency | None:
+    """Summarise sorted seconds; None if there are none.
 
     Example:
         >>> latency_of([0.5, 0.6, 0.7, 9.0])
-        Latency(n=4, p50=0.6, p95=9.0, longest=9.0, first_token=None)
+        Latency(n=4, p50=0.6, p95=9.0, longest=9.0)
     """
     if not seconds:
         return None
-    return Latency(*_times(seconds), Times(*_times(first_tokens)) if first_tokens else None)
-
-
-def _times(seconds: Sequence[float]) -> tuple[int, float, float, float]:
     p50, p95 = (seconds[math.ceil(p * len(seconds) / 100) - 1] for p in (50, 95))
-    return len(seconds), p50, p95, seconds[-1]
+    return Latency(len(seconds), p50, p95, seconds[-1])
 
 
 def latency_by_model(state: RunState) -> list[tuple[str, Latency]]:
@@ -60,10 +44,7 @@ def latency_by_model(state: RunState) -> list[tuple[str, Latency]]:
     for candidate, totals in zip(state.candidates, state.totals, strict=True):
         groups.setdefault(f"{candidate.provider}/{candidate.model}", []).append(totals)
     found = {
-        model: latency_of(
-            list(merge(*(one.latencies for one in group))),
-            list(merge(*(one.first_tokens for one in group))),
-        )
+        model: latency_of(list(merge(*(one.latencies for one in group))))
         for model, group in groups.items()
     }
     timed = [(model, one) for model, one in found.items() if one is not None]

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from bestarm_agent.config.study.constraints import Constraint
-from bestarm_agent.config.study.objective import Objective, ObjectiveSpec
+from bestarm_agent.config.study.objective import Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
@@ -50,7 +49,7 @@ class LimitState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowLimit:
-    """A limit of the objective, and a candidate's mean; of a percentile, the share above."""
+    """A limit of the objective, and a candidate's mean."""
 
     constraint: Constraint
     mean: float | None  # by what was seen, or None
@@ -125,7 +124,6 @@ class ObjectiveResult:
 
     spec: ObjectiveSpec
     answer: Row | None  # the candidate named; None before any score is seen, or if none fits
-    chosen: tuple[Row, ...]  # cheapest first: the Pareto set, or the answer alone
     established: bool  # whether that is shown at ``confidence``
     margin: float | None  # at most this much below the highest mean, in [0, 1]; None if not said
     confidence: float  # of the whole statement, in (0, 1)

@@ -9,7 +9,6 @@ from functools import partial
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets.gold_labels import Label, load_labels
 from bestarm_agent.config.datasets.slices import slices_of
-from bestarm_agent.config.study.constraints import FIRST_TOKEN
 from bestarm_agent.config.study.grid import expand
 from bestarm_agent.config.study.inputs import check_fields, read_examples, read_prompts
 from bestarm_agent.config.study.load import LoadedStudy
@@ -22,7 +21,7 @@ from bestarm_agent.engine.calls.judge_calls import left_out
 from bestarm_agent.engine.mode import Mode, OpenMode
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.engine.setup.selection import open_selection
-from bestarm_agent.errors import ConfigError, counted
+from bestarm_agent.errors import counted
 from bestarm_agent.judges.base import Judge
 
 
@@ -75,8 +74,6 @@ def assemble(
     providers = ProviderSet(config, base_dir, catalog, study.places)
     notices = left_out(judge, found, providers.able) if judge.models else []
     expansion = expand(config, prompts, providers.params, study.places)
-    with locating(partial(study.places.located, ("objective",))):
-        _check_streams(config, expansion.candidates, providers)
     unused = _same_for_all(fixed, expansion.candidates, providers)
     cells = len(expansion.candidates) * len(found)
     budget = config.budget.caps(cells)
@@ -96,20 +93,6 @@ def assemble(
         notices=(*expansion.notices, *unused, *notices, *repeated),
         mode=mode,
     )
-
-
-def _check_streams(
-    config: StudyConfig, candidates: Sequence[Candidate], providers: ProviderSet
-) -> None:
-    """Check that the times to first tokens, where they are limited, will be known."""
-    names = [one.name for one in config.objective.constraints if one.of == FIRST_TOKEN]
-    for one in candidates if names else ():
-        if not providers.of(one.provider, one.model).capabilities(one.model).streamed:
-            raise ConfigError(
-                f"objective.subject_to.{names[0]}: answers of {one.provider}/{one.model} do not "
-                f"come as streams, so that the time to their first token is not known; set "
-                f"`stream: true` in its options, or limit `latency_p95_seconds`"
-            )
 
 
 def _repeat_notices(

@@ -11,7 +11,6 @@ from bestarm_agent.providers.api.connection import (
     Response,
     Vendor,
     open_client,
-    read_response,
 )
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.api.wire import Wire
@@ -26,22 +25,17 @@ class AnthropicConnection:
         self.errors: type[Exception] = AnthropicError
         self._client = open_client(AsyncAnthropic, DefaultAioHttpClient, endpoint)
         self._create: Any = self._client.messages.with_raw_response.create
-        self._stream: Any = self._client.messages.with_streaming_response.create
 
     async def send(self, wire: Wire, body: dict[str, Json]) -> Response:
         """Send one request; raises AnthropicError."""
         # `extra_body` is sent as it is and overrides the arguments, which `create` transforms
-        named: dict[str, Any] = {
-            "model": body["model"],
-            "messages": [],
-            "max_tokens": 0,
-            "extra_body": body,
-            "extra_headers": dict(wire.headers),
-        }
-        if (assembly := wire.begin_stream(body)) is not None:
-            async with self._stream(**named) as opened:
-                return await read_response(opened.headers, opened.iter_bytes(), assembly)
-        raw = await self._create(**named)
+        raw = await self._create(
+            model=body["model"],
+            messages=[],
+            max_tokens=0,
+            extra_body=body,
+            extra_headers=dict(wire.headers),
+        )
         return Response(raw.headers, await raw.read())
 
     async def list_models(self) -> Response:

@@ -30,34 +30,6 @@ _PATH = "v1/messages"
 _PARAMS = frozenset({"max_tokens", "stop", "effort", "thinking", "service_tier"})
 
 
-class MessageStream:
-    """Joins the events of a message."""
-
-    def __init__(self) -> None:
-        self._message: dict[str, Json] = {}
-        self._usage: dict[str, Json] = {}
-        self._texts: list[str] = []
-
-    def add(self, event: Mapping[str, Json]) -> bool:
-        """Take the next event; return True if it holds text of the answer."""
-        delta, message = mapping(event.get("delta")), mapping(event.get("message"))
-        if event.get("type") in ("message_start", "message_delta"):
-            usage = mapping(message.get("usage") or event.get("usage"))
-            self._message |= {**message, **delta}
-            self._usage |= {name: value for name, value in usage.items() if value is not None}
-            return False
-        part = text(delta.get("text")) or ""
-        self._texts.append(part)
-        return bool(part)
-
-    def body(self) -> Mapping[str, Json]:
-        """Return the whole message."""
-        if self._message.get("stop_reason") is None:
-            malformed("it ended before the answer did")
-        content: Json = [{"type": "text", "text": "".join(self._texts)}]
-        return {**self._message, "content": content, "usage": self._usage}
-
-
 def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
     system, turns = _split_system(request)
     params = own_params(request)
@@ -117,7 +89,6 @@ MESSAGES = Wire(
     encode=_encode,
     decode=_decode,
     prompt_fields=frozenset({"model", "messages", "system"}),
-    assembly=MessageStream,
 )
 LEGACY_MESSAGES = Wire(
     path=_PATH,
@@ -126,5 +97,4 @@ LEGACY_MESSAGES = Wire(
     decode=_decode,
     prompt_fields=MESSAGES.prompt_fields,
     headers=(("anthropic-version", "2023-06-01"),),  # the last that takes SAMPLING
-    assembly=MessageStream,
 )

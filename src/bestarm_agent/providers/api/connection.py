@@ -16,7 +16,6 @@ from bestarm_agent.domain.redaction import SHORTEST_SECRET
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.response_body import malformed
-from bestarm_agent.providers.api.stream import Assembly, assembled
 from bestarm_agent.providers.api.wire import Wire
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
@@ -27,11 +26,10 @@ _PLACEHOLDER_KEY = "none"  # the SDKs insist on a text
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An HTTP response: its headers by name, in any case, and its body, put together."""
+    """An HTTP response: its headers by name, in any case, and its body."""
 
     headers: Mapping[str, str]
     content: bytes
-    first_text_at: float | None = None  # loop's time when a stream's first text came
 
 
 class Connection(Protocol):
@@ -40,10 +38,7 @@ class Connection(Protocol):
     errors: type[Exception]  # base class of its own exceptions; those of HTTP libraries come, too
 
     async def send(self, wire: Wire, body: dict[str, Json]) -> Response:
-        """Send one request; raises one of ``errors`` if no successful response comes.
-
-        Raises TimeoutError for a stream that stops in the middle.
-        """
+        """Send one request; raises one of ``errors`` if no successful response comes."""
 
     async def list_models(self) -> Response:
         """Return the server's list of models; raises as ``send`` does."""
@@ -120,18 +115,6 @@ def open_client(sdk: Any, http: Any, endpoint: Endpoint) -> Any:  # noqa: ANN401
             event_hooks={"response": [partial(_limit_body, endpoint.max_response_bytes)]},
         ),
     )
-
-
-async def read_response(
-    headers: Mapping[str, str], chunks: AsyncIterator[bytes], assembly: Assembly | None
-) -> Response:
-    """Read an open response: whole, or the stream that ``assembly`` puts together.
-
-    Servers that know no streams answer whole. Raises MalformedError and TimeoutError.
-    """
-    if assembly is None or "text/event-stream" not in headers.get("content-type", ""):
-        return Response(headers, b"".join([chunk async for chunk in chunks]))
-    return Response(headers, *await assembled(chunks, assembly))
 
 
 async def _limit_body(max_bytes: int, response: Any) -> None:  # noqa: ANN401

@@ -69,7 +69,6 @@ class KnownModels:
             in_flight=_IN_FLIGHT,
             rate_limited=True,
             response_schema=facts.response_schema is not False,
-            streamed=bool(facts.stream),
             logprobs=self._vendor.logprobs if facts.logprobs is None else facts.logprobs,
         )
         return Model(facts, capabilities, wires, params, price)

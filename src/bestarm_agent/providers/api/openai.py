@@ -11,7 +11,6 @@ from bestarm_agent.providers.api.connection import (
     Response,
     Vendor,
     open_client,
-    read_response,
 )
 from bestarm_agent.providers.api.openai_wire import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from bestarm_agent.providers.api.provider import ApiProvider
@@ -30,16 +29,12 @@ class OpenAIConnection:
         self.errors: type[Exception] = OpenAIError
         self._client = open_client(AsyncOpenAI, DefaultAioHttpClient, endpoint)
         self._create = _methods(self._client.with_raw_response)
-        self._stream = _methods(self._client.with_streaming_response)
 
     async def send(self, wire: Wire, body: dict[str, Json]) -> Response:
         """Send one request; raises OpenAIError."""
         # `extra_body` is sent as it is and overrides the arguments, which `create` transforms by
         # their types: that takes 0.3 ms for a message and changes nothing
         named = dict.fromkeys(wire.prompt_fields, _IN_BODY)
-        if (assembly := wire.begin_stream(body)) is not None:
-            async with self._stream[wire](**named, extra_body=body) as opened:
-                return await read_response(opened.headers, opened.iter_bytes(), assembly)
         raw = await self._create[wire](**named, extra_body=body)
         response = raw.http_response
         return Response(response.headers, response.content)

@@ -10,7 +10,6 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Position, Request, Token
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.openai_stream import USAGE, ChatStream, ResponseStream
 from bestarm_agent.providers.api.response_body import (
     Answer,
     count,
@@ -219,8 +218,6 @@ CHAT = Wire(
     encode=_encode_chat,
     decode=_decode_chat,
     prompt_fields=frozenset({"model", "messages"}),
-    assembly=ChatStream,
-    stream_fields=USAGE,
 )
 COMPLETIONS = Wire(
     path="completions",
@@ -228,8 +225,6 @@ COMPLETIONS = Wire(
     encode=_encode_completion,
     decode=_decode_completion,
     prompt_fields=frozenset({"model", "prompt"}),
-    assembly=ChatStream,
-    stream_fields=USAGE,
 )
 RESPONSES = Wire(
     path="responses",
@@ -237,7 +232,6 @@ RESPONSES = Wire(
     encode=_encode_response,
     decode=_decode_response,
     prompt_fields=frozenset({"model", "input"}),
-    assembly=ResponseStream,
 )
 EMBEDDINGS = Wire(
     path="embeddings",

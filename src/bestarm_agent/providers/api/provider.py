@@ -15,7 +15,7 @@ from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.redaction import without_traces
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.errors import ConfigError, FailureKind
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.connection import Endpoint, Response, Vendor
 from bestarm_agent.providers.api.endpoint_list import EndpointList
 from bestarm_agent.providers.api.endpoint_pool import (
@@ -42,12 +42,10 @@ from bestarm_agent.providers.api.response_body import (
     read_body,
     text,
 )
-from bestarm_agent.providers.api.stream import IDLE_SECONDS
 from bestarm_agent.providers.api.token_bounds import max_output_tokens, max_prompt_tokens
 from bestarm_agent.providers.api.wire import Wire, check_params
 from bestarm_agent.providers.base import Capabilities, EndpointStatus
 from bestarm_agent.providers.base_provider import BaseProvider
-from bestarm_agent.providers.failures import failure
 
 _MODEL = re.compile(r"/?[\w.:@~+-]+(/[\w.:@~+-]+)*")  # a server may name one by its path
 # Facts that change replies, and so belong to the fingerprint.
@@ -155,7 +153,6 @@ class ApiProvider(BaseProvider[ApiOptions]):
             started = now()
             response = await self._send(request.model, endpoint, connection.send(wire, body))
             seconds = now() - started
-            first = None if response.first_text_at is None else response.first_text_at - started
             answer = self._decode(request.model, endpoint.endpoint, wire, response)
         answer = _without_keys(answer, endpoint.keys)
         request_id = response.headers.get("x-request-id") or response.headers.get("request-id")
@@ -170,7 +167,6 @@ class ApiProvider(BaseProvider[ApiOptions]):
             usage=usage,
             usd_nanos=self._cost(known, request, answer, usage, response.headers),
             seconds=seconds,
-            first_token_seconds=first,
             model=answer.model,
             request_id=request_id and without_traces(request_id, endpoint.keys),
             logprobs=answer.logprobs or () if request.top_logprobs is not None else (),
@@ -202,8 +198,6 @@ class ApiProvider(BaseProvider[ApiOptions]):
         facts = known.facts
         check_params(request, known.params[wire], f"{self.name}/{request.model}")
         body = wire.encode(request, facts, max_output_tokens(request, facts))
-        if facts.stream and wire.assembly is not None:
-            body |= {"stream": True, **wire.stream_fields}
         return wire, {"model": request.model, **body, **(facts.extra_body or {})}
 
     async def _send(
@@ -211,12 +205,6 @@ class ApiProvider(BaseProvider[ApiOptions]):
     ) -> Response:
         try:
             response = await call
-        except TimeoutError:
-            raise failure(
-                FailureKind.TIMEOUT,
-                f"{self.name}/{model}: {endpoint.endpoint.shown} sent nothing for "
-                f"{IDLE_SECONDS:g} s in the middle of an answer",
-            ) from None
         except Exception as error:
             if not isinstance(error, endpoint.connection.errors) and not is_transport_error(error):
                 raise

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.api.response_body import Answer
-from bestarm_agent.providers.api.stream import Assembly
 from bestarm_agent.providers.api.token_bounds import MAX_TOKENS
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
@@ -26,14 +25,6 @@ class Wire:
     decode: Callable[[Mapping[str, Json]], Answer]
     prompt_fields: frozenset[str]  # fields of the body that hold the prompt
     headers: tuple[tuple[str, str], ...] = ()  # further ones, by name
-    # begins to read a stream; None if there are no streams
-    assembly: Callable[[], Assembly] | None = None
-    # further fields of a request for a stream
-    stream_fields: Mapping[str, Json] = field(default_factory=dict, hash=False)
-
-    def begin_stream(self, body: Mapping[str, Json]) -> Assembly | None:
-        """Return what puts the answer to a request together; None if it asks for no stream."""
-        return self.assembly() if self.assembly is not None and body.get("stream") else None
 
     def params_of(self, facts: ModelFacts) -> frozenset[str]:
         """Return the names of the sampling parameters that a model takes."""
