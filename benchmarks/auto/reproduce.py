@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.selectors.rules.round_based import RoundSelector
 from bestarm_agent.selectors.rules.sequential_halving import SequentialHalving
-from bestarm_agent.selectors.rules.successive_rejects import SynchronisedSuccessiveRejects
+from bestarm_agent.selectors.rules.successive_rejects import SuccessiveRejects
 from bestarm_agent.selectors.types import Problem
 
 Scores: TypeAlias = NDArray[np.float32]
@@ -68,8 +68,8 @@ def in_rounds(
     return [int(alive[np.argmax(total[alive] + ties[alive])])]
 
 
-SYSRS = partial(in_rounds, make=SynchronisedSuccessiveRejects)
-HALVING = partial(in_rounds, make=partial(SequentialHalving, common_examples=True))
+SYSRS = partial(in_rounds, make=SuccessiveRejects)
+HALVING = partial(in_rounds, make=SequentialHalving)
 RULES: Mapping[str, Rule] = {
     "auto": partial(auto, variant=light_auto.Variant()),
     "ucb-e": ucb_e,

@@ -14,12 +14,13 @@ from bestarm_agent.simulation.replay_many import Plan, budget_shares
 
 ALPACA = "alpaca_eval2_2024-03-05_semisynthetic.npz"
 UCB_E, LRF_RULE = "ucb-e", "ucb-e-lrf"
-BASELINES = ("row-mean", "filled-subset", "lrf")
+ROW_MEAN, LRF = "benchmarks.baselines.row_mean:RowMean", "benchmarks.baselines.lrf:Lrf"
+BASELINES = (ROW_MEAN, "filled-subset", LRF)
 RULES = (UCB_E, LRF_RULE, *BASELINES)
 METRICS = ("top1_eps0.001", "top1_eps0.01", "top1_p0.1", "ndcg10")
 POINTS = 16
 FEWER_SEEDS = 5  # of ``ucb-e-lrf`` on the larger, prompting matrices
-SEEDS = {UCB_E: 20, "row-mean": 10, "filled-subset": 10, LRF_RULE: 8, "lrf": 8}
+SEEDS = {UCB_E: 20, ROW_MEAN: 10, "filled-subset": 10, LRF_RULE: 8, LRF: 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ ABLATED = (
 )
 ABLATION_SEEDS = 5
 ABLATIONS: Mapping[str, Sequence[str]] = {
-    "score only": ("ucb-e-lrf-score-only",),
+    "score only": ("benchmarks.baselines.score_only:ScoreOnly",),
     "batch": tuple(f"ucb-e-lrf[batch={b}]" for b in (2, 8, 128)),
     "ensemble": tuple(f"ucb-e-lrf[members={k}]" for k in (4, 16, 256)),
     "eta": tuple(f"ucb-e-lrf[eta={eta}]" for eta in (0.1, 0.5, 1, 10)),
@@ -129,7 +130,7 @@ def plan_of(bench: Bench, panel: Panel, rule: str) -> Plan:
 def _grid(panel: Panel, rule: str) -> tuple[float, ...]:
     if rule == LRF_RULE and panel.with_model is not None:
         return budget_shares(WARM_UP, panel.with_model, 10)
-    if rule == "lrf":
+    if rule == LRF:
         return budget_shares(WARM_UP, min(panel.highest, ADAPTIVE_HIGHEST), 10)
     limit = ADAPTIVE_HIGHEST if rule == UCB_E else 1.0
     return budget_shares(0.005, min(panel.highest, limit), POINTS)

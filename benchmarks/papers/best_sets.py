@@ -24,8 +24,8 @@ from bestarm_agent.stats.ranking import aggregate_regret, top_k_precision
 
 RULES: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "uniform": ("uniform", {}),
-    "SAR": ("sar", {}),
-    "LUCB": ("lucb", {}),
+    "SAR": ("benchmarks.baselines.sar:Sar", {}),
+    "LUCB": ("benchmarks.baselines.lucb:Lucb", {}),
     "OptMAI, β = 0.8": ("opt-mai", {"beta": 0.8}),
     "OptMAI, β = 0.9": ("opt-mai", {"beta": 0.9}),
 }

@@ -14,8 +14,8 @@ from bestarm_agent.simulation.replay_many import Plan, budget_shares
 
 PROMPTS = "rautoeval_prompting.npz"
 UCB_E, UCB_E_16 = "ucb-e", "ucb-e[batch=16]"
-SR, SYSRS = "successive-rejects", "sysrs"
-SH, SH_COMMON = "sequential-halving", "sequential-halving[common_examples=true]"
+SR, SYSRS = "benchmarks.baselines.own_examples:SuccessiveRejects", "sysrs"
+SH, SH_COMMON = "benchmarks.baselines.own_examples:SequentialHalving", "sequential-halving"
 
 
 class Entry(NamedTuple):

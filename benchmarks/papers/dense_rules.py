@@ -87,5 +87,5 @@ def successive_rejects(prefix: Prefix, budget: int) -> int:
 
 RULES: dict[str, Rule] = {
     "sysrs": successive_rejects,
-    "sequential-halving[common_examples=true]": sequential_halving,
+    "sequential-halving": sequential_halving,
 }

@@ -35,16 +35,11 @@ SIZES = [(154, 805), (205, 784), (1000, 2000)]
 RULES = [
     "ucb-e",
     "auto",
-    "row-mean",
     "uniform",
     "filled-subset",
     "sysrs",
     "sequential-halving",
-    "successive-rejects",
     "opt-mai",
-    "sar",
-    "lucb",
-    "top-two",
 ]
 
 

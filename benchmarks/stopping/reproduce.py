@@ -37,7 +37,7 @@ FEW = 3  # of other rules, and on whole matrices
 LEADING = ("auto", "racing", "ucb-e")
 CHEAP = ("racing", "ucb-e")  # more runs
 OTHERS = tuple(n for n in selector_names() if selector_class(n).exogenous and n not in LEADING)
-SLOW = ("lrf", "ucb-e-lrf-score-only", "top-two")  # several times dearer
+SLOW = ("ucb-e-lrf",)  # several times dearer
 
 
 @dataclass(frozen=True, slots=True)

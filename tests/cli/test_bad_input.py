@@ -77,7 +77,7 @@ CASES: list[tuple[str, Breakage, list[str]]] = [
     ("unknown scorer", study_with(scorer="exakt"), ["exakt", "exact"]),
     ("unknown selector", study_with(selector="ucb-d"), ["ucb-d", "ucb-e"]),
     ("unknown parameter", study_with(selector={"name": "ucb-e", "params": {"eat": 1}}), ["eta"]),
-    ("no budget for a rule", study_with(selector="successive-rejects"), ["budget"]),
+    ("no budget for a rule", study_with(selector="sysrs"), ["budget"]),
     ("confidence 1.5", study_with(selector={"confidence": 1.5}), ["confidence", "1.5"]),
 ]
 

@@ -73,7 +73,7 @@ def test_every_value_of_a_study_that_can_be_set_is_set(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = {
-        "SELECTOR": "row-mean",
+        "SELECTOR": "uniform",
         "CONFIDENCE": "0.8",
         "IN_FLIGHT": "7",
         "BUDGET_USD": "$5",
@@ -86,7 +86,7 @@ def test_every_value_of_a_study_that_can_be_set_is_set(
     for name, value in values.items():
         monkeypatch.setenv(f"BESTARM_{name}", value)
     config = resolve(write(STUDY)).config
-    assert (config.selector.name, config.selector.confidence) == ("row-mean", 0.8)
+    assert (config.selector.name, config.selector.confidence) == ("uniform", 0.8)
     assert config.limits.in_flight == 7
     assert config.budget.model_dump(exclude_none=True) == {
         "usd": 5,

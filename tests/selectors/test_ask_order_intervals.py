@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.rules.row_mean import RowMean
 from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.selectors.rules.uniform import Uniform
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
 
@@ -76,7 +76,7 @@ def test_slow_wrong_answers_do_not_bias_the_stated_intervals(means: list[float])
 
     The same sequences fed in order of completion fail the same test, so it has power.
     """
-    rules = (UcbE, RowMean)
+    rules = (UcbE, Uniform)
     results = [
         ever_misses(rules[seed % 2](Problem(len(means), 1000, seed=seed)), seed, means, 200)
         for seed in range(RUNS)
@@ -87,7 +87,7 @@ def test_slow_wrong_answers_do_not_bias_the_stated_intervals(means: list[float])
 
 
 def test_a_void_pair_enters_as_anything() -> None:
-    selector = RowMean(Problem(1, 4))
+    selector = Uniform(Problem(1, 4))
     asks = selector.ask(4)
     for ask, state in zip(asks, (State.DONE, State.VOID, State.DONE, State.FAILED), strict=True):
         selector.tell([Tell(ask.seq, state, 1.0 if state is State.DONE else 0.0)])
@@ -97,7 +97,7 @@ def test_a_void_pair_enters_as_anything() -> None:
 
 
 def test_scores_behind_a_pending_one_wait() -> None:
-    selector = RowMean(Problem(1, 4))
+    selector = Uniform(Problem(1, 4))
     asks = selector.ask(3)
     selector.tell([Tell(ask.seq, State.DONE, 1.0) for ask in asks[1:]])
     assert selector.estimates().lower[0] == 0.0
@@ -106,7 +106,7 @@ def test_scores_behind_a_pending_one_wait() -> None:
 
 
 def test_a_run_stops_once_the_best_is_separated() -> None:
-    selector = RowMean(Problem(3, 2000, stop_when_separated=True))
+    selector = Uniform(Problem(3, 2000, stop_when_separated=True))
     while asks := selector.ask(8):
         selector.tell([Tell(a.seq, State.DONE, (0.0, 1.0, 0.0)[a.pair.candidate]) for a in asks])
     assert selector.stopped() is Stop.SEPARATED

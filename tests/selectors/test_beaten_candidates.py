@@ -12,7 +12,7 @@ from bestarm_agent.testing.selector_runs import Run, World
 
 N = 120
 WORLD = World.bernoulli([0.9, 0.85, 0.02], N, seed=1)
-RULES = ["auto", "lucb", "pulse", "racing", "row-mean", "top-two", "ucb-e", "uniform"]
+RULES = ["auto", "pulse", "racing", "ucb-e", "uniform"]
 ONLY_BEATEN = np.array([False, False, True])
 
 

@@ -37,12 +37,12 @@ def test_keywords_that_a_rule_passes_on_are_known() -> None:
 
 
 def test_a_number_may_be_left_out_where_null_is_allowed() -> None:
-    assert make_selector("lucb", PROBLEM, delta=None).name == "lucb"
+    assert make_selector("pulse", PROBLEM, history=None).name == "pulse"
 
 
 def test_the_parameters_of_a_rule_are_known() -> None:
-    params = selector_params("sar")
-    assert list(params) == ["top_k"]
+    params = selector_params("opt-mai")
+    assert list(params) == ["top_k", "beta"]
     assert params["top_k"].default == 1
     assert params["top_k"].annotation is int
 
@@ -52,16 +52,18 @@ def test_the_parameters_of_a_rule_are_known() -> None:
     [
         ("ucbe", {}, "no selector 'ucbe'; did you mean `ucb-e`"),
         ("zzz", {}, "no selector 'zzz'; there are `auto`, `filled-subset`"),
-        ("sar", {"topk": 2}, "no parameter 'topk'; did you mean `top_k`"),
-        ("sar", {"top_k": 2.0}, "'top_k' of selector 'sar' must be a whole number, got 2.0"),
-        ("sequential-halving", {"common_examples": 1}, "must be true or false, got 1"),
-        ("top-two", {"posterior": "t"}, "must be 'beta' or 'gaussian', got 't'"),
-        ("lucb", {"delta": "x"}, "must be a number or null, got 'x'"),
+        ("opt-mai", {"topk": 2}, "no parameter 'topk'; did you mean `top_k`"),
+        (
+            "opt-mai",
+            {"top_k": 2.0},
+            "'top_k' of selector 'opt-mai' must be a whole number, got 2.0",
+        ),
+        ("ucb-e", {"common_examples": 1}, "must be true or false, got 1"),
         ("ucb-e", {"etta": 1.0}, "no parameter 'etta'; did you mean `eta`"),
         ("ucb-e", {"eta": "1"}, "'eta' of selector 'ucb-e' must be a number, got '1'"),
         ("ucb-e", {"eta": True}, "must be a number, got True"),
         ("ucb-e", {"eta": -1.0}, "eta must be > 0, got -1.0"),
-        ("row-mean", {"eta": 1.0}, "no parameter 'eta'; there are none"),
+        ("uniform", {"eta": 1.0}, "no parameter 'eta'; there are none"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_way_out(

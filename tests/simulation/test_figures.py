@@ -26,11 +26,11 @@ def texts(path: Path) -> list[str]:
 @pytest.mark.slow
 def test_a_study_has_a_panel_per_metric_and_one_legend(tmp_path: Path) -> None:
     path = tmp_path / "study.svg"
-    draw_study(path, {"ucb-e": curve(), "row-mean": curve()}, title="a matrix")
+    draw_study(path, {"ucb-e": curve(), "uniform": curve()}, title="a matrix")
     found = texts(path)
     for text in ("a matrix", "Top-1 precision", "Simple regret"):
         assert found.count(text) == 1
-    assert found.count("ucb-e") == found.count("row-mean") == 1
+    assert found.count("ucb-e") == found.count("uniform") == 1
 
 
 def test_a_grid_has_a_column_per_study(tmp_path: Path) -> None:

@@ -24,20 +24,20 @@ def bernoulli(n_rows: int = 5, n_columns: int = 40) -> ScoreMatrix:
 
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_processes() -> None:
-    contenders = parse_contenders("ucb-e,row-mean")
+    contenders = parse_contenders("ucb-e,uniform")
     plan = Plan((0.1, 0.5), 3, conditions=Conditions(4, 2, Latency(1.0, 3.0), 0.1))
     threads = os.environ.get("OMP_NUM_THREADS")
     one, two = (run_study(bernoulli(), contenders, plan, jobs=jobs) for jobs in (1, 2))
-    assert list(one) == ["ucb-e", "row-mean"]
+    assert list(one) == ["ucb-e", "uniform"]
     for label in one:
         assert [r.answers for r in one[label]] == [r.answers for r in two[label]]
     assert os.environ.get("OMP_NUM_THREADS") == threads
 
 
 def test_seeds_differ_and_can_be_continued() -> None:
-    contenders = parse_contenders("row-mean")
-    whole = run_study(bernoulli(), contenders, Plan((0.1,), 4))["row-mean"]
-    later = run_study(bernoulli(), contenders, Plan((0.1,), 2, first_seed=2))["row-mean"]
+    contenders = parse_contenders("uniform")
+    whole = run_study(bernoulli(), contenders, Plan((0.1,), 4))["uniform"]
+    later = run_study(bernoulli(), contenders, Plan((0.1,), 2, first_seed=2))["uniform"]
     assert [r.answers for r in later] == [r.answers for r in whole[2:]]
     assert len({r.answers for r in whole}) > 1
 
@@ -47,7 +47,7 @@ def test_progress_counts_runs() -> None:
     plan = Plan((0.1,), 2)
     run_study(
         bernoulli(),
-        parse_contenders("ucb-e,row-mean"),
+        parse_contenders("ucb-e,uniform"),
         plan,
         progress=lambda done, total: seen.append((done, total)),
     )

@@ -23,7 +23,7 @@ def matrix() -> ScoreMatrix:
 
 
 @pytest.mark.parametrize("per_cost", [False, True])
-@pytest.mark.parametrize("rule", ["ucb-e", "sysrs", "successive-rejects"])
+@pytest.mark.parametrize("rule", ["ucb-e", "sysrs", "opt-mai"])
 def test_no_level_is_passed(rule: str, per_cost: bool) -> None:
     seen: list[Problem] = []
 

@@ -9,8 +9,8 @@ from bestarm_agent.simulation.rule_specs import Contender, parse_contenders
 
 
 def test_names_options_and_labels() -> None:
-    assert parse_contenders("row-mean, ucb-e[eta=0.3,flag=true,n=4,word=soft],ucb-e") == (
-        Contender("row-mean", "row-mean"),
+    assert parse_contenders("uniform, ucb-e[eta=0.3,flag=true,n=4,word=soft],ucb-e") == (
+        Contender("uniform", "uniform"),
         Contender(
             "ucb-e[eta=0.3,flag=true,n=4,word=soft]",
             "ucb-e",
@@ -24,12 +24,12 @@ def test_names_options_and_labels() -> None:
     ("text", "message"),
     [
         ("", "name at least one selector"),
-        ("ucb-e,,row-mean", "cannot read the selectors .* from ',row-mean' on"),
+        ("ucb-e,,uniform", "cannot read the selectors .* from ',uniform' on"),
         ("ucb-e[eta=1", r"from '\[eta=1' on|cannot read the selectors"),
         ("ucb-e[eta=1]x", "cannot read the selectors"),
         ("[eta=1]", "cannot read the selectors"),
         ("ucb-e[eta]", "option 'eta' of selector 'ucb-e.eta.' must be written OPTION=VALUE"),
-        ("ucb-e,row-mean,ucb-e", "selector 'ucb-e' is named twice"),
+        ("ucb-e,uniform,ucb-e", "selector 'ucb-e' is named twice"),
     ],
 )
 def test_what_cannot_be_read_is_refused(text: str, message: str) -> None:

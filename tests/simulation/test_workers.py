@@ -20,7 +20,7 @@ def matrix() -> ScoreMatrix:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_cluster_gives_the_results_of_this_process(ray_cluster: object) -> None:
-    contenders = parse_contenders("ucb-e,row-mean")
+    contenders = parse_contenders("ucb-e,uniform")
     plan = Plan((0.1, 0.5), 6, conditions=Conditions(4, 2, Latency(1.0, 3.0), 0.1))
     seen: list[tuple[int, int]] = []
     here = run_study(matrix(), contenders, plan)
@@ -38,4 +38,4 @@ def test_without_a_cluster_nothing_begins(monkeypatch: pytest.MonkeyPatch) -> No
     pytest.importorskip("ray", reason="needs the extra ray")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with pytest.raises(ConfigError, match="there is no Ray cluster at the address `auto`"):
-        run_study(matrix(), parse_contenders("row-mean"), Plan((0.1,), 2), jobs=None)
+        run_study(matrix(), parse_contenders("uniform"), Plan((0.1,), 2), jobs=None)

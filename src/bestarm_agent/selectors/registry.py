@@ -19,21 +19,13 @@ SELECTORS: Final = Registry[type[Selector]](
     {
         "auto": f"{_RULES}.auto:Auto",
         "filled-subset": f"{_RULES}.filled_subset:FilledSubset",
-        "lrf": f"{_RULES}.lrf:Lrf",
-        "lucb": f"{_RULES}.lucb:Lucb",
-        "naive-pooling": f"{_RULES}.naive_pooling:NaivePooling",
         "opt-mai": f"{_RULES}.opt_mai:OptMai",
         "pulse": f"{_RULES}.pulse:Pulse",
         "racing": f"{_RULES}.racing:Racing",
-        "row-mean": f"{_RULES}.row_mean:RowMean",
-        "sar": f"{_RULES}.sar:Sar",
         "sequential-halving": f"{_RULES}.sequential_halving:SequentialHalving",
-        "successive-rejects": f"{_RULES}.successive_rejects:SuccessiveRejects",
-        "sysrs": f"{_RULES}.successive_rejects:SynchronisedSuccessiveRejects",
-        "top-two": f"{_RULES}.top_two:TopTwo",
+        "sysrs": f"{_RULES}.successive_rejects:SuccessiveRejects",
         "ucb-e": f"{_RULES}.ucb_e:UcbE",
         "ucb-e-lrf": f"{_RULES}.ucb_e_lrf:UcbELrf",
-        "ucb-e-lrf-score-only": f"{_RULES}.ucb_e_lrf:UcbELrfScoreOnly",
         "uniform": f"{_RULES}.uniform:Uniform",
     },
     lambda found: isinstance(found, type) and issubclass(found, Selector),
@@ -93,9 +85,9 @@ def make_selector(
     Example:
         >>> make_selector("ucb-e", Problem(n_candidates=3, n_examples=10), eta=2.0).eta
         2.0
-        >>> make_selector("row_mean", Problem(n_candidates=3, n_examples=10))
+        >>> make_selector("ucb_e", Problem(n_candidates=3, n_examples=10))
         Traceback (most recent call last):
-        ValueError: there is no selector 'row_mean'; did you mean `row-mean`?
+        ValueError: there is no selector 'ucb_e'; did you mean `ucb-e`?
     """
     kind = _class_of(rule)
     name, known = kind.name, selector_params(kind)

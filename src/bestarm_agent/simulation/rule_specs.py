@@ -39,7 +39,7 @@ def parse_contenders(text: str) -> tuple[Contender, ...]:
     """Read a comma-separated list of rules, each with parameters in brackets or without.
 
     Example:
-        >>> [c.options for c in parse_contenders("row-mean,ucb-e[eta=0.3]")]
+        >>> [c.options for c in parse_contenders("uniform,ucb-e[eta=0.3]")]
         [(), (('eta', 0.3),)]
     """
     contenders, at = [], 0

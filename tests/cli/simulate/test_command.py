@@ -37,7 +37,7 @@ def run(*arguments: str) -> tuple[str, BaseException | None]:
 def test_the_object_has_the_documented_fields(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     _, error = run(
-        "--selectors", "ucb-e,row-mean", "--budget", "0.1:0.5:3", "--seeds", "5",
+        "--selectors", "ucb-e,uniform", "--budget", "0.1:0.5:3", "--seeds", "5",
         "--eps", "0.05", "--top-k", "2", "--json", str(path),
     )  # fmt: skip
     assert error is None
@@ -46,7 +46,7 @@ def test_the_object_has_the_documented_fields(tmp_path: Path) -> None:
     assert found["matrix"]["shape"] == [4, 60]
     assert found["matrix"]["h1"] > 0
     assert found["seeds"] == 5
-    assert set(found["selectors"]) == {"ucb-e", "row-mean"}
+    assert set(found["selectors"]) == {"ucb-e", "uniform"}
     curve = found["selectors"]["ucb-e"]
     for name in ("top1", "top1_eps0.01", "top1_eps0.05", "top1_p0.1", "ndcg10", "regret", "cost"):
         assert len(curve[name]) == len(curve[f"{name}_se"]) == len(curve["budget_fraction"]) == 3
@@ -97,7 +97,7 @@ def test_json_on_stdout_is_all_there_is() -> None:
 
 
 def test_a_budget_that_is_never_enough_is_said() -> None:
-    text, _ = run("--selectors", "row-mean", "--budget", "0.01:0.02:2", "--seeds", "20")
+    text, _ = run("--selectors", "uniform", "--budget", "0.01:0.02:2", "--seeds", "20")
     assert "No rule names the best candidate in 95 % of the runs" in text
 
 
@@ -161,9 +161,9 @@ def test_missing_scores_are_pointed_out(tmp_path: Path) -> None:
     scores = small_matrix().scores.copy()
     scores[0, :30] = np.nan
     np.savez(tmp_path / "some.npz", scores=scores)
-    text, _ = run_file(tmp_path / "some.npz", "--seeds", "1", "--selectors", "row-mean")
+    text, _ = run_file(tmp_path / "some.npz", "--seeds", "1", "--selectors", "uniform")
     assert "12.5% of the scores are missing: these pairs count as not measurable" in text
-    assert "missing" not in run("--seeds", "1", "--selectors", "row-mean")[0]
+    assert "missing" not in run("--seeds", "1", "--selectors", "uniform")[0]
 
 
 def run_file(path: Path, *arguments: str) -> tuple[str, BaseException | None]:

@@ -371,7 +371,7 @@ def test_a_section_without_content_counts_as_left_out(write: Write, section: str
 
 
 def test_overrides_win_and_spell_short_forms_out(write: Write) -> None:
-    path = write(LEAST + "selector: row-mean\nbudget: {usd: 5}\n")
+    path = write(LEAST + "selector: uniform\nbudget: {usd: 5}\n")
     overrides: Mapping[str, Json] = {
         "selector.seed": 3,
         "budget.share": "0.2",
@@ -381,7 +381,7 @@ def test_overrides_win_and_spell_short_forms_out(write: Write) -> None:
         "models": ("hf/other",),
     }
     config = load_study(path, overrides).config
-    assert (config.selector.name, config.selector.seed) == ("row-mean", 3)
+    assert (config.selector.name, config.selector.seed) == ("uniform", 3)
     assert (config.budget.usd, config.budget.share) == (5, 0.2)
     assert (config.scorer.name, config.scorer.options) == ("numeric", {"tolerance": 0.5})
     assert (config.dataset.path, config.dataset.limit) == ("data.jsonl", 7)

@@ -142,7 +142,7 @@ def play(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("selector", ["uniform", "lucb", "top-two", "row-mean"])
+@pytest.mark.parametrize("selector", ["uniform", "ucb-e", "racing"])
 def test_turns_save_swaps_and_time_and_keep_the_winner(selector: str) -> None:
     budget = Budget(pulls=400)
     free, free_box, _ = play(turns=False, selector=selector, budget=budget)
@@ -236,7 +236,7 @@ def play_judged(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("selector", ["uniform", "lucb", "top-two"])
+@pytest.mark.parametrize("selector", ["uniform", "ucb-e", "racing"])
 def test_replies_are_gathered_for_a_judge_that_has_no_room(selector: str) -> None:
     """400 pairs, 8 at once: a judge that is called for each few would be loaded 50 times."""
     budget = Budget(pulls=400)

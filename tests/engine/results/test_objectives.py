@@ -41,7 +41,7 @@ def ruled(objective: ObjectiveSpec, selector: Selector, prices: list[float]) -> 
 
 def ruling(objective: ObjectiveSpec, means: list[float], prices: list[float]) -> ObjectiveState:
     """What is said once every example was seen; means are tenths."""
-    selector = make_selector("row-mean", Problem(len(means), 10))
+    selector = make_selector("uniform", Problem(len(means), 10))
     for i, mean in enumerate(means):
         for j in range(10):
             ask = Ask(selector.table.n_asked, Pair(i, j), None, "")
@@ -75,7 +75,7 @@ def test_the_cheapest_that_is_good_enough_by_hand(epsilon: float, answer: int) -
 
 
 def test_little_data_establishes_nothing() -> None:
-    selector = make_selector("row-mean", Problem(3, 1000))
+    selector = make_selector("uniform", Problem(3, 1000))
     for ask in selector.ask(30):
         selector.tell([Tell(ask.seq, State.DONE, float(ask.pair.candidate > 0))])
     found = ruled(spec("cheapest-within-epsilon", epsilon=0.05), selector, [0.1, 0.2, 0.3])
@@ -86,7 +86,7 @@ def test_little_data_establishes_nothing() -> None:
 
 def test_once_an_answer_is_good_enough_nobody_dearer_is_asked() -> None:
     """Two that are known in full, and a cheaper one that may be as good: only it is left."""
-    selector = make_selector("row-mean", Problem(3, 50))
+    selector = make_selector("uniform", Problem(3, 50))
     for i, n in enumerate((3, 50, 50)):
         for j in range(n):
             ask = Ask(selector.table.n_asked, Pair(i, j), None, "")

@@ -62,11 +62,10 @@ def test_the_first_propensity_by_hand() -> None:
     assert ask.propensity == pytest.approx(weights[ask.pair.example] / weights.sum())
 
 
-@pytest.mark.parametrize("name", ["auto", "filled-subset", "successive-rejects"])
+@pytest.mark.parametrize("name", ["auto", "filled-subset", "sysrs"])
 def test_no_chance_is_stated_once_examples_have_joined_an_order(name: str) -> None:
     """A candidate that has come to some place goes back to those that fell before it."""
-    params = {"common_examples": True} if name == "successive-rejects" else {}
-    selector = make_selector(name, Problem(1, 20, budget=40), **params)
+    selector = make_selector(name, Problem(1, 20, budget=40))
     selector.ask(10)
     selector.add_candidates(1)
     assert [ask.propensity for ask in selector.ask(1)] != [None]

@@ -11,7 +11,6 @@ from bestarm_agent.selectors.rules.round_schedule import Field, Schedule, fit_sc
 from bestarm_agent.selectors.rules.sequential_halving import SequentialHalving
 from bestarm_agent.selectors.rules.successive_rejects import (
     SuccessiveRejects,
-    SynchronisedSuccessiveRejects,
     one_leaves_per_phase,
 )
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
@@ -129,7 +128,7 @@ def test_latency_moves_no_decision() -> None:
     for seed in range(10):
         world = World.bernoulli(np.linspace(0.3, 0.7, 9), 80, seed)
         problem = Problem(9, 80, seed=seed, budget=300)
-        alone, crowded = (SynchronisedSuccessiveRejects(problem) for _ in range(2))
+        alone, crowded = (SuccessiveRejects(problem) for _ in range(2))
         Run(alone, world).finish()
         Run(crowded, world, in_flight=16, seed=seed).finish()
         n_closed = len(crowded._field.dropped)

@@ -9,14 +9,9 @@ from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.testing.selector_suite import SelectorSuite
 
 
-class TestIndependent(SelectorSuite):
+class TestSequentialHalving(SelectorSuite):
     def make(self, problem: Problem) -> Selector:
         return SequentialHalving(problem)
-
-
-class TestCommonExamples(SelectorSuite):
-    def make(self, problem: Problem) -> Selector:
-        return SequentialHalving(problem, common_examples=True)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +33,8 @@ def test_the_rounds_by_hand(k: int, budget: int, targets: list[int], leaving: li
     assert schedule.leaving.tolist() == leaving
 
 
-@pytest.mark.parametrize("common", [True, False])
-def test_a_trace_by_hand(common: bool) -> None:
-    selector = SequentialHalving(Problem(8, 100, budget=96), common_examples=common)
+def test_a_trace_by_hand() -> None:
+    selector = SequentialHalving(Problem(8, 100, budget=96))
     scores = [0.5, 0.8, 0.1, 0.6, 0.2, 0.9, 0.3, 0.4]
     while asks := selector.ask():
         selector.tell([Tell(asks[0].seq, State.DONE, scores[asks[0].pair.candidate])])
@@ -60,7 +54,7 @@ def test_budget_that_examples_cannot_take_is_spent_in_earlier_rounds() -> None:
 
 
 def test_common_examples_are_shared_by_all() -> None:
-    selector = SequentialHalving(Problem(4, 40, budget=40), common_examples=True)
+    selector = SequentialHalving(Problem(4, 40, budget=40))
     asks = selector.ask(20)
     by_candidate = [{a.pair.example for a in asks if a.pair.candidate == i} for i in range(4)]
     assert all(examples == by_candidate[0] for examples in by_candidate)

@@ -6,7 +6,6 @@ import pytest
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.rules.successive_rejects import (
     SuccessiveRejects,
-    SynchronisedSuccessiveRejects,
     one_leaves_per_phase,
 )
 from bestarm_agent.selectors.types import Problem, State, Tell
@@ -17,11 +16,6 @@ from bestarm_agent.testing.selector_suite import SelectorSuite
 class TestSuccessiveRejects(SelectorSuite):
     def make(self, problem: Problem) -> Selector:
         return SuccessiveRejects(problem)
-
-
-class TestSynchronised(SelectorSuite):
-    def make(self, problem: Problem) -> Selector:
-        return SynchronisedSuccessiveRejects(problem)
 
 
 def test_the_phases_by_hand() -> None:
@@ -71,7 +65,7 @@ def test_equal_candidates_leave_at_random() -> None:
 
 
 def test_the_synchronised_rule_compares_on_common_examples() -> None:
-    selector = SynchronisedSuccessiveRejects(Problem(6, 50, budget=120))
+    selector = SuccessiveRejects(Problem(6, 50, budget=120))
     world = World.bernoulli(np.linspace(0.2, 0.7, 6), 50, seed=4)
     Run(selector, world).finish()
     table = selector.table

@@ -13,9 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.round_based import RoundSelector
+from bestarm_agent.selectors.rules.round_based import RoundSelector, all_decided
 from bestarm_agent.selectors.rules.round_schedule import Field, Schedule
-from bestarm_agent.selectors.rules.sar import all_decided
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
 
 
@@ -33,6 +32,7 @@ class OptMai(RoundSelector):
     """
 
     name: ClassVar[str] = "opt-mai"
+    common_examples: bool = False
 
     def __init__(self, problem: Problem, *, top_k: int = 1, beta: float = 0.8) -> None:
         if not 0.75 < beta < 1:

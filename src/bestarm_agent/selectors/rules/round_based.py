@@ -43,20 +43,17 @@ class RoundSelector(Selector):
     With costs, the budget is what ``problem.budget`` pulls cost at the mean of ``problem.costs``. A
     round wants 1 / weight as many pulls of an expensive candidate (of all the same on common
     examples), and the rest of the money is planned anew after each round.
-
-    Args:
-        common_examples: whether all candidates take their examples from one shared random order.
     """
 
     anytime: bool = False
+    common_examples: bool = True
 
-    def __init__(self, problem: Problem, *, common_examples: bool = False) -> None:
+    def __init__(self, problem: Problem) -> None:
         if problem.budget is None:
             raise ValueError(
                 f"selector {self.name!r} plans for a number of pairs, but `budget` is not given;"
-                " set it (in pairs), or take a rule that needs none, such as 'ucb-e' or 'top-two'"
+                " set it (in pairs), or take a rule that needs none, such as 'auto' or 'ucb-e'"
             )
-        self.common_examples = common_examples
         super().__init__(problem)
         self._budget = problem.budget
         self._round_ties = KeyedRandom(problem.seed, "round-ties")
@@ -234,3 +231,14 @@ class RoundSelector(Selector):
         is_void = (table.count(State.VOID) > 0) & (table.count(State.PENDING) == 0)
         means = table.mean()
         return np.where(np.isnan(means), np.where(is_void, -1.0, 1.0), means)
+
+
+def all_decided(field: Field, means: FloatArray, top_k: int) -> Field:
+    """Accept the rest if all of them are wanted; drop it if none is."""
+    wanted = top_k - len(field.accepted)
+    rest: IntArray = field.active[np.argsort(means[field.active], kind="stable")]
+    if wanted <= 0:
+        return field.drop(*rest.tolist())
+    if wanted >= len(rest):
+        return field.accept(*rest[::-1].tolist())
+    return field

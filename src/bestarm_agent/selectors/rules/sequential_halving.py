@@ -1,9 +1,9 @@
 """Sequential Halving: log2 K rounds of equal cost; the worse half leaves after each.
 
 Karnin, Koren & Somekh 2013, "Almost Optimal Exploration in Multi-Armed Bandits", Algorithm 3, but
-the pulls of earlier rounds count in later ones. On common examples it is the scheme of Baharav &
-Tse 2019, "Ultra Fast Medoid Identification via Correlated Sequential Halving". Strong for a known,
-small budget; drops close rivals early.
+the pulls of earlier rounds count in later ones and all candidates see the same examples, the scheme
+of Baharav & Tse 2019, "Ultra Fast Medoid Identification via Correlated Sequential Halving". Strong
+for a known, small budget; drops close rivals early.
 """
 
 from __future__ import annotations

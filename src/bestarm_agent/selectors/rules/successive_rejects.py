@@ -1,10 +1,10 @@
-"""Successive Rejects, on its own examples for each candidate or on common ones.
+"""Successive Rejects on common examples.
 
 Audibert & Bubeck 2010, "Best Arm Identification in Multi-Armed Bandits", section 4: K - 1 phases;
 at the end of each the worst candidate leaves. No parameter, and near-optimal when all that is known
 is the budget. Weak where one or two candidates stand far above the rest and the budget is large.
 
-Synchronised (Lyu et al. 2026, arXiv 2606.07726), all surviving candidates see the same examples, so
+Synchronised (Lyu et al. 2026, arXiv 2606.07726): all surviving candidates see the same examples, so
 that what makes an example hard for all of them cancels.
 """
 
@@ -16,25 +16,16 @@ import numpy as np
 
 from bestarm_agent.selectors.rules.round_based import RoundSelector
 from bestarm_agent.selectors.rules.round_schedule import Schedule
-from bestarm_agent.selectors.types import IntArray, Problem
+from bestarm_agent.selectors.types import IntArray
 
 
 class SuccessiveRejects(RoundSelector):
     """Drop the worst candidate after each of K - 1 phases; see ``RoundSelector``."""
 
-    name: ClassVar[str] = "successive-rejects"
+    name: ClassVar[str] = "sysrs"
 
     def _schedule(self, n_active: int, budget: float) -> Schedule:
         return one_leaves_per_phase(n_active, budget)
-
-
-class SynchronisedSuccessiveRejects(SuccessiveRejects):
-    """Successive Rejects in which all candidates see the same examples."""
-
-    name: ClassVar[str] = "sysrs"
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem, common_examples=True)
 
 
 def one_leaves_per_phase(n_active: int, budget: float) -> Schedule:

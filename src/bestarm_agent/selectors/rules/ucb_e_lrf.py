@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import ndtri
 
-from bestarm_agent.selectors.rules.lrf import LowRankSelector
-from bestarm_agent.selectors.rules.row_mean import random_pair
+from bestarm_agent.selectors.rules.lrf import LowRankSelector, random_pair
 from bestarm_agent.selectors.rules.ucb_e import Batch, highest
 from bestarm_agent.selectors.types import (
     Ask,
@@ -33,17 +32,22 @@ _UNSEEN, _PENDING = int(State.UNSEEN), int(State.PENDING)
 _SWEEPS_AGAIN = 3  # from the last fit
 
 
-class UcbELrfScoreOnly(LowRankSelector):
-    """UCB-E whose means come from the low-rank model: the paper's ablation (Algorithm 6).
+class UcbELrf(LowRankSelector):
+    """UCB-E on the mean and the uncertainty of the low-rank ensemble (Algorithm 2).
 
-    Begins with uniformly random pairs. Then it pulls the candidate of the highest index ``batch``
-    times, on uniformly random examples, and fits the model again.
+    Begins with uniformly random pairs. Then it takes the candidate of the highest index, pulls it
+    on the ``batch`` unseen examples of the largest spread, and fits the model again.
 
     In flight: the model is fitted whenever ``batch`` more outcomes are told, or the batch is asked
-    and nothing is pending; a fit ends the batch under way. Pending and void pulls count in the
-    width; a candidate with void pulls only is taken to score 0. Random pairs are asked until as
-    many are told as the warm-up wants. With one call in flight the rule is the paper's, step by
-    step.
+    and nothing is pending; a fit ends the batch under way. Until a fit has seen the score of a pair
+    that was asked, its spread counts as 0; a candidate with void pulls only is taken to score 0.
+    Random pairs are asked until as many are told as the warm-up wants. With one call in flight the
+    rule is the paper's, step by step.
+
+    The intervals are a model's opinion: a normal quantile at the joint level times a standard
+    deviation that has two parts, the members' row means (a delete-d jackknife, hence widened by
+    sqrt((1 - drop) / drop)) and the chance of unseen 0/1 scores; cut to what is certain. Until the
+    first fit they say only what is certain.
 
     Args:
         eta: uncertainty scaling, > 0; the paper uses 5.
@@ -53,7 +57,8 @@ class UcbELrfScoreOnly(LowRankSelector):
         model: see ``LowRankSelector``.
     """
 
-    name: ClassVar[str] = "ucb-e-lrf-score-only"
+    name: ClassVar[str] = "ucb-e-lrf"
+    exogenous: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -74,6 +79,8 @@ class UcbELrfScoreOnly(LowRankSelector):
         self._n_fits = 0
         self._n_told = 0
         self._since_fit: list[int] = []  # asks told since the last fit
+        self._spread_totals: FloatArray = np.empty(0)
+        self._row_spreads: tuple[int, FloatArray] = (-1, np.empty(0))  # of one candidate
 
     def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         if self._ensemble is None:
@@ -83,10 +90,6 @@ class UcbELrfScoreOnly(LowRankSelector):
             candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
         return self._pull(candidate, rng)
 
-    def _pull(self, candidate: int, rng: np.random.Generator) -> Choice:
-        example, propensity = self.draw_unseen(candidate, rng)
-        return Choice(Pair(candidate, example), propensity, "ucb")
-
     def _index(self) -> FloatArray:
         """(K,) B_i = mean_i + bonus_i, infinite for candidates that were never pulled (line 2)."""
         table = self.table
@@ -94,10 +97,6 @@ class UcbELrfScoreOnly(LowRankSelector):
         means = np.where(never_worked, 0.0, self._predicted_means())
         bonus = self._bonus() / np.sqrt(self.weights)  # pulls weighed by cost
         return np.where(table.n_trials > 0, means + bonus, np.inf)
-
-    def _bonus(self) -> FloatArray:
-        """(K,) sqrt(eta / |S_i|) (Algorithm 6, line 2)."""
-        return np.sqrt(self.eta / np.maximum(self.table.n_trials, 1))
 
     def _asked(self, ask: Ask) -> None:
         if self._ensemble is not None:
@@ -120,39 +119,6 @@ class UcbELrfScoreOnly(LowRankSelector):
         if len(self._since_fit) >= self.batch.size:
             return True
         return self.batch.left == 0 and self._n_told == table.n_asked
-
-    def _refit(self) -> None:
-        if self._ensemble is not None:
-            self._fit(self._ensemble, _SWEEPS_AGAIN, self._n_fits)
-        else:
-            self._ensemble = self._fitted_anew(self._n_fits)
-        self._n_fits += 1
-        self._since_fit.clear()
-        self.batch.left = 0
-
-
-class UcbELrf(UcbELrfScoreOnly):
-    """UCB-E on the mean and the uncertainty of the low-rank ensemble (Algorithm 2).
-
-    Begins with uniformly random pairs. Then it takes the candidate of the highest index, pulls it
-    on the ``batch`` unseen examples of the largest spread, and fits the model again.
-
-    In flight: as ``UcbELrfScoreOnly``; until a fit has seen the score of a pair that was asked, its
-    spread counts as 0.
-
-    The intervals are a model's opinion: a normal quantile at the joint level times a standard
-    deviation that has two parts, the members' row means (a delete-d jackknife, hence widened by
-    sqrt((1 - drop) / drop)) and the chance of unseen 0/1 scores; cut to what is certain. Until the
-    first fit they say only what is certain. Parameters: see ``UcbELrfScoreOnly``.
-    """
-
-    name: ClassVar[str] = "ucb-e-lrf"
-    exogenous: ClassVar[bool] = False
-
-    def __init__(self, problem: Problem, **rule: Any) -> None:  # noqa: ANN401 - see the base class
-        super().__init__(problem, **rule)
-        self._spread_totals: FloatArray = np.empty(0)
-        self._row_spreads: tuple[int, FloatArray] = (-1, np.empty(0))  # of one candidate
 
     def _pull(self, candidate: int, rng: np.random.Generator) -> Choice:
         """Take the unseen example of the largest R_ij (Algorithm 2, line 4), ties at random."""
@@ -177,7 +143,13 @@ class UcbELrf(UcbELrfScoreOnly):
         return self.eta / self.table.n_examples * totals
 
     def _refit(self) -> None:
-        super()._refit()
+        if self._ensemble is not None:
+            self._fit(self._ensemble, _SWEEPS_AGAIN, self._n_fits)
+        else:
+            self._ensemble = self._fitted_anew(self._n_fits)
+        self._n_fits += 1
+        self._since_fit.clear()
+        self.batch.left = 0
         self._measure_spreads()
 
     def _grown(self) -> None:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.baselines.naive_pooling import NaivePooling
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.rules.naive_pooling import NaivePooling
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.stats.models.example_factors import Factors

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.baselines.lucb import Lucb
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.rules.lucb import Lucb
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.round_based import RoundSelector
+from bestarm_agent.selectors.rules.round_based import RoundSelector, all_decided
 from bestarm_agent.selectors.rules.round_schedule import Field, Schedule
 from bestarm_agent.selectors.rules.successive_rejects import one_leaves_per_phase
-from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
+from bestarm_agent.selectors.types import FloatArray, Problem
 
 
 class Sar(RoundSelector):
@@ -25,6 +25,7 @@ class Sar(RoundSelector):
     """
 
     name: ClassVar[str] = "sar"
+    common_examples: bool = False
 
     def __init__(self, problem: Problem, *, top_k: int = 1) -> None:
         if top_k < 1:
@@ -66,14 +67,3 @@ def _ends_first(
             dropped.append(last)
             last -= 1
     return accepted, dropped
-
-
-def all_decided(field: Field, means: FloatArray, top_k: int) -> Field:
-    """Accept the rest if all of them are wanted; drop it if none is."""
-    wanted = top_k - len(field.accepted)
-    rest: IntArray = field.active[np.argsort(means[field.active], kind="stable")]
-    if wanted <= 0:
-        return field.drop(*rest.tolist())
-    if wanted >= len(rest):
-        return field.accept(*rest[::-1].tolist())
-    return field

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.baselines.sar import Sar
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.rules.sar import Sar
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

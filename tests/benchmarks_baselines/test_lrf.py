@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+from benchmarks.baselines.lrf import Lrf
 
 from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.rules.lrf import SWEEPS, Lrf
+from bestarm_agent.selectors.rules.lrf import SWEEPS
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.models.low_rank import LowRankEnsemble

@@ -1,0 +1,23 @@
+"""Row Mean Imputation: evaluate pairs drawn uniformly at random, compare row means.
+
+Zhou et al. 2024, "On Speeding Up Language Model Evaluation", Algorithm 3 and section 4.3 (whose
+text draws the pair from all unseen pairs). It learns nothing about where to spend.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from bestarm_agent.selectors import BoolArray, Choice, Selector
+from bestarm_agent.selectors.rules.lrf import random_pair
+
+
+class RowMean(Selector):
+    """Uniformly random unseen pair of the whole grid. In flight: a pending pair counts as seen."""
+
+    name: ClassVar[str] = "row-mean"
+
+    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        return random_pair(self, allowed, rng)

@@ -1,0 +1,36 @@
+"""UCB-E on the means of the low-rank model, without its uncertainty: an ablation of UCB-E-LRF.
+
+Zhou et al. 2024, "On Speeding Up Language Model Evaluation", Algorithm 6.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from bestarm_agent.selectors import Choice, Pair
+from bestarm_agent.selectors.rules.lrf import LowRankSelector
+from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
+from bestarm_agent.selectors.types import Belief, FloatArray
+
+
+class ScoreOnly(UcbELrf):
+    """Pulls the candidate of the highest index ``batch`` times, on uniformly random examples."""
+
+    name: ClassVar[str] = "ucb-e-lrf-score-only"
+    exogenous: ClassVar[bool] = True
+
+    def _pull(self, candidate: int, rng: np.random.Generator) -> Choice:
+        example, propensity = self.draw_unseen(candidate, rng)
+        return Choice(Pair(candidate, example), propensity, "ucb")
+
+    def _bonus(self) -> FloatArray:
+        """(K,) sqrt(eta / |S_i|) (Algorithm 6, line 2)."""
+        return np.sqrt(self.eta / np.maximum(self.table.n_trials, 1))
+
+    def _measure_spreads(self) -> None:
+        """Measure none: nothing rests on them."""
+
+    def _belief(self) -> Belief:
+        return LowRankSelector._belief(self)
