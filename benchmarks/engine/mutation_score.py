@@ -60,7 +60,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "engine/setup": (
-        "edited_study open_run",
+        "open_run",
         ("tests/engine/setup", "tests/plugins/test_studies.py", "tests/test_study.py"),
     ),
     "store": (

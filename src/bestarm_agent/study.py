@@ -145,8 +145,6 @@ class Study:
     ) -> AsyncIterator[Study]:
         """Go on with a run: what was paid for is kept, what was in flight is sent again.
 
-        Candidates that the study's file was given since the run began join it.
-
         Args:
             run: id, unique prefix of an id, name, or "latest".
             options: says where the store is.
@@ -154,8 +152,7 @@ class Study:
 
         Raises:
             RunNotFoundError: there is no such run.
-            ConfigError: the dataset, a candidate or an option of the study's file is no longer
-                what it was, or a model is gone.
+            ConfigError: the dataset or the judge is no longer what it was, or a model is gone.
             StoreError: the store cannot be used, or another process is writing the run.
         """
         async with resumed_run(run, options, open_recorded, check_resumable, examples) as opened:

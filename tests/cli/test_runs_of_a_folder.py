@@ -43,9 +43,9 @@ def test_a_shared_store_gives_each_folder_its_own_run(tmp_path: Path, capsys: Ca
     assert shown(invoke(capsys, "show", "latest", "--json", folder=one)) == second
     resumed = invoke(capsys, "resume", "-q", "--json", "--budget-pulls", "1", folder=one)
     assert shown(resumed) == first
-    for command in (["report"], ["answers"], ["export"], ["add", "replay/c1", "--label", "again"]):
-        done = invoke(capsys, *command, folder=one)
-        assert done.code == 0 or "the same as 'c1'" in done.err, done.err
+    for command in ("report", "answers", "export"):
+        done = invoke(capsys, command, folder=one)
+        assert done.code == 0, done.err
     assert first in invoke(capsys, "report", folder=one).out
 
 

@@ -1,4 +1,4 @@
-"""A new run and a resumed one pay for judging alone where the candidates' answers were bought."""
+"""New runs and resumed ones pay for nothing that was bought before: answers, or grades."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,44 @@ def test_a_new_run_with_a_changed_judge_asks_only_the_judge(tmp_path: Path) -> N
     assert second == {"judge": 2 * N}
     assert standing.spent.calls == 2 * N
     assert standing.told == 2 * N
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"prompts": [{"p": "{{ q }}"}, {"other": "Please: {{ q }}"}]},
+        {"prompts": [{"renamed": "{{ q }}"}, {"other": "Please: {{ q }}"}]},
+        {"prompts": [{"p": "Please: {{ q }}"}]},
+        {
+            "prompts": [{"p": "{{ q }}"}, {"p2": "Please: {{ q }}"}],
+            "selector": {"name": "uniform", "seed": 7},
+            "slices": {"by": ["id"]},
+        },
+    ],
+    ids=["a prompt more", "renamed", "the text changed", "other settings too"],
+)
+def test_an_edited_study_that_is_selected_again_pays_for_the_new_pairs_alone(
+    tmp_path: Path, edit: dict[str, Any]
+) -> None:
+    """The loop of a prompt's author: edit, select, look, edit, select ... in one store."""
+
+    async def scene() -> tuple[Counter[str], Counter[str], Standing]:
+        async with FakeApi(answer=answered) as api:
+            path = write_study(tmp_path, api)
+            await run(path)
+            first = asked(api)
+            path.write_text(json.dumps({**json.loads(path.read_text()), **edit}))
+            standing = await run(path)
+            again = asked(api, first.total())
+            assert await run(path) is not None
+            assert asked(api, first.total()) == again, "a third time, nothing is new"
+            return first, again, standing
+
+    first, second, standing = asyncio.run(scene())
+    assert first == {"a": N, "b": N, "judge": 2 * N}
+    assert second == {"a": N, "b": N, "judge": 2 * N}, "the new prompt's answers, and their grades"
+    assert standing.spent.calls == 4 * N
+    assert standing.told == 2 * N * len(edit["prompts"])
 
 
 def test_a_resumed_run_asks_only_the_judge_for_pairs_that_wait_for_it(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import typer
 
 from bestarm_agent._version import __version__
 from bestarm_agent.cli import (
-    add_candidate,
     answers,
     compare,
     demo,
@@ -71,7 +70,6 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "select": select_resume.select,
     "optimize": select_resume.optimize,
     "resume": select_resume.resume,
-    "add": add_candidate.add,
     "list": list_show_export.list_,
     "show": list_show_export.show,
     "report": list_show_export.report,

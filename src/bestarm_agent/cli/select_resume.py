@@ -156,11 +156,10 @@ def resume(
     budget_share: ShareOption = None,
     run: RunArgument = None,
 ) -> None:
-    """Go on with a run, with more budget, or with an edited study.
+    """Go on with a run, with more budget, or after an interruption or a crash.
 
-    Also after an interruption or a crash. A --budget-... given here is what may be spent beyond
-    what the run has spent already. Models, prompts and parameters that the study was given since
-    then join the run.
+    A --budget-... given here is what may be spent beyond what the run has spent already. The run
+    goes on as it began: after an edit of the study, `select` it again; that reuses all answers.
     """
     from bestarm_agent.cli.run_command import run_study
     from bestarm_agent.cli.stores import find_run

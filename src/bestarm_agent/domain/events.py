@@ -33,7 +33,6 @@ class Started:
     lesson: str | None = None
     judge: str | None = None  # digest of the judge
     judge_priced: bool = True  # whether the prices of the judge's models are known
-    file: str | None = None  # name of the study's file in ``base``; None if there is none
 
 
 @dataclass(frozen=True, slots=True)

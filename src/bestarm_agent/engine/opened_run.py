@@ -16,7 +16,6 @@ from bestarm_agent.engine.mode import OpenMode
 from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices, prepare
-from bestarm_agent.engine.setup.edited_study import joined_notice, joining, kept_notice
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.open_run import (
     Options,
@@ -87,8 +86,7 @@ async def resumed_run(
         open_store(where, create=False) as store,
         closing(await store.open(run)) as log,
     ):
-        outline = await store.outline_of(log.run_id)
-        known = fold(outline)
+        known = fold(await store.outline_of(log.run_id))
         check(known)
         parts = recorded_parts(known, options, open_mode, examples=examples)
         history = recorded_history(known, where)
@@ -98,11 +96,8 @@ async def resumed_run(
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         prepared = await _prepared(parts, state.candidates, ledger, options)
         live = LiveRun(parts, prepared, replay, store, log, options, history)
-        if new := joining(parts, outline):
-            live.add(new)
-        notices = (*joined_notice(new), *kept_notice(parts.study, known.started))
         async with live.held_open():
-            yield OpenedRun(parts, store, live, notices)
+            yield OpenedRun(parts, store, live, ())
 
 
 def _replay(parts: StudyParts, history: HistoryModel | None) -> RunReplay:

@@ -24,7 +24,6 @@ from bestarm_agent.engine.clock import Clock, SystemClock
 from bestarm_agent.engine.mode import OpenMode
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.engine.run.event_log import candidates_added, examples_added
-from bestarm_agent.engine.setup.edited_study import file_name, with_edits
 from bestarm_agent.engine.setup.history import history_folder, is_score_file, keep, load_history
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError, StoreError, counted
@@ -97,14 +96,15 @@ def recorded_parts(
     *,
     examples: Sequence[Example] | None = None,
 ) -> StudyParts:
-    """Rebuild the parts of a stored run; candidates that its study file was given since are added.
+    """Rebuild the parts of a stored run as its log says, whatever its study's file says now.
 
     Raises:
-        ConfigError: the dataset, the judge, a prompt, a provider or a variable is not what it was.
+        ConfigError: the dataset or the judge is not what it was, or a prompt, a provider or a
+            variable is gone.
     """
     if state.started is None:
         raise StoreError("the run's log is empty; begin a new run")
-    loaded = with_edits(_recorded(state.started, options), state.started.file)
+    loaded = _recorded(state.started, options)
     parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
     n_draws = loaded.config.repeats.per_row
     rows, n = parts.examples[: len(parts.examples) // n_draws], len(state.example_ids) // n_draws
@@ -139,7 +139,6 @@ def first_events(
         lesson=lesson,
         judge=parts.judge.digest,
         judge_priced=parts.judge_priced,
-        file=file_name(parts.study),
     )
     return [
         started,
