@@ -30,7 +30,6 @@ FLOORS = tuple(
     config.yaml
     config.catalog config.user_functions
     config.datasets config.prompts config.study.value_types
-    config.promptfoo
     config.study
     config.environment_settings config.__init__
     store simulation
@@ -99,7 +98,7 @@ CONFINED = {
     "sacrebleu": {"judges"},
     "rouge_score": {"judges"},
     "jsonschema": {"judges"},
-    "yaml": {"config", "cli"},
+    "yaml": {"config", "cli", "interop.promptfoo_study"},
     "pydantic": {"config", "providers", "judges"},
     "pydantic_settings": {"config"},
     "backports": {"interop"},

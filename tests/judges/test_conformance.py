@@ -76,23 +76,7 @@ WORDS = replies(("Paris, the capital", 1.0), ("Zug", 0.0))
 NO_REFERENCE = (Example("e9", {"question": "?"}),)
 MODEL = "openai/judge"
 
-TEST = """{"assert": [
-    {"type": "llm-rubric", "value": "It is 46.", "judge": "grader"},
-    {"type": "not-contains", "value": "47", "metric": "right"}
-]}"""
-
 CASES = {
-    "assertions": judge_case(
-        "assertions",
-        GOOD_OR_NOT,
-        example=Example("e1", {"question": "What is 19 + 27?"}, TEST),
-        failing=(),
-        unusable=(
-            *(Example("e8", {}, text) for text in ('{"assert": [{"type": "odd"}]}', "46")),
-            Example("e9", {}, '{"assert": [{"type": "similar", "judge": "nobody"}]}'),
-        ),
-        members={"grader": {"name": "reference-graded", "model": MODEL}},
-    ),
     "bleu": judge_case("bleu", WORDS, example=PARIS),
     "chrf": judge_case("chrf", WORDS, example=PARIS),
     "contains": judge_case("contains", NUMBERS, unusable=NO_REFERENCE),
@@ -131,7 +115,6 @@ CASES = {
     "regex": judge_case("regex", replies(("46!", 1.0), ("47", 0.0)), pattern="46", failing=()),
     "rouge": judge_case("rouge", WORDS, example=PARIS),
     "rubric": judge_case("rubric", GOOD_OR_NOT, model=MODEL),
-    "similar": judge_case("similar", GOOD_OR_NOT, unusable=NO_REFERENCE, model="openai/embedder"),
     "squad-exact": judge_case("squad-exact", WORDS, example=PARIS),
     "token-f1": judge_case("token-f1", WORDS, example=PARIS),
 }

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
-from bestarm_agent.judges.base_judge import reads_cost
-from bestarm_agent.judges.measured import MeasuredJudge
 from tests.support.judge_answers import EXAMPLE, Script, failure, make, score, verdict
 
 THREE: list[dict[str, Any]] = [
@@ -57,19 +53,6 @@ def test_rules_and_models_vote_together() -> None:
     assert [str(model) for model in judge.models] == ["openai/a"]
     assert len(judge.longest_calls(EXAMPLE)) == 1
     assert judge.needs_reference
-
-
-def test_who_has_a_member_that_reads_the_cost_reads_it_too() -> None:
-    plain, priced = (
-        Example(name, {}, json.dumps({"assert": [{"type": name, "value": "1", "threshold": 1}]}))
-        for name in ("equals", "cost")
-    )
-    assertions, contains = {"name": "assertions"}, {"name": "contains"}
-    ensemble = make("ensemble", members=[contains, assertions])
-    plainly = make("ensemble", members=[contains, contains])
-    for judge in (ensemble, MeasuredJudge(plainly, {"cheap": ensemble})):
-        assert reads_cost(judge, [plain, priced])
-        assert not reads_cost(judge, [plain])
 
 
 def test_a_failed_member_gives_no_vote() -> None:

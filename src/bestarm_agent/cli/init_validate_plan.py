@@ -22,13 +22,20 @@ if TYPE_CHECKING:
 
 def init(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("study.yaml"),
+    config: Annotated[
+        Path | None, typer.Option("--from", help="A promptfoo config to write the study from.")
+    ] = None,
 ) -> None:
     """Write a commented study file to start from. An existing file is never overwritten."""
     from bestarm_agent.config.study.starter import write_starter
+    from bestarm_agent.interop.promptfoo_study import write_study
 
-    written = write_starter(path)
+    written = write_starter(path) if config is None else write_study(config, path)
     typer.echo(f"written: {', '.join(map(str, written))}")
-    typer.echo(f"it runs as it is: bestarm-agent select {path}")
+    if config is None:
+        typer.echo(f"it runs as it is: bestarm-agent select {path}")
+    else:
+        typer.echo(f"check it, and see what it would cost: bestarm-agent plan {path}")
 
 
 def validate(file: StudyFile, catalog: CatalogOption = None) -> None:

@@ -55,7 +55,7 @@ class StudyFile:
 
     study: Annotated[
         Path | None,
-        typer.Argument(help="The study file, or a promptfoo config.", show_default=STUDY_FILE),
+        typer.Argument(help="The study file.", show_default=STUDY_FILE),
     ] = None
     candidates: Annotated[
         Path | None, typer.Option("--candidates", "-c", help="The study file, as an option.")

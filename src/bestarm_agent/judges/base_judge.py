@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, Self
@@ -85,10 +85,6 @@ class BaseJudge(ABC, Generic[OptionsT]):
         if self.needs_reference:
             check_reference(example, self.name)
 
-    def reads_cost(self, example: Example) -> bool:
-        """Return whether the score depends on what the answer cost; its price must be known."""
-        return False
-
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return no call; a judge that calls models returns those on the longest reply."""
         return ()
@@ -108,12 +104,6 @@ def check_example(judge: Judge, example: Example) -> None:
         judge.check(example)
     elif judge.needs_reference:
         check_reference(example, judge.name)
-
-
-def reads_cost(judge: Judge, examples: Iterable[Example]) -> bool:
-    """Return whether the score of one of some examples depends on what its answer cost."""
-    reads = getattr(judge, "reads_cost", None)  # a judge without the base class may lack it
-    return reads is not None and any(map(reads, examples))
 
 
 def check_reference(example: Example, judge: str) -> None:

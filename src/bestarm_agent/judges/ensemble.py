@@ -19,7 +19,6 @@ from bestarm_agent.judges.base_judge import (
     JudgeOptions,
     JudgeSetup,
     check_example,
-    reads_cost,
 )
 from bestarm_agent.judges.member_calls import (
     longest_calls_of,
@@ -99,10 +98,6 @@ class EnsembleJudge(BaseJudge[EnsembleOptions]):
         """Check that all members can score replies to ``example``; raises ConfigError."""
         for member in self.members:
             check_example(member, example)
-
-    def reads_cost(self, example: Example) -> bool:
-        """Return whether a member's score depends on what the answer cost."""
-        return any(reads_cost(member, [example]) for member in self.members)
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of all members."""

@@ -11,7 +11,7 @@ from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall
-from bestarm_agent.judges.base_judge import BaseJudge, JudgeOptions, reads_cost
+from bestarm_agent.judges.base_judge import BaseJudge, JudgeOptions
 from bestarm_agent.judges.member_calls import longest_calls_of, models_of, score_all
 
 
@@ -25,10 +25,6 @@ class MeasuredJudge(BaseJudge[JudgeOptions]):
         self.models = models_of(self._members)
         named = [[name, one.digest] for name, one in measures.items()]
         self.digest = digest(["measured", judge.digest, named])
-
-    def reads_cost(self, example: Example) -> bool:
-        """Return whether the score or a measure depends on what the answer cost."""
-        return any(reads_cost(one, [example]) for one in self._members)
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of all judges."""

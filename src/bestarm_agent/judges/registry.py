@@ -26,7 +26,6 @@ JUDGES: Final = Registry[type[BaseJudge[Any]]](
     "judge adapter",
     "judges",
     {
-        "assertions": f"{_RULES}.assertions:AssertionsJudge",
         "bleu": f"{_RULES}.metrics:BleuJudge",
         "chrf": f"{_RULES}.metrics:ChrfJudge",
         "contains": f"{_RULES}.contains:ContainsJudge",
@@ -45,7 +44,6 @@ JUDGES: Final = Registry[type[BaseJudge[Any]]](
         "regex": f"{_RULES}.regex:RegexJudge",
         "rouge": f"{_RULES}.metrics:RougeJudge",
         "rubric": f"{_MODELS}.rubric:RubricJudge",
-        "similar": f"{_MODELS}.similar:SimilarJudge",
         "squad-exact": f"{_RULES}.metrics:SquadExactJudge",
         "token-f1": f"{_RULES}.metrics:TokenF1Judge",
     },

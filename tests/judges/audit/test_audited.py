@@ -11,10 +11,7 @@ from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
 from bestarm_agent.judges.audit.audited import AuditedJudge
-from bestarm_agent.judges.audit.human_scores import HumanScores
-from bestarm_agent.judges.audit.side_by_side import SideBySide
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
-from bestarm_agent.judges.base_judge import reads_cost
 from tests.support.no_calls import NoCalls
 
 PLAIN, LABELLED = Example("plain", {}), Example("labelled", {}, reference="guess")
@@ -89,19 +86,3 @@ def test_the_digest_tells_audits_apart() -> None:
         AuditedJudge(auto, trusted, {}).digest,
     }
     assert len(digests) == 4
-
-
-class Priced(Said):
-    """Scores by what an answer cost, where it is labelled."""
-
-    def reads_cost(self, example: Example) -> bool:
-        return example.id == "labelled"
-
-
-@pytest.mark.parametrize("priced", [0, 1])
-def test_who_asks_a_judge_that_reads_the_cost_reads_it_too(priced: int) -> None:
-    judges = [Priced(f"{i}", 1.0) if i == priced else Said(f"{i}", 1.0) for i in range(2)]
-    audit, people = audited(judges[0], judges[1]), HumanScores(judges[priced], {})
-    for judge in (audit, SideBySide(judges), people):
-        assert reads_cost(judge, [PLAIN, LABELLED])
-        assert not reads_cost(judge, [PLAIN])

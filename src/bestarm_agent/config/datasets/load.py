@@ -27,7 +27,7 @@ Reader: TypeAlias = Callable[[Path], Iterable[Mapping[str, object]]]
 READERS: Final = Registry[Reader](
     "dataset format",
     "datasets",
-    {"promptfoo": "bestarm_agent.config.promptfoo.tests:read_tests"},
+    {},
     callable,
     "a function from a path to rows",
 )
@@ -54,7 +54,7 @@ def load_examples(
     Args:
         path: the file.
         columns: the fields that hold id, target and inputs.
-        format: "jsonl", "json", "csv", "tsv", "parquet", "promptfoo" (the tests of a config), the
+        format: "jsonl", "json", "csv", "tsv", "parquet", the
             name of a plug-in, or a dotted path ``module:function``; "auto" goes by the suffix.
         limit: read at most this many rows, from the top, >= 1; None reads all.
         base_dir: folder where the module of a dotted path is looked up first.

@@ -11,7 +11,7 @@ from bestarm_agent.config.study.value_types import Count, Expandable, Text, with
 from bestarm_agent.errors import nearest
 from bestarm_agent.plugins.registry import entry_points_of, is_path
 
-_FORMATS = ("auto", "jsonl", "json", "csv", "tsv", "parquet", "promptfoo")
+_FORMATS = ("auto", "jsonl", "json", "csv", "tsv", "parquet")
 
 
 class HuggingFaceSpec(StudyModel):
@@ -41,7 +41,7 @@ class DatasetSpec(StudyModel):
     format: Text = Field(
         "auto",
         description="Format of the file: `auto` (by the ending of its name), `jsonl`, `json`, "
-        "`csv`, `tsv`, `parquet`, `promptfoo` (the tests of a config), a plug-in, or a "
+        "`csv`, `tsv`, `parquet`, a plug-in, or a "
         "reader's path `module:function`.",
     )
     id: Text | None = Field(

@@ -12,7 +12,6 @@ from dotenv import dotenv_values
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from bestarm_agent.config.fields import dotted, shown
-from bestarm_agent.config.promptfoo.translate import is_promptfoo, translated
 from bestarm_agent.config.study.schema import StudyConfig
 from bestarm_agent.config.study.value_types import Expandable, Name
 from bestarm_agent.config.yaml.parser import KeyPath
@@ -67,8 +66,6 @@ def load_study(
 ) -> LoadedStudy:
     """Load and validate a study file (YAML; JSON and TOML by the ending of its name).
 
-    A promptfoo config is translated into the study that it means.
-
     Args:
         path: the file; relative paths in it start from its folder.
         overrides: values that replace those of the file, by dotted key ("selector.seed").
@@ -80,8 +77,6 @@ def load_study(
     """
     data, places = read_source(path)
     data.pop("$schema", None)  # for editors, in a JSON file
-    if is_promptfoo(data):
-        data, places = translated(data, places, path)
     data.setdefault("name", _name_of(path))
     named = {key: (given_by or {}).get(key, f"override {key}") for key in overrides or {}}
     places = replace(places, origins={tuple(key.split(".")): name for key, name in named.items()})

@@ -25,7 +25,6 @@ from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import Judge, JudgeModel
-from bestarm_agent.judges.base_judge import reads_cost
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.program.task import CallsModels
 
@@ -87,7 +86,6 @@ class CandidateFactory:
         models = [(providers.of(c.provider, c.model), c.model) for c in candidates]
         models += [(providers.of(m.provider, m.name, m.options), m.name) for m in judges]
         self._check_prices(list({(id(p), m): (p, m) for p, m in models}.values()))
-        self._check_judged_prices(candidates)
         return [self.entry(candidate) for candidate in candidates]
 
     def entry(self, candidate: Candidate) -> ReadyCandidate:
@@ -157,21 +155,6 @@ class CandidateFactory:
                     f"budget.usd is set, but {price_unknown_message(unknown)}; or cap calls or "
                     f"tokens instead"
                 )
-
-    def _check_judged_prices(self, candidates: Sequence[Candidate]) -> None:
-        if not self._reads_cost:
-            return
-        named = {(c.provider, c.model): f"{c.provider}/{c.model}" for c in candidates}
-        able = {key: self._providers.of(*key).capabilities(key[1]) for key in named}
-        if unknown := [named[key] for key in named if not able[key].priced]:
-            raise ConfigError(
-                f"judge `{self._judge.name}` scores by what an answer costs, but "
-                f"{price_unknown_message(unknown)}"
-            )
-
-    @cached_property
-    def _reads_cost(self) -> bool:
-        return reads_cost(self._judge, self._examples)
 
     def _check_counts(self, provider: Provider, model: str) -> None:
         budget = self._ledger.budget

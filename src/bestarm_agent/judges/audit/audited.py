@@ -11,7 +11,6 @@ from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import Blame, JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall
-from bestarm_agent.judges.base_judge import reads_cost
 
 
 class AuditedJudge:
@@ -38,12 +37,6 @@ class AuditedJudge:
         self.models = (*autoevaluator.models, *trusted.models)
         labels = sorted(example.digest for example in labelled.values())
         self.digest = digest([autoevaluator.digest, trusted.digest, labels, floor])
-
-    def reads_cost(self, example: Example) -> bool:
-        """Return whether a score of either judge depends on what the answer cost."""
-        labelled = self._labelled.get(example.id)
-        of_trusted = labelled is not None and reads_cost(self._trusted, [labelled])
-        return of_trusted or reads_cost(self.autoevaluator, [example])
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of both judges."""

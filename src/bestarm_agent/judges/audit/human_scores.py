@@ -9,7 +9,6 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall
-from bestarm_agent.judges.base_judge import reads_cost
 
 
 class HumanScores:
@@ -26,10 +25,6 @@ class HumanScores:
         self.models = judge.models
         given: list[Json] = [[*key, scores[key]] for key in sorted(scores)]
         self.digest = digest(["people", judge.digest, given])
-
-    def reads_cost(self, example: Example) -> bool:
-        """Return whether the judge's score depends on what the answer cost."""
-        return reads_cost(self._judge, [example])
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of the judge: it is not known yet whether people scored the reply."""

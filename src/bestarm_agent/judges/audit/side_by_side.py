@@ -11,7 +11,6 @@ from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import Blame, JudgeError
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall
-from bestarm_agent.judges.base_judge import reads_cost
 from bestarm_agent.judges.member_calls import (
     longest_calls_of,
     models_of,
@@ -31,10 +30,6 @@ class SideBySide:
         self.needs_reference = any(judge.needs_reference for judge in judges)
         self.models = models_of(judges)
         self.digest = digest(["side-by-side", [judge.digest for judge in judges], floor])
-
-    def reads_cost(self, example: Example) -> bool:
-        """Return whether the score of any judge depends on what the answer cost."""
-        return any(reads_cost(judge, [example]) for judge in self._judges)
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls of all judges."""

@@ -1,1 +1,0 @@
-"""Read configs of promptfoo as studies."""

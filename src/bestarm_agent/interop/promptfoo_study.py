@@ -1,0 +1,389 @@
+"""Write a study from a promptfoo config.
+
+Providers become models, prompts prompts, the variables of the tests a dataset. The commonest kind
+of assertion becomes the scorer, and its values the targets. What has no counterpart is listed in
+comments at the top of the study.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+from bestarm_agent.config.datasets.load import load_rows
+from bestarm_agent.config.prompts.load import prompt_files
+from bestarm_agent.config.prompts.templates import CompiledPrompt
+from bestarm_agent.config.yaml.documents import check_file, read_text
+from bestarm_agent.config.yaml.errors import YamlProblem
+from bestarm_agent.config.yaml.parser import parse_yaml
+from bestarm_agent.domain.candidate import PromptTemplate
+from bestarm_agent.errors import ConfigError
+
+Found: TypeAlias = Any  # what stands in a file that somebody else wrote
+
+TARGET = "expected"  # field of the dataset
+_FILE = "file://"
+_SAME = """anthropic azure bedrock cerebras cohere databricks deepinfra deepseek fireworks google
+groq litellm mistral moonshot nvidia ollama openai openrouter sambanova vertex xai"""
+# promptfoo's names, and the catalogue's
+_PROVIDERS = {name: name for name in _SAME.split()} | {
+    "azureopenai": "azure",
+    "cloudflare-ai": "cloudflare",
+    "togetherai": "together",
+}
+_KINDS: Mapping[str, dict[str, str]] = {
+    "chat": {},
+    "messages": {},
+    "responses": {"api": "responses"},
+    "completion": {"text": "completions"},
+}
+_SAMPLING = """frequency_penalty max_tokens presence_penalty reasoning_effort seed service_tier
+stop temperature top_k top_p verbosity"""
+_PARAMS = {name: name for name in _SAMPLING.split()} | dict.fromkeys(
+    ("max_completion_tokens", "max_output_tokens", "max_new_tokens", "num_predict"), "max_tokens"
+)
+_OPTIONS = {"apiBaseUrl": "base_url", "headers": "headers", "passthrough": "extra_body"}
+_EXACT = ["strip"]
+# the scorer for a kind of assertion
+_SCORERS: Mapping[str, dict[str, Any]] = {
+    "equals": {"name": "exact", "normalise": _EXACT},
+    "contains": {"name": "contains", "normalise": _EXACT, "words": False, "require": "all"},
+    "icontains": {"name": "contains", "normalise": ["case"], "words": False, "require": "all"},
+    "contains-any": {"name": "contains", "normalise": _EXACT, "words": False},
+    "icontains-any": {"name": "contains", "normalise": ["case"], "words": False},
+    "contains-all": {"name": "contains", "normalise": _EXACT, "words": False, "require": "all"},
+    "icontains-all": {"name": "contains", "normalise": ["case"], "words": False, "require": "all"},
+    "llm-rubric": {"name": "llm-rubric"},
+    "model-graded-closedqa": {"name": "model-graded-qa"},
+    "factuality": {"name": "factuality"},
+    "model-graded-factuality": {"name": "factuality"},
+}
+_JUDGED = ("llm-rubric", "model-graded-closedqa", "factuality", "model-graded-factuality")
+_GRADER = "openai/gpt-5.6-sol"  # promptfoo's default model
+_KNOWN = ("prompts", "providers", "targets", "tests", "defaultTest", "evaluateOptions")
+# keys that change nothing about which candidate is best
+_HARMLESS = """$schema cache description metadata outputPath sharing tags writeLatestResults
+commandLineOptions maxConcurrency showProgressBar generateSuggestions label"""
+_DELIMITER = re.compile(r"^[ \t]*---[ \t]*$", re.MULTILINE)  # between the prompts of a .txt
+_ENVIRONMENT = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")
+_ODD = re.compile(r"[^\w .:@+()-]+")
+
+
+def write_study(config: Path, study: Path) -> tuple[Path, Path]:
+    """Write a study and its dataset beside it; return both paths.
+
+    Raises:
+        ConfigError: the config cannot be read, has no test, or a file exists already.
+    """
+    check_file(config, "promptfoo config")
+    try:
+        data = parse_yaml(read_text(config))[0]
+    except YamlProblem as problem:
+        raise ConfigError(f"{config}: malformed YAML: {problem}") from None
+    if not isinstance(data, dict) or not ({"providers", "targets"} & data.keys()):
+        raise ConfigError(f"{config}: not a promptfoo config: it has no `providers`")
+    dataset = study.with_name(f"{study.stem}.jsonl")
+    content, rows = _Translation(config.parent).study(data, dataset.name)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    _write_new({dataset: lines, study: content})
+    return study, dataset
+
+
+def _write_new(contents: Mapping[Path, str]) -> None:
+    for path in contents:
+        if path.exists():
+            raise ConfigError(
+                f"{path} exists already and is not overwritten; choose another name, or move it"
+            )
+    for path, content in contents.items():
+        path.write_text(content, encoding="utf-8", newline="\n")
+
+
+@dataclass
+class _Translation:
+    """The translation of one config; ``notes`` say what has no counterpart."""
+
+    folder: Path
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def study(self, data: Mapping[str, Any], dataset: str) -> tuple[str, list[dict[str, Any]]]:
+        """Return the study as YAML, and the rows of its dataset."""
+        self._drop(data, _KNOWN, "")
+        settings = data.get("evaluateOptions") or {}
+        self._drop(settings, ("repeat",), "evaluateOptions.")
+        tests = [*self._tests(data)]
+        if not tests:
+            raise ConfigError("the promptfoo config has no test; a study needs examples")
+        kind = self._commonest(tests)
+        rows = [row for test in tests for row in self._rows(test, kind)]
+        models = [*self._models(data.get("providers", data.get("targets")))]
+        study: dict[str, Any] = {
+            "models": models or [{"model": "openai/NAME-A-MODEL"}],
+            "prompts": [*self._prompts(data.get("prompts", "{{prompt}}"))],
+            "dataset": {"path": dataset, "target": TARGET},
+            "scorer": self._scorer(kind, tests),
+        }
+        if "repeat" in settings:
+            study["repeats"] = settings["repeat"]
+        head = ["# Written from a promptfoo config; check it with `bestarm-agent plan`."]
+        if self.notes:
+            head += ["# Not taken over, since it has no counterpart here:"]
+            head += [f"# - {' '.join(note.split())}" for note in self.notes]
+        body = yaml.safe_dump(study, sort_keys=False, allow_unicode=True, width=100)
+        return "\n".join(head) + "\n\n" + body, rows
+
+    def _drop(self, found: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+        """Note the keys that nothing is made of."""
+        for key in found:
+            if key not in known and key not in _HARMLESS.split():
+                self._note(f"`{where}{key}`")
+
+    def _note(self, text: str) -> None:
+        self.notes[text] = None
+
+    def _content(self, value: Found) -> Found:
+        """Return what a `file://` holds, parsed if it is data; any other value as it is."""
+        if not isinstance(value, str) or not value.startswith(_FILE):
+            return value
+        path = self.folder / value.removeprefix(_FILE)
+        if path.suffix not in (".txt", ".md", ".json", ".yaml", ".yml"):
+            self._note(f"{value}: code is not run")
+            return None
+        check_file(path, "file")
+        text = read_text(path)
+        return text.strip() if path.suffix in (".txt", ".md") else _parsed(text, path)
+
+    def _models(self, found: Found) -> Iterator[dict[str, Any]]:
+        for each in _each(found):
+            one = {"id": each} if isinstance(each, str) else each
+            if isinstance(one, dict) and len(one) == 1 and "id" not in one:
+                ((name, rest),) = one.items()
+                one = {"id": name, **(rest or {})}
+            if not isinstance(one, dict):
+                self._note(f"the provider {one!r}")
+                continue
+            if (model := self._model(str(one.get("id")), one.get("config") or {})) is None:
+                self._note(
+                    f"the provider {one.get('id')}: write it as `python/module:function` or "
+                    "`command/...`, or with `base_url` (docs/providers.md)"
+                )
+                continue
+            self._drop(one, ("id", "config"), f"{one['id']}: ")
+            yield {**model, **({"label": _name(one["label"])} if one.get("label") else {})}
+
+    def _model(self, name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        provider, _, model = name.partition(":")
+        kind, colon, rest = model.partition(":")
+        options: dict[str, Any] = {}
+        if kind in _KINDS and colon:
+            model, options = rest, dict(_KINDS[kind])
+        if provider not in _PROVIDERS or not model:
+            return None
+        params = {}
+        for key, value in config.items():
+            if key in _PARAMS:
+                params[_PARAMS[key]] = [value] if isinstance(value, list) else value
+            elif key in _OPTIONS:
+                options[_OPTIONS[key]] = _with_variables(value)
+            elif key == "apiKeyEnvar":
+                options["api_key"] = f"${{{value}}}"
+            elif key != "apiKey":
+                self._note(f"{name}: `config.{key}`")
+        entry = {"model": f"{_PROVIDERS[provider]}/{model}"}
+        return entry | {k: v for k, v in (("params", params), ("options", options)) if v}
+
+    def _prompts(self, found: Found) -> Iterator[dict[str, Any]]:
+        if isinstance(found, dict):  # labels by file
+            found = [{"raw": file, "label": str(label)} for file, label in found.items()]
+        names: Counter[str] = Counter()
+        for each in _each(found):
+            given = {"raw": each} if isinstance(each, str) else each
+            for stem, template in self._templates(str(given.get("raw", given.get("id")))):
+                name = _name(given.get("label") or stem or f"prompt-{names.total() + 1}")
+                names[name] += 1
+                called = name if names[name] == 1 else f"{name}-{names.total()}"
+                yield {"name": called, **_body(template)}
+
+    def _templates(self, text: str) -> Iterator[tuple[str, str]]:
+        """Yield name and template of each prompt of a file, or the text itself without a name."""
+        name = text.removeprefix(_FILE)
+        if name == text and ("\n" in text or "{{" in text or not re.search(r"\.\w{2,4}$", text)):
+            yield "", text
+            return
+        if not name.endswith((".txt", ".md", ".j2", ".json", ".yaml", ".yml")):
+            self._note(f"the prompt {text}: code is not run")
+            return
+        is_pattern = bool(set(name) & set("*?["))
+        for path in prompt_files(name, self.folder) if is_pattern else [self.folder / name]:
+            check_file(path, "prompt")
+            content = read_text(path)
+            if path.suffix in (".yaml", ".yml"):
+                content = json.dumps(_parsed(content, path))
+            parts = _DELIMITER.split(content) if path.suffix == ".txt" else [content]
+            yield from ((path.stem, part.strip()) for part in parts if part.strip())
+
+    def _tests(self, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the tests with the variables and assertions that the default test adds."""
+        default = self._content(data.get("defaultTest")) or {}
+        for each in _each(data.get("tests") or []):
+            is_file = isinstance(each, str)
+            for test in self._from_file(each) if is_file else [each]:
+                if not isinstance(test, dict):
+                    raise ConfigError(f"a test of a promptfoo config is a mapping, got {test!r}")
+                for one in (default, test):
+                    self._drop(one, ("vars", "assert", "options"), "tests: ")
+                options = {**(default.get("options") or {}), **(test.get("options") or {})}
+                self._drop(options, ("provider",), "tests: options.")
+                yield {
+                    "vars": {**self._vars(default), **self._vars(test)},
+                    "assert": [*_each(default.get("assert")), *_each(test.get("assert"))],
+                    "provider": options.get("provider"),
+                }
+
+    def _vars(self, test: Mapping[str, Any]) -> dict[str, Any]:
+        found = self._content(test.get("vars")) or {}
+        return {key: self._content(value) for key, value in found.items()}
+
+    def _from_file(self, name: str) -> Iterator[dict[str, Any]]:
+        path = self.folder / name.removeprefix(_FILE)
+        if path.suffix in (".yaml", ".yml"):
+            yield from _each(self._content(f"{_FILE}{name.removeprefix(_FILE)}"))
+            return
+        for row in load_rows(path):
+            if path.suffix == ".csv":
+                yield self._from_cells({key: str(value) for key, value in row.values.items()})
+            else:
+                yield dict(row.values)
+
+    def _from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
+        """Return the test of a row of a table: columns are variables but for `__...`."""
+        test: dict[str, Any] = {"vars": {}, "assert": []}
+        for name, text in cells.items():
+            if not name.startswith("__"):
+                test["vars"][name] = text
+            elif name.startswith("__expected"):
+                test["assert"] += [_from_cell(text.strip())] if text.strip() else []
+            elif name != "__description":
+                self._note(f"the column {name} of the tests")
+        return test
+
+    def _commonest(self, tests: list[dict[str, Any]]) -> str:
+        """Return the kind of assertion that most tests have among those with a scorer, or ""."""
+        kinds = Counter(
+            kind
+            for test in tests
+            for kind in {str(one.get("type")) for one in test["assert"] if isinstance(one, dict)}
+        )
+        chosen = max((k for k in kinds if k in _SCORERS), key=lambda k: kinds[k], default="")
+        for kind, count in kinds.items():
+            if kind in ("latency", "cost"):
+                self._note(f"`{kind}` as an assertion: limit its mean with `objective` instead")
+            elif kind != chosen:
+                self._note(f"assertions of type `{kind}` (in {count} of {len(tests)} tests)")
+        return chosen
+
+    def _rows(self, test: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
+        """Yield a row for each combination of the test's variables that are lists of texts."""
+        asserted = [one for one in test["assert"] if isinstance(one, dict)]
+        values = [self._content(one.get("value")) for one in asserted if one.get("type") == kind]
+        if kind and not values:
+            self._note(f"tests without an assertion of type `{kind}`")
+            return
+        choices = [v if isinstance(v, list) and v else [v] for v in test["vars"].values()]
+        for combination in product(*choices):
+            inputs = dict(zip(test["vars"], combination, strict=True))
+            targets = [_filled(part, inputs) for value in values for part in _parts(value, kind)]
+            yield {**inputs, TARGET: targets[0] if len(targets) == 1 else targets}
+
+    def _scorer(self, kind: str, tests: list[dict[str, Any]]) -> dict[str, Any]:
+        if not kind:
+            self._note("any assertion: choose a scorer (docs/judges.md); `exact` stands in for it")
+            return {"name": "exact"}
+        if kind not in _JUDGED:
+            return dict(_SCORERS[kind])
+        named = [
+            found
+            for test in tests
+            for one in test["assert"]
+            if isinstance(one, dict) and one.get("type") == kind
+            if (found := one.get("provider", test["provider"])) is not None
+        ]
+        grader = named[0] if named else None
+        if isinstance(grader, dict):
+            grader = grader.get("text", grader.get("id"))
+        model = self._model(str(grader), {}) if grader else None
+        return {**_SCORERS[kind], "model": model["model"] if model else _GRADER}
+
+
+def _each(found: Found) -> list[Found]:
+    if found is None:
+        return []
+    return found if isinstance(found, list) else [found]
+
+
+def _parsed(text: str, path: Path) -> Found:
+    try:
+        return parse_yaml(text)[0]
+    except YamlProblem as problem:
+        raise ConfigError(f"{path}: malformed YAML: {problem}") from None
+
+
+def _body(text: str) -> dict[str, Any]:
+    """Return a prompt's ``messages`` if it is a list of them in JSON or YAML, else its ``text``."""
+    found: Found = None
+    if text.lstrip().startswith(("- role:", "[")):
+        try:
+            found = parse_yaml(text)[0]
+        except YamlProblem:
+            found = None  # a template that makes messages: it stays a text
+    if not isinstance(found, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("content"), str) for one in found
+    ):
+        return {"text": _jinja(text)}
+    return {"messages": [{"role": m.get("role"), "content": _jinja(m["content"])} for m in found]}
+
+
+def _jinja(text: str) -> str:
+    """Return a template of Nunjucks for Jinja, which has another name for the filter `dump`."""
+    return re.sub(r"\|\s*dump\b", "| tojson", text)
+
+
+def _name(found: Found) -> str:
+    return _ODD.sub("_", str(found)).strip("_. ")[:60] or "unnamed"
+
+
+def _with_variables(value: Found) -> Found:
+    """Return a setting with ``${NAME}`` for promptfoo's ``{{env.NAME}}``."""
+    if isinstance(value, dict):
+        return {key: _with_variables(item) for key, item in value.items()}
+    return _ENVIRONMENT.sub(r"${\1}", value) if isinstance(value, str) else value
+
+
+def _filled(value: Found, inputs: Mapping[str, Any]) -> Found:
+    """Return a value with the variables of its test filled in."""
+    if not isinstance(value, str) or "{{" not in value:
+        return value
+    return CompiledPrompt(PromptTemplate("assertion", text=_jinja(value))).render(inputs)
+
+
+def _parts(value: Found, kind: str) -> list[Found]:
+    """Return the texts that an assertion compares with; lists may be written with commas."""
+    if kind.endswith(("-any", "-all")) and isinstance(value, str):
+        return [part.strip().strip('"') for part in value.split(",")]
+    return _each(value)
+
+
+def _from_cell(text: str) -> dict[str, Any]:
+    """Return the assertion that a cell of a table writes, such as `icontains: Rome`."""
+    kind, colon, value = text.partition(":")
+    if colon and re.fullmatch(r"(not-)?[a-z][a-z0-9-]*(\([\d.]+\))?", kind):
+        return {"type": kind.partition("(")[0], "value": value.strip()}
+    return {"type": "equals", "value": text}
