@@ -65,14 +65,14 @@ def test_names_and_options_of_the_study_count_most(study: Path, score_now: Score
     catalog = declare(
         study,
         "gsm",
-        "adapter: regex\noptions: {pattern: '#### ([0-9]+)', group: 1, which: last}\n",
+        "adapter: regex\noptions: {pattern: '#### ([0-9]+)', group: 1}\n",
     )
     judge = create_judge("gsm", {}, catalog)
     assert judge.name == "gsm"
-    example, reply = Example("e1", {}, "46"), Reply("#### 46\n#### 47")
-    assert score_now(judge, example, reply).value == 0.0
-    first = create_judge("gsm", {"which": "first"}, catalog)
-    assert score_now(first, example, reply).value == 1.0
+    example, reply = Example("e1", {}, "46"), Reply("#### 46: 6")
+    assert score_now(judge, example, reply).value == 1.0
+    digit = create_judge("gsm", {"pattern": "([0-9])$"}, catalog)
+    assert score_now(digit, example, reply).value == 0.0
 
 
 def test_a_study_may_change_a_shipped_judge_in_part(study: Path, score_now: ScoreNow) -> None:
@@ -87,7 +87,7 @@ def test_the_digest_covers_adapter_and_options_but_not_the_name(study: Path) -> 
     exact = create_judge("exact", {}, catalog)
     assert create_judge("mine", {}, catalog).digest == exact.digest
     assert create_judge("contains", {}, catalog).digest != exact.digest
-    assert create_judge("exact", {"lines": "last"}, catalog).digest != exact.digest
+    assert create_judge("exact", {"max_chars": 200}, catalog).digest != exact.digest
     reordered = {"normalise": ["whitespace", "unicode", "case", "punctuation", "case"]}
     assert create_judge("exact", reordered, catalog).digest == exact.digest
 
@@ -106,30 +106,30 @@ def test_digests_stay_the_same_between_versions() -> None:
         for name in catalog.names("judges")
         if name != "python"  # whose digest is that of the user's file
     } == {
-        "bleu": "88584eb63d96c4bf",
-        "chrf": "c78b20ce33db0168",
-        "contains": "535259201e0a15f2",
+        "bleu": "19922f1ef138c699",
+        "chrf": "20224aeb00c9640f",
+        "contains": "4b23c00bd60ff7c4",
         "criteria": "42694f37ee9cc837",
-        "ensemble": "611430e34f284526",
-        "exact": "1da32dc83fc99cde",
+        "ensemble": "10f35b139014e8d4",
+        "exact": "a63df4669f908d1f",
         "factuality": "8095bc38965a403d",
         "g-eval": "498b290f5159268a",
-        "json-schema": "e5674cc3bd6282b4",
+        "json-schema": "c4b3a1b1519fa688",
         "llm-rubric": "b8984558970552d4",
-        "math": "5d2ad97fbd6c376c",
+        "math": "3d539731bee1a865",
         "model-graded-fact": "943619baa0fb273b",
         "model-graded-qa": "6efa6d92d7391db8",
-        "multiple-choice": "0523a4ddd42e7e2c",
-        "numeric": "f55749bb37a7635f",
+        "multiple-choice": "116757abf30ed74b",
+        "numeric": "01f23d22458a64f3",
         "pairwise": "afca2fcfc2b06618",
         "prometheus": "8437d3961bbb1d77",
         "recorded": "44dabc172ba30efd",
         "reference-graded": "b47eea8962f51053",
-        "regex": "95bef0dc9d116733",
-        "rouge": "7bbd2c06c51bc276",
+        "regex": "3254341e9554da71",
+        "rouge": "ff333756cfdd8cca",
         "rubric": "745d0aa28795e6c6",
-        "squad-exact": "bf18733ddc17824c",
-        "token-f1": "88bcd86089a97e15",
+        "squad-exact": "1143bd4efeef8a58",
+        "token-f1": "1b8f57351229e604",
     }
 
 
@@ -164,9 +164,9 @@ def test_tolerances_of_equal_value_have_one_digest() -> None:
             r"^judge `mine` \(judges/mine\.yaml\), line 3: `normalise\[0\]` must be 'unicode'",
         ),
         (
-            "adapter: exact\noptions:\n  lines: none\n",
-            {"lines": "some"},
-            r"^judge `mine` \(judges/mine\.yaml\): `lines` must be 'all', 'first' or 'last'",
+            "adapter: exact\noptions:\n  max_chars: none\n",
+            {"max_chars": 10},
+            r"^judge `mine` \(judges/mine\.yaml\): `max_chars` must be at least 100, got 10",
         ),
     ],
 )
@@ -188,7 +188,6 @@ def test_mistakes_in_a_file_are_named_with_their_line(
         ("numeric", {"absolute_tolerance": -1}, "`absolute_tolerance` must be at least 0, got -1"),
         ("numeric", {"absolute_tolerance": "NaN"}, "`absolute_tolerance` must be finite"),
         ("recorded", {"x": 1}, "judge `recorded`: unknown option `x`"),
-        ("multiple-choice", {"markers": []}, "`markers` must not be empty, got []"),
     ],
 )
 def test_mistakes_in_the_study_are_explained(

@@ -24,14 +24,14 @@ OPTIONS: dict[str, dict[str, object]] = {
     "contains": {},
     "numeric": {},
     "regex": {"pattern": r"([\w+]+)", "group": 1},
-    "multiple-choice": {"index_base": 1},
+    "multiple-choice": {},
 }
 CATALOG = Catalog()
 RULES: dict[str, Judge] = {
     name: create_judge(name, options, CATALOG)  # type: ignore[arg-type]
     for name, options in OPTIONS.items()
 }
-EXAMPLE = Example("e1", {"options": ["London", "Paris"]}, "2")
+EXAMPLE = Example("e1", {"options": ["London", "2"]}, "2")
 EVERY_RULE = pytest.mark.parametrize("name", list(RULES))
 
 
@@ -90,7 +90,7 @@ def test_declined_replies_are_the_candidates_failure(judged: Judged, name: str) 
 
 @EVERY_RULE
 def test_a_reply_cut_off_at_the_limit_is_scored(score_now: ScoreNow, name: str) -> None:
-    text = "Answer: Paris" if name == "multiple-choice" else "2"
+    text = "Answer: B" if name == "multiple-choice" else "2"
     assert score_now(RULES[name], EXAMPLE, Reply(text, Finish.LENGTH)).value == 1.0
 
 

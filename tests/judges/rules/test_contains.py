@@ -59,7 +59,6 @@ def test_whole_words_of_any_reference(
         ({"require": "all"}, "red", ("red", "blue"), WRONG),
         ({"normalise": []}, "paris", "Paris", WRONG),
         ({"after": "Answer:"}, "Not Paris. Answer: Lyon", "Paris", WRONG),
-        ({"lines": "first"}, "Lyon\nParis", "Paris", WRONG),
     ],
 )
 def test_options(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +9,6 @@ from bestarm_agent.judges.rules.text_normalisation import (
     contains,
     marker_pattern,
     normaliser,
-    selected_lines,
     shown,
 )
 
@@ -30,18 +28,6 @@ def test_long_text_keeps_its_beginning_and_its_end() -> None:
     assert clipped("a" * 100, 100) == "a" * 100
     assert clipped("a" * 50 + "b" * 51, 100) == "a" * 50 + "\n" + "b" * 50
     assert clipped("abcdef", 5) == "ab\nef"
-
-
-@pytest.mark.parametrize(
-    ("lines", "expected"), [("all", "\n a\nb \n\t"), ("first", " a"), ("last", "b ")]
-)
-def test_lines_that_are_not_blank(lines: str, expected: str) -> None:
-    assert selected_lines("\n a\nb \n\t", lines) == expected  # type: ignore[arg-type]
-
-
-def test_no_line_is_chosen_of_blank_text() -> None:
-    assert selected_lines(" \n\t\n", "first") == ""
-    assert selected_lines("", "last") == ""
 
 
 def test_markers_are_literal_and_span_line_breaks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from typing import Generic, TypeVar
 
@@ -14,10 +15,8 @@ from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Calls
 from bestarm_agent.judges.base_judge import BaseJudge, JudgeOptions
 from bestarm_agent.judges.rules.text_normalisation import (
-    Lines,
     clipped,
     marker_pattern,
-    selected_lines,
     shown,
 )
 
@@ -34,7 +33,6 @@ class RuleOptions(JudgeOptions):
     after: str | None = Field(None, min_length=1, pattern=r"\S")
     # whether a reply without the marker is unparsable; else all of it is read
     after_required: bool = True
-    lines: Lines = "all"  # which of the lines that are not blank are read: "all", "first" or "last"
     # of a longer reply only the beginning and the end are read
     max_chars: int = Field(100_000, ge=100, le=10_000_000)
 
@@ -100,13 +98,10 @@ class RuleJudge(BaseJudge[OptionsT], Generic[OptionsT, AnswerT]):
 
     def _selected(self, reply: str) -> str:
         text = clipped(reply, self.options.max_chars)
-        if self._after is not None:
-            text = self._after_marker(text)
-        return selected_lines(text, self.options.lines)
+        return text if self._after is None else self._after_marker(text, self._after)
 
-    def _after_marker(self, text: str) -> str:
-        ends = [found.end() for found in self._after.finditer(text)] if self._after else []
-        if ends:
+    def _after_marker(self, text: str, marker: re.Pattern[str]) -> str:
+        if ends := [found.end() for found in marker.finditer(text)]:
             return text[ends[-1] :]
         if self.options.after_required:
             raise unparsable(f"no {self.options.after!r}", text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from bestarm_agent.judges.rules.text_normalisation import (
     STANDARD,
@@ -14,6 +13,12 @@ from bestarm_agent.judges.rules.text_normalisation import (
 )
 
 _NORMALISE = normaliser(STANDARD)
+# words before a choice, in lower case
+_MARKERS = (
+    r"\boxed",
+    *("answer", "correct option", "correct choice", "solution"),
+    *("antwort", "réponse", "respuesta", "risposta", "ответ", "答案", "答え"),
+)
 _EMPHASIS = str.maketrans({**dict.fromkeys('*`"$', ""), "_": " "})
 _LATEX_TEXT = re.compile(r"\\(?:text|math)[a-z]{0,2}\s?\{")
 _FILLERS = (
@@ -59,62 +64,52 @@ class AmbiguousError(ValueError):
     """The reply chooses more than one option."""
 
 
-class LetterReader:
-    """Reads the chosen letter, from the clearest kind of statement to the vaguest.
+def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
+    """Return the letter that ``text`` chooses, None for none; raise AmbiguousError for several.
 
-    1. Only the text of one option. 2. A statement after a marker: "Answer: (B)". 3. A line that
-    begins with a letter: "B) because ..."; lines that repeat several options do not count. 4. The
-    only letter in brackets. 5. The only letter that stands alone, or the only option whose text
-    occurs; both, if they agree. Of several statements after markers that differ, ``which`` counts.
+    ``options`` holds each option's text by letter; "" if only the letter is known. The clearest
+    kind of statement counts: 1. Only the text of one option. 2. A statement after a marker:
+    "Answer: (B)"; several must agree. 3. A line that begins with a letter: "B) because ..."; lines
+    that repeat several options do not count. 4. The only letter in brackets. 5. The only letter
+    that stands alone, or the only option whose text occurs; both, if they agree.
 
     Example:
-        >>> reader = LetterReader(["answer"], "only")
-        >>> reader.read("The answer is **B**.", {"A": "Lyon", "B": "Paris"})
+        >>> chosen_letter("The answer is **B**.", {"A": "Lyon", "B": "Paris"})
         'B'
     """
+    texts = {letter: _NORMALISE(option) for letter, option in options.items() if option}
+    if letter := _option_of(_NORMALISE(text), texts):
+        return letter
+    plain = _LATEX_TEXT.sub("", unicode_form(text).translate(_EMPHASIS))
+    ends = _marker_ends(plain)
+    return (
+        _statement(plain, ends, options)
+        or _only(_letters(_BARE, plain, options))
+        or _line_start(plain, options)
+        or _only(_letters(_BRACKETED, rest := _LEADING.sub("", plain), options))
+        or _only(_mentioned(plain[ends[-1] :], options, texts) if ends else set())
+        or _only(_mentioned(rest, options, texts))
+    )
 
-    def __init__(self, markers: Sequence[str], which: Literal["only", "first", "last"]) -> None:
-        self._markers = (r"\boxed", *(marker.lower() for marker in markers))
-        self._which = which
 
-    def read(self, text: str, options: Mapping[str, str]) -> str | None:
-        """Return the letter that ``text`` chooses, None for none; raise AmbiguousError for several.
+def _marker_ends(plain: str) -> list[int]:
+    lowered = _lower(plain)
+    ends = []
+    for marker in _MARKERS:
+        at = lowered.find(marker)
+        while at >= 0:
+            end = at + len(marker)
+            if not (_within_word(lowered, at) or _within_word(lowered, end)):
+                ends.append(end)
+            at = lowered.find(marker, end)
+    return sorted(ends)
 
-        ``options`` holds each option's text by letter; "" if only the letter is known.
-        """
-        texts = {letter: _NORMALISE(option) for letter, option in options.items() if option}
-        if letter := _option_of(_NORMALISE(text), texts):
-            return letter
-        plain = _LATEX_TEXT.sub("", unicode_form(text).translate(_EMPHASIS))
-        ends = self._marker_ends(plain)
-        return (
-            self._statement(plain, ends, options)
-            or _only(_letters(_BARE, plain, options))
-            or _line_start(plain, options)
-            or _only(_letters(_BRACKETED, rest := _LEADING.sub("", plain), options))
-            or _only(_mentioned(plain[ends[-1] :], options, texts) if ends else set())
-            or _only(_mentioned(rest, options, texts))
-        )
 
-    def _marker_ends(self, plain: str) -> list[int]:
-        lowered = _lower(plain)
-        ends = []
-        for marker in self._markers:
-            at = lowered.find(marker)
-            while at >= 0:
-                end = at + len(marker)
-                if not (_within_word(lowered, at) or _within_word(lowered, end)):
-                    ends.append(end)
-                at = lowered.find(marker, end)
-        return sorted(ends)
-
-    def _statement(self, plain: str, ends: Sequence[int], options: Mapping[str, str]) -> str | None:
-        matches = (_STATED.match(plain, end) for end in ends)
-        found = [match for match in matches if match and _stated_by(match) in options]
-        if self._which != "only":
-            found = found[:1] if self._which == "first" else found[-1:]
-        more = {match["other"] or match["next"] for match in found} & options.keys()
-        return _only({_stated_by(match) for match in found} | more)
+def _statement(plain: str, ends: Sequence[int], options: Mapping[str, str]) -> str | None:
+    matches = (_STATED.match(plain, end) for end in ends)
+    found = [match for match in matches if match and _stated_by(match) in options]
+    more = {match["other"] or match["next"] for match in found} & options.keys()
+    return _only({_stated_by(match) for match in found} | more)
 
 
 def _lower(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
-from typing import Literal
 
 from pydantic import Field
 
@@ -17,14 +16,10 @@ from bestarm_agent.judges.rules.base import (
     references,
     unparsable,
 )
-from bestarm_agent.judges.rules.chosen_letter import AmbiguousError, LetterReader
+from bestarm_agent.judges.rules.chosen_letter import AmbiguousError, chosen_letter
 from bestarm_agent.judges.rules.text_normalisation import STANDARD, normaliser, shown
 
 _NORMALISE = normaliser(STANDARD)
-_MARKERS = (
-    *("answer", "correct option", "correct choice", "solution"),
-    *("antwort", "réponse", "respuesta", "risposta", "ответ", "答案", "答え"),
-)
 
 
 class MultipleChoiceOptions(RuleOptions):
@@ -38,11 +33,6 @@ class MultipleChoiceOptions(RuleOptions):
     max_chars: int = Field(20_000, ge=100, le=10_000_000)
     options_field: str | tuple[str, ...] = "options"
     letters: str = Field(ascii_uppercase, pattern=r"^[A-Z]{2,26}$")  # of examples without options
-    # words before a choice, in any language
-    markers: tuple[str, ...] = Field(_MARKERS, min_length=1)
-    # of several statements that differ, the one that counts; "only": none
-    which: Literal["only", "first", "last"] = "only"
-    index_base: Literal[0, 1] | None = None  # number of the first option if references are numbers
 
 
 class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
@@ -53,12 +43,11 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
 
     def __init__(self, name: str, options: MultipleChoiceOptions) -> None:
         super().__init__(name, options)
-        self._reader = LetterReader(options.markers, options.which)
         self._bare = dict.fromkeys(options.letters, "")
 
     def _extract(self, text: str, example: Example) -> str:
         try:
-            letter = self._reader.read(text, self._lettered(example))
+            letter = chosen_letter(text, self._lettered(example))
         except AmbiguousError as error:
             raise unparsable(f"more than one choice ({error})", text) from None
         except ValueError as error:
@@ -105,12 +94,9 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
         letter = said.strip("()[]. ").upper()
         if letter in options:
             return letter
-        base = self.options.index_base
-        if base is not None and said.isdecimal() and 0 <= int(said) - base < len(options):
-            return list(options)[int(said) - base]
         raise ValueError(
             f"it is neither one of the letters {''.join(options)} nor the text of an option; "
-            "correct the dataset, or set `index_base` if options are numbered"
+            "correct the dataset"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field
 
@@ -17,7 +17,7 @@ from bestarm_agent.judges.rules.base import (
     references,
     unparsable,
 )
-from bestarm_agent.judges.rules.numbers import DecimalMark, Number, NumberReader
+from bestarm_agent.judges.rules.numbers import Number, last_number
 from bestarm_agent.judges.rules.text_normalisation import shown
 
 
@@ -31,13 +31,9 @@ Tolerance: TypeAlias = Annotated[
 
 
 class NumericOptions(RuleOptions):
-    """Options of ``numeric``; for marks, fractions and percent see ``NumberReader``."""
+    """Options of ``numeric``."""
 
     max_chars: int = Field(20_000, ge=100, le=10_000_000)
-    which: Literal["first", "last"] = "last"
-    decimal_mark: DecimalMark = "."
-    fractions: bool = True
-    percent: Literal["ignore", "hundredth"] = "ignore"
     absolute_tolerance: Tolerance = Decimal(0)  # largest allowed difference, >= 0
     # as a share of the reference, >= 0; the larger one counts
     relative_tolerance: Tolerance = Decimal(0)
@@ -51,17 +47,13 @@ class NumericJudge(RuleJudge[NumericOptions, Number]):
 
     def __init__(self, name: str, options: NumericOptions) -> None:
         super().__init__(name, options)
-        reader = NumberReader(
-            options.decimal_mark, fractions=options.fractions, percent=options.percent
-        )
-        self._read = reader.first if options.which == "first" else reader.last
         self._reference = cache(self._read_reference)
         self._absolute = Fraction(options.absolute_tolerance)
         self._relative = Fraction(options.relative_tolerance)
 
     def _extract(self, text: str, example: Example) -> Number:
         try:
-            number = self._read(text)
+            number = last_number(text)
         except ValueError as error:
             raise unparsable(str(error), text) from None
         if number is None:
@@ -79,7 +71,7 @@ class NumericJudge(RuleJudge[NumericOptions, Number]):
         return None
 
     def _read_reference(self, written: str) -> Number:
-        number = self._read(written)
+        number = last_number(written)
         if number is None:
             raise ValueError("it holds no number")
         return number

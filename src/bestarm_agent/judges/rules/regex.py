@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Annotated, Literal, Self, TypeAlias
 
 import regex
@@ -42,7 +41,6 @@ class RegexOptions(RuleOptions):
     pattern: str = Field(min_length=1, max_length=2000)  # in the syntax of the ``regex`` package
     flags: Annotated[tuple[Flag, ...], AfterValidator(_sorted_flags)] = ()
     group: int | str | None = None  # number or name
-    which: Literal["first", "last"] = "first"
     normalise: Normalisation = STANDARD
     timeout_seconds: float = Field(0.5, gt=0, le=10)  # of a match, CPU seconds of this process
 
@@ -102,10 +100,7 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
     def _match(self, text: str) -> regex.Match[str] | None:
         timeout = self.options.timeout_seconds
         try:
-            if self.options.which == "first":
-                return self._pattern.search(text, timeout=timeout)
-            matches = deque(self._pattern.finditer(text, timeout=timeout), maxlen=1)
-            return matches[0] if matches else None
+            return self._pattern.search(text, timeout=timeout)
         except TimeoutError:
             raise judge_failed(
                 f"the pattern of judge `{self.name}` took more than {timeout:g} s on a reply of "

@@ -11,7 +11,6 @@ import regex
 from pydantic import AfterValidator
 
 Step: TypeAlias = Literal["unicode", "case", "punctuation", "whitespace", "strip"]
-Lines: TypeAlias = Literal["all", "first", "last"]
 
 _MAX_SHOWN = 200
 _QUOTES = "\"'`´“”‘’„‚«»‹›"
@@ -91,14 +90,6 @@ def clipped(text: str, limit: int) -> str:
         return text
     half = limit // 2
     return f"{text[:half]}\n{text[len(text) - half :]}"
-
-
-def selected_lines(text: str, lines: Lines) -> str:
-    """Return all of ``text``, or its first or last line that is not blank ("" if all are)."""
-    if lines == "all":
-        return text
-    in_order = text.splitlines()[:: 1 if lines == "first" else -1]
-    return next((line for line in in_order if line.strip()), "")
 
 
 def marker_pattern(marker: str) -> re.Pattern[str]:
