@@ -21,7 +21,6 @@ from bestarm_agent.config.study.models_and_prompts import (
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.config.study.optimize import OptimizeSpec
 from bestarm_agent.config.study.rate_limits import RateSpec
-from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.config.study.run_options import (
     BudgetSpec,
     LimitsSpec,
@@ -46,7 +45,6 @@ SECTIONS: list[tuple[str, type[BaseModel]]] = [
     ("Budget", BudgetSpec),
     ("Objective", ObjectiveSpec),
     ("Selector", SelectorSpec),
-    ("Repeats", RepeatsSpec),
     ("Confirm", ConfirmSpec),
     ("Stop", StopSpec),
     ("Certify", CertifySpec),

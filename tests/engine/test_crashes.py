@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.calls.draws import Draws
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.store.memory_store import MemoryLog, MemoryStore
 from bestarm_agent.store.run_listing import Progress
@@ -127,7 +125,6 @@ def test_a_pair_that_is_killed_n_times_has_n_lost_attempts() -> None:
     failing=st.sampled_from([0.0, 0.3, 0.7]),
     judged=st.booleans(),
     use_cache=st.booleans(),
-    draws=st.sampled_from([1, 3]),
 )
 def test_requests_are_recorded_and_capped_however_processes_end(
     seed: int,
@@ -137,7 +134,6 @@ def test_requests_are_recorded_and_capped_however_processes_end(
     failing: float,
     judged: bool,
     use_cache: bool,
-    draws: int,
 ) -> None:
     one, two = vendor("one", seed, failing, 300), vendor("two", seed, failing, 40)
     judge = vendor("judge", seed, failing, 30) if judged else None
@@ -152,7 +148,6 @@ def test_requests_are_recorded_and_capped_however_processes_end(
             store=store,
             judge=judge,
             use_cache=use_cache,
-            draws=Draws(RepeatsSpec(draws=draws)),
         )
 
     for way, seconds in exits:

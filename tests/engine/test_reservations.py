@@ -9,11 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.domain.events import Stopped
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
-from bestarm_agent.engine.calls.draws import Draws
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import FailureKind, ProviderError
@@ -89,9 +87,8 @@ def vendor(name: str, seed: int, failing: float, dearest: int) -> Vendor:
     failing=st.sampled_from([0.0, 0.2, 0.6]),
     dearest=st.tuples(st.integers(1, 400), st.integers(1, 40)),
     judged=st.booleans(),
-    draws=st.sampled_from([1, 3]),
 )
-@example(seed=9999, budget=100, in_flight=2, failing=0.2, dearest=(16, 24), judged=True, draws=1)
+@example(seed=9999, budget=100, in_flight=2, failing=0.2, dearest=(16, 24), judged=True)
 def test_the_cap_holds_and_the_amounts_add_up(
     seed: int,
     budget: int,
@@ -99,7 +96,6 @@ def test_the_cap_holds_and_the_amounts_add_up(
     failing: float,
     dearest: tuple[int, int],
     judged: bool,
-    draws: int,
 ) -> None:
     one, two = vendor("one", seed, failing, dearest[0]), vendor("two", seed, failing, dearest[1])
     judge = vendor("judge", seed, failing, 30) if judged else None
@@ -109,7 +105,6 @@ def test_the_cap_holds_and_the_amounts_add_up(
         in_flight=in_flight,
         budget=Budget(usd_nanos=budget),
         judge=judge,
-        draws=Draws(RepeatsSpec(draws=draws)),
     )
     end = scene.run()
     ledger, state = scene.loop.ledger, scene.loop.state

@@ -89,7 +89,7 @@ def test_dollars_are_a_hard_cap(tmp_path: Path, cap: str) -> None:
 def test_a_study_with_repeats_is_served_with_single_draws(tmp_path: Path) -> None:
     found, service = serve_all(study(tmp_path, repeats=5), overrides={"budget.usd": "0.004"})
     assert [len(served.answers) for served in found] == [2, 2]
-    assert service.parts.config.repeats.draws == 1
+    assert service.parts.config.repeats == 1
 
 
 def test_minutes_end_it_too(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.engine.calls.attempt import RetryPolicy
-from bestarm_agent.engine.calls.draws import Draws
 from bestarm_agent.engine.calls.judge_calls import JudgeClient, JudgeModelClient
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
@@ -168,11 +167,9 @@ class Scene:
         use_cache: bool = True,
         limiters: Mapping[str, LimiterRules] | None = None,
         shared: bool = False,
-        draws: Draws | None = None,
         stops: bool = False,
     ) -> None:
         self.stops = stops
-        self.draws = draws or Draws()
         self.models = models
         self.limiters = limiters or {}
         self.shared = shared
@@ -224,7 +221,7 @@ class Scene:
                 CompiledPrompt(PROMPT),
                 clients[actor.name],
                 actor.name,
-                (actor.bound_spend + judging) * self.draws.spec.draws,
+                actor.bound_spend + judging,
             )
             for model, actor in self.models.items()
         ]
@@ -270,7 +267,6 @@ class Scene:
                 ReplyCache(self.store, ledger, use_cache=self.use_cache),
                 judge_client,
                 ledger,
-                self.draws,
             ),
             ledger=ledger,
             clock=LoopClock(),

@@ -206,7 +206,7 @@ def _print_in_full(outcome: PairOutcome) -> None:
 
     score = score_text(outcome.score) if outcome.score is not None else outcome.state
     typer.echo(f"{safe(outcome.candidate)} on {safe(outcome.example)}: {score}")
-    for name in ("prompt", "reply", "answer", "draws", "target", "verdicts", "failure", "message"):
+    for name in ("prompt", "reply", "answer", "target", "verdicts", "failure", "message"):
         if text := outcome.flat()[name]:
             typer.echo(f"  {name}:")
             typer.echo("\n".join(f"    {line}" for line in safe_lines(str(text)).split("\n")))

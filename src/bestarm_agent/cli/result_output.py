@@ -272,7 +272,6 @@ def _row_json(row: Row | None) -> dict[str, object] | None:
         "calls": row.spend.calls,
         "seconds_per_call": row.seconds,
         "latency": None if row.latency is None else asdict(row.latency),
-        "draws": None if row.draws is None else row.draws.as_json(),
         "problem": row.problem,
         "price_per_1k_calls": _price_json(row),
         "limits": [_limit_json(one) for one in row.limits],

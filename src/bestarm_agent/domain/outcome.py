@@ -34,23 +34,8 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """One of several replies to a pair's prompt."""
-
-    value: float  # score in [0, 1]; the floor score if the candidate itself failed
-    answer: str | None = None  # as in ``Score``
-    reply_key: str | None = None  # in the reply cache; None if no reply came back
-    failure: FailureKind | None = None  # the candidate's own; None if the draw was scored
-
-
-@dataclass(frozen=True, slots=True)
 class Scored:
-    """The pair was evaluated; ``answer`` and what follows ``gold`` as in ``Score``.
-
-    With ``draws``, ``value`` is what their scores were reduced to. Key, answer and votes are those
-    of a draw that shows it. Seconds and price are the first draw's; usage and the time to the first
-    text are those of the first that was scored.
-    """
+    """The pair was evaluated; ``answer`` and what follows ``gold`` as in ``Score``."""
 
     value: float  # score in [0, 1]
     answer: str | None
@@ -66,13 +51,6 @@ class Scored:
     gold: float | None = None
     guesses: tuple[float | None, ...] = ()
     measures: tuple[float | None, ...] = ()
-    draws: tuple[Draw, ...] = ()  # in order; empty where a pair is drawn once
-
-    @property
-    def shown_value(self) -> float:
-        """Score of the reply under ``reply_key``."""
-        alone = (draw.value for draw in self.draws if draw.reply_key == self.reply_key)
-        return next(alone, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +66,6 @@ class Failed:
     judge_spend: Spend = field(default_factory=Spend)
     lost_spend: Spend = field(default_factory=Spend)
     usd_nanos: int | None = None
-    draws: tuple[Draw, ...] = ()  # those before the failure, or all if the candidate failed on all
 
 
 Outcome: TypeAlias = Scored | Failed

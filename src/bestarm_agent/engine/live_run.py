@@ -9,7 +9,6 @@ from functools import cached_property
 from bestarm_agent.config.study.explicit_candidates import explicit_candidate
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.engine.calls.draws import Draws
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.limits.wait_reasons import Wait
@@ -80,8 +79,7 @@ class LiveRun:
     @cached_property
     def loop(self) -> RunLoop:
         """The run loop; made when the run goes on, not when it is opened."""
-        config, limits = self._parts.config, self._parts.config.limits
-        draws = Draws(config.repeats, limits.failed_score, stops_early=not config.measures)
+        limits = self._parts.config.limits
         pool = CandidatePool(limits.in_flight, self.factory.judge_client.turns)
         pool.add(self._entries)
         return RunLoop(
@@ -89,7 +87,7 @@ class LiveRun:
             selector=self.pairs,
             pool=pool,
             examples=self._parts.examples,
-            evaluator=PairEvaluator(self.replies, self.factory.judge_client, self.ledger, draws),
+            evaluator=PairEvaluator(self.replies, self.factory.judge_client, self.ledger),
             ledger=self.ledger,
             clock=self._clock,
             rules=Rules(limits.failed_score, limits.max_failed_share, self._objective),

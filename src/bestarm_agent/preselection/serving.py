@@ -228,7 +228,8 @@ class Service:
         for name in self.router.choose(text, min(k, len(able)), features=features, among=able):
             candidate = self._entries.by_name[name]
             call = candidate.call(example)
-            if self._evaluator.reserve(call, *self._evaluator.bounds(call, example)):
+            judging = self._evaluator.judge_client.bound(example)
+            if self._evaluator.reserve(call, call.bound(), judging):
                 gates = candidate.client.gates(candidate.candidate.model)
                 call.slot = Slot.outside(*gates, self._pool.gate)
                 calls[name] = call

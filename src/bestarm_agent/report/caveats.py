@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bestarm_agent.engine.results.standing import Row, Standing
-from bestarm_agent.report.text import duration, money, safe, share
+from bestarm_agent.report.text import duration, money, safe
 
 _SHOWN_RIVALS = 3
 _SLACK = 1.01  # of the time cap, for writing down what happened
-_NOTHING_SAVED = 0.995  # share of the calls that is shown as 100%
 
 
 def caveat(standing: Standing) -> str:
@@ -30,32 +29,12 @@ def caveat_lines(standing: Standing) -> list[tuple[str, str]]:
     if standing.unseen and standing.best is not None:
         named = f"{standing.unseen} of {len(standing.rows)} candidates have no score"
         lines.append(("Unseen", f"{named}, and may be better"))
-    if (text := _draws(standing)) is not None:
-        lines.append(("Draws", text))
     winner, rivals = standing.winner, standing.rivals_by_voids
     if winner is not None and rivals:
         named = "; ".join(_bounds(row) for row in (winner, *rivals[:_SHOWN_RIVALS]))
         more = f"; and {len(rivals) - _SHOWN_RIVALS} more" if len(rivals) > _SHOWN_RIVALS else ""
         lines.append(("Void", f"mean if every void pair had scored 0, and 1: {named}{more}"))
     return lines
-
-
-def _draws(standing: Standing) -> str | None:
-    """Say how far drawing alone moves the mean of the leading one, and what it cost."""
-    row = standing.winner or standing.best
-    if row is None or (spread := row.draws) is None:
-        return None
-    said = (
-        f"new draws would move the mean of {safe(row.candidate.label)} by about "
-        f"±{share(spread.of_mean, spread.of_mean)}; one score moves by ±{spread.within:.2f} from "
-        f"draw to draw, by ±{spread.between:.2f} from example to example"
-    )
-    if row.n + row.void >= standing.n_examples or spread.share_if_drawn_once > _NOTHING_SAVED:
-        return said
-    return (
-        f"{said}; new examples, drawn once, would have said as much of the mean for "
-        f"{spread.share_if_drawn_once:.0%} of the calls"
-    )
 
 
 def passed_caps(standing: Standing) -> list[str]:

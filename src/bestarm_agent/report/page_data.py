@@ -134,7 +134,6 @@ def _pairs(details: Details) -> dict[str, object]:
             "target": text(pair.target),
             "reply": text(pair.reply),
             "answer": text(pair.answer),
-            "draws": text(pair.draws),
             "message": text(pair.message),
             **_facts(pair),
             "votes": [

@@ -10,7 +10,7 @@ import math
 import zlib
 from array import array
 from bisect import insort
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import SupportsIndex, cast, overload
@@ -22,9 +22,7 @@ from bestarm_agent.domain.events import Asked, Attempted, Told
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.errors import FailureKind
 from bestarm_agent.selectors.types import State
-from bestarm_agent.stats.random_effects import DrawSums
 from bestarm_agent.store.codec import dump_event, load_event
 
 _PAGE = 128  # outcomes packed together
@@ -210,8 +208,6 @@ class CandidateTotals:
     lost_spend: Spend = field(default_factory=Spend)  # its part without an answer
     seconds: float = 0.0  # of answered calls, summed
     latencies: array[float] = field(default_factory=lambda: array("d"))  # the same, sorted
-    draws: DrawSums | None = None  # of pairs with several draws
-    failed_draws: Counter[FailureKind] = field(default_factory=Counter)  # of pairs that were scored
     replies: int = 0  # that were scored
     output_tokens: int = 0  # of these replies
     measures: list[float] = field(default_factory=list)  # their sum by each further scorer
@@ -223,18 +219,13 @@ class CandidateTotals:
         self.judge_spend += outcome.judge_spend
         self.lost_spend += outcome.lost_spend
 
-    def describe(self, outcome: Outcome, *, counts: bool) -> None:
-        """Add what an outcome says besides its score, which ``counts`` unless it is void."""
+    def describe(self, outcome: Outcome) -> None:
+        """Add what an outcome says besides its score."""
         self.seconds += outcome.seconds
         if outcome.seconds > 0:
             insort(self.latencies, outcome.seconds)
-        if outcome.draws and counts:
-            self.draws = self.draws or DrawSums()
-            self.draws.push([draw.value for draw in outcome.draws])
         if not isinstance(outcome, Scored):
             return
-        if outcome.draws and counts:
-            self.failed_draws.update(draw.failure for draw in outcome.draws if draw.failure)
         self.replies += 1
         self.output_tokens += outcome.usage.output
         missing = len(outcome.measures) - len(self.measures)

@@ -159,7 +159,7 @@ class RunState:
         totals = self.totals[ask.candidate]
         totals.pay(outcome)
         self.elapsed = max(self.elapsed, told.elapsed)
-        totals.describe(outcome, counts=told.score is not None)
+        totals.describe(outcome)
 
     def _rare(self, event: Event) -> None:
         match event:

@@ -1,9 +1,8 @@
-"""Draws that are asked for by themselves: `repeats: {draws: 3, reduce: each}`."""
+"""Draws of an example: `repeats: 3`."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.example import Example, each_drawn
-from bestarm_agent.report.caveats import caveat_lines
-from bestarm_agent.stats.random_effects import DrawSpread, DrawSums, spread_of
 from tests.support.commands import invoke
-from tests.support.standings import selector_with, standing_of
 from tests.support.studies import run_all, write_study
 
 K, N, DRAWS = 3, 12, 3
@@ -22,7 +18,7 @@ K, N, DRAWS = 3, 12, 3
 
 def study(folder: Path, **changes: Any) -> tuple[Path, np.ndarray]:  # noqa: ANN401
     """Write a study of recorded draws; return it and the scores (K, N, DRAWS)."""
-    given = {"repeats": {"draws": DRAWS, "reduce": "each"}, **changes}
+    given = {"repeats": DRAWS, **changes}
     path = write_study(folder, n_candidates=K, n_examples=N, changes=given)
     chances = np.random.default_rng(1).random((K, N, 1))
     scores = (np.random.default_rng(2).random((K, N, DRAWS)) < chances).astype(float)
@@ -41,13 +37,6 @@ def test_a_run_asks_for_draws_of_examples_in_one_order(tmp_path: Path) -> None:
     for row in standing.rows:
         own = scores[int(row.candidate.label[1])]
         assert row.estimate == pytest.approx(own.mean())
-        assert row.draws is not None
-        sums = DrawSums()
-        for one in own:
-            sums.push(one.tolist())
-        expected = sums.spread()
-        assert expected is not None
-        assert row.draws.as_json() == pytest.approx(expected.as_json())
 
 
 def test_it_is_resumed_and_its_draws_are_named(
@@ -64,20 +53,6 @@ def test_it_is_resumed_and_its_draws_are_named(
     shown = invoke(capsys, "answers", "latest", "--format", "jsonl", folder=tmp_path)
     ids = {json.loads(line)["example"] for line in shown.out.splitlines()}
     assert {"e0", "e0#2", "e0#3"} <= ids
-
-
-def test_the_variance_of_unequal_numbers_of_draws_by_hand() -> None:
-    # examples a: 1 0 1, b: 0, c: 1 1; T = 6, n = 3
-    found = spread_of(np.array([1.0, 0, 1, 0, 1, 1]), np.array([0, 0, 0, 5, 9, 9]))
-    assert found is not None
-    within = (2 * (1 / 3) ** 2 + (2 / 3) ** 2) / 3
-    between = (3 * 0 + 1 * (2 / 3) ** 2 + 2 * (1 / 3) ** 2) / 2
-    k_0 = (6 - (9 + 1 + 4) / 6) / 2
-    assert found.within**2 == pytest.approx(within)
-    assert found.between**2 == pytest.approx(max(0.0, (between - within) / k_0))
-    assert (found.n_examples, found.n_draws) == (3, 2.0)
-    assert found.of_mean == pytest.approx((within / 6) ** 0.5)
-    assert spread_of(np.ones(3), np.arange(3)) is None, "none was drawn twice"
 
 
 def test_a_draw_knows_its_row() -> None:
@@ -126,13 +101,3 @@ def test_it_goes_on_with_the_rows_that_it_began_with(
     dataset.write_text("".join(rows.splitlines(keepends=True)[1:]))
     refused = invoke(capsys, "resume", "-q", "--budget-pulls", "1", folder=tmp_path)
     assert "11 examples where there were 12" in " ".join(refused.err.split())
-
-
-@pytest.mark.parametrize(("between", "is_said"), [(0.4, True), (0.0, False)])
-def test_new_examples_are_praised_only_where_they_would_save_calls(
-    between: float, is_said: bool
-) -> None:
-    standing = standing_of(["a", "b"], selector_with([[1, 0, 1], [0, 0, 1]], 9), 9)
-    best = replace(standing.rows[0], draws=DrawSpread(3, 2, 0.3, between))
-    lines = dict(caveat_lines(replace(standing, rows=(best, *standing.rows[1:]))))
-    assert ("new examples, drawn once" in lines["Draws"]) == is_said

@@ -7,10 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.calls.draws import Draws
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import Call, Origin
@@ -26,10 +24,7 @@ CALL = Spend(calls=1, tokens=10, usd_nanos=100)  # the most that the candidate's
 JUDGING = Spend(calls=1, tokens=7, usd_nanos=30)
 
 
-NOTHING = Spend()
-
-
-def reserved(budget: Budget, *, later: Spend = NOTHING, paid_before: bool = False) -> Spend | None:
+def reserved(budget: Budget, *, paid_before: bool = False) -> Spend | None:
     """What a pair under a judge reserves in a ledger; None if it does not fit."""
     judge = Actor("judge", lambda *_: scored(0.5), bound_spend=JUDGING)
     scene = Scene({"a": Actor("p", lambda *_: scored(0.5))}, judge=judge)
@@ -42,8 +37,7 @@ def reserved(budget: Budget, *, later: Spend = NOTHING, paid_before: bool = Fals
     call: Call = candidate.call(scene.examples[0])
     if paid_before:
         call.spend = Spend(pulls=1)
-    assert evaluator.bounds(call, scene.examples[0]) == (CALL, Spend(), JUDGING)
-    taken = evaluator.reserve(call, CALL, later, JUDGING)
+    taken = evaluator.reserve(call, CALL, JUDGING)
     outstanding = ledger.balance().outstanding
     if not taken:
         assert outstanding == Spend()
@@ -67,11 +61,6 @@ def test_a_pair_that_does_not_fit_whole_reserves_nothing(budget: Budget) -> None
     assert reserved(budget) is None
 
 
-def test_later_draws_are_reserved_with_the_first() -> None:
-    assert reserved(Budget(calls=3), later=CALL) == CALL + CALL + JUDGING + Spend(pulls=1)
-    assert reserved(Budget(calls=2), later=CALL) is None
-
-
 def test_a_pull_is_paid_once() -> None:
     assert reserved(Budget(pulls=0), paid_before=True) == CALL + JUDGING
 
@@ -90,7 +79,7 @@ def evaluated(
     (example,) = scene.examples
     call: Call = candidate.call(example)
     call.origin = origin
-    assert evaluator.reserve(call, *evaluator.bounds(call, example))
+    assert evaluator.reserve(call, call.bound(), evaluator.judge_client.bound(example))
     outcome = run_virtual(evaluator.evaluate(call, example))
     assert ledger.spent == call.pair_spend
     assert ledger.balance().outstanding == Spend()
@@ -133,14 +122,6 @@ def test_all_attempts_of_a_pair_that_fails_are_lost_and_its_pull_is_not() -> Non
     assert (failed.kind, failed.lost_spend) == (FailureKind.TIMEOUT, CALL + CALL + CALL)
     assert failed.spend == failed.lost_spend + Spend(pulls=1)
     assert failed.judge_spend == Spend()
-
-
-def test_each_draw_has_all_attempts() -> None:
-    actor = Actor("p", lambda _, before: scored(0.5) if before == 2 else TIMED_OUT)
-    scene = Scene({"a": actor}, n_examples=1, draws=Draws(RepeatsSpec(draws=2)))
-    scene.run()
-    assert isinstance(scene.loop.state.told[0].outcome, Scored)
-    assert len(actor.sent) == 2 * 3
 
 
 BAD = ProviderError("unknown field", kind=FailureKind.BAD_REQUEST, fatal=True, blame=Blame.HARNESS)

@@ -93,24 +93,6 @@ def test_a_slot_can_keep_its_last_place_or_begin_outside() -> None:
     assert line.inside == 0
 
 
-def test_a_slot_can_begin_again_in_all_its_gates() -> None:
-    async def scene() -> None:
-        line, pairs = Gate(1), Gate(1)
-        slot = Slot(line, pairs)
-        await slot.begin_again()
-        assert (line.inside, pairs.inside) == (1, 1), "nothing was left"
-        slot.keep_last()
-        other = Slot(line)
-        again = asyncio.create_task(slot.begin_again())
-        await asyncio.sleep(0)
-        assert pairs.inside == 0, "no place is held while waiting for another"
-        other.leave()
-        await again
-        assert (line.inside, pairs.inside) == (1, 1)
-
-    asyncio.run(scene())
-
-
 def test_nobody_holds_a_place_while_waiting_for_another() -> None:
     """A judgement keeps its pair's place and waits for the line that a retried call waits for."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, Strict, model_validator
 
 from bestarm_agent.config.fields import StudyModel, broken, shown
 from bestarm_agent.config.study.certify import CertifySpec
@@ -23,7 +23,6 @@ from bestarm_agent.config.study.objective import (
     ObjectiveSpec,
 )
 from bestarm_agent.config.study.optimize import OptimizeSpec
-from bestarm_agent.config.study.repeats import RepeatsSpec
 from bestarm_agent.config.study.run_options import BudgetSpec, LimitsSpec, SelectorSpec, StopSpec
 from bestarm_agent.config.study.value_types import Expandable, Grid, Name, Options, Params, Text
 from bestarm_agent.errors import nearest
@@ -67,9 +66,10 @@ class StudyConfig(StudyModel):
         description="Further scorers by name: each scores every reply in [0, 1], beside `scorer`. "
         "Their means are shown; `objective.subject_to` may limit them.",
     )
-    repeats: RepeatsSpec = Field(
-        default_factory=RepeatsSpec,
-        description="Draws of every pair, where replies vary, or just their number.",
+    repeats: Annotated[int, Strict(), Field(ge=1, le=100)] = Field(
+        1,
+        description="Draws of every example, where replies vary, 1 to 100: each is an example of "
+        "its own, and a mean is over all draws.",
     )
     labels: Expandable | None = Field(
         None,
@@ -172,7 +172,7 @@ class StudyConfig(StudyModel):
 
     @model_validator(mode="after")
     def _check_repeats(self) -> Self:
-        if self.certify is not None and self.repeats.draws > 1:
+        if self.certify is not None and self.repeats > 1:
             broken(
                 "does not go with `certify`, which certifies single replies; leave one of them out",
                 "repeats",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.calls.attempt import replied_spend
-from bestarm_agent.engine.calls.draws import Draws, begin_draw
 from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import BudgetEndedError, Call, Origin
@@ -21,50 +18,27 @@ _BAD_REQUESTS = 5  # in a row that stop a candidate which was answered before
 
 
 class PairEvaluator:
-    """Turns candidates' calls into outcomes; cancellation is the only thing that it raises.
+    """Turns candidates' calls into outcomes; cancellation is the only thing that it raises."""
 
-    Args:
-        draws: how often a pair is drawn; by default, once.
-    """
-
-    def __init__(
-        self,
-        replies: ReplyCache,
-        judge_client: JudgeClient,
-        ledger: Ledger,
-        draws: Draws | None = None,
-    ) -> None:
+    def __init__(self, replies: ReplyCache, judge_client: JudgeClient, ledger: Ledger) -> None:
         self.judge_client = judge_client
         self.replies = replies
         self._ledger = ledger
-        self._draws = draws or Draws()
         self._bad_requests: dict[str, int] = {}  # by candidate: since its last answer
 
-    def bounds(self, call: Call, example: Example) -> tuple[Spend, Spend, Spend]:
-        """Return the most that the first draw, the later ones, and judging them all can cost.
-
-        That is so if no call is repeated after a failure.
-        """
-        draw, judging, n_draws = call.bound(), self.judge_client.bound(example), self._draws.number
-        if n_draws == 1:
-            return draw, _NOTHING, judging
-        return draw, draw * (n_draws - 1), judging * n_draws
-
-    def reserve(self, call: Call, draw: Spend, later: Spend, judging: Spend) -> bool:
-        """Reserve these bounds, and a pull unless it was paid before.
+    def reserve(self, call: Call, bound: Spend, judging: Spend) -> bool:
+        """Reserve the bounds of a call and of judging it, and a pull unless it was paid before.
 
         Return False, and reserve nothing, if the budget cannot pay them together.
         """
         if not call.spend.pulls:
-            draw += Spend(pulls=1)
-        if not self._ledger.affords(draw + later + judging):
+            bound += Spend(pulls=1)
+        if not self._ledger.affords(bound + judging):
             return False
         spent = call.judging.spent if call.judging is not None else Spend()
-        call.reservation = self._ledger.reserve(draw)
+        call.reservation = self._ledger.reserve(bound)
         reserved = self._ledger.reserve(judging) if judging != _NOTHING else None
         call.judging = SharedReserve(self._ledger, reserved, spent)
-        if later != _NOTHING:
-            call.later = SharedReserve(self._ledger, self._ledger.reserve(later))
         return True
 
     async def evaluate(self, call: Call, example: Example) -> Outcome | None:
@@ -72,35 +46,24 @@ class PairEvaluator:
 
         Return None if the pair stays pending, for lack of budget or because of ``call.obstacle``.
         """
-        first = call.request
-        made: list[Outcome] = []
-        replies: list[Reply] = []
         try:
-            while not self._draws.is_over(made):
-                if made:
-                    await begin_draw(call, first, len(made))
-                made.append(await self._drawn(call, example, replies))
-            return self._draws.outcome(made)
+            return await self._outcome(call, example)
         except BudgetEndedError:
             return None
         except (JudgeUnavailableError, ProviderError) as error:
             call.obstacle = error
             return None
         finally:
-            call.request = first
             call.let_go()
 
-    async def _drawn(self, call: Call, example: Example, replies: list[Reply]) -> Outcome:
-        """Evaluate one draw; its reply joins ``replies``, if it may have been paid for.
-
-        Raise what keeps the pair pending.
-        """
+    async def _outcome(self, call: Call, example: Example) -> Outcome:
+        """Evaluate one pair; raise what keeps it pending."""
         try:
             reply = await self.replies.obtain(call)
         except ProviderError as error:
             if error.fatal and not self._is_about_one_example(call, error):
                 raise
-            lost, judging = lost_spend(call, replies), call.pair_spend - call.spend
+            lost, judging = lost_spend(call), call.pair_spend - call.spend
             return Failed(
                 error.kind,
                 error.blame,
@@ -110,13 +73,13 @@ class PairEvaluator:
                 lost_spend=lost,
             )
         self._bad_requests[call.request.candidate] = 0
-        if not call.found or call.origin is not Origin.FRESH:
-            replies.append(reply)
+        is_paid = not call.found or call.origin is not Origin.FRESH
+        lost = lost_spend(call, reply if is_paid else None)
         if not self.judge_client.judge.models:
-            return await self._judged(call, example, reply, lost_spend(call, replies))
+            return await self._judged(call, example, reply, lost)
         call.slot.keep_last()
         async with self.judge_client.turns.session(call.slot):
-            return await self._judged(call, example, reply, lost_spend(call, replies))
+            return await self._judged(call, example, reply, lost)
 
     def _is_about_one_example(self, call: Call, error: ProviderError) -> bool:
         """Return whether a refused request says little about its candidate's other requests."""
@@ -168,7 +131,7 @@ class PairEvaluator:
         )
 
 
-def lost_spend(call: Call, replies: Sequence[Reply]) -> Spend:
-    """Return the cost of a candidate's calls beyond the attempts that were answered."""
-    answered = sum((replied_spend(reply, pulls=0) for reply in replies), Spend())
+def lost_spend(call: Call, reply: Reply | None = None) -> Spend:
+    """Return the cost of a candidate's call beyond the attempt that was answered."""
+    answered = Spend() if reply is None else replied_spend(reply, pulls=0)
     return call.spend - (answered + Spend(pulls=call.spend.pulls)).capped(call.spend)

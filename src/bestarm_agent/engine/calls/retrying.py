@@ -77,7 +77,6 @@ class Call:
     is_logged: bool = False  # whether the next attempt is in the log already
     is_first: bool = False  # whether its model never answered; a time-out is not repeated then
     judging: SharedReserve | None = None  # pays for judging a reply; None for a judge's call
-    later: SharedReserve | None = None  # pays for the pair's draws after this one
     obstacle: Exception | None = None  # the fatal error that keeps a candidate's pair pending
 
     @property
@@ -111,17 +110,13 @@ class Call:
         self.refund_permit()
         if (reservation := self.take_reservation()) is not None:
             self.client.ledger.release(reservation)
-        for reserve in filter(None, (self.judging, self.later)):
-            reserve.close()
+        if self.judging is not None:
+            self.judging.close()
 
     def renew(self) -> None:
         """Get ready to be sent again after the pair was put off."""
         if self.origin is Origin.FRESH and (self.pair_spend != Spend() or self.obstacle):
             self.origin = Origin.RESENT
-        self.forget_attempts()
-
-    def forget_attempts(self) -> None:
-        """Count attempts from 0 again."""
         self.failure, self.n_failures, self.failed_at = None, 0, math.inf
         self.began, self.obstacle = None, None
         self.is_logged = self.is_first = False

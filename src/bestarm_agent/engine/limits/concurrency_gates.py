@@ -86,7 +86,7 @@ class Slot:
     """
 
     def __init__(self, *gates: Gate, when_left: Callable[[], None] | None = None) -> None:
-        self._gates = self._all = gates
+        self._gates = gates
         self._when_left = when_left
         self._inside = 0  # number of gates entered, from the first
         for gate in gates:
@@ -97,7 +97,7 @@ class Slot:
     def outside(cls, *gates: Gate) -> Slot:
         """Return a slot that has not entered yet, for calls whose places were not checked."""
         slot = cls()
-        slot._gates = slot._all = gates
+        slot._gates = gates
         return slot
 
     def keep_last(self) -> None:
@@ -107,14 +107,6 @@ class Slot:
             self._gates[0].leave()
             self._gates = self._gates[1:]
         self._tell()
-
-    async def begin_again(self) -> None:
-        """Wait until every gate is entered, those left for good included: another call begins."""
-        if self._gates != self._all:
-            self.leave()
-            self._gates = self._all
-        if not self.inside:
-            await self.reenter()
 
     @property
     def inside(self) -> bool:

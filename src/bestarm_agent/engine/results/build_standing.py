@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bestarm_agent.config.study.repeats import recorded_repeats
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
@@ -35,7 +34,6 @@ from bestarm_agent.engine.results.standing import (
 from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Estimates, Guarantee, State, Verdict
-from bestarm_agent.stats.random_effects import DrawSpread, spread_of
 from bestarm_agent.store.run_state import RunState
 
 _NOT_BEST = (Status.BEATEN, Status.BARRED)
@@ -194,7 +192,6 @@ def _rows(
 ) -> tuple[Row, ...]:
     failed, prices = pairs.table.count(State.FAILED), _prices(objective)
     judge_priced = state.started is None or state.started.judge_priced
-    draws = _draws(state)
     measures = measure_names(state)
     labels = [candidate.label for candidate in state.candidates]
     problems = {**{labels[i]: why for i, why in state.barred.items()}, **live.broken}
@@ -224,32 +221,9 @@ def _rows(
             void_bounds=_void_bounds(pairs.table, i),
             output_tokens=mean_length(totals[i]),
             measures=row_measures(totals[i], measures),
-            draws=draws.get(i),
         )
         for i in order
     )
-
-
-def _draws(state: RunState) -> Mapping[int, DrawSpread | None]:
-    """Return the spread of draws by row; of none where scores say how many are made."""
-    config = None if state.started is None else state.started.config
-    repeats = recorded_repeats(config)
-    if repeats.reduce == "each":
-        return _draws_by_themselves(state, len(state.example_ids) // repeats.draws)
-    if repeats.reduce != "mean":
-        return {}
-    return {row: one.draws.spread() for row, one in enumerate(state.totals) if one.draws}
-
-
-def _draws_by_themselves(state: RunState, n_rows: int) -> Mapping[int, DrawSpread | None]:
-    """Return the spread where draw r of row j of the dataset is example r ``n_rows`` + j."""
-    seqs = np.flatnonzero(~np.isnan(state.told.score))
-    rows, examples = state.asks.candidate[seqs], state.asks.example[seqs].astype(np.int64) % n_rows
-    scores = state.told.score[seqs]
-    return {
-        row: spread_of(scores[rows == row], examples[rows == row])
-        for row in range(len(state.candidates))
-    }
 
 
 def _with_best(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from bestarm_agent.domain.outcome import Failed
-from bestarm_agent.errors import Blame
 from bestarm_agent.store.run_state import RunState
 
 
@@ -22,7 +21,7 @@ class FailureLine:
 
 
 def failures_of(state: RunState) -> list[FailureLine]:
-    """Count failures by candidate and kind, most frequent first, also of single draws."""
+    """Count failures by candidate and kind, most frequent first."""
     count: Counter[tuple[int, str, str]] = Counter()
     last: dict[tuple[int, str, str], str] = {}
     for seq in state.told.failed():
@@ -31,11 +30,6 @@ def failures_of(state: RunState) -> list[FailureLine]:
             key = (state.asks.pair(seq)[0], outcome.kind.value, outcome.blame.value)
             count[key] += 1
             last[key] = outcome.message
-    for row, totals in enumerate(state.totals):
-        for kind, n in totals.failed_draws.items():
-            key = (row, kind.value, Blame.CANDIDATE.value)
-            count[key] += n
-            last.setdefault(key, "on draws of pairs that were scored; `answers` lists them")
     return [
         FailureLine(state.candidates[key[0]].label, key[1], key[2], n, last[key])
         for key, n in count.most_common()

@@ -206,7 +206,7 @@ async def compare_run(store: RunStore, state: RunState, labels: Sequence[Label])
             continue
         if isinstance(outcome, Scored):
             found = (
-                outcome.shown_value,
+                outcome.value,
                 label.score,
                 len(text),
                 outcome.judge_spend,

@@ -20,7 +20,7 @@ from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Draw, Scored, Vote
+from bestarm_agent.domain.outcome import Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.engine.results.notebook import data_frame
@@ -51,7 +51,6 @@ class PairOutcome:
     answer: str | None = None  # read out of the reply by the judge
     votes: tuple[Vote, ...] = ()  # verdicts of a judge with their reasoning; empty for a rule
     # score and answer of every draw, one per line; the reply is that of one. None if drawn once
-    draws: str | None = None
     attempts: int | None = None  # requests sent for the candidate's call; 0 from the cache
     tokens: int | None = None  # prompt plus generated, retries and judging included
     usd: float | None = None  # dollars, retries and judging included; None if no price is known
@@ -75,11 +74,6 @@ def verdicts(votes: Sequence[Vote]) -> str | None:
         f"{vote.by}: {vote.said or vote.value} ({vote.value:g}){': ' if vote.why else ''}{vote.why}"
         for vote in votes
     ]
-    return "\n".join(lines) or None
-
-
-def _drawn(draws: Sequence[Draw]) -> str | None:
-    lines = [f"{one.value:g}: {one.failure or one.answer or ''}".rstrip(": ") for one in draws]
     return "\n".join(lines) or None
 
 
@@ -179,7 +173,6 @@ class RunTexts:
             "usd": usd(spend.usd_nanos) if priced else None,
             "judge_usd": usd(judging.usd_nanos),
             "seconds": outcome.seconds,
-            "draws": _drawn(outcome.draws),
         }
         if isinstance(outcome, Scored):
             votes = {"answer": outcome.answer, "votes": outcome.votes}

@@ -16,7 +16,6 @@ from bestarm_agent.engine.results.notebook import data_frame, html_table
 from bestarm_agent.engine.results.reply_measures import Latency, RowMeasure
 from bestarm_agent.engine.results.slice_means import SliceMeans
 from bestarm_agent.selectors.types import Guarantee
-from bestarm_agent.stats.random_effects import DrawSpread
 
 
 class Status(StrEnum):
@@ -85,7 +84,6 @@ class Row:
     void_bounds: tuple[float, float] | None = None
     output_tokens: float | None = None  # mean of a scored reply; None where no token was counted
     measures: tuple[RowMeasure, ...] = ()  # by name
-    draws: DrawSpread | None = None  # of its draws, where each pair's mean is taken
 
     def flat(self) -> dict[str, Any]:
         """Return the fields that fit into a table."""

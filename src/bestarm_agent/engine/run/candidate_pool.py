@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -15,7 +15,6 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.calls.draws import request_of_draw
 from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
@@ -23,7 +22,10 @@ from bestarm_agent.engine.limits.model_limiter import WHOLE_PROVIDER, ModelLimit
 from bestarm_agent.engine.model_turns.candidate_mask import MemoryMask
 from bestarm_agent.engine.model_turns.judge_turns import JudgeTurns
 from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.selectors.types import BoolArray, both
+
+_SEEDS = 1_000_000  # between two draws: candidates that differ in their seeds share no draw
 
 
 @dataclass(slots=True)
@@ -31,7 +33,7 @@ class ReadyCandidate:
     """A candidate, ready to be called.
 
     Attributes:
-        bound: highest cost of a pair met so far, judging included, with one attempt at each draw;
+        bound: highest cost of a pair met so far, judging included, with one attempt;
             starts with the longest example's.
         usd: the most dollars that a call to it can cost, without judging: for the longest example,
             or for any where the objective depends on prices; None if not known.
@@ -65,6 +67,15 @@ class ReadyCandidate:
     def limiter(self) -> ModelLimiter:
         """The limiter of its model, shared with all that call the model."""
         return self.client.limiter(self.candidate.model)
+
+
+def request_of_draw(first: Request, number: int, able: Capabilities) -> Request:
+    """Return the request of a draw, numbered from 0; only its seed differs from the first one's."""
+    params = first.params
+    if number and ("seed" in params or (able.seed and "seed" in able.params)):
+        seed = params.get("seed", 0)
+        params = {**params, "seed": (seed if isinstance(seed, int) else 0) + number * _SEEDS}
+    return replace(first, params=params, draw=number)
 
 
 def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -> Request:

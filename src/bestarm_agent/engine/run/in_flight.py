@@ -87,13 +87,13 @@ class InFlight:
             call.is_logged = True
         else:
             call.renew()
-        draw, later, judging = self._evaluator.bounds(call, example)
-        self._pool.raise_bound(candidate, draw + later + judging)
-        if not self._evaluator.reserve(call, draw, later, judging):
+        bound, judging = call.bound(), self._evaluator.judge_client.bound(example)
+        self._pool.raise_bound(candidate, bound + judging)
+        if not self._evaluator.reserve(call, bound, judging):
             self._put_off(asked.seq, call)
             return False
         call.slot = self._pool.slot(candidate, self.news.set)
-        call.permit = candidate.limiter.take(call.request, draw)
+        call.permit = candidate.limiter.take(call.request, bound)
         self._unsent[asked.seq] = call
         self.first.sent(asked.candidate, call)
         return True

@@ -74,7 +74,6 @@ class CandidateFactory:
         self._policy = RetryPolicy(limits.max_attempts, limits.timeout_seconds)
         self._clock = clock
         self._board = board
-        self._n_draws = 1 if config.repeats.reduce == "each" else config.repeats.draws
         self._priced_by = examples if config.objective.by_price else (self._longest,)
         self._clients: dict[int, ProviderClient] = {}
         self._prompts: dict[PromptTemplate, CompiledPrompt] = {}
@@ -107,7 +106,7 @@ class CandidateFactory:
             prompt,
             client,
             fingerprint,
-            bound=(call + self.judge_client.bound(self._longest)) * self._n_draws,
+            bound=call + self.judge_client.bound(self._longest),
             usd=self._most(provider, candidate, prompt) if able.priced else None,
             price_source=able.price_source,
         )

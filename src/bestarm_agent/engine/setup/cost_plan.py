@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bestarm_agent.config.study.repeats import recorded_repeats
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.rate_limits import Resource
 from bestarm_agent.domain.spend import Budget, Spend, nanos
@@ -75,9 +74,7 @@ def make_plan(parts: StudyParts, earlier: Sequence[RunState] = ()) -> Plan:
     attempts = parts.config.limits.max_attempts
     most = _most_expensive(entries)
     per_dollar = parts.config.selector.per == "dollar"
-    expected, learned = expected_spend(
-        entries, earlier, pulls, per_dollar=per_dollar, n_draws=parts.config.repeats.per_pair
-    )
+    expected, learned = expected_spend(entries, earlier, pulls, per_dollar=per_dollar)
     worst = times(most, pulls * attempts, pulls)
     judge_prices = _judge_prices(prepared.factory.judge_client, longest_of(parts.examples))
     prices = (*_prices(entries), *judge_prices)
@@ -196,13 +193,12 @@ def expected_spend(
     pulls: int,
     *,
     per_dollar: bool,
-    n_draws: int = 1,
 ) -> tuple[Spend, bool]:
     """Estimate the cost of pulls if no candidate proves better or worse than the others.
 
     Also return whether an earlier run told what pulls cost; else each costs its bound.
     """
-    each, learned = _expected_pulls(entries, _seen_pulls(earlier, n_draws))
+    each, learned = _expected_pulls(entries, _seen_pulls(earlier))
     return _mixed(each, _shares(entries, per_dollar=per_dollar), pulls), learned
 
 
@@ -232,16 +228,14 @@ def _expected_pulls(
     return [seen.get(e.candidate.id, g) for e, g in zip(entries, guesses, strict=True)], True
 
 
-def _seen_pulls(earlier: Sequence[RunState], n_draws: int) -> dict[str, Spend]:
+def _seen_pulls(earlier: Sequence[RunState]) -> dict[str, Spend]:
     """Return the cost of ``_PULLS`` pulls by candidate id, from the latest run that has it."""
     seen: dict[str, Spend] = {}
     for state in earlier:
-        config = None if state.started is None else state.started.config
-        pulls = _PULLS * n_draws / recorded_repeats(config).per_pair
         for candidate, totals in zip(state.candidates, state.totals, strict=True):
             spend = totals.spend
             if spend.calls and spend.pulls:  # replies from the cache say nothing about prices
-                seen[candidate.id] = times(spend, pulls / spend.pulls, _PULLS)
+                seen[candidate.id] = times(spend, _PULLS / spend.pulls, _PULLS)
     return seen
 
 

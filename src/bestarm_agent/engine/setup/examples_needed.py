@@ -61,6 +61,6 @@ def kept_back(parts: StudyParts) -> KeptBack | None:
     spec = parts.config.confirm
     if spec is None:
         return None
-    rows = len(parts.examples) // parts.config.repeats.per_row
+    rows = len(parts.examples) // parts.config.repeats
     count = len(held_back(rows, spec.share, 0))
     return KeptBack(count, widest(count, parts.config.selector.level))

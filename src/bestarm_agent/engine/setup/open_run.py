@@ -106,7 +106,7 @@ def recorded_parts(
         raise StoreError("the run's log is empty; begin a new run")
     loaded = _recorded(state.started, options)
     parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
-    n_draws = loaded.config.repeats.per_row
+    n_draws = loaded.config.repeats
     rows, n = parts.examples[: len(parts.examples) // n_draws], len(state.example_ids) // n_draws
     _check_examples(rows, state.example_digests[:n])
     if (more := len(rows) - n) > 0:

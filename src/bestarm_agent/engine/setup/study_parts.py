@@ -63,8 +63,7 @@ def assemble(
     config, base_dir = study.config, study.base_dir
     with locating(partial(study.places.located, ("dataset",))):
         rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
-        is_each = config.repeats.reduce == "each"
-        found = each_drawn(rows, config.repeats.draws) if is_each else rows
+        found = each_drawn(rows, config.repeats)
     with locating(partial(study.places.located, ("slices",))):
         slices = slices_of(found, config.slices.by)
     mode, judge = open_mode(study, found, catalog)
@@ -77,7 +76,7 @@ def assemble(
     unused = _same_for_all(fixed, expansion.candidates, providers)
     cells = len(expansion.candidates) * len(found)
     budget = config.budget.caps(cells)
-    repeated = _repeat_notices(config, expansion.candidates, providers, budget, cells)
+    repeated = _repeat_notices(config, expansion.candidates, providers)
     with locating(partial(study.places.located, ("labels",))):
         labels = load_labels(base_dir / config.labels) if config.labels else ()
     return StudyParts(
@@ -96,32 +95,20 @@ def assemble(
 
 
 def _repeat_notices(
-    config: StudyConfig,
-    candidates: Sequence[Candidate],
-    providers: ProviderSet,
-    budget: Budget,
-    cells: int,
+    config: StudyConfig, candidates: Sequence[Candidate], providers: ProviderSet
 ) -> list[str]:
-    """Warn of draws that are alike, and of those that more examples would be worth more than."""
-    n_draws, notices = config.repeats.draws, []
-    if n_draws == 1:
+    """Warn of draws that are alike."""
+    if config.repeats == 1:
         return []
     cold = [one for one in candidates if one.params.get("temperature") == 0]
     able = [providers.of(one.provider, one.model).capabilities(one.model) for one in cold]
-    if alike := sum(not (one.by_example or one.by_inputs) for one in able):
-        notices.append(
-            f"repeats: {counted(alike, 'candidate')} at temperature 0, where {n_draws} draws are "
-            f"(nearly) alike and all paid for; raise the temperature, or leave `repeats` out"
-        )
-    caps = [budget.pulls, None if budget.calls is None else budget.calls // n_draws]
-    paid = min([cap for cap in caps if cap is not None], default=cells)
-    if config.repeats.reduce == "mean" and paid < cells:
-        notices.append(
-            f"repeats: the study's budget ends after {paid:,} of its {cells:,} pairs of {n_draws} "
-            f"draws each; until all examples are used, a mean is known better from new examples "
-            f"than from more draws: say `reduce: each`, and allow as many calls"
-        )
-    return notices
+    alike = sum(not (one.by_example or one.by_inputs) for one in able)
+    if not alike:
+        return []
+    return [
+        f"repeats: {counted(alike, 'candidate')} at temperature 0, where {config.repeats} draws "
+        f"are (nearly) alike and all paid for; raise the temperature, or leave `repeats` out"
+    ]
 
 
 def _same_for_all(

@@ -126,7 +126,7 @@ function openPair(dialog, pair, { label, texts, list }) {
     element("h2", {}, label(pair)),
     element("p", { class: "dim" }, `example ${pair.example} · ${facts(pair)}`),
     ...block("Prompt", pair.prompt), ...block("Reply", pair.reply),
-    ...block("Answer read", pair.answer), ...block("All draws", pair.draws), ...block("Target", pair.target),
+    ...block("Answer read", pair.answer), ...block("Target", pair.target),
     ...block("Message", pair.message),
     ...(votes.length ? [element("h3", {}, "Judge"), ...votes] : []));
   dialog.onkeydown = (event) => {

@@ -371,7 +371,7 @@ function judged(pair, at) {
   const score = pair.score === null ? `No score: ${pair.state}` : `Score ${scoreText(pair.score)}`;
   return [
     h("h2", { class: mark(pair.score) }, score),
-    text("Answer read from the reply", pair.answer), text("All draws", pair.draws), text("Failure", pair.failure && `${pair.failure}: ${pair.message}`),
+    text("Answer read from the reply", pair.answer), text("Failure", pair.failure && `${pair.failure}: ${pair.message}`),
     votes.length ? [h("h2", {}, "The judge's verdicts"), table([["by"], ["value", "n"], ["said"], ["because"]], votes)] : null,
     h("h2", {}, "What it took"),
     h("p", { class: "soft" }, facts.filter(([, value]) => value !== null).map(([name, value]) => `${name} ${value}`).join(", ")),
