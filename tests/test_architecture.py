@@ -45,8 +45,6 @@ FLOORS = tuple(
     interop.logs
     interop.replay_study
     engine.ledger engine.clock engine.pair_source engine.__init__
-    engine.rule_pairs
-    engine.confirmed_pairs
     engine.limits
     engine.model_turns
     engine.calls
@@ -56,6 +54,7 @@ FLOORS = tuple(
     engine.setup
     engine.live_run
     engine.opened_run
+    engine.confirm
     engine.proposer
     report
     certification.live certification.tables preselection.rules preselection.features

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from bestarm_agent.certification.live.mode import Certification
 from bestarm_agent.config.study.certify import CertifySpec
-from bestarm_agent.config.study.confirm import ConfirmSpec
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.config.study.run_options import LimitsSpec, SelectorSpec, StopSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Started
+from bestarm_agent.engine.confirm import with_confirmation
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.results.build_standing import recorded_standing
 from bestarm_agent.engine.results.failures import FailureLine, failures_of
@@ -99,6 +99,7 @@ class Archive:
         await replay.feed_all(store.pages_of(run_id))
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
+        standing = await with_confirmation(store, standing, state.started)
         check = await self._check(store, state, run_id, standing)
         result = mode.result(pairs, standing)
         return StoredRun(standing, tuple(failures_of(state)), check, result), replay
@@ -197,10 +198,8 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
         return Certification.recorded(spec, size.n_candidates, size.n_examples, events)
     chosen = _selector_spec(config)
     rule = find_rule(chosen.name, folder / started.base)
-    section = _section(config, "confirm")
-    confirm = ConfirmSpec.model_validate(section) if section else None
     stop = StopSpec.model_validate(_section(config, "stop"))
-    return Selection(chosen, _objective_spec(config), rule=rule, confirm=confirm, stop=stop)
+    return Selection(chosen, _objective_spec(config), rule=rule, stop=stop)
 
 
 def _selector_spec(config: Json) -> SelectorSpec:

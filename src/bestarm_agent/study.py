@@ -14,31 +14,45 @@ from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.confirm import (
+    CUT_OFF,
+    confirmed_by,
+    confirming_run,
+    kept_for_confirming,
+    less,
+    room,
+    spent_on_confirming,
+)
 from bestarm_agent.engine.ledger import Balance
+from bestarm_agent.engine.live_run import LiveRun
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.opened_run import OpenedRun, new_run, resumed_run
 from bestarm_agent.engine.proposer import Proposer
+from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.failures import FailureLine, failures_of
 from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run
 from bestarm_agent.engine.results.notebook import followed_by_cell
 from bestarm_agent.engine.results.pair_filter import PairFilter
 from bestarm_agent.engine.results.pair_outcomes import Outcomes, RunTexts
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.engine.setup.open_run import (
     Objects,
     Options,
     catalog_of,
     loaded_study,
+    recorded_parts,
     store_of,
 )
-from bestarm_agent.engine.setup.study_parts import assemble
+from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.gate.baseline import gate_parts
 from bestarm_agent.gate.mode import open_gate, open_recorded
 from bestarm_agent.preselection.mode import check_resumable
 from bestarm_agent.report.gather import report_of
 from bestarm_agent.runs import report_path, write_page
 from bestarm_agent.store.registry import StorePlace
+from bestarm_agent.store.run_state import RunState
 
 
 class Study:
@@ -69,7 +83,12 @@ class Study:
         self.run_id = opened.live.id  # the run's id in the store
         self._store = opened.store
         self._where = store_of(opened.parts.study, options)
+        self._opened = opened
         self._live = opened.live
+        self._confirming: LiveRun | None = None  # a run on the examples kept back, under way
+        self._spent_confirming = Spend()
+        self._confirmation: Confirmation | None = None
+        self._cut_off: End | None = None  # why that run ended before its time
         self._check: JudgeCheck | None = None
 
     def __repr__(self) -> str:
@@ -155,8 +174,16 @@ class Study:
             ConfigError: the dataset or the judge is no longer what it was, or a model is gone.
             StoreError: the store cannot be used, or another process is writing the run.
         """
-        async with resumed_run(run, options, open_recorded, check_resumable, examples) as opened:
-            yield cls(opened, options)
+
+        def parts_of(known: RunState) -> StudyParts:
+            check_resumable(known)
+            return recorded_parts(known, options, open_recorded, examples=examples)
+
+        async with resumed_run(run, options, parts_of) as opened:
+            study = cls(opened, options)
+            if opened.parts.kept_back:
+                study._spent_confirming = await spent_on_confirming(opened)
+            yield study
 
     async def run(self, budget: Budget | None = None, *, confirm: bool = True) -> Standing:
         """Evaluate pairs until the budget ends or nothing is left to ask.
@@ -176,20 +203,48 @@ class Study:
             StoreError: the store could not be written.
             TypeError: ``budget`` is none, such as a number.
         """
-        live = self._live
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}")
-        live.loop.allow(budget)
-        live.fit_to_size()
-        live.loop.confirms = confirm
-        await live.start_providers()
         async with followed_by_cell(self.standing):
-            await live.loop.run()
+            if confirm and self.parts.kept_back:
+                await self._run_and_confirm(budget)
+            else:
+                await self._run(budget)
         standing = self.standing()
         if self.parts.labels:
-            state, labels = live.event_log.state, self.parts.labels
+            state, labels = self._live.event_log.state, self.parts.labels
             self._check = await check_run(self._store, state, labels, standing.confidence)
         return standing
+
+    async def _run(self, budget: Budget | None) -> None:
+        live = self._live
+        live.loop.allow(budget)
+        live.fit_to_size()
+        await live.start_providers()
+        await live.loop.run()
+
+    async def _run_and_confirm(self, budget: Budget | None) -> None:
+        """Look for the winner with a part of the budget, then confirm it with what is left."""
+        self._cut_off = None
+        caps = less(self.budget, self._spent_confirming)
+        if budget is not None:
+            now = self.standing()
+            caps = caps.with_room(now.spent, now.seconds, budget).within(caps)
+        for _ in range(2):  # once it is known what pairs cost, less may be kept
+            kept = kept_for_confirming(self.parts, self.standing(), caps)
+            await self._run(room(less(caps, kept), self.standing()))
+            if self.standing().end != End.BUDGET:
+                break
+        found = self.standing()
+        if found.end in CUT_OFF or found.winner is None or not found.winner.n:
+            return
+        left = room(caps, found)
+        async with confirming_run(self._opened, found.winner.candidate, left) as self._confirming:
+            end = await self._confirming.loop.run()
+            self._cut_off = end if end in CUT_OFF else None
+            self._confirmation = confirmed_by(self._confirming, found, self.parts)
+        self._confirming = None
+        self._spent_confirming = await spent_on_confirming(self._opened)
 
     @property
     def budget(self) -> Budget:
@@ -204,14 +259,14 @@ class Study:
         """
         if not isinstance(more, Budget):
             raise TypeError(f"more must be a Budget, such as Budget(pulls=60), got {more!r}")
-        self._live.loop.raise_budget(more)
+        self._live.loop.raise_budget(more, self._spent_confirming)
 
     def stop(self) -> None:
         """Ask for no more pairs; ``run`` returns once those in flight are recorded.
 
         If it is not under way, its next call returns at once.
         """
-        self._live.loop.stop()
+        (self._confirming or self._live).loop.stop()
 
     def add_candidates(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
         """Let candidates join, also while ``run`` runs.
@@ -227,7 +282,11 @@ class Study:
 
     def standing(self) -> Standing:
         """Return where the run stands now."""
-        return self._live.standing()
+        found = self._live.standing()
+        if self._confirming is not None:
+            self._confirmation = confirmed_by(self._confirming, found, self.parts)
+        found = replace(found, confirmation=self._confirmation)
+        return found if self._cut_off is None else replace(found, end=self._cut_off)
 
     @property
     def store(self) -> StorePlace:

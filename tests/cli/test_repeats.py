@@ -67,16 +67,6 @@ def test_draws_at_temperature_0_are_warned_of(tmp_path: Path, capsys: Capsys) ->
     assert "repeats: 1 candidate at temperature 0, where 3 draws are (nearly) alike" in said
 
 
-def test_a_run_is_not_resumed_with_another_number_of_draws(tmp_path: Path, capsys: Capsys) -> None:
-    path = drawn_study(tmp_path)
-    done = invoke(capsys, "select", path, "--quiet", "--budget-pulls", "12", folder=tmp_path)
-    assert done.code == 0, done.err
-    drawn_study(tmp_path, repeats=5)
-    refused = invoke(capsys, "resume", "--quiet", folder=tmp_path)
-    assert refused.code != 0
-    assert "`repeats` is no longer what it was" in " ".join(refused.err.split())
-
-
 @pytest.mark.parametrize(
     ("repeats", "problem"),
     [

@@ -33,6 +33,7 @@ class Started:
     lesson: str | None = None
     judge: str | None = None  # digest of the judge
     judge_priced: bool = True  # whether the prices of the judge's models are known
+    kept_back: int = 0  # examples of the dataset that the run does not see
 
 
 @dataclass(frozen=True, slots=True)

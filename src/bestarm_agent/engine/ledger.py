@@ -56,7 +56,6 @@ class Ledger:
 
     def __init__(self, budget: Budget, spent: Spend | None = None) -> None:
         self.budget = budget
-        self.kept_back = Spend()  # for what comes later; nothing is reserved from it now
         self.spent = spent or Spend()  # by the whole run so far
         self._open: dict[int, Spend] = {}
         self._outstanding = Spend()
@@ -93,7 +92,7 @@ class Ledger:
 
     def _taken(self, name: str, held: Spend) -> float:
         taken: float = getattr(self.spent, name) + getattr(held, name)
-        return taken + float(getattr(self.kept_back, name))
+        return taken
 
     def reserve(self, upper: Spend) -> Reservation | None:
         """Reserve ``upper``; return None if it does not fit."""

@@ -55,7 +55,6 @@ class LiveRun:
         self._store = store
         self._use_cache = options.use_cache
         self._providers = AsyncExitStack()
-        self._started: set[int] = set()
 
     def fit_to_size(self) -> None:
         """Rebuild the source of pairs if the problem changed before the first pair was asked.
@@ -142,8 +141,8 @@ class LiveRun:
     async def start_providers(self) -> None:
         """Start those that were not started before."""
         for provider in self._parts.providers.in_use:
-            if id(provider) not in self._started:
-                self._started.add(id(provider))
+            if id(provider) not in self._parts.providers.started:
+                self._parts.providers.started.add(id(provider))
                 await self._providers.enter_async_context(provider)
 
     def check_started(self, entries: Sequence[ReadyCandidate]) -> None:
@@ -151,7 +150,7 @@ class LiveRun:
         if not self.loop.is_running:
             return
         for entry in entries:
-            if id(entry.client.provider) not in self._started:
+            if id(entry.client.provider) not in self._parts.providers.started:
                 raise ConfigError(
                     f"{entry.model} needs a provider that was not started with this run; add "
                     f"candidate {entry.candidate.label!r} while no run() is under way"

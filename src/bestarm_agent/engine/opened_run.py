@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.live_run import LiveRun
-from bestarm_agent.engine.mode import OpenMode
 from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices, prepare
@@ -21,7 +19,6 @@ from bestarm_agent.engine.setup.open_run import (
     Options,
     first_events,
     learn_from_history,
-    recorded_parts,
     relative,
     store_of,
 )
@@ -39,6 +36,7 @@ class OpenedRun:
     parts: StudyParts
     store: RunStore
     live: LiveRun
+    options: Options
     notices: tuple[str, ...]  # sentences for the user, besides those of ``parts``
 
 
@@ -59,25 +57,20 @@ async def new_run(parts: StudyParts, options: Options) -> AsyncIterator[OpenedRu
         await log.flush()
         live = LiveRun(parts, prepared, replay, store, log, options, learned.model)
         async with live.held_open():
-            yield OpenedRun(parts, store, live, notices)
+            yield OpenedRun(parts, store, live, options, notices)
 
 
 @asynccontextmanager
 async def resumed_run(
-    run: str,
-    options: Options,
-    open_mode: OpenMode,
-    check: Callable[[RunState], None],
-    examples: Sequence[Example] | None = None,
+    run: str, options: Options, parts_of: Callable[[RunState], StudyParts]
 ) -> AsyncIterator[OpenedRun]:
     """Go on with a run of the store that ``options`` names.
 
     Args:
         run: id, unique prefix of an id, name, or "latest".
         options: says where the store is.
-        open_mode: opens the mode in which the run began.
-        check: refuses a run that cannot be gone on with, by raising ConfigError.
-        examples: the dataset, if the run was opened with one.
+        parts_of: rebuilds the run's parts; refuses one that cannot be gone on with, by raising
+            ConfigError.
     """
     where = options.store
     if where is None:
@@ -87,8 +80,7 @@ async def resumed_run(
         closing(await store.open(run)) as log,
     ):
         known = fold(await store.outline_of(log.run_id))
-        check(known)
-        parts = recorded_parts(known, options, open_mode, examples=examples)
+        parts = parts_of(known)
         history = recorded_history(known, where)
         replay = _replay(parts, history)
         await replay.feed_all(store.pages_of(log.run_id))
@@ -97,7 +89,7 @@ async def resumed_run(
         prepared = await _prepared(parts, state.candidates, ledger, options)
         live = LiveRun(parts, prepared, replay, store, log, options, history)
         async with live.held_open():
-            yield OpenedRun(parts, store, live, ())
+            yield OpenedRun(parts, store, live, options, ())
 
 
 def _replay(parts: StudyParts, history: HistoryModel | None) -> RunReplay:

@@ -16,6 +16,7 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.retrying import BudgetEndedError
+from bestarm_agent.engine.confirm import kept_for_confirming, less
 from bestarm_agent.engine.results.pair_filter import PairFilter
 from bestarm_agent.engine.results.pair_outcomes import PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing
@@ -169,27 +170,20 @@ def _check(study: Study) -> None:
 
 
 def _part(study: Study, parts: int) -> Budget:
-    """Return one of ``parts`` equal parts of what is left beyond what confirming will cost.
-
-    A pair that confirms is taken to cost what pairs have cost so far, and at most half of each cap
-    is left for them, as by the run itself.
-    """
-    standing, confirm = study.standing(), study.parts.config.confirm
-    held = 0 if standing.confirmation is None else standing.confirmation.held_back
-    due = held * (1 if confirm is None or confirm.baseline is None else 2)
+    """Return one of ``parts`` equal parts of what is left beyond what confirming will cost."""
+    standing = study.standing()
+    left = less(study.budget, kept_for_confirming(study.parts, standing, study.budget))
     caps = {}
     for cap in fields(Budget):
-        limit = getattr(study.budget, cap.name)
+        limit = getattr(left, cap.name)
         if limit is not None:
             source = standing if cap.name == "seconds" else standing.spent
-            spent = getattr(source, cap.name)
-            kept = min(spent / max(1, standing.spent.pulls) * due, limit / 2)
-            caps[cap.name] = type(limit)(max(0, (limit - spent - kept) / parts))
+            caps[cap.name] = type(limit)(max(0, (limit - getattr(source, cap.name)) / parts))
     return Budget(**caps)
 
 
 async def _wrong_answers(study: Study, leader: Row) -> tuple[PairOutcome, ...]:
-    only = PairFilter(candidate=leader.candidate.id, wrong=True, held=False)
+    only = PairFilter(candidate=leader.candidate.id, wrong=True)
     return tuple([pair async for pair in study.outcomes(only=only)][-_WRONG:])
 
 

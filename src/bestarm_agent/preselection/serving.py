@@ -134,7 +134,7 @@ class Service:
             StoreError: the store cannot be used.
         """
         options = options or Options()
-        loaded = loaded_study(source, {**(overrides or {}), "repeats": 1})  # draws once
+        loaded = loaded_study(source, {**(overrides or {}), "repeats": 1, "confirm": None})
         parts = assemble(loaded, catalog_of(loaded, options), open_preselection, examples=examples)
         entries = await asyncio.to_thread(RoutedCandidates, parts, options)  # digests weights
         async with AsyncExitStack() as stack:

@@ -12,6 +12,7 @@ from bestarm_agent.errors import RunNotFoundError
 from bestarm_agent.store.base import RunInfo
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # without i, l, o, u: easy to read out
+CONFIRMS = ".confirm"  # ends the name of a run that confirms the winner of another
 _LISTED = 8
 
 
@@ -90,7 +91,7 @@ def resolve(run: str, runs: Sequence[RunInfo]) -> RunInfo:
             f"there is no run {run!r}: the store is empty; begin one with `bestarm-agent select`"
         )
     if run == "latest":
-        return runs[-1]
+        return next((one for one in reversed(runs) if not one.name.endswith(CONFIRMS)), runs[-1])
     exact = [info for info in runs if info.id == run] or [i for i in runs if i.name == run]
     if exact:
         return exact[-1]

@@ -12,7 +12,6 @@ import pytest
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.engine.setup.candidates import CandidateFactory
@@ -54,7 +53,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         size: Size,
         candidates: Sequence[Candidate] = (),
         history: HistoryModel | None = None,
-    ) -> Selector | RulePairs:
+    ) -> Selector:
         counts["rule"] += 1
         return pairs(self, size, candidates, history)
 

@@ -8,6 +8,7 @@ from pydantic import Field, Strict, field_validator
 
 from bestarm_agent.config.fields import StudyModel, broken
 from bestarm_agent.config.study.value_types import GridShare
+from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _MOST = 0.5
 
@@ -30,3 +31,8 @@ class ConfirmSpec(StudyModel):
         if share > _MOST:
             broken(f"must be at most {_MOST}, or too few examples are left to choose by")
         return share
+
+    def drawn(self, n_rows: int, seed: int) -> tuple[int, ...]:
+        """Draw the rows of a dataset that are kept back, in a random order."""
+        order = KeyedRandom(seed, "confirm-order").at(0).permutation(n_rows)
+        return tuple(int(row) for row in order[: max(1, round(self.share * n_rows))])

@@ -9,10 +9,8 @@ import numpy as np
 
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.results.confirmation import confirmation
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveState, ObjectiveTracker
 from bestarm_agent.engine.results.reply_measures import (
@@ -31,7 +29,6 @@ from bestarm_agent.engine.results.standing import (
     Standing,
     Status,
 )
-from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Estimates, Guarantee, State, Verdict
 from bestarm_agent.store.run_state import RunState
@@ -61,15 +58,14 @@ def build_standing(
     objective: ObjectiveTracker | None = None,
 ) -> Standing:
     """Build the standing of a run."""
-    chosen_by = pairs.rule if isinstance(pairs, RulePairs) else pairs
-    estimates = chosen_by.estimates()
-    verdict = chosen_by.best() if state.candidates else None
-    rows = () if verdict is None else _rows(state, chosen_by, verdict, estimates, live, objective)
-    ruling = None if objective is None else objective.state(chosen_by)
+    estimates = pairs.estimates()
+    verdict = pairs.best() if state.candidates else None
+    rows = () if verdict is None else _rows(state, pairs, verdict, estimates, live, objective)
+    ruling = None if objective is None else objective.state(pairs)
     if ruling is not None:
         rows = _with_limits(rows, ruling.findings)
     separated = len(rows) > 0 and all(row.status in _NOT_BEST for row in rows[1:])
-    margin = _margin(chosen_by, estimates.guarantee)
+    margin = _margin(pairs, estimates.guarantee)
     if margin is not None and (separated or margin == 0):
         rows = _with_best(rows)
     standing = Standing(
@@ -78,12 +74,12 @@ def build_standing(
         rows=rows,
         separated=separated,
         margin=margin,
-        within=chosen_by.problem.within or 0.0,
+        within=pairs.problem.within or 0.0,
         probability=None if verdict is None else verdict.probability,
         confidence=estimates.confidence,
         guarantee=estimates.guarantee,
         selector=pairs.name,
-        n_examples=chosen_by.table.n_examples,
+        n_examples=pairs.table.n_examples,
         asked=pairs.table.n_asked,
         told=len(state.told),
         in_flight=live.in_flight,
@@ -104,14 +100,7 @@ def build_standing(
         ranking = [row.index for row in rows]
         found = slice_means(state, pairs, ranking, standing.confidence)
         standing = replace(standing, slices=found)
-    return _confirmed(standing, pairs, state) if isinstance(pairs, ConfirmedPairs) else standing
-
-
-def _confirmed(standing: Standing, pairs: ConfirmedPairs, state: RunState) -> Standing:
-    winner = None if standing.winner is None else standing.winner.index
-    labels = [candidate.label for candidate in state.candidates]
-    found = confirmation(pairs, winner, labels, standing.confidence)
-    return replace(standing, confirmation=found)
+    return standing
 
 
 def recorded_standing(

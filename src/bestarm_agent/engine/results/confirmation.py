@@ -19,13 +19,16 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
+import numpy as np
+
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.intervals.betting_bounds import bet_grid
 from bestarm_agent.stats.intervals.lower_bound import LowerBound
+from bestarm_agent.store.run_state import RunState
 
 _FIRST = 0.8  # of what is left of alpha, for each further winner
 _BASELINE = 1.0 / 3.0
@@ -37,7 +40,6 @@ Ranges = tuple[tuple[float, float], ...]
 class Confirmed:
     """One candidate on the examples kept back."""
 
-    row: int
     label: str
     n: int  # scores
     void: int  # pairs that could not be measured
@@ -62,29 +64,28 @@ class Confirmation:
 
 
 def confirmation(
-    pairs: ConfirmedPairs, winner: int | None, labels: list[str], confidence: float
+    state: RunState, winner: str, baseline: str | None, confidence: float
 ) -> Confirmation:
-    """Work out what the examples kept back say of the candidate that is the winner now."""
-    size, alpha = len(pairs.confirming), 1.0 - confidence
-    asked = winner is not None and pairs.n_due(winner) < size
-    if winner is None or not asked or not pairs.answers(winner).ranges:
+    """Work out what a run on the examples kept back says of the candidate that is the winner now.
+
+    Its candidates are the baseline, if there is one, and all winners so far, by label, in the order
+    in which they won.
+    """
+    size, alpha = len(state.example_ids), 1.0 - confidence
+    labels = [candidate.label for candidate in state.candidates]
+    winners = [label for label in labels if label != baseline]
+    if winner not in labels or not (one := _answers(state, labels.index(winner))):
         return Confirmation(size, confidence)
-    baseline = pairs.baseline
+    each = _FIRST * (1.0 - _FIRST) ** winners.index(winner) * alpha if winner in winners else alpha
     if baseline is None:
-        found = _confirmed(pairs, winner, labels, _share(pairs, winner) * alpha)
-        return Confirmation(size, confidence, found)
-    reference = _confirmed(pairs, baseline, labels, _BASELINE * alpha)
+        return Confirmation(size, confidence, _confirmed(winner, one, size, each))
+    two = _answers(state, labels.index(baseline))
+    reference = _confirmed(baseline, two, size, _BASELINE * alpha)
     if winner == baseline:
         return Confirmation(size, confidence, reference, reference)
-    each = _share(pairs, winner) * (1.0 - _BASELINE) * alpha / 2
-    one, two = pairs.answers(winner).ranges, pairs.answers(baseline).ranges
-    return Confirmation(
-        size,
-        confidence,
-        _confirmed(pairs, winner, labels, each),
-        reference,
-        _difference(one, two, size, each),
-    )
+    each *= (1.0 - _BASELINE) / 2
+    found = _confirmed(winner, one, size, each)
+    return Confirmation(size, confidence, found, reference, _difference(one, two, size, each))
 
 
 def widest(n_held: int, confidence: float) -> float:
@@ -94,14 +95,24 @@ def widest(n_held: int, confidence: float) -> float:
     return (found.upper - found.lower) / 2
 
 
-def _share(pairs: ConfirmedPairs, winner: int) -> float:
-    return _FIRST * (1.0 - _FIRST) ** pairs.winners.index(winner)
+def _answers(state: RunState, row: int) -> Mapping[int, tuple[float, float]]:
+    """Return the scores of a candidate by example, as ranges, up to the first one pending."""
+    found: dict[int, tuple[float, float]] = {}
+    for seq in np.flatnonzero(state.asks.candidate == row).tolist():
+        if seq not in state.told:
+            break
+        score = state.told.score_at(seq)
+        found[state.asks.pair(seq)[1]] = (0.0, 1.0) if score is None else (score, score)
+    return found
 
 
-def _confirmed(pairs: ConfirmedPairs, row: int, labels: list[str], alpha: float) -> Confirmed:
-    answers = pairs.answers(row)
-    measure = mean_of_new(answers.ranges, len(pairs.confirming), alpha)
-    return Confirmed(row, labels[row], answers.n, answers.void, measure)
+def _confirmed(
+    label: str, answers: Mapping[int, tuple[float, float]], n_planned: int, alpha: float
+) -> Confirmed:
+    ranges = tuple(answers.values())
+    void = sum(low != high for low, high in ranges)
+    measure = mean_of_new(ranges, n_planned, alpha)
+    return Confirmed(label, len(ranges) - void, void, measure)
 
 
 @lru_cache(maxsize=16)
@@ -120,9 +131,13 @@ def mean_of_new(ranges: Ranges, n_planned: int, alpha: float) -> Measure:
     return Measure(value, below.lower, 1.0 - above.lower)
 
 
-def _difference(one: Ranges, two: Ranges, n_planned: int, alpha: float) -> Measure:
+def _difference(
+    one: Mapping[int, tuple[float, float]],
+    two: Mapping[int, tuple[float, float]],
+    n_planned: int,
+    alpha: float,
+) -> Measure:
     """Bound the mean difference on the examples that both answered."""
-    gains = tuple(
-        ((1.0 + a[0] - b[1]) / 2, (1.0 + a[1] - b[0]) / 2) for a, b in zip(one, two, strict=False)
-    )
+    pairs = [(one[example], two[example]) for example in one if example in two]
+    gains = tuple(((1.0 + a[0] - b[1]) / 2, (1.0 + a[1] - b[0]) / 2) for a, b in pairs)
     return Measure(*(2.0 * end - 1.0 for end in mean_of_new(gains, n_planned, alpha)))

@@ -60,8 +60,6 @@ class MeanTracker:
         odds: how an example that was asked was drawn among those left of its generation.
         measures: names of the study's further scorers, in their order.
         timeout: seconds that a call may take.
-        held_back: examples among which none was drawn: a random part, so that the others are drawn
-            like all.
     """
 
     def __init__(
@@ -72,14 +70,12 @@ class MeanTracker:
         *,
         measures: Sequence[str] = (),
         timeout: float = float("inf"),
-        held_back: int = 0,
     ) -> None:
         self._name = name
         self._index = list(measures).index(name) if name in measures else None
         self._timeout = timeout
         self._confidence = confidence
         self._odds = odds
-        self._held_back = held_back
         self._is_even = True  # whether all examples so far were drawn uniformly
         self._generations: list[int] = []
         self._table = ScoreTable(0, 0)  # the score of a pair is its value over the bound
@@ -158,7 +154,7 @@ class MeanTracker:
         table, row, odds = self._table, asked.candidate, self._odds(asked.example)
         self._is_even &= odds == EVEN
         if asked.propensity is not None:
-            left = table.n_unseen_of(row) - self._held_back
+            left = table.n_unseen_of(row)
             if abs(asked.propensity * odds.ratio * left - 1.0) > _SLACK:
                 self._unknown.add(row)
         pair = Pair(row, asked.example)

@@ -16,7 +16,6 @@ from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.events import Event
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.means import Means, MeanTracker
-from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee, State
 
@@ -233,18 +232,15 @@ def track_objective(
     ``measures`` are the names of the study's, in their order, and ``timeout`` the seconds that a
     call may take.
     """
-    if spec.is_plain or not isinstance(selector, Selector | RulePairs):
+    if spec.is_plain or not isinstance(selector, Selector):
         return None
     level = spec.level(chosen.level) if selector.exogenous else None
-    held = len(selector.held) if isinstance(selector, RulePairs) else 0
     names = {one.name for one in spec.constraints} | ({PRICE} if spec.by_price else set())
     return ObjectiveTracker(
         spec,
         chosen.level,
         {
-            name: MeanTracker(
-                name, level, selector.odds_of, measures=measures, timeout=timeout, held_back=held
-            )
+            name: MeanTracker(name, level, selector.odds_of, measures=measures, timeout=timeout)
             for name in names
         },
         stops=chosen.stop_when_separated,

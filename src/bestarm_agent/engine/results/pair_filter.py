@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestarm_agent.domain.outcome import RIGHT
-from bestarm_agent.engine.confirmed_pairs import CONFIRMING
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.pair_records import ToldPairs
@@ -23,7 +22,6 @@ class PairFilter:
     example: str | None = None  # id
     wrong: bool = False  # scored below one half
     failed: bool = False  # without an answer that could be scored
-    held: bool = True  # also those on examples kept back to confirm a winner
 
     def chosen(self, state: RunState) -> list[int]:
         """Return the numbers of the asks of a run that meet the conditions.
@@ -39,7 +37,7 @@ class PairFilter:
         if column is not None:
             is_chosen &= state.asks.example == column
         found = [s for s in np.flatnonzero(is_chosen).tolist() if _meets(state.told, s, self)]
-        return found if self.held else [s for s in found if state.asks[s].reason not in CONFIRMING]
+        return found
 
 
 def row_of(state: RunState, name: str) -> int:

@@ -17,7 +17,6 @@ import numpy as np
 
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import BoolArray, IntArray, State
 from bestarm_agent.stats.intervals.betting_bounds import EVEN
@@ -51,29 +50,24 @@ def slice_means(
 ) -> tuple[SliceMeans, ...]:
     """Return the means on each slice of the first candidates of a ranking, in its order.
 
-    Examples kept back are no part of a slice. There are no intervals where examples are not drawn
-    with equal chances.
+    There are no intervals where examples are not drawn with equal chances.
     """
-    if not state.slices or not isinstance(pairs, Selector | RulePairs):
+    if not state.slices or not isinstance(pairs, Selector):
         return ()
-    held = pairs.held if isinstance(pairs, RulePairs) else ()
     alpha = (1.0 - confidence) / max(1, len(state.candidates) * len(state.slices))
     answers = [_Answers(state, pairs, row) for row in ranking[:_SHOWN]]
     found = []
-    for one, members in _members(state.slices, held, len(state.example_ids)):
+    for one, members in _members(state.slices, len(state.example_ids)):
         means = tuple(candidate.mean(members, alpha) for candidate in answers)
         found.append(SliceMeans(one.name, int(members.sum()), means))
     return tuple(found)
 
 
-def _members(
-    slices: Sequence[Slice], held: Sequence[int], n_examples: int
-) -> Iterator[tuple[Slice, BoolArray]]:
-    """Yield each slice with a mask of its examples that were not kept back, if there are any."""
+def _members(slices: Sequence[Slice], n_examples: int) -> Iterator[tuple[Slice, BoolArray]]:
+    """Yield each slice with a mask of its examples, if there are any."""
     for one in slices:
         mask = np.full(n_examples, False)
         mask[list(one.examples)] = True
-        mask[list(held)] = False
         if mask.any():
             yield one, mask
 
@@ -81,7 +75,7 @@ def _members(
 class _Answers:
     """Asks and known scores of a candidate, in order."""
 
-    def __init__(self, state: RunState, pairs: Selector | RulePairs, row: int) -> None:
+    def __init__(self, state: RunState, pairs: Selector, row: int) -> None:
         seqs: IntArray = np.flatnonzero(state.asks.candidate == row)
         asked = state.asks.example[seqs]
         told = seqs[seqs < len(state.told.state)]

@@ -164,7 +164,7 @@ class Standing:
     reservations: Reservations = field(
         default_factory=Reservations
     )  # reserved money, over sessions that ended well
-    confirmation: Confirmation | None = None  # None where no examples are kept back
+    confirmation: Confirmation | None = None  # None until a run on examples kept back began
     slices: tuple[SliceMeans, ...] = ()  # filled while no pair is in flight
 
     def __repr__(self) -> str:
@@ -260,9 +260,8 @@ class Standing:
 
     @property
     def grid(self) -> int:
-        """Number of pairs in the full K x N grid, examples kept back included."""
-        kept_back = 0 if self.confirmation is None else self.confirmation.held_back
-        return len(self.rows) * (self.n_examples + kept_back)
+        """Number of pairs in the full K x N grid."""
+        return len(self.rows) * self.n_examples
 
     @property
     def share(self) -> float:

@@ -10,11 +10,9 @@ from bestarm_agent.domain.events import Asked
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
-from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, excluded
 from bestarm_agent.engine.run.event_log import EventLog
 from bestarm_agent.engine.run.in_flight import InFlight
-from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import Rules
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import Ask, BoolArray, both
@@ -34,7 +32,7 @@ class NextPairs:
         pool: CandidatePool,
         pairs: InFlight,
         ledger: Ledger,
-        stage: Rules | Stages,
+        rules: Rules,
         objective: ObjectiveTracker | None,
     ) -> None:
         self._event_log = event_log
@@ -42,7 +40,7 @@ class NextPairs:
         self._pool = pool
         self._pairs = pairs
         self._ledger = ledger
-        self._stage = stage
+        self._rules = rules
         self._objective = objective
 
     def ask(self) -> list[Asked]:
@@ -57,7 +55,7 @@ class NextPairs:
                 idle = both(idle, self._not_held_up())
             else:
                 reachable, idle = both(reachable, idle), None
-            allowed = both(reachable, self._stage.worth)
+            allowed = both(reachable, self._rules.worth)
             n = min(self._pool.payable(self._ledger, room, affordable), self._pool.memory.left())
             asks = self._selector.ask(max(1, int(n)), allowed=allowed, busy=_inverse(idle))
             if not asks and not self._pool.memory.end():
@@ -69,7 +67,7 @@ class NextPairs:
     def wants_more(self) -> bool:
         """Return whether the budget pays for a pair to ask, if its model is waited for."""
         payable = both(self._pool.usable(), self._pool.affordable(self._ledger))
-        allowed = both(payable, self._stage.worth)
+        allowed = both(payable, self._rules.worth)
         return self._selector.next_choice(allowed) is not None
 
     def _room(self) -> int:
@@ -106,7 +104,7 @@ class NextPairs:
     def _rests_on_intervals(self) -> bool:
         """Return whether the run goes on until intervals of the rule establish something."""
         pairs = self._selector
-        if not isinstance(pairs, Selector | RulePairs) or not pairs.exogenous:
+        if not isinstance(pairs, Selector) or not pairs.exogenous:
             return False
         return pairs.problem.seeks_proof or self._objective is not None
 
@@ -117,8 +115,6 @@ class NextPairs:
         turns in memory.
         """
         if self._ledger.budget.seconds is not None or self._pool.memory.mask() is not None:
-            return False
-        if self._stage.asks_all:
             return False
         if self._selector.problem.seeks_proof or self._objective is not None:
             return True

@@ -15,10 +15,9 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.clock import Clock, sleep_unless
-from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
@@ -33,7 +32,6 @@ from bestarm_agent.engine.run.event_log import (
 )
 from bestarm_agent.engine.run.in_flight import InFlight
 from bestarm_agent.engine.run.next_pairs import NextPairs
-from bestarm_agent.engine.run.stages import Stages
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
 from bestarm_agent.selectors.types import State, Stop, Tell
 
@@ -64,7 +62,6 @@ class RunLoop:
         rules: Rules,
     ) -> None:
         self.each_turn: list[Callable[[], None]] = []  # called after answers were recorded
-        self.confirms = True  # whether ``run`` confirms the winner, where examples are kept back
         self.selector = selector
         self.state = event_log.state
         self.pool = pool
@@ -75,7 +72,6 @@ class RunLoop:
         self._rules = rules
         self._pairs = InFlight(pool, examples, evaluator, event_log, ledger)
         self._pairs.begin()
-        self._stages: Stages | None = None  # of a run that confirms its winner
         self._void = 0
         self._began = clock.now()
         self._stop_asked = False
@@ -121,9 +117,12 @@ class RunLoop:
         if budget != ledger.budget:
             self.set_budget(budget, state.configured or state.budgets[0])
 
-    def raise_budget(self, more: Budget) -> None:
-        """Let the run spend ``more`` beyond what is spent and reserved for calls under way."""
-        taken = self.ledger.spent + self.ledger.balance().outstanding
+    def raise_budget(self, more: Budget, elsewhere: Spend | None = None) -> None:
+        """Let the run spend ``more`` beyond what is spent and reserved for calls under way.
+
+        ``elsewhere`` was spent under the same caps by another run.
+        """
+        taken = self.ledger.spent + self.ledger.balance().outstanding + (elsewhere or Spend())
         self.set_budget(self.own_budget.with_room(taken, self.seconds, more))
 
     @property
@@ -169,16 +168,13 @@ class RunLoop:
         self._began = self._clock.now()
         self.is_running = True
         self._pairs.begin()
-        if isinstance(self.selector, ConfirmedPairs):
-            parts = (self.selector, self.pool, self.ledger, self.state, self._rules)
-            self._stages = Stages(*parts, confirms=self.confirms)
         self._next = NextPairs(
             self._event_log,
             self.selector,
             self.pool,
             self._pairs,
             self.ledger,
-            self._stages or self._rules,
+            self._rules,
             self._rules.objective,
         )
         if self.state.end is not None or self.state.asks:  # stopped, or killed
@@ -220,21 +216,15 @@ class RunLoop:
                 if end is None and (self._catch_up() or self._send_put_off(tasks)):
                     continue
                 left = bool(pairs.put_off)
-                end = end or end_of_silence(self.selector, self.pool, self.ledger, put_off=left)
-                if self._stages is None or not self._stages.advance(end):
-                    return end if self._stages is None else self._stages.end_of_run(end)
-                continue
+                return end or end_of_silence(self.selector, self.pool, self.ledger, put_off=left)
             if not pairs.has_outcomes:
                 await self._sleep(math.inf if end else opens_in)
 
     def _end_calls(self, end: End | None) -> None:
         """End calls in flight that are not to be waited for, given why the run ends."""
-        confirms = self._stages is not None and self._stages.asks_all
         if end is not None and not self._seconds_left():
             self._pairs.cut_off()  # the time cap binds what is in flight too
-        elif end not in (None, End.FAILURES) or (
-            not confirms and self.selector.stopped() in _SETTLED
-        ):
+        elif end not in (None, End.FAILURES) or self.selector.stopped() in _SETTLED:
             self._pairs.leave_waiting()
 
     def _is_throttled(self, opens_in: float) -> bool:
@@ -277,8 +267,7 @@ class RunLoop:
             return End.INTERRUPTED
         if self._pairs.first.failed:
             return End.FAILURES
-        rules = self._stages or self._rules
-        return rules.end(self.seconds, self.ledger.budget, len(self.state.told), self._void)
+        return self._rules.end(self.seconds, self.ledger.budget, len(self.state.told), self._void)
 
     def _record_finished(self) -> None:
         for seq, outcome in self._pairs.outcomes():

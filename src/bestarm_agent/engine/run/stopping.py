@@ -48,11 +48,6 @@ class Rules:
         """(K,) candidates that it is worth asking; None means all."""
         return None if self.objective is None else self.objective.worth
 
-    @property
-    def asks_all(self) -> bool:
-        """Return whether every pair is to be asked, whatever the scores."""
-        return False
-
     def end(self, seconds: float, budget: Budget, n_told: int, n_void: int) -> End | None:
         """Return why nothing more may be asked even if the selector wants to; None if it may.
 

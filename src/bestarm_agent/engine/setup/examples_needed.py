@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bestarm_agent.engine.confirmed_pairs import held_back
 from bestarm_agent.engine.results.confirmation import widest
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.stats.detectable import examples_to_part
@@ -41,8 +40,7 @@ class KeptBack:
 def examples_to_detect(parts: StudyParts, difference: float) -> Detectable:
     """Say how many common examples a difference of accuracy takes, in (0, 1)."""
     error = 1.0 - parts.config.selector.level
-    kept = kept_back(parts)
-    n = len(parts.examples) - (0 if kept is None else kept.examples)
+    n = len(parts.examples)
     shares = [share for share in (*_SHARES, 1.0) if share >= difference][: len(_SHARES)]
     return Detectable(
         difference,
@@ -58,9 +56,7 @@ def examples_to_detect(parts: StudyParts, difference: float) -> Detectable:
 
 def kept_back(parts: StudyParts) -> KeptBack | None:
     """Say what is kept back for the winner; None where nothing is."""
-    spec = parts.config.confirm
-    if spec is None:
+    count = len(parts.kept_back)
+    if not count:
         return None
-    rows = len(parts.examples) // parts.config.repeats
-    count = len(held_back(rows, spec.share, 0))
     return KeptBack(count, widest(count, parts.config.selector.level))

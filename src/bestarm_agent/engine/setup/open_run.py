@@ -12,6 +12,7 @@ from typing import TypedDict
 from bestarm_agent._version import __version__
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.fields import dotted
+from bestarm_agent.config.study.inputs import read_examples
 from bestarm_agent.config.study.load import LoadedStudy, load_study, study_from
 from bestarm_agent.config.user_functions import source_name
 from bestarm_agent.config.yaml.documents import locating
@@ -107,17 +108,20 @@ def recorded_parts(
     loaded = _recorded(state.started, options)
     parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
     n_draws = loaded.config.repeats
-    rows, n = parts.examples[: len(parts.examples) // n_draws], len(state.example_ids) // n_draws
-    _check_examples(rows, state.example_digests[:n])
-    if (more := len(rows) - n) > 0:
-        first = rows[:n]
+    n = len(state.example_ids) // n_draws
+    began_with = n + state.started.kept_back
+    more = len(parts.examples) // n_draws + len(parts.kept_back) - began_with
+    if more > 0:
+        rows = examples or read_examples(loaded.config.dataset, loaded.base_dir)
+        first = rows[:began_with]
         parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=first)
         said = (
             f"the dataset has grown by {counted(more, 'example')}; the run goes on with the "
-            f"{n:,} that it began with, since its intervals are about these; begin a new run for "
-            f"all (equal requests are taken from the reply cache)"
+            f"{began_with:,} that it began with, since its intervals are about these; begin a new "
+            f"run for all (equal requests are taken from the reply cache)"
         )
         parts = replace(parts, notices=(*parts.notices, said))
+    check_unchanged(parts.examples[: len(parts.examples) // n_draws], state.example_digests[:n])
     _check_judge(parts.judge, state.started)
     return parts
 
@@ -139,6 +143,7 @@ def first_events(
         lesson=lesson,
         judge=parts.judge.digest,
         judge_priced=parts.judge_priced,
+        kept_back=len(parts.kept_back),
     )
     return [
         started,
@@ -274,10 +279,11 @@ def _check_judge(judge: Judge, started: Started) -> None:
         )
 
 
-def _check_examples(rows: Sequence[Example], began_with: Sequence[str]) -> None:
+def check_unchanged(rows: Sequence[Example], began_with: Sequence[str]) -> None:
+    """Check that a run goes on with the examples, given by digest, with which it began."""
     now = [row.digest for row in rows]
-    if now[: len(began_with)] == list(began_with):
-        return  # what was added at the end is left out
+    if now == list(began_with):
+        return
     changed = sum(a != b for a, b in zip(now, began_with, strict=False))
     raise ConfigError(
         f"the dataset has changed since the run began: {len(now)} examples where there were "

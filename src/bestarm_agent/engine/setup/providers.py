@@ -48,6 +48,7 @@ class ProviderSet:
         self._by_model: dict[tuple[str, str], Provider] = {}
         self._facts: dict[tuple[int, str], Mapping[str, Json]] = {}
         self._without_providers: list[Provider] = []
+        self.started: set[int] = set()  # identities of the providers that were entered
         self._check_names()
         for (provider, model), options in config.model_options().items():
             own = OptionPlaces(places, config, catalog, provider, model)

@@ -8,10 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.confirm import ConfirmSpec
 from bestarm_agent.config.study.dataset_and_scorer import ScorerSpec
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.config.study.objective import ObjectiveSpec
@@ -21,10 +18,8 @@ from bestarm_agent.config.yaml.documents import locating, placing
 from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
-from bestarm_agent.engine.confirmed_pairs import ConfirmedPairs, held_back
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.rule_pairs import RulePairs
 from bestarm_agent.engine.run.event_log import Size, axes_of
 from bestarm_agent.errors import PluginError, counted, nearest
 from bestarm_agent.judges.base import Judge
@@ -51,13 +46,12 @@ class Selection:
     objective: ObjectiveSpec = field(default_factory=ObjectiveSpec)
     places: Places = field(default_factory=lambda: Places("the study"))
     rule: type[Selector] | None = None
-    confirm: ConfirmSpec | None = None
     stop: StopSpec = field(default_factory=StopSpec)
-    n_draws: int = 1  # of each row of the dataset that are examples
+    baseline: str | None = None  # label of a candidate to which the winner will be compared
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate] = (), history: HistoryModel | None = None
-    ) -> Selector | RulePairs:
+    ) -> Selector:
         """Make the rule.
 
         Raises:
@@ -68,14 +62,8 @@ class Selection:
         first = candidates[: size.n_candidates]
         if len(first) == size.n_candidates:
             problem = replace(problem, axes=axes_of(first))
-        if self.confirm is None:
-            return self._rule(problem, history)
-        held = held_back(size.n_examples, self.confirm.share, self.chosen.seed, self.n_draws)
-        labels = [candidate.label for candidate in first]
-        baseline = self._baseline(labels)
-        needed = (2 - (baseline is None)) * len(held) // self.n_draws
-        rule = self._rule(*_without(held, needed, problem, history))
-        return ConfirmedPairs(problem, rule, held, baseline, self.n_draws)
+        self._check_baseline([candidate.label for candidate in first])
+        return self._rule(problem, history)
 
     def _rule(self, problem: Problem, history: HistoryModel | None) -> Selector:
         chosen = self.chosen
@@ -85,26 +73,21 @@ class Selection:
             key = "params" if chosen.name in selector_names() and chosen.params else "name"
             raise self.places.error(str(error), "selector", key) from error
 
-    def _baseline(self, labels: Sequence[str]) -> int | None:
-        name = None if self.confirm is None else self.confirm.baseline
-        if name is None:
-            return None
-        if name not in labels:
+    def _check_baseline(self, labels: Sequence[str]) -> None:
+        name = self.baseline
+        if name is not None and name not in labels:
             message = f"confirm.baseline: there is no candidate {name!r}; {nearest(name, labels)}"
             raise self.places.error(message, "confirm", "baseline")
-        return labels.index(name)
 
     def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
         """Say which settings of the rule will not do what they are there for."""
-        rule = pairs.rule if isinstance(pairs, RulePairs) else pairs
-        if not isinstance(rule, Selector):
+        if not isinstance(pairs, Selector):
             return ()
         return (
             *_nothing_to_compare(size),
-            *_costs_ignored(self.chosen, rule),
-            *_first_batch_too_large(rule),
-            *_all_wanted(rule),
-            *_much_kept_back(pairs, size),
+            *_costs_ignored(self.chosen, pairs),
+            *_first_batch_too_large(pairs),
+            *_all_wanted(pairs),
         )
 
     def result(self, pairs: PairSource, standing: Standing) -> None:
@@ -136,9 +119,8 @@ def open_selection(
         config.objective,
         study.places,
         rule,
-        config.confirm,
         config.stop,
-        examples[-1].draw + 1 if examples else 1,
+        None if config.confirm is None else config.confirm.baseline,
     )
     return mode, judge
 
@@ -193,20 +175,6 @@ def build_selector(
     return make_selector(rule or chosen.name, problem, **chosen.params, **learned)
 
 
-def _without(
-    held: Sequence[int], needed: int, problem: Problem, history: HistoryModel | None
-) -> tuple[Problem, HistoryModel | None]:
-    """Return a rule's problem, and what it learned, without the examples that are kept back."""
-    shown = np.setdiff1d(np.arange(problem.n_examples), held)
-    budget = problem.budget
-    if budget is not None:
-        budget = max(1, budget - min(needed, budget // 2))
-    if history is not None:
-        known = np.where(shown < history.factors.n_examples, shown, -1)
-        history = replace(history, factors=history.factors.at(known))
-    return replace(problem, n_examples=len(shown), budget=budget), history
-
-
 def _check_history(
     chosen: SelectorSpec, places: Places, rule: type[Selector] | None = None
 ) -> None:
@@ -242,20 +210,6 @@ def _first_batch_too_large(rule: Selector) -> tuple[str, ...]:
         f"{rule.name} pulls a candidate {batch} times in a row, so a first look at all {n} takes "
         f"{n * batch:,} pairs, and the budget allows {pulls:,}: some will never be tried; set "
         f"`selector: {{name: {rule.name}, params: {{batch: {max(1, pulls // (4 * n))}}}}}`",
-    )
-
-
-def _much_kept_back(pairs: PairSource, size: Size) -> tuple[str, ...]:
-    """Warn if confirming the winner takes more than half of the pairs that the budget allows."""
-    if not isinstance(pairs, ConfirmedPairs) or size.budget.pulls is None:
-        return ()
-    needed = len(pairs.confirming) * (2 - (pairs.baseline is None))
-    if 2 * needed <= size.budget.pulls:
-        return ()
-    return (
-        f"confirm: the examples kept back take {needed:,} pairs, and the budget allows "
-        f"{size.budget.pulls:,}: half of it is left to choose by, and not all will be asked; lower "
-        f"confirm.share, or raise the budget",
     )
 
 

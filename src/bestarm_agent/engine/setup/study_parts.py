@@ -32,7 +32,8 @@ class StudyParts:
     study: LoadedStudy  # the configuration, and where it lies
     candidates: tuple[Candidate, ...]  # what is compared
     prompts: Mapping[str, PromptTemplate]  # the prompt templates by name
-    examples: tuple[Example, ...]  # the dataset
+    examples: tuple[Example, ...]  # the dataset, without those kept back
+    kept_back: tuple[Example, ...]  # examples that only the winner answers, in a random order
     slices: tuple[Slice, ...]  # groups of them that are looked at by themselves
     providers: ProviderSet  # the providers
     judge: Judge  # scores replies
@@ -63,7 +64,8 @@ def assemble(
     config, base_dir = study.config, study.base_dir
     with locating(partial(study.places.located, ("dataset",))):
         rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
-        found = each_drawn(rows, config.repeats)
+        shown, kept_back = _kept_back(rows, config)
+        found = each_drawn(shown, config.repeats)
     with locating(partial(study.places.located, ("slices",))):
         slices = slices_of(found, config.slices.by)
     mode, judge = open_mode(study, found, catalog)
@@ -84,6 +86,7 @@ def assemble(
         candidates=expansion.candidates,
         prompts=prompts,
         examples=found,
+        kept_back=kept_back,
         slices=slices,
         providers=providers,
         judge=judge,
@@ -92,6 +95,18 @@ def assemble(
         notices=(*expansion.notices, *unused, *notices, *repeated),
         mode=mode,
     )
+
+
+def _kept_back(
+    rows: tuple[Example, ...], config: StudyConfig
+) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+    """Part the rows of a dataset into those of the selection and those kept back from it."""
+    if config.confirm is None or config.gate is not None or config.certify is not None:
+        return rows, ()
+    drawn = config.confirm.drawn(len(rows), config.selector.seed)
+    held = set(drawn)
+    shown = tuple(row for number, row in enumerate(rows) if number not in held)
+    return shown, tuple(rows[number] for number in drawn)
 
 
 def _repeat_notices(

@@ -1,0 +1,217 @@
+"""Winners confirmed by a second run: what it asks, what it costs, what a stop leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import Asked
+from bestarm_agent.domain.spend import Budget, usd
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.errors import ConfigError, RunNotFoundError
+from bestarm_agent.runs import Archive
+from bestarm_agent.store.registry import open_store
+from bestarm_agent.store.run_state import RunState, folded
+from bestarm_agent.study import Study
+from tests.support.studies import events_of, run_all, store_of, write_study
+
+HELD = 20  # of 100 examples
+ALL: Json = {"name": "uniform", "stop_when_separated": False}
+
+
+def confirming(folder: Path, **changes: Json) -> Path:
+    return write_study(
+        folder,
+        n_candidates=4,
+        n_examples=100,
+        usd=(0.001, 0.001, 0.001, 0.004),
+        changes={
+            "confirm": {"share": "20%"},
+            "selector": {"name": "auto"},
+            "budget": {"pulls": 150},
+            **changes,
+        },
+    )
+
+
+def second_run(path: Path, run_id: str) -> RunState | None:
+    """Read the run that confirms the winner of another, if there is one."""
+
+    async def read() -> RunState | None:
+        async with open_store(store_of(path)) as store:
+            try:
+                return await folded(store, f"{run_id}.confirm")
+            except RunNotFoundError:
+                return None
+
+    return asyncio.run(read())
+
+
+def test_the_winner_alone_answers_what_was_kept_back_and_the_cap_holds(tmp_path: Path) -> None:
+    path = confirming(tmp_path)
+    standing = run_all(path)
+    state = second_run(path, standing.run_id)
+    assert state is not None
+    assert standing.winner is not None
+    assert standing.confirmation is not None
+    assert standing.confirmation.winner is not None
+    assert [one.label for one in state.candidates] == [standing.winner.candidate.label]
+    assert standing.spent.pulls + state.spend.pulls == 150
+    assert state.spend.pulls == len(state.example_ids) == HELD
+    assert standing.confirmation.winner.n == HELD
+    assert (standing.n_examples, standing.grid) == (80, 320)
+    own = asyncio.run(Archive(store_of(path)).state(standing.run_id))
+    assert not set(own.example_ids) & set(state.example_ids)
+
+
+def test_the_rule_plans_for_the_pairs_that_are_left_to_it(tmp_path: Path) -> None:
+    path = confirming(tmp_path, selector=ALL)
+    run_all(path)
+    asks = [event for event in events_of(path) if isinstance(event, Asked)]
+    assert len(asks) == 130
+    assert {ask.candidate for ask in asks} == {0, 1, 2, 3}
+
+
+def test_the_baseline_answers_the_same_examples(tmp_path: Path) -> None:
+    path = confirming(tmp_path, confirm={"share": 0.2, "baseline": "c0"})
+    found = run_all(path).confirmation
+    assert found is not None
+    assert found.is_complete
+    assert found.winner is not None
+    assert found.baseline is not None
+    assert found.difference is not None
+    assert (found.winner.label, found.baseline.label) == ("c3", "c0")
+    gap = found.winner.mean.value - found.baseline.mean.value
+    assert found.difference.value == pytest.approx(gap)
+    assert found.difference.lower < gap < found.difference.upper
+
+
+def test_dollars_are_kept_back_for_the_winner_s_price(tmp_path: Path) -> None:
+    path = confirming(tmp_path, budget={"usd": 0.3})
+    standing = run_all(path)
+    state = second_run(path, standing.run_id)
+    assert state is not None
+    assert standing.confirmation is not None
+    assert standing.confirmation.winner is not None
+    assert standing.confirmation.winner.label == "c3"
+    assert standing.confirmation.is_complete  # 20 calls at $.004
+    assert 0.2 < usd(standing.spent.usd_nanos + state.spend.usd_nanos) <= 0.3
+
+
+def test_a_budget_too_small_leaves_half_to_choose_by(tmp_path: Path) -> None:
+    path = confirming(tmp_path, budget={"pulls": 30})
+    standing = run_all(path)
+    state = second_run(path, standing.run_id)
+    assert state is not None
+    assert (standing.spent.pulls, state.spend.pulls) == (15, 15)
+    assert standing.confirmation is not None
+    assert not standing.confirmation.is_complete
+
+
+def test_a_winner_that_is_established_is_confirmed_and_the_run_says_so(tmp_path: Path) -> None:
+    standing = run_all(confirming(tmp_path, budget={}))
+    assert standing.end == "separated"
+    assert standing.confirmation is not None
+    assert standing.confirmation.is_complete
+
+
+async def until_confirmed(study: Study, told: int) -> None:
+    """Wait until the winner has answered so many of the examples kept back."""
+    n = 0
+    while n < told:
+        await asyncio.sleep(0)
+        found = study.standing().confirmation
+        n = 0 if found is None or found.winner is None else found.winner.n
+
+
+async def cut_off(path: Path, told: int) -> None:
+    """Cancel a run once the second one was told so many pairs, as the second Ctrl-C does."""
+    async with Study.open(path) as study:
+        running = asyncio.create_task(study.run())
+        await until_confirmed(study, told)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+async def resumed(path: Path, budget: Budget | None = None) -> Standing:
+    async with Study.resume("latest", options=Options(store=store_of(path))) as study:
+        if budget is not None:
+            study.raise_budget(budget)
+        return await study.run()
+
+
+def test_a_confirmation_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
+    whole = run_all(confirming(tmp_path / "whole", limits={"in_flight": 1}))
+    path = confirming(tmp_path / "parts", limits={"in_flight": 1})
+    asyncio.run(cut_off(path, told=7))
+    early = asyncio.run(Archive(store_of(path)).record("latest")).standing
+    assert early.confirmation is not None
+    assert early.confirmation.winner is not None
+    assert 7 <= early.confirmation.winner.n < HELD
+    standing = asyncio.run(resumed(path))
+    assert standing.confirmation == whole.confirmation
+    assert standing.asked == whole.asked
+    state = second_run(path, standing.run_id)
+    assert state is not None
+    assert state.spend.pulls == HELD
+    stored = asyncio.run(Archive(store_of(path)).record("latest")).standing
+    assert stored.confirmation == whole.confirmation
+
+
+def test_a_stop_while_the_winner_is_confirmed_ends_the_command(tmp_path: Path) -> None:
+    path = confirming(tmp_path, limits={"in_flight": 1})
+
+    async def scene() -> Standing:
+        async with Study.open(path) as study:
+            running = asyncio.create_task(study.run())
+            await until_confirmed(study, 1)
+            study.stop()
+            return await running
+
+    standing = asyncio.run(scene())
+    assert standing.end == "interrupted"
+    assert standing.confirmation is not None
+    assert not standing.confirmation.is_complete
+
+
+def test_more_budget_goes_on_with_the_selection_and_keeps_what_was_confirmed(
+    tmp_path: Path,
+) -> None:
+    path = confirming(tmp_path)
+    first = run_all(path)
+    second = asyncio.run(resumed(path, Budget(pulls=60)))
+    assert second.asked > first.asked
+    assert second.confirmation == first.confirmation
+    state = second_run(path, second.run_id)
+    assert state is not None
+    assert state.spend.pulls == HELD
+
+
+def test_a_grown_dataset_leaves_what_was_kept_back_as_it_was(tmp_path: Path) -> None:
+    path = confirming(tmp_path, budget={"pulls": 60})
+    first = run_all(path)
+    before = second_run(path, first.run_id)
+    dataset = tmp_path / "questions.jsonl"
+    dataset.write_text(dataset.read_text() + '{"id": "new", "question": "new"}\n')
+    asyncio.run(resumed(path, Budget(pulls=40)))
+    after = second_run(path, first.run_id)
+    assert before is not None
+    assert after is not None
+    assert after.example_ids == before.example_ids
+
+
+def test_an_unknown_baseline_is_refused_with_the_nearest_label(tmp_path: Path) -> None:
+    path = confirming(tmp_path, confirm={"baseline": "c9"})
+    with pytest.raises(ConfigError, match=r"confirm.baseline: there is no candidate 'c9'"):
+        run_all(path)
+
+
+@pytest.mark.parametrize("share", [0, 0.6, "70%", 1])
+def test_more_than_half_cannot_be_kept_back(tmp_path: Path, share: Json) -> None:
+    with pytest.raises(ConfigError, match=r"confirm\.share"):
+        run_all(confirming(tmp_path, confirm={"share": share}))
