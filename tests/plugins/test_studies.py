@@ -1,4 +1,4 @@
-"""Studies that use selectors, providers, judges and stores from elsewhere."""
+"""Studies that use selectors, providers and judges from elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bestarm_agent import Budget, Options, Study
-from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec
 from bestarm_agent.config.study.inputs import read_examples
 from bestarm_agent.domain.digest import Json
@@ -22,7 +21,6 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError, PluginError
 from bestarm_agent.judges.base import Calls
 from bestarm_agent.judges.base_judge import BaseJudge, JudgeOptions
-from bestarm_agent.judges.registry import create_judge
 from bestarm_agent.providers.base_provider import BaseProvider, ProviderOptions
 from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.rules.uniform import Uniform
@@ -213,40 +211,16 @@ def test_a_broken_plugin_is_an_error_with_its_place_and_stops_nobody_else(
     assert asyncio.run(scene()).asked == 4
 
 
-def test_catalogue_folders_may_come_from_a_plugin(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(
-        folder / "site",
-        monkeypatch,
-        "more-judges",
-        entry_points={"catalogs": {"more": "more_judges.catalog", "gone": "nowhere.at_all"}},
-        files={
-            "more_judges/__init__.py": "raise RuntimeError('it is not to be imported')",
-            "more_judges/catalog/judges/strict.yaml": "adapter: exact\noptions: {normalise: []}",
-            "more_judges/catalog/judges/exact.yaml": "adapter: numeric",
-        },
-    )
-    assert "strict" in Catalog().names("judges")
-    assert create_judge("strict", {}, Catalog()).name == "strict"
-    assert Catalog().get("judges", "exact").data["adapter"] == "exact"  # ours comes first
-
-
-def test_a_dataset_may_be_read_by_a_plugin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_may_be_read_by_a_function(folder: Path) -> None:
     reader = """
         def read(path):
             for line in path.read_text().split("|"):
                 yield {"question": int(line)}
     """
-    entry_points = {"datasets": {"bars": "bar_files:read"}}
-    files = {"bar_files.py": reader}
-    install(folder / "site", monkeypatch, "bars", entry_points=entry_points, files=files)
     (folder / "numbers.bars").write_text("1|2|3")
-    spec = DatasetSpec.model_validate({"path": "numbers.bars", "format": "bars"})
-    assert [example.inputs["question"] for example in read_examples(spec, folder)] == [1, 2, 3]
     write(folder, {"own_reader.py": reader})
     spec = DatasetSpec.model_validate({"path": "numbers.bars", "format": "own_reader:read"})
-    assert len(read_examples(spec, folder)) == 3
+    assert [example.inputs["question"] for example in read_examples(spec, folder)] == [1, 2, 3]
     (folder / "numbers.bars").write_text("one")
     with pytest.raises(PluginError, match=r"`own_reader:read` cannot read .*\.bars: ValueErr"):
         read_examples(spec, folder)

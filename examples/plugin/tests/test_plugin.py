@@ -19,12 +19,10 @@ from bestarm_agent.testing import (
     ProviderCase,
     ProviderSuite,
     SelectorSuite,
-    StoreSuite,
 )
 from bestarm_example.judge import Nearby, NearbyOptions
 from bestarm_example.provider import Calculator
 from bestarm_example.rule import EpsilonGreedy
-from bestarm_example.store import SharedMemory
 
 
 class TestRule(SelectorSuite):
@@ -56,11 +54,6 @@ class TestJudge(JudgeSuite):
         )
 
 
-class TestStore(StoreSuite):
-    async def connect(self, place: Path) -> SharedMemory:
-        return await SharedMemory.connect(f"shared://{place}", create=True)
-
-
 def test_a_study_uses_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"sum": f"{i}+{2 * i}", "answer": 3 * i} for i in range(12)]
@@ -72,7 +65,7 @@ def test_a_study_uses_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "scorer": {"name": "nearby", "within": 5},
         "selector": {"name": "epsilon-greedy", "params": {"epsilon": 0.5}},
     }
-    options = Options(store="shared://here")
+    options = Options(store="runs.sqlite")
 
     async def scene() -> tuple[str, float | None]:
         async with Study.open(study, options=options) as opened:

@@ -84,7 +84,7 @@ def _store_of_study() -> Path | None:
     if not Path(STUDY_FILE).is_file():
         return None
     with suppress(ConfigError):  # a run can be looked at while its study is being edited
-        path = Path(Settings().output_dir or study_place(Path(STUDY_FILE))[1]) / STORE_FILE
+        path = study_place(Path(STUDY_FILE))[1] / STORE_FILE
         return path if path.is_file() else None
     return None
 

@@ -6,8 +6,7 @@ too. Folders are searched in this order, and the first entry found counts:
 1. the user's, next to the study;
 2. those of ``--catalog``;
 3. the one that ships with the package. Wheels carry it as ``bestarm_agent/_catalog``; an editable
-   install reads the repository's root folders;
-4. those of plug-ins: packages that an entry point in the group ``bestarm_agent.catalogs`` names.
+   install reads the repository's root folders.
 
 A provider or judge that a plug-in declares by an entry point of its own, and one that is named by
 its dotted path, needs no file.
@@ -18,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -96,8 +94,6 @@ class Catalog:
         for folder in self._folders:
             if path := _find(folder, kind, name):
                 return read_entry(path)
-        if path := _find_in_plugins(kind, name):
-            return read_entry(path)
         if name in _plugin_names(kind) or (kind == "judges" and is_path(name)):
             return CatalogEntry(Path(name), {"name": name, "adapter": name})
         close = nearest(name, self.names(kind))
@@ -114,8 +110,7 @@ class Catalog:
 
     def names(self, kind: Kind) -> list[str]:
         """Names of all entries of a kind, sorted."""
-        folders = [*self._folders, *_plugin_folders()]
-        found = {path.stem for folder in folders for path in _entries(folder / kind, kind)}
+        found = {path.stem for folder in self._folders for path in _entries(folder / kind, kind)}
         return sorted(found | _plugin_names(kind))
 
 
@@ -145,31 +140,6 @@ def _shipped_folder() -> Path:
 
 def _plugin_names(kind: Kind) -> set[str]:
     return set() if kind == "prompts" else {entry.name for entry in entry_points_of(kind)}
-
-
-def _plugin_folders() -> list[Path]:
-    """Return the catalogue folders of plug-ins; a package that is missing has none."""
-    packages = sorted({entry.module for entry in entry_points_of("catalogs")})
-    return [folder for package in packages for folder in _package_folders(package)]
-
-
-def _package_folders(package: str) -> list[Path]:
-    top, *inner = package.split(".")
-    spec = find_spec(top)  # of a package inside another one, it would import the outer one
-    return (
-        [Path(folder, *inner) for folder in spec.submodule_search_locations or ()] if spec else []
-    )
-
-
-def _find_in_plugins(kind: Kind, name: str) -> Path | None:
-    found = [path for folder in _plugin_folders() if (path := _find(folder, kind, name))]
-    if len(found) > 1:
-        files = " and ".join(shown_path(path) for path in found)
-        raise ConfigError(
-            f"two plug-ins declare `{name}`: {files}; uninstall one of them, or copy the file that "
-            f"you mean into `{kind}/` next to the study"
-        )
-    return found[0] if found else None
 
 
 def _check_folder(folder: Path) -> None:

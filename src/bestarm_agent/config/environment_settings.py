@@ -5,36 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from bestarm_agent.config.study.load import ENV_FILE, LoadedStudy, load_study
 from bestarm_agent.config.study.run_options import BudgetSpec
-from bestarm_agent.config.study.value_types import read_dollars, read_share
 from bestarm_agent.config.yaml.validation_messages import rule_of
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
 
 _PREFIX = "BESTARM_"
 _OFF = frozenset({"", "0", "false", "no", "off"})
-
-# Settings that replace a value of the study file, and the key of that value.
-_STUDY_KEYS = {
-    "output_dir": "output_dir",
-    "selector": "selector.name",
-    "seed": "selector.seed",
-    "confidence": "selector.confidence",
-    "in_flight": "limits.in_flight",
-    "budget_usd": "budget.usd",
-    "budget_share": "budget.share",
-    "budget_pulls": "budget.pulls",
-    "budget_calls": "budget.calls",
-    "budget_tokens": "budget.tokens",
-    "budget_minutes": "budget.minutes",
-}
-
 
 # Flags that are not named like their key.
 _FLAGS = {
@@ -51,9 +34,6 @@ def _split_paths(value: object) -> object:
 def _is_on(value: object) -> object:
     """Read NO_COLOR: any text means yes (no-color.org), except "0", "false", "no" and "off"."""
     return value.strip().lower() not in _OFF if isinstance(value, str) else value
-
-
-_Count: TypeAlias = Annotated[int, Field(ge=1)]
 
 
 class Settings(BaseSettings):
@@ -88,27 +68,6 @@ class Settings(BaseSettings):
         description="Whether to print without colours; NO_COLOR is heeded too.",
         validation_alias=AliasChoices("no_color", "BESTARM_NO_COLOR", "NO_COLOR"),
     )
-    output_dir: str | None = Field(None, description="Study value `output_dir`.")
-    selector: str | None = Field(None, description="Study value `selector.name`.")
-    seed: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Study value `selector.seed`."
-    )
-    confidence: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None, description="Study value `selector.confidence`."
-    )
-    in_flight: _Count | None = Field(None, description="Study value `limits.in_flight`.")
-    budget_usd: Annotated[float, Field(gt=0), BeforeValidator(read_dollars)] | None = Field(
-        None, description="Study value `budget.usd`."
-    )
-    budget_share: Annotated[float, Field(gt=0, le=1), BeforeValidator(read_share)] | None = Field(
-        None, description="Study value `budget.share`."
-    )
-    budget_pulls: _Count | None = Field(None, description="Study value `budget.pulls`.")
-    budget_calls: _Count | None = Field(None, description="Study value `budget.calls`.")
-    budget_tokens: _Count | None = Field(None, description="Study value `budget.tokens`.")
-    budget_minutes: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Study value `budget.minutes`."
-    )
 
     def __init__(self, **values: object) -> None:
         try:
@@ -120,11 +79,6 @@ class Settings(BaseSettings):
             ]
             raise ConfigError("; ".join(found)) from None
 
-    def overrides(self) -> dict[str, Json]:
-        """Return the values that replace those of the study file, by dotted key."""
-        values = {key: getattr(self, name) for name, key in _STUDY_KEYS.items()}
-        return {key: value for key, value in values.items() if value is not None}
-
 
 def _variable(name: str) -> str:
     return name if name.isupper() else f"{_PREFIX}{name.upper()}"
@@ -133,23 +87,18 @@ def _variable(name: str) -> str:
 def resolve(
     path: Path,
     flags: Mapping[str, Json | None] | None = None,
-    settings: Settings | None = None,
     *,
     environ: Mapping[str, str] | None = None,
 ) -> LoadedStudy:
-    """Load a study; flags override the environment, which overrides the file and the defaults.
+    """Load a study; flags override the file, which overrides the defaults.
 
     Args:
         path: the study file.
         flags: values from the command line, by dotted key ("budget.usd"); None means not given.
-        settings: default: read from the environment now.
         environ: variables for ``${VARIABLE}``; default: those of the process and of ``.env``.
     """
-    told = (settings or Settings()).overrides()
     given = {key: value for key, value in (flags or {}).items() if value is not None}
-    named = {key: _variable(name) for name, key in _STUDY_KEYS.items()}
-    named |= {key: flag_of(key) for key in given}
-    return load_study(path, {**told, **given}, environ=environ, given_by=named)
+    return load_study(path, given, environ=environ, given_by={key: flag_of(key) for key in given})
 
 
 def flag_of(key: str) -> str:

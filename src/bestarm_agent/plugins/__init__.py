@@ -1,1 +1,1 @@
-"""Find what other distributions add: selectors, providers, judges, stores, datasets, catalogues."""
+"""Find what other distributions add: selectors, providers, judges."""

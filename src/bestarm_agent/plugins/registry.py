@@ -1,8 +1,8 @@
 """Look things up by name: built in, installed as a plug-in, or named by their dotted path.
 
 A plug-in is a distribution with an entry point in one of the groups ``bestarm_agent.selectors``,
-``.providers``, ``.judges``, ``.stores``, ``.datasets`` and ``.catalogs``. Its module is imported
-when its name is first used, never to list names. A built-in name always means the built-in thing.
+``.providers`` and ``.judges``. Its module is imported when its name is first used, never to list
+names. A built-in name always means the built-in thing.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ def import_path(path: str) -> object:
     return found
 
 
-def entry_points_of(group: str) -> Iterator[EntryPoint]:
+def entry_points_of(group: str | None) -> Iterator[EntryPoint]:
     """Yield the installed entry points of a group, such as "selectors"; imports no plug-in."""
     from importlib.metadata import entry_points
 
-    yield from entry_points(group=f"bestarm_agent.{group}")
+    if group is not None:
+        yield from entry_points(group=f"bestarm_agent.{group}")
 
 
 def is_path(name: str) -> bool:
@@ -60,7 +61,7 @@ class Registry(Generic[T]):
     def __init__(
         self,
         kind: str,  # noun for messages
-        group: str,  # group of entry points, after ``bestarm_agent.``
+        group: str | None,  # of entry points, after ``bestarm_agent.``; None: no plug-in adds any
         built_in: Mapping[str, str],  # ``module:attribute`` by name
         fits: Callable[[object], bool],  # returns whether an imported object is of this kind
         expected: str,  # what an object must be, for messages

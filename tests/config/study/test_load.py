@@ -118,19 +118,13 @@ def test_the_record_keeps_variables_and_makes_the_same_study(write: Write) -> No
     assert again.record() == record
 
 
-def test_json_and_toml_say_the_same_as_yaml(write: Write) -> None:
+def test_json_says_the_same_as_yaml(write: Write) -> None:
     expected = load_study(write(COMPLETE), environ=ENVIRON)
     assert isinstance(expected.source, Mapping)
     as_json = {"$schema": "study.schema.json", **expected.source}
     found = load_study(write(json.dumps(as_json, indent="\t"), "s.json"), environ=ENVIRON)
     assert found.config == expected.config
     assert found.lines[("name",)] == 3
-    toml = (
-        'models = ["hf/models/small"]\ndataset = "data.jsonl"\nscorer = "numeric"\n'
-        'prompts = [{plain = "{{ a }}+{{ b }}="}]\n'
-    )
-    small = load_study(write(toml, "s.toml")).config
-    assert small == load_study(write(LEAST, "s.yaml")).config
 
 
 # Each case: text appended to LEAST (six lines), and what the message must hold.
@@ -331,9 +325,6 @@ def test_what_is_wrong_inside_is_named(write: Write, old: str, new: str, message
         ("study.json", '{"a": 1,\n "a": 2}', "study.json, line 2, column 2: malformed JSON: key"),
         ("study.json", '{"params": {"t": NaN}}', "`params.t` must be finite, got nan"),
         ("study.json", '{\n"bugdet": 1}', "study.json, line 2: unknown key `bugdet`"),
-        ("study.toml", "a = \n", "study.toml: malformed TOML: Invalid value (at line 1"),
-        ("study.toml", "name = 2026-01-01\n", "`name` must be a text or a number, got 2026-01-01"),
-        ("study.toml", "bugdet = 1\n", "study.toml: unknown key `bugdet`; did you mean `budget`?"),
     ],
 )
 def test_files_that_hold_no_study_are_refused(

@@ -1,1 +1,1 @@
-"""Plug-ins for bestarm-agent: a selection rule, a provider, a judge and a store."""
+"""Plug-ins for bestarm-agent: a selection rule, a provider and a judge."""

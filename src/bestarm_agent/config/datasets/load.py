@@ -26,7 +26,7 @@ Reader: TypeAlias = Callable[[Path], Iterable[Mapping[str, object]]]
 
 READERS: Final = Registry[Reader](
     "dataset format",
-    "datasets",
+    None,
     {},
     callable,
     "a function from a path to rows",
@@ -54,14 +54,14 @@ def load_examples(
     Args:
         path: the file.
         columns: the fields that hold id, target and inputs.
-        format: "jsonl", "json", "csv", "tsv", "parquet", the
-            name of a plug-in, or a dotted path ``module:function``; "auto" goes by the suffix.
+        format: "jsonl", "json", "csv", "tsv", "parquet", or a dotted path ``module:function``;
+            "auto" goes by the suffix.
         limit: read at most this many rows, from the top, >= 1; None reads all.
         base_dir: folder where the module of a dotted path is looked up first.
 
     Raises:
         ConfigError: the file is missing, empty or malformed, or a row breaks a rule.
-        PluginError: the format is a plug-in that cannot be used.
+        PluginError: the function of a dotted path cannot be used.
     """
     check_file(path)
     with _reading(path):

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, JsonValue, field_validator, model_valida
 from bestarm_agent.config.fields import StudyModel, broken, shown
 from bestarm_agent.config.study.value_types import Count, Expandable, Text, without_secret_names
 from bestarm_agent.errors import nearest
-from bestarm_agent.plugins.registry import entry_points_of, is_path
+from bestarm_agent.plugins.registry import is_path
 
 _FORMATS = ("auto", "jsonl", "json", "csv", "tsv", "parquet")
 
@@ -66,10 +66,7 @@ class DatasetSpec(StudyModel):
     def _check_format(cls, format: str) -> str:
         if format in _FORMATS or is_path(format):
             return format
-        known = [*_FORMATS, *(entry.name for entry in entry_points_of("datasets"))]
-        if format not in known:
-            broken(f"must be the name of a format, got {shown(format)}; {nearest(format, known)}")
-        return format
+        broken(f"must be the name of a format, got {shown(format)}; {nearest(format, _FORMATS)}")
 
     @model_validator(mode="after")
     def _check_source(self) -> DatasetSpec:

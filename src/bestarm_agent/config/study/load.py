@@ -64,7 +64,7 @@ def load_study(
     environ: Mapping[str, str] | None = None,
     given_by: Mapping[str, str] | None = None,
 ) -> LoadedStudy:
-    """Load and validate a study file (YAML; JSON and TOML by the ending of its name).
+    """Load and validate a study file (YAML, or JSON by the ending of its name).
 
     Args:
         path: the file; relative paths in it start from its folder.

@@ -19,7 +19,7 @@ class Places:
     subject: str  # the file as messages show it, or "the study"
     # 1-based line of each key path; empty if lines are unknown
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
-    # source of the values that do not come from the file, by key path ("BESTARM_SEED")
+    # source of the values that do not come from the file, by key path ("--seed")
     origins: Mapping[KeyPath, str] = field(default_factory=dict)
 
     def origin(self, key_path: KeyPath) -> str | None:

@@ -1,11 +1,9 @@
-"""Read a study file: YAML, or JSON and TOML by the ending of its name."""
+"""Read a study file: YAML, or JSON by the ending of its name."""
 
 from __future__ import annotations
 
 import json
 import math
-import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
@@ -35,8 +33,7 @@ def read_source(path: Path) -> tuple[dict[str, JsonValue], Places]:
     if path.suffix.lower() in _DATASETS:
         raise ConfigError(f"{name} is a dataset by its suffix; name a study file, such as a .yaml")
     text = read_text(path)
-    parse: Callable[[Path, str], _Parsed]
-    parse = {".json": _parse_json, ".toml": _parse_toml}.get(path.suffix.lower(), _parse_yaml)
+    parse = _parse_json if path.suffix.lower() == ".json" else _parse_yaml
     try:
         value, lines = parse(path, text) if text.strip() else (None, {})
     except RecursionError:
@@ -69,13 +66,6 @@ def _parse_json(path: Path, text: str) -> _Parsed:
         raise ConfigError(f"{name}: malformed JSON: {error}") from None
     # a valid JSON text is YAML once its tabs, which no JSON text holds inside, are spaces
     return value, _parse_yaml(path, text.replace("\t", " "), "JSON")[1]
-
-
-def _parse_toml(path: Path, text: str) -> _Parsed:
-    try:
-        return tomllib.loads(text), {}
-    except tomllib.TOMLDecodeError as error:  # its message ends with line and column
-        raise ConfigError(f"{shown_path(path)}: malformed TOML: {error}") from None
 
 
 def check_plain(value: object, places: Places, *at: str | int) -> None:
