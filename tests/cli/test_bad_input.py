@@ -184,7 +184,7 @@ def test_what_a_prompt_or_a_judge_lacks_is_told_with_the_line(
     ):
         lines = [line.replace("recorded", "exact") if change == 1 else line for line in study]
         (tmp_path / "study.yaml").write_text("\n".join(lines))
-        done = invoke(capsys, "validate", folder=tmp_path)
+        done = invoke(capsys, "plan", folder=tmp_path)
         assert done.code == 2
         assert said in done.err.replace("\n", " ")
 

@@ -25,7 +25,7 @@ Capsys = pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("validate", "study.yaml is valid"), ("plan", "6 candidates x 40"), ("select", "Winner:")],
+    [("plan", "6 candidates x 40"), ("select", "Winner:")],
 )
 def test_a_study_is_found_by_argument_option_or_default(
     tmp_path: Path, capsys: Capsys, command: str, said: str
@@ -38,7 +38,7 @@ def test_a_study_is_found_by_argument_option_or_default(
 
 
 def test_two_files_and_no_file_are_refused(tmp_path: Path, capsys: Capsys) -> None:
-    done = invoke(capsys, "validate", "a.yaml", "-c", "b.yaml", folder=tmp_path)
+    done = invoke(capsys, "plan", "a.yaml", "-c", "b.yaml", folder=tmp_path)
     assert done.code == 2
     assert "two study files are named, a.yaml and --candidates b.yaml" in done.err
     done = invoke(capsys, "plan", folder=tmp_path)
@@ -99,6 +99,6 @@ def test_a_judge_that_cannot_be_imported_is_named_once_with_its_line(
 ) -> None:
     (tmp_path / "my_judge.py").write_text("Brief = 1\n", encoding="utf-8")
     path = write_study(tmp_path, changes={"scorer": {"name": scorer}})
-    done = invoke(capsys, "validate", path, folder=tmp_path)
+    done = invoke(capsys, "plan", path, folder=tmp_path)
     assert re.match(rf"error: study.json, line \d+: {re.escape(said)}", " ".join(done.err.split()))
     assert "uninstall" not in done.err

@@ -62,5 +62,5 @@ def test_the_study_is_valid(
     study = next(text for kind, text in BLOCK.findall(SKILL) if kind == "yaml")
     (tmp_path / "study.yaml").write_text(study, encoding="utf-8")
     (tmp_path / "questions.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
-    done = invoke(capsys, "validate", folder=tmp_path)
+    done = invoke(capsys, "plan", folder=tmp_path)
     assert done.code == 0, done.err

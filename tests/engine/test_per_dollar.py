@@ -15,8 +15,8 @@ from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.domain.spend import Budget, nanos
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.run.event_log import Size, initial_size, known_costs, planned_pulls
-from bestarm_agent.engine.setup.cost_plan import check_study
 from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.engine.setup.selection import build_selector
 from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.errors import ConfigError
@@ -66,7 +66,7 @@ def test_a_rule_that_is_blind_to_costs_says_so(
 ) -> None:
     chosen = {**selector(rule), "params": params}
     path = write_study(tmp_path, usd=PRICES, changes={"selector": chosen})
-    notices = check_study(assemble(load_study(path), Catalog(tmp_path, ())))
+    notices = make_plan(assemble(load_study(path), Catalog(tmp_path, ()))).notices
     assert any("per: dollar changes nothing for" in one for one in notices) is is_blind
 
 

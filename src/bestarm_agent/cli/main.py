@@ -16,7 +16,7 @@ from bestarm_agent.cli import (
     demo,
     gate,
     import_logs,
-    init_validate_plan,
+    init_plan,
     judge_check,
     list_show_export,
     providers,
@@ -63,9 +63,8 @@ def _top(
 
 _COMMANDS: Mapping[str, Callable[..., None]] = {
     "demo": demo.demo,
-    "init": init_validate_plan.init,
-    "validate": init_validate_plan.validate,
-    "plan": init_validate_plan.plan,
+    "init": init_plan.init,
+    "plan": init_plan.plan,
     "try": try_models.try_models,
     "select": select_resume.select,
     "optimize": select_resume.optimize,

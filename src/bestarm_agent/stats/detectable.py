@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bestarm_agent.stats.intervals.betting_bounds import bet_grid, wealth_paths
 
 _CELLS, _FEWEST, _MOST = 200_000, 20, 200  # examples over all worlds; numbers of worlds
+_LOOKED_AT = 1024  # draws, at first
 
 
 def examples_to_part(
@@ -34,12 +36,23 @@ def examples_to_part(
         255
     """
     rng = np.random.default_rng(0)
-    worlds = int(np.clip(_CELLS // n_examples, _FEWEST, _MOST))
     better, worse = (round(n_examples * (disagree + d) / 2) for d in (difference, -difference))
-    values = np.full(n_examples, 0.5)
-    values[:better] = 1.0
-    values[better : better + worse] = 0.0
-    drawn = rng.permuted(np.broadcast_to(values, (worlds, n_examples)), axis=1)
-    shown = wealth_paths(drawn, 0.5, bet_grid(n_examples, alpha), n_examples) >= 1.0 / alpha
-    first = np.where(shown.any(axis=1), shown.argmax(axis=1) + 1, n_examples)
+    halves = np.full(n_examples, 1, dtype=np.int8)  # twice the value of each example
+    halves[:better] = 2
+    halves[better : better + worse] = 0
+    bets = bet_grid(n_examples, alpha)
+    worlds = int(np.clip(_CELLS // n_examples, _FEWEST, _MOST))
+    first = [_shown_after(rng.permutation(halves), bets, alpha) for _ in range(worlds)]
     return int(np.quantile(first, power, method="higher"))
+
+
+def _shown_after(drawn: NDArray[np.int8], bets: tuple[float, ...], alpha: float) -> int:
+    """Return after how many of the draws the bets are won; all if they are not before the end."""
+    size, n = len(drawn), min(len(drawn), _LOOKED_AT)
+    while True:  # the wealth is worked out for as many draws as needed, not for all of them
+        shown = wealth_paths(drawn[:n] / 2, 0.5, bets, size) >= 1.0 / alpha
+        if shown.any():
+            return int(shown.argmax()) + 1
+        if n == size:
+            return size
+        n = min(size, 4 * n)

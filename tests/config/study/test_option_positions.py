@@ -9,7 +9,7 @@ import pytest
 from bestarm_agent.certification.live.mode import open_mode
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import load_study
-from bestarm_agent.engine.setup.cost_plan import check_study
+from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.errors import ConfigError
 from tests.support import fake_nvidia_smi
@@ -43,7 +43,7 @@ def refusal(folder: Path, **parts: str) -> str:
     (folder / "study.yaml").write_text(text)
     (folder / "questions.jsonl").write_text('{"question": "1+1?"}\n{"question": "2+2?"}\n')
     with pytest.raises(ConfigError) as caught:
-        check_study(assemble(load_study(folder / "study.yaml"), Catalog(folder), open_mode))
+        make_plan(assemble(load_study(folder / "study.yaml"), Catalog(folder), open_mode))
     return str(caught.value)
 
 

@@ -10,7 +10,7 @@ import pytest
 from bestarm_agent.certification.live.mode import open_mode
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import load_study
-from bestarm_agent.engine.setup.cost_plan import check_study
+from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.errors import ConfigError, counted
 from tests.support.commands import invoke
@@ -48,7 +48,7 @@ def checked(folder: Path, *changes: tuple[str, str]) -> tuple[str, ...]:
         text = text.replace(old, new)
     (folder / "study.yaml").write_text(text)
     study = load_study(folder / "study.yaml")
-    return check_study(assemble(study, Catalog(folder), open_mode))
+    return make_plan(assemble(study, Catalog(folder), open_mode)).notices
 
 
 OPENAI = ("replay: {path: r.jsonl}", "openai: {key: none}")
@@ -183,12 +183,12 @@ def test_a_budget_below_one_pair_per_candidate_is_noticed(folder: Path, cap: str
         ("gone", "line 8: selector.history: there is no store at runs/runs.sqlite"),
     ],
 )
-def test_validate_checks_the_history(
+def test_plan_checks_the_history(
     folder: Path, capsys: pytest.CaptureFixture[str], source: str, message: str
 ) -> None:
     selector = f"selector: {{name: auto, history: [{source}]}}\nbudget:"
     (folder / "study.yaml").write_text(STUDY.replace("budget:", selector))
-    done = invoke(capsys, "validate", "--candidates", "study.yaml")
+    done = invoke(capsys, "plan", "--candidates", "study.yaml")
     assert done.code == 2
     assert message in done.err
     assert not (folder / "runs").exists(), "nothing is written"
@@ -198,10 +198,8 @@ def test_numbers_agree_with_their_nouns(folder: Path, capsys: pytest.CaptureFixt
     (folder / "study.yaml").write_text(
         STUDY.replace(", replay/b", "").replace("target: answer", "target: answer, limit: 1")
     )
-    said = invoke(capsys, "validate", "--candidates", "study.yaml").out
-    assert "1 candidate x 1 example, scorer exact" in said
     said = invoke(capsys, "plan", "--candidates", "study.yaml").out
-    assert "1 candidate x 1 example = 1 pair\n" in said
+    assert "1 candidate x 1 example = 1 pair; scorer exact\n" in said
     assert [counted(n, "pair") for n in (0, 1, 1000)] == ["0 pairs", "1 pair", "1,000 pairs"]
 
 

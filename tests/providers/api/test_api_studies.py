@@ -17,8 +17,8 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.cost_plan import check_study
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
+from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError
@@ -137,7 +137,7 @@ def test_a_missing_key_stops_a_study_before_it_begins(
     changes = {"models": ["openai/alpha"], "providers": providers}
     path = study_of(tmp_path, gone, gone, n_examples=3, changes=changes)
     with pytest.raises(ConfigError, match="OPENAI_API_KEY is not set; set it"):
-        check_study(parts_of(path))
+        make_plan(parts_of(path))
 
 
 async def told_to_each(path: Path) -> tuple[Standing, dict[str, int]]:

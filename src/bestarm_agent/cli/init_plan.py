@@ -1,4 +1,4 @@
-"""``init``, ``validate`` and ``plan``: everything before the first call."""
+"""``init`` and ``plan``: everything before the first call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from bestarm_agent.cli.options import (
     JsonOption,
     StoreOption,
     StudyFile,
-    StudyPlace,
     default_catalogs,
 )
 
@@ -38,28 +37,6 @@ def init(
         typer.echo(f"check it, and see what it would cost: bestarm-agent plan {path}")
 
 
-def validate(file: StudyFile, catalog: CatalogOption = None) -> None:
-    """Check a study file and all that it names. No call is made."""
-    import asyncio
-
-    from rich.console import Console
-
-    from bestarm_agent.cli.run_command import print_notices
-    from bestarm_agent.engine.setup.cost_plan import check_study
-    from bestarm_agent.engine.setup.open_run import learn_from_history, store_of
-    from bestarm_agent.errors import counted
-
-    parts = _parts(file.path, catalog)
-    notices = check_study(parts)
-    where = store_of(parts.study, StudyPlace(None).options())
-    learned = asyncio.run(learn_from_history(parts, where, keeps=False))
-    print_notices(Console(stderr=True, emoji=False), (*notices, *learned.notices))
-    typer.echo(
-        f"{file.path} is valid: {counted(len(parts.candidates), 'candidate')} x "
-        f"{counted(len(parts.examples), 'example')}, scorer {parts.judge.name}"
-    )
-
-
 def plan(
     file: StudyFile,
     store: StoreOption = None,
@@ -70,7 +47,7 @@ def plan(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a study would cost, expected and at most. No call is made."""
+    """Check a study and all that it names, and say what it can cost. No call is made."""
     from bestarm_agent.cli.plan_output import show_plan
     from bestarm_agent.errors import ConfigError
 
