@@ -53,31 +53,6 @@ def test_the_plan_counts_all_draws(tmp_path: Path, capsys: Capsys) -> None:
     assert once["expected"]["calls"] == 4 * N
 
 
-<<<<<<< HEAD
-=======
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"budget": {"calls": 90}}, "the study's budget ends after 30 of its 120 pairs of 3 draws"),
-        (
-            {"budget": {"share": 0.5}},
-            "the study's budget ends after 60 of its 120 pairs of 3 draws",
-        ),
-        ({"budget": {"share": 0.5}, "repeats": {"draws": 3, "reduce": "worst"}}, None),
-        ({"budget": {"share": 0.5}, "repeats": 1}, None),
-        ({}, None),
-    ],
-)
-def test_more_draws_than_the_examples_need_are_warned_of(
-    tmp_path: Path, capsys: Capsys, changes: dict[str, Any], said: str | None
-) -> None:
-    done = invoke(capsys, "plan", drawn_study(tmp_path, **changes), folder=tmp_path)
-    assert done.code == 0, done.err
-    assert ("repeats: " in done.out + done.err) is (said is not None)
-    assert said is None or said in " ".join((done.out + done.err).split())
-
-
->>>>>>> 2154a65 (plan checks a study and bounds what it costs: no learned costs, minutes, placement; no validate)
 def test_draws_at_temperature_0_are_warned_of(tmp_path: Path, capsys: Capsys) -> None:
     changes: dict[str, Any] = {
         "models": ["openai/alpha"],

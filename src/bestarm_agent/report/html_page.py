@@ -17,7 +17,7 @@ from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.engine.results.axis_effects import AxisEffects, axis_effects
+from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.failures import FailureLine
 from bestarm_agent.engine.results.judge_agreement import CorrectedRow, JudgeCheck
 from bestarm_agent.engine.results.reply_measures import latency_by_model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestarm_agent.engine.results.axis_effects import AxisEffects, axis_effects
+from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.forecast import LEVEL, forecast
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.text import safe, share

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,29 @@ def test_a_runs_examples_are_recognised_by_content() -> None:
     )
     assert straight.model.validation.is_useful
     assert (straight.n_candidates, straight.n_dropped, straight.n_known) == (12, 0, 40)
+
+
+def test_recorded_answers_teach_like_a_run(tmp_path: Path) -> None:
+    """Of a pair with several answers, the mean score counts."""
+    scores = by_ease(12)
+    scores[0, 0] = np.nan  # void
+    answers = [
+        {"candidate": f"m{i}", "example": example.id, "text": "", "score": score}
+        for i, row in enumerate(scores.tolist())
+        for example, score in zip(EXAMPLES, row, strict=True)
+        if score == score
+    ]
+    path = tmp_path / "answers.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*answers, *answers])))
+    found = load({}, None, path)
+    straight = load({"run": run_of(scores, EXAMPLES)})
+    np.testing.assert_allclose(found.model.factors.offset, straight.model.factors.offset)
+    path.write_text('{"score": 1.0}')
+    with pytest.raises(ConfigError, match=r"import LOG --out answers.jsonl"):
+        load({}, None, path)
+    path.write_text("")
+    with pytest.raises(ConfigError, match="has 20 scores on this study's examples"):
+        load({}, None, path)
 
 
 def test_examples_that_history_does_not_know_are_average() -> None:

@@ -1,7 +1,7 @@
 """Past scores on the same examples, and what is learned from them for rules that can use it.
 
 History comes from earlier runs in the store, whose examples are recognised by their content, or
-from score files, whose examples are recognised by their ids. What is learned takes a minute on a
+from score tables, whose examples are recognised by their ids. What is learned takes a minute on a
 thousand candidates, so it is kept in a folder under the digest of the scores.
 """
 
@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.interop.logs import read_logs
-from bestarm_agent.interop.recognise import is_log
-from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
+from bestarm_agent.simulation.score_matrices import load_matrix
 from bestarm_agent.simulation.score_tables import read_table
 from bestarm_agent.stats.models.example_factors import Factors
 from bestarm_agent.stats.models.history_validation import STRONG, HistoryModel, Validation, learn
@@ -34,7 +32,7 @@ Scores: TypeAlias = NDArray[np.float64]
 ReadRun: TypeAlias = Callable[[str], Awaitable[RunState]]
 
 _FEWEST = 32  # scores that say something of a past candidate
-_FILES = (".npz", ".csv", ".parquet")
+_TABLES = (".npz", ".csv", ".parquet", ".jsonl")
 _FORMAT = 1  # of kept models; raise it when what is learned from the same scores changes
 
 
@@ -79,10 +77,10 @@ async def load_history(
     A past candidate needs 32 scores on these examples, or on half of them if that is fewer.
 
     Args:
-        locations: runs (whatever ``read_run`` understands) and score files (``.npz``, ``.csv``,
-            ``.parquet``, or a log that ``read_logs`` knows). A file's examples are matched by id;
-            without ids (a ``.npz`` that has no ``examples``) there must be as many as the study
-            has, in its order.
+        locations: runs (whatever ``read_run`` understands) and score tables (``.npz``, ``.csv``,
+            ``.parquet``, and the ``.jsonl`` that ``import --out`` writes). A table's examples are
+            matched by id; without ids (a ``.npz`` that has no ``examples``) there must be as many
+            as the study has, in its order.
         examples: the study's, in its order.
         read_run: reads and folds a run, as ``Archive.state`` does.
         cache: folder in which what is learned is kept; None to learn afresh.
@@ -107,14 +105,14 @@ async def load_history(
 
 
 def is_score_file(location: str) -> bool:
-    """Return whether a source of history is a file, and not a run."""
-    return location.endswith(_FILES) or ".npz:" in location or is_log(location)
+    """Return whether a source of history is a score table, and not a run."""
+    return location.endswith(_TABLES) or ".npz:" in location
 
 
 def _learned(
     rows: dict[str, Scores], sources: tuple[str, ...], cache: Path | None, fewest: int
 ) -> History:
-    scores = np.array(list(rows.values()))
+    scores = np.array(list(rows.values())).reshape(len(rows), -1 if rows else 0)
     enough = (~np.isnan(scores)).sum(axis=1) >= max(2, fewest)
     if not enough.any():
         raise ConfigError(
@@ -213,24 +211,46 @@ def _run_rows(state: RunState, examples: Sequence[Example]) -> dict[str, Scores]
 
 
 def _file_rows(location: str, examples: Sequence[Example]) -> dict[str, Scores]:
-    """Return a file's scores by candidate, its examples matched by id."""
-    matrix, ids = _scores_and_ids(location)
+    """Return a table's scores by candidate, its examples matched by id."""
+    scores, ids = _scores_and_ids(location)
     wanted = [example.id for example in examples]
-    if ids is None and matrix.scores.shape[1] != len(wanted):
+    if ids is None and scores.shape[1] != len(wanted):
         raise ConfigError(
-            f"{location} has no example ids and {matrix.scores.shape[1]} columns, the study has"
+            f"{location} has no example ids and {scores.shape[1]} columns, the study has"
             f" {len(wanted)} examples; add an array `examples` of ids to the file"
         )
-    grid = _aligned(matrix.scores.astype(float), wanted if ids is None else ids, wanted)
+    grid = _aligned(scores, wanted if ids is None else ids, wanted)
     return {f"{location} {i}": row for i, row in enumerate(grid)}
 
 
-def _scores_and_ids(location: str) -> tuple[ScoreMatrix, list[str] | None]:
-    """Return a file's scores and the ids of its examples, by column; None if it has none."""
-    if is_log(location):
-        logs = read_logs([location])
-        return logs.matrix(), list(logs.examples)
-    return load_matrix(location), _example_ids(location)
+def _scores_and_ids(location: str) -> tuple[Scores, list[str] | None]:
+    """Return a table's (H, N) scores and the ids of its examples; None if it has none."""
+    if location.endswith(".jsonl"):
+        return _answers(Path(location))
+    return load_matrix(location).scores.astype(float), _example_ids(location)
+
+
+def _answers(path: Path) -> tuple[Scores, list[str]]:
+    """Return (H, N) mean scores of recorded answers, and the ids of their examples."""
+    found: dict[tuple[str, str], list[float]] = {}
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            if row.get("score") is not None:
+                found.setdefault((row["candidate"], row["example"]), []).append(row["score"])
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"{path}: a line is no JSON object with `candidate`, `example` and `score`; write the "
+            f"file by `bestarm-agent import LOG --out {path.name}`"
+        ) from error
+    rows, ids = ({key[side]: None for key in found} for side in (0, 1))
+    at = {name: i for i, name in enumerate(rows)}, {name: j for j, name in enumerate(ids)}
+    grid = np.full((len(rows), len(ids)), np.nan)
+    for (candidate, example), scores in found.items():
+        grid[at[0][candidate], at[1][example]] = np.mean(scores)
+    return grid, list(ids)
 
 
 def _example_ids(location: str) -> list[str] | None:

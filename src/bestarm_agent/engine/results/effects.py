@@ -4,6 +4,9 @@ The model is additive: the mean of candidate i is a constant plus one effect per
 its least-squares solution over the candidates, all with equal weight, so an effect is a fixed
 linear function of the candidates' means on the study's examples. In a full grid it is the mean over
 all candidates with that level, less the mean over all: what is asked for also where axes interact.
+It is solved in the size of the levels: those of the largest axis, which may be as many as there are
+candidates, are eliminated (the reduced normal equations of a two-way layout).
+
 Each mean's variance is that of a proportion after one success and one failure more (Agresti and
 Caffo, The American Statistician 54, 2000), with the correction for drawing without replacement;
 scores between 0 and 1 vary less than that. The intervals are normal and hold for all levels of all
@@ -13,11 +16,11 @@ suppose examples drawn at random; where a rule leaves candidates early, they are
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.engine.results.standing import Row, Standing
@@ -53,26 +56,76 @@ def axis_effects(standing: Standing) -> tuple[AxisEffects, ...]:
 
     An axis is left out if it has one level, or if its effects cannot be told from another's.
     """
+    from scipy.special import ndtri  # takes half a second to import
+
     rows = [row for row in standing.rows if row.n]
     axes = _axes([row.candidate for row in rows])
     if not axes:
         return ()
-    coded = [_coded(values) for _, values in axes]
-    design = np.column_stack([np.ones(len(rows)), *(columns for _, columns in coded)])
-    inverse = np.linalg.pinv(design)
     means = np.array([row.total / row.n for row in rows])
     variances = np.array([_variance(row, standing.n_examples) for row in rows])
-    n_levels = sum(len(levels) for levels, _ in coded)
-    z = -float(ndtri((1 - standing.confidence) / (2 * n_levels)))
-    found, start = [], 1
-    for (axis, values), (levels, columns) in zip(axes, coded, strict=True):
-        contrasts = _contrasts(len(levels), start, design.shape[1])
-        start += columns.shape[1]
-        if np.allclose(contrasts @ inverse @ design, contrasts, atol=1e-8):
-            weights = contrasts @ inverse
-            sd = z * np.sqrt(weights**2 @ variances)
-            found.append(AxisEffects(axis, _levels(levels, values, weights @ means, sd)))
+    axes.sort(key=lambda axis: -len(set(axis[1])))
+    fitted = _fit([values for _, values in axes], means, variances)
+    z = -float(ndtri((1 - standing.confidence) / (2 * sum(len(set(values)) for _, values in axes))))
+    found = [
+        AxisEffects(axis, _levels(values, effects, z * np.sqrt(variances)))
+        for (axis, values), (effects, variances, is_told) in zip(axes, fitted, strict=True)
+        if is_told
+    ]
     return tuple(sorted(found, key=lambda one: -one.spread))
+
+
+def _fit(
+    axes: Sequence[Sequence[str]], means: FloatArray, variances: FloatArray
+) -> list[tuple[FloatArray, FloatArray, bool]]:
+    """Fit the additive model to the (K,) means.
+
+    Returns:
+        For each axis the effects of its levels in the order of their names, the variances of these,
+        and whether the candidates tell them from those of other axes.
+    """
+    levels, at = np.unique(axes[0], return_inverse=True)
+    counts = np.bincount(at)
+    coded = [_coded(values) for values in axes[1:]]
+    others = np.column_stack([np.empty((len(means), 0)), *coded])  # (K, q)
+
+    def by_level(values: FloatArray) -> FloatArray:
+        """(L, ...) means of (K, ...) values, by level of the first axis."""
+        total = np.zeros((len(levels), *values.shape[1:]))
+        np.add.at(total, at, values)
+        return (total.T / counts).T
+
+    centre = by_level(others)  # (L, q)
+    rest = others - centre[at]  # (K, q), what the first axis does not explain
+    inner = rest.T @ rest
+    inverse = np.linalg.pinv(inner, hermitian=True)
+    solution = inverse @ (rest.T @ means)
+    spread = rest.T @ (variances[:, None] * rest)
+
+    def is_told(contrasts: FloatArray) -> bool:
+        return bool(np.allclose(contrasts @ inverse @ inner, contrasts, atol=1e-8))
+
+    # an effect of the first axis is a difference of level means, less what the others make of it
+    contrasts = centre - centre.mean(axis=0)
+    own = by_level(means) - centre @ solution
+    sums = by_level(variances) / counts  # variances of the level means
+    shared = by_level(variances[:, None] * rest)
+    shared -= shared.mean(axis=0)
+    pulls = contrasts @ inverse
+    variance = sums * (1 - 2 / len(levels)) + sums.sum() / len(levels) ** 2
+    variance += ((pulls @ spread) * pulls).sum(axis=1) - 2 * (shared * pulls).sum(axis=1)
+    found = [(own - own.mean(), variance, is_told(contrasts))]
+    start = 0
+    for columns in coded:
+        width = columns.shape[1]
+        contrasts = np.zeros((width + 1, others.shape[1]))
+        contrasts[:-1, start : start + width] = np.eye(width)
+        contrasts[-1, start : start + width] = -1.0
+        start += width
+        pulls = contrasts @ inverse
+        variance = ((pulls @ spread) * pulls).sum(axis=1)
+        found.append((contrasts @ solution, variance, is_told(contrasts)))
+    return found
 
 
 def _axes(candidates: Sequence[Candidate]) -> list[tuple[str, list[str]]]:
@@ -93,20 +146,12 @@ def _model_names(candidates: Sequence[Candidate]) -> list[str]:
     return last if len(set(last)) == len(set(whole)) else whole
 
 
-def _coded(values: Sequence[str]) -> tuple[list[str], FloatArray]:
-    """Code levels so that their effects sum to zero: one column for each but the last."""
-    levels = sorted(set(values))
-    at = np.array([levels.index(value) for value in values])
+def _coded(values: Sequence[str]) -> FloatArray:
+    """(K, L - 1) columns that code levels so that their effects sum to zero."""
+    levels, at = np.unique(values, return_inverse=True)
     columns = np.eye(len(levels))[at]
-    return levels, columns[:, :-1] - columns[:, -1:]
-
-
-def _contrasts(n_levels: int, start: int, width: int) -> FloatArray:
-    """Return the (levels, width) matrix that reads an axis's effects off the coefficients."""
-    contrasts = np.zeros((n_levels, width))
-    contrasts[:-1, start : start + n_levels - 1] = np.eye(n_levels - 1)
-    contrasts[-1, start : start + n_levels - 1] = -1.0
-    return contrasts
+    coded: FloatArray = columns[:, :-1] - columns[:, -1:]
+    return coded
 
 
 def _variance(row: Row, n_examples: int) -> float:
@@ -115,10 +160,11 @@ def _variance(row: Row, n_examples: int) -> float:
 
 
 def _levels(
-    levels: Sequence[str], values: Sequence[str], effects: FloatArray, sd: FloatArray
+    values: Sequence[str], effects: FloatArray, half_widths: FloatArray
 ) -> tuple[LevelEffect, ...]:
+    counts = Counter(values)
     found = [
-        LevelEffect(level, values.count(level), float(e), float(e - d), float(e + d))
-        for level, e, d in zip(levels, effects, sd, strict=True)
+        LevelEffect(level, counts[level], float(e), float(e - d), float(e + d))
+        for level, e, d in zip(sorted(counts), effects, half_widths, strict=True)
     ]
     return tuple(sorted(found, key=lambda one: -one.effect))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from itertools import product
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.engine.results.axis_effects import _model_names, axis_effects
+from bestarm_agent.engine.results.effects import _model_names, axis_effects
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
@@ -49,6 +50,34 @@ def test_effects_of_a_full_grid_are_differences_of_means() -> None:
     assert prompt.levels[0].effect == pytest.approx(0.6 - 2.6 / 6)
     assert model.levels[0].candidates == 3
     assert model.levels[0].lower == pytest.approx(model.levels[0].effect), "all was seen"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_effects_of_a_part_of_a_grid_are_the_least_squares_solution(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    kept = sorted(rng.choice(12, 9, replace=False).tolist())
+    levels = [GRID[k] for k in kept]
+    scores = [[float(x) for x in rng.random(4) < 0.5] for _ in kept]
+    standing = named(standing_with([f"c{i}" for i in range(9)], scores), levels)
+    design = np.array([[m == i for i in range(3)] + [p == j for j in range(4)] for m, p in levels])
+    solution = np.linalg.lstsq(design.astype(float), np.mean(scores, axis=1), rcond=None)[0]
+    for axis in axis_effects(standing):
+        own = solution[:3] if axis.axis == "model" else solution[3:]
+        expected = own - own.mean()
+        found = {level.level: level.effect for level in axis.levels}
+        assert [found[name] for name in sorted(found)] == pytest.approx(expected.tolist())
+
+
+def test_as_many_levels_as_candidates_need_no_matrix_of_that_size() -> None:
+    standing = standing_with([f"c{i}" for i in range(2000)], [[1.0]] * 2000)
+    grid = named(standing, [(i, i % 2) for i in range(2000)])
+    tracemalloc.start()
+    try:
+        assert axis_effects(grid) == (), "a model stands for its prompt"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2000 * 2000 * 8 / 4
 
 
 def test_axes_that_move_together_are_left_out() -> None:
