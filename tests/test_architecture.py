@@ -39,7 +39,7 @@ FLOORS = tuple(
     providers.registry judges.registry
     providers.ray
     providers.__init__ judges.__init__ store.__init__
-    certification interop.results interop.stored_runs
+    interop.results interop.stored_runs
     interop
     interop.recognise
     interop.logs
@@ -57,8 +57,8 @@ FLOORS = tuple(
     engine.confirm
     engine.proposer
     report
-    certification.live certification.tables preselection.rules preselection.features
-    preselection gate
+    preselection.rules preselection.features
+    preselection gate certification
     interop.inspect_race
     interop.inspect_task
     interop.inspect
@@ -68,7 +68,7 @@ FLOORS = tuple(
     optimization
     __init__
     cli
-    cli.simulate cli.certify cli.preselect
+    cli.simulate cli.preselect
     cli.main
     __main__
 """.strip().splitlines()
@@ -103,7 +103,7 @@ CONFINED = {
     "backports": {"interop"},
     "inspect_ai": {"interop"},
     "sklearn": {"preselection.features"},
-    "matplotlib": {"simulation", "certification.tables"},
+    "matplotlib": {"simulation"},
     "pyarrow": {"config.datasets", "store", "simulation"},
     "datasets": {"config.datasets"},
     "pytest": {"testing"},

@@ -82,9 +82,9 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     "code",
     [
         "from bestarm_agent.simulation import curves, figures, replay_many, score_matrices",
-        "from bestarm_agent.certification.tables import certify_table, figures, loss_tables",
+        "import bestarm_agent.certification",
     ],
 )
-def test_simulation_and_tables_draw_only_when_asked_to(code: str) -> None:
+def test_simulation_and_certification_load_nothing_heavy(code: str) -> None:
     heavy = {*HEAVY, "matplotlib", "pyarrow", "scipy.optimize", "sklearn"}
     assert not loaded_by(code) & heavy

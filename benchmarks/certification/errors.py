@@ -1,4 +1,4 @@
-"""How often bad candidates are certified, and how many labels the extensions save."""
+"""How often bad candidates are certified, and how many labels the methods take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from benchmarks.certification.worlds import (
     JUDGES,
-    FloatArray,
     Rounds,
     labels_needed,
     load_models,
@@ -17,10 +16,7 @@ from benchmarks.certification.worlds import (
 )
 from benchmarks.certification.worlds import Split as Parts
 
-from bestarm_agent.certification.evidence import Goal, Method
-from bestarm_agent.certification.multiple_testing import fixed_sequence
-from bestarm_agent.certification.reliance_factors import METHODS
-from bestarm_agent.certification.screening import PoolScreen, Verdict
+from bestarm_agent.certification.betting import METHODS, Goal, Method
 
 DELTA = 0.1
 _JUST = 1e-4  # how far the true risk is above the target: the hardest false hypothesis
@@ -33,22 +29,22 @@ def fair_world(rng: np.random.Generator) -> tuple[float, Rounds]:
     """Bernoulli losses, a judge that is right nine times of ten."""
     losses, others = rng.random(400) < 0.12, rng.random((400, 3)) < 0.12
     guesses = losses ^ (rng.random(400) < 0.1)
-    seen = (others ^ (rng.random((400, 3)) < 0.1)).mean(axis=1, keepdims=True)
-    return 0.12 - _JUST, Rounds(losses.astype(float), guesses[:, None].astype(float), seen)
+    seen = (others ^ (rng.random((400, 3)) < 0.1)).mean(axis=1)
+    return 0.12 - _JUST, Rounds(losses.astype(float), guesses.astype(float), seen)
 
 
 def contrary_world(rng: np.random.Generator) -> tuple[float, Rounds]:
     """A judge that always says the opposite."""
-    losses, others = rng.random(400) < 0.3, rng.random((400, 1)) < 0.3
+    losses, others = rng.random(400) < 0.3, rng.random(400) < 0.3
     return 0.3 - _JUST, Rounds(
-        losses.astype(float), 1.0 - losses[:, None].astype(float), 1.0 - others.astype(float)
+        losses.astype(float), 1.0 - losses.astype(float), 1.0 - others.astype(float)
     )
 
 
 def rare_world(rng: np.random.Generator) -> tuple[float, Rounds]:
     """A loss is almost always nothing and rarely everything; the judge sees none of it."""
     losses = (rng.random(400) < 0.02).astype(float)
-    nothing = np.zeros((400, 1))
+    nothing = np.zeros(400)
     return 0.02 - _JUST, Rounds(losses, nothing, nothing)
 
 
@@ -57,8 +53,8 @@ def lying_world(rng: np.random.Generator) -> tuple[float, Rounds]:
     losses, others = rng.random(400) < 0.2, rng.random((400, 2)) < 0.2
     trusted = np.cumsum(~losses) % 40 >= 20
     before = np.concatenate([[False], trusted[:-1]])  # known before the label is
-    guesses = np.where(before, 0.0, losses)[:, None]
-    seen = np.where(before[:, None], 0.0, others).mean(axis=1, keepdims=True)
+    guesses = np.where(before, 0.0, losses)
+    seen = np.where(before[:, None], 0.0, others).mean(axis=1)
     return 0.2 - _JUST, Rounds(losses.astype(float), guesses, seen)
 
 
@@ -78,7 +74,7 @@ def real_world(data: Path, task: str) -> World:
 
 
 def error_rates(data: Path, repetitions: int) -> dict[str, Any]:
-    """False certifications: bad candidates, bad pools, bad sequences."""
+    """False certifications: bad candidates, bad sequences."""
     worlds: Mapping[str, World] = {
         "judge right 9 of 10": fair_world,
         "judge always wrong": contrary_world,
@@ -94,11 +90,6 @@ def error_rates(data: Path, repetitions: int) -> dict[str, Any]:
                 found[f"{label}|{betting}|{name}"] = _false_certifications(
                     world, Method(name, betting), repetitions
                 )
-    for choose in (False, True):
-        label = "chosen labels, late" if choose else "uniform"
-        found[f"TriviaQA pool of 400|{label}|r-autoeval+"] = _false_pools(
-            data, repetitions, choose=choose
-        )
     found["TriviaQA sequence|whole order|r-autoeval+"] = _false_sequences(data, repetitions)
     return {"runs": repetitions, "false": found}
 
@@ -108,34 +99,6 @@ def _false_certifications(world: World, method: Method, repetitions: int) -> int
     for seed in range(repetitions):
         risk, rounds = world(np.random.default_rng([seed, 5]))
         false += labels_needed(Goal(risk, DELTA), method, rounds) is not None
-    return false
-
-
-def _false_pools(data: Path, repetitions: int, *, choose: bool) -> int:
-    """Pools of 400 real examples whose own mean is just above the target; up to 150 labels."""
-    models = load_models(data, "triviaqa")
-    false = 0
-    for seed in range(repetitions):
-        rng = np.random.default_rng([seed, 6])
-        row = int(rng.integers(10, 48))
-        pool = rng.choice(models.losses.shape[1], size=400, replace=False)
-        losses = models.losses[row, pool]
-        risk = float(losses.mean()) - _JUST
-        if risk <= 0:
-            continue
-        screen = PoolScreen(
-            Goal(risk, DELTA), models.guesses["med"][row, pool][None], choose=choose
-        )
-        out: list[tuple[float, int]] = []
-        while screen.verdict is Verdict.UNDECIDED and screen.n < 150:
-            if screen.n_left:
-                ask = screen.ask(rng)
-                out.append((float(losses[ask.example]), ask.seq))
-                out.sort(reverse=True)  # the good news comes first
-            if not choose or len(out) > 8 or not screen.n_left:
-                loss, seq = out.pop()
-                screen.tell(seq, loss)
-        false += screen.verdict is Verdict.CERTIFIED
     return false
 
 
@@ -150,19 +113,18 @@ def _false_sequences(data: Path, repetitions: int) -> int:
         drawn = rng.integers(models.losses.shape[1], size=800)
         parts = Parts(drawn[:0], drawn[:200], drawn[200:])
 
-        def values(parts: Parts = parts) -> Any:  # noqa: ANN401 - a generator of floats
-            for row in range(30, 48):
-                rounds = rounds_of(models.losses[row], models.guesses["best"][row], parts)
-                needed = labels_needed(Goal(risk, DELTA), Method(), rounds)
-                yield 0.0 if needed is None else np.inf
-
-        passed = [30 + place for place in fixed_sequence(values(), DELTA)]
-        false += any(risks[row] > risk for row in passed)
+        for row in range(30, 48):
+            rounds = rounds_of(models.losses[row], models.guesses["best"][row], parts)
+            if labels_needed(Goal(risk, DELTA), Method(), rounds) is None:
+                break
+            if risks[row] > risk:
+                false += 1
+                break
     return false
 
 
 def savings(data: Path, repetitions: int) -> dict[str, Any]:
-    """Mean labels until a good TriviaQA row is certified, by method and extension."""
+    """Mean labels until a good TriviaQA row is certified, by method."""
     models = load_models(data, "triviaqa")
     risks = models.losses.mean(axis=1)
     rows = [int(i) for i in np.flatnonzero((risks > 0.03) & (risks < 0.09))]
@@ -171,33 +133,9 @@ def savings(data: Path, repetitions: int) -> dict[str, Any]:
         order = np.random.default_rng([seed, 9]).permutation(models.losses.shape[1])
         parts = Parts(order[:0], order[:_MOST], order[_MOST : 4 * _MOST])
         for row in rows:
-            for label, labels in _labels(models.losses[row], _guesses(models, row), parts, seed):
-                found.setdefault(label, []).append([row, labels])
+            rounds = rounds_of(models.losses[row], models.guesses["best"][row], parts)
+            for name in METHODS:
+                for betting in ("portfolio", "plug-in"):
+                    labels = labels_needed(Goal(0.1, DELTA), Method(name, betting), rounds)
+                    found.setdefault(f"{name}, {betting}", []).append([row, labels or _MOST])
     return {"risks": {str(row): float(risks[row]) for row in rows}, "labels": found}
-
-
-def _guesses(models: Any, row: int) -> FloatArray:  # noqa: ANN401 - Models
-    guesses: FloatArray = np.stack([models.guesses[judge][row] for judge in JUDGES])
-    return guesses
-
-
-def _labels(losses: FloatArray, guesses: FloatArray, parts: Parts, seed: int) -> Any:  # noqa: ANN401
-    goal = Goal(0.1, DELTA)
-    best = rounds_of(losses, guesses[0], parts)
-    for name in METHODS:
-        for betting in ("portfolio", "plug-in"):
-            needed = labels_needed(goal, Method(name, betting), best)
-            yield f"{name}, {betting}", needed or _MOST
-    shape = len(guesses), len(parts.labelled), -1
-    others = guesses[:, parts.others].reshape(shape).mean(axis=2).T
-    both = Rounds(best.losses, guesses[:, parts.labelled].T, others)
-    yield "three judges", labels_needed(goal, Method(), both) or _MOST
-    pool = np.concatenate([parts.labelled, parts.others])
-    for choose in (False, True):
-        label = "pool of 4,800, chosen labels" if choose else "pool of 4,800"
-        screen = PoolScreen(goal, guesses[:1, pool], choose=choose)
-        rng = np.random.default_rng([seed, 10])
-        while screen.verdict is Verdict.UNDECIDED and screen.n < _MOST:
-            ask = screen.ask(rng)
-            screen.tell(ask.seq, float(losses[pool[ask.example]]))
-        yield label, screen.n

@@ -32,11 +32,16 @@ from benchmarks.certification.worlds import (
 )
 from benchmarks.papers.parts import Parts, reproduce
 
-from bestarm_agent.certification.evidence import Goal, Method, RiskTest
-from bestarm_agent.certification.portfolio_prior import BetPrior, chebyshev_prior
-from bestarm_agent.certification.reliance_factors import METHODS
-from bestarm_agent.certification.risk_intervals import risk_interval
-from tests.support.portfolio_grids import PublishedMethod, published_prior
+from bestarm_agent.certification.betting import (
+    METHODS,
+    BetPrior,
+    Goal,
+    Method,
+    RiskTest,
+    chebyshev_prior,
+    risk_interval,
+)
+from tests.support.portfolio_grids import GridMethod, published_prior
 
 GOAL = Goal(0.1, 0.1)
 GAMMAS = (0.99, 0.9, 0.7)
@@ -60,9 +65,8 @@ def _toy(prior: BetPrior, repetitions: int) -> dict[str, Any]:
             name: [
                 crossings(
                     DELTAS,
-                    Method(name),
+                    GridMethod(name, prior=prior),
                     toy_stream(gamma, np.random.default_rng([seed, int(1000 * gamma)])),
-                    prior,
                 )
                 for seed in range(repetitions)
             ]
@@ -152,7 +156,7 @@ def published_grid(data: Path, repetitions: int) -> dict[str, Any]:
 def _method(name: str, grid: str, n: int) -> Method:
     if grid == "plug-in":
         return Method(name, grid, horizon=n)
-    return PublishedMethod(name) if grid == "published" else Method(name)
+    return GridMethod(name) if grid == "published" else Method(name)
 
 
 def boxes(data: Path, repetitions: int) -> dict[str, Any]:

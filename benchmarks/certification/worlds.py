@@ -10,9 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.certification.bets import UniversalPortfolio
-from bestarm_agent.certification.evidence import Goal, Method, RiskTest
-from bestarm_agent.certification.portfolio_prior import BetPrior
+from bestarm_agent.certification.betting import Goal, Method, RiskTest
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -26,8 +24,8 @@ class Rounds:
 
     Attributes:
         losses: (n,) true losses.
-        guesses: (n, 1) guesses for the same examples.
-        others: (n, 1) mean guesses over r other examples each.
+        guesses: (n,) guesses for the same examples.
+        others: (n,) mean guesses over r other examples each.
     """
 
     losses: FloatArray
@@ -37,7 +35,7 @@ class Rounds:
 
 def labels_needed(goal: Goal, method: Method, rounds: Rounds) -> int | None:
     """Labels until the risk is certified; None if it never is."""
-    test = RiskTest(goal, method, rounds.guesses.shape[1])
+    test = RiskTest(goal, method)
     for start in range(0, len(rounds.losses), _BLOCK):
         part = slice(start, start + _BLOCK)
         path = test.extend(rounds.losses[part], rounds.guesses[part], rounds.others[part])
@@ -53,8 +51,7 @@ def toy_rounds(n: int, gamma: float, rng: np.random.Generator, r: int = 10) -> R
         return (losses ^ (rng.random(losses.shape) >= gamma)).astype(float)
 
     losses, others = rng.random(n) < 0.1, rng.random((n, r)) < 0.1
-    guesses = flipped(losses)[:, None]
-    return Rounds(losses.astype(float), guesses, flipped(others).mean(axis=1, keepdims=True))
+    return Rounds(losses.astype(float), flipped(losses), flipped(others).mean(axis=1))
 
 
 def toy_stream(gamma: float, rng: np.random.Generator) -> Iterator[Rounds]:
@@ -67,13 +64,10 @@ def crossings(
     deltas: Sequence[float],
     method: Method,
     stream: Iterator[Rounds],
-    prior: BetPrior,
     most: int = 200_000,
 ) -> list[int]:
-    """Labels until each level is reached, on one path, by a portfolio over ``prior``."""
-    n_factors = len(method.reliance())
-    bets = UniversalPortfolio(np.full(n_factors, -np.log(n_factors)), prior)
-    test = RiskTest(Goal(0.12, min(deltas)), method, bets=bets)
+    """Labels until each level is reached, on one path."""
+    test = RiskTest(Goal(0.12, min(deltas)), method)
     found: list[int] = []
     levels = [-np.log(delta) for delta in deltas]
     for rounds in stream:
@@ -142,8 +136,8 @@ def split(n_examples: int, n_test: int, n: int, ratio: int, seed: int) -> Split:
 def rounds_of(losses: FloatArray, guesses: FloatArray, parts: Split) -> Rounds:
     """The rounds of one candidate, from its row of losses and its row of guesses."""
     n = len(parts.labelled)
-    others = guesses[parts.others].reshape(n, -1).mean(axis=1, keepdims=True)
-    return Rounds(losses[parts.labelled], guesses[parts.labelled, None], others)
+    others = guesses[parts.others].reshape(n, -1).mean(axis=1)
+    return Rounds(losses[parts.labelled], guesses[parts.labelled], others)
 
 
 def smallest_certified(models: Models, judge: str, goal: Goal, method: Method, parts: Split) -> int:

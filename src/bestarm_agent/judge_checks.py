@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bestarm_agent.certification.live.mode import open_mode
+from bestarm_agent.certification.mode import open_mode
 from bestarm_agent.config.datasets.gold_labels import Label
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.concurrent import together

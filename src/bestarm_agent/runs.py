@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bestarm_agent.certification.live.mode import Certification
+from bestarm_agent.certification.mode import Certification
 from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.objective import ObjectiveSpec
@@ -195,7 +195,7 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
     if section := _section(config, "certify"):
         size = initial_size(events)
         spec = CertifySpec.model_validate(section)
-        return Certification.recorded(spec, size.n_candidates, size.n_examples, events)
+        return Certification.recorded(spec, size.n_candidates, events)
     chosen = _selector_spec(config)
     rule = find_rule(chosen.name, folder / started.base)
     stop = StopSpec.model_validate(_section(config, "stop"))

@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
-from bestarm_agent.certification.live.mode import open_mode
+from bestarm_agent.certification.mode import open_mode
+from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
@@ -26,7 +27,7 @@ from bestarm_agent.engine.confirm import (
 )
 from bestarm_agent.engine.ledger import Balance
 from bestarm_agent.engine.live_run import LiveRun
-from bestarm_agent.engine.mode import ModeResult
+from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.opened_run import OpenedRun, new_run, resumed_run
 from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.results.confirmation import Confirmation
@@ -47,7 +48,8 @@ from bestarm_agent.engine.setup.open_run import (
 )
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.gate.baseline import gate_parts
-from bestarm_agent.gate.mode import open_gate, open_recorded
+from bestarm_agent.gate.mode import open_gate
+from bestarm_agent.judges.base import Judge
 from bestarm_agent.preselection.mode import check_resumable
 from bestarm_agent.report.gather import report_of
 from bestarm_agent.runs import report_path, write_page
@@ -177,7 +179,7 @@ class Study:
 
         def parts_of(known: RunState) -> StudyParts:
             check_resumable(known)
-            return recorded_parts(known, options, open_recorded, examples=examples)
+            return recorded_parts(known, options, _open_recorded, examples=examples)
 
         async with resumed_run(run, options, parts_of) as opened:
             study = cls(opened, options)
@@ -345,3 +347,11 @@ class Study:
     def balance(self) -> Balance:
         """Return what was reserved, spent and given back since opening."""
         return self._live.ledger.balance()
+
+
+def _open_recorded(
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+) -> tuple[Mode, Judge]:
+    """Open the mode in which a run began: only that of a gate keeps the section ``gate``."""
+    opener = open_mode if study.config.gate is None else open_gate
+    return opener(study, examples, catalog)

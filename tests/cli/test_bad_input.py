@@ -206,7 +206,6 @@ def test_certify_takes_the_study_as_a_plain_argument(tmp_path: Path, capsys: Cap
     )
     assert (plain.code, plain.err) == (option.code, option.err)
     assert "unexpected" not in plain.err
-    assert "either a study or --losses" in invoke(capsys, "certify", folder=tmp_path).err
 
 
 def test_an_interrupted_import_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

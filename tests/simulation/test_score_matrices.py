@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.certification.tables.loss_tables import load_losses
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.npz_scores import Reading
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix, matrix_from_cells
@@ -251,9 +250,6 @@ def test_files_that_hold_no_plain_arrays_are_refused(
     write_file(path)
     with pytest.raises(ConfigError, match=message):
         load_matrix(str(path))
-    if "numbers" not in message:
-        with pytest.raises(ConfigError, match=message):
-            load_losses(path)
 
 
 def test_a_table_as_spreadsheets_save_it_is_read(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ WHOLE = [
     '"reply_key":"key-7","cached":false,"judge_spend":{"pulls":0,"calls":1,"tokens":5,'
     '"usd_nanos":700,"gpu_seconds":0.0},"votes":[{"by":"openai/m","value":1.0,"said":"7",'
     '"why":"right"}],"lost_spend":{"pulls":0,"calls":1,"tokens":0,"usd_nanos":200,'
-    '"gpu_seconds":0.0},"usd_nanos":600,"gold":0.5,"guesses":[0.25,null]},"score":1.0,"elapsed":0.0}',
+    '"gpu_seconds":0.0},"usd_nanos":600,"gold":0.5},"score":1.0,"elapsed":0.0}',
     '{"type":"told","seq":8,"outcome":{"type":"failed","kind":"timeout","blame":"provider",'
     '"message":"no answer","spend":{"pulls":0,"calls":3,"tokens":0,"usd_nanos":0,'
     '"gpu_seconds":0.0},"seconds":1.5,"reply_key":null,"judge_spend":{"pulls":0,"calls":0,'
@@ -159,7 +159,7 @@ def test_the_format_is_what_stored_runs_hold() -> None:
         ',"tokens":12,"usd_nanos":1500,"gpu_seconds":0.125},"seconds":0.5,"reply_key":"ke'
         'y-7","judge_spend":{"calls":1,"tokens":5,"usd_nanos":700},"votes"'
         ':[{"by":"openai/m","value":1.0,"said":"7","why":"right"}],"lost_spend":{"calls":'
-        '1,"usd_nanos":200},"usd_nanos":600,"gold":0.5,"guesses":[0.25,null]}}',
+        '1,"usd_nanos":200},"usd_nanos":600,"gold":0.5}}',
         '{"type":"told","seq":8,"outcome":{"type":"failed","kind":"timeout","blame":"prov'
         'ider","message":"no answer","spend":{"calls":3},"seconds":1.5}}',
         '{"type":"candidates-barred","candidates":[1],"reason":"too dear"}',

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from bestarm_agent.certification.bets import Bets, UniversalPortfolio
-from bestarm_agent.certification.evidence import Method
-from bestarm_agent.certification.portfolio_prior import BetPrior
+from bestarm_agent.certification.betting import BetPrior, Bets, Goal, Method, UniversalPortfolio
+from bestarm_agent.stats.arrays import FloatArray
 
 _DENSITY_FLOOR = 1e-8  # where the published library evaluates the infinite density of an end point
 
@@ -33,9 +33,12 @@ def published_prior(count: int = 10_000, floor: float = _DENSITY_FLOOR) -> BetPr
     return BetPrior(nodes, density / density.sum())
 
 
-class PublishedMethod(Method):
-    """A method whose portfolio has the published prior."""
+@dataclass(frozen=True)
+class GridMethod(Method):
+    """A method whose portfolio has another prior, by default the published one."""
 
-    def bets(self, n_factors: int, delta: float) -> Bets:
-        """Make the betting rule for so many factors of equal initial weight."""
-        return UniversalPortfolio(np.full(n_factors, -math.log(n_factors)), published_prior())
+    prior: BetPrior = field(default_factory=published_prior)
+
+    def bets(self, goal: Goal, spans: FloatArray) -> Bets:
+        """Make the portfolio."""
+        return UniversalPortfolio(goal.risk, spans, self.prior)

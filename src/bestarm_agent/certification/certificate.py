@@ -1,19 +1,100 @@
-"""The cheapest candidate that is good enough: candidates screened one after the other.
+"""The last good enough candidate of an order: candidates screened one after the other.
 
 The order runs from the candidate most likely to be good (the most expensive, the largest) to the
-most desirable one (the cheapest), and is fixed before any label is seen.
+most desirable one (the cheapest), and is fixed before any label is seen. Candidates may share
+examples and depend on each other in any way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from bestarm_agent.certification.evidence import Goal
-from bestarm_agent.certification.multiple_testing import CORRECTIONS, e_bh
-from bestarm_agent.certification.portfolio_prior import FloatArray
-from bestarm_agent.certification.screening import DrawScreen, PoolScreen, Verdict
+import numpy as np
+from numpy.typing import NDArray
+
+from bestarm_agent.certification.betting import Goal, Method, RiskTest
 from bestarm_agent.errors import nearest
+from bestarm_agent.stats.arrays import FloatArray
+from bestarm_agent.stats.intervals.non_inferiority import Verdict
+
+_STRICTER = 1.0 - 1e-6
+_DEFAULT_RATIO = 3  # unlabelled examples per label, where nothing says how many
+
+Indices: TypeAlias = NDArray[np.intp]
+
+
+class Screen:
+    """One candidate's test in both directions, with its history.
+
+    Forward: "the risk is above the target" is to be refuted; then the candidate passes. Backward:
+    the same test of 1 - loss against 1 - target, slightly stricter, since a risk equal to the
+    target is good. Once it is refuted, the risk is above the target, and more labels are useless.
+    Stopping for that reason (or any other) never costs validity.
+
+    Attributes:
+        log_wealths: logarithm of the forward wealth after each label.
+        weights: (S,) of the reliance factors before each label.
+    """
+
+    def __init__(self, goal: Goal, method: Method | None = None) -> None:
+        self._forward = RiskTest(goal, method)
+        self._backward = RiskTest(Goal((1.0 - goal.risk) * _STRICTER, goal.delta), method)
+        self.log_wealths: list[float] = []
+        self.weights: list[FloatArray] = []
+        self._losses = 0.0
+
+    @property
+    def n(self) -> int:
+        """Number of labels so far."""
+        return self._forward.n
+
+    @property
+    def log_e_value(self) -> float:
+        """Logarithm of the highest forward wealth so far."""
+        return self._forward.log_peak
+
+    @property
+    def verdict(self) -> Verdict:
+        """Passed: the risk is at most the target; failed: it is above; once decided it stays."""
+        if self._forward.certified:
+            return Verdict.PASSED
+        return Verdict.FAILED if self._backward.certified else Verdict.UNDECIDED
+
+    def push(self, loss: float | None, guess: float = 0.0, others: float = 0.0) -> None:
+        """Take the next labelled example; see ``RiskTest.push``.
+
+        A loss of None, if its label will never come, is the worst in both directions.
+        """
+        self.push_ranges(loss, (guess, guess), (others, others))
+
+    def push_ranges(
+        self, loss: float | None, guess: tuple[float, float], others: tuple[float, float]
+    ) -> None:
+        """Take an example of which only ranges are known, at its worst value in both directions.
+
+        Each range is (lowest, highest). Understating evidence is safe however the ranges came
+        about: the observation used is at least the true one, in every round.
+        """
+        lowest, highest = (0.0, 1.0) if loss is None else (loss, loss)
+        self._losses += highest
+        self.weights.append(self._forward.weights)
+        self._forward.push(highest, guess[0], others[1])
+        self._backward.push(1.0 - lowest, 1.0 - guess[1], 1.0 - others[0])
+        self.log_wealths.append(self._forward.log_wealth)
+
+    def screened(self, candidate: int, examples: Sequence[int]) -> Screened:
+        """Sum up, given the labelled examples in the order of use."""
+        return Screened(
+            candidate=candidate,
+            verdict=self.verdict,
+            examples=tuple(examples[: self.n]),
+            log_e_value=self.log_e_value,
+            log_wealths=tuple(self.log_wealths),
+            weights=tuple(self.weights),
+            mean_loss=self._losses / self.n if self.n else float("nan"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,31 +102,12 @@ class Screened:
     """The result of screening one candidate."""
 
     candidate: int
-    verdict: Verdict  # of the test in both directions
+    verdict: Verdict
     examples: tuple[int, ...]  # indices of the labels used, in the order of use
     log_e_value: float  # logarithm of the highest wealth against "the risk is above the target"
     log_wealths: tuple[float, ...]  # logarithm of that wealth after each label
     weights: tuple[FloatArray, ...]  # (S,) weights of the reliance factors before each label
     mean_loss: float  # mean true loss over the labels, NaN without any; carries no guarantee
-
-    @classmethod
-    def of(
-        cls,
-        candidate: int,
-        screen: DrawScreen | PoolScreen,
-        examples: Sequence[int],
-        losses: Sequence[float],
-    ) -> Screened:
-        """Summarise a screen."""
-        return cls(
-            candidate=candidate,
-            verdict=screen.verdict,
-            examples=tuple(examples[: screen.n]),
-            log_e_value=screen.log_e_value,
-            log_wealths=tuple(screen.log_wealths),
-            weights=tuple(screen.weights),
-            mean_loss=sum(losses) / len(losses) if losses else float("nan"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +133,60 @@ class Certificate:
         return None
 
 
+def certify(
+    order: Sequence[int],
+    screening: Callable[[int], Screened],
+    correction: str = "sequence",
+) -> Certificate:
+    """Screen candidates until it is known which is the last good one of the order.
+
+    Args:
+        order: from the most likely to be good to the most desirable.
+        screening: tests one candidate for its ``single_goal``, until there is a verdict or no label
+            left.
+        correction: "sequence" stops at the first that does not pass: a false certification needs
+            the first bad candidate to pass, so each is tested at the full level (Bauer 1991).
+            "bonferroni" looks from the end of the order until one passes, each at delta/K.
+
+    Example:
+        >>> def screening(candidate):  # the first two of four are good
+        ...     verdict = Verdict.PASSED if candidate < 2 else Verdict.FAILED
+        ...     return Screened(candidate, verdict, (0, 1), 3.0, (), (), 0.0)
+        >>> found = certify([0, 1, 2, 3], screening)
+        >>> found.chosen, len(found.screened), found.n_labels
+        (1, 3, 2)
+    """
+    screened: list[Screened] = []
+    certified: list[int] = []
+    for candidate in in_order_of_trying(order, correction):
+        screened.append(screening(candidate))
+        passed = screened[-1].verdict is Verdict.PASSED
+        if passed:
+            certified.append(candidate)
+        if not gives_way(screened[-1].verdict, correction):
+            break
+    return Certificate(certified[-1] if certified else None, tuple(certified), tuple(screened))
+
+
+def in_order_of_trying(order: Sequence[int], correction: str) -> Sequence[int]:
+    """Turn the order of a certification into that in which it looks at candidates, or back.
+
+    Raises:
+        ValueError: there is no such correction.
+    """
+    corrections = "sequence", "bonferroni"
+    if correction not in corrections:
+        raise ValueError(
+            f"there is no correction {correction!r}; {nearest(correction, corrections)}"
+        )
+    return order[::-1] if correction == "bonferroni" else order
+
+
+def gives_way(verdict: Verdict, correction: str) -> bool:
+    """Return whether the next candidate is looked at after this verdict on one."""
+    return (verdict is Verdict.PASSED) != (correction == "bonferroni")
+
+
 def single_goal(goal: Goal, n_candidates: int, correction: str) -> Goal:
     """Return the goal of each single test, so that ``goal`` holds for all K candidates together."""
     if correction == "sequence":
@@ -78,63 +194,51 @@ def single_goal(goal: Goal, n_candidates: int, correction: str) -> Goal:
     return replace(goal, delta=goal.delta / max(1, n_candidates))
 
 
-Screening = Callable[[int, Goal], Screened]
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """A plan of n rounds, the same for all candidates."""
+
+    labelled: Indices  # (n,) examples to label, in a uniformly random order
+    others: Indices  # (n, r) examples that are only guessed, none of them twice
+
+    @property
+    def width(self) -> int:
+        """Return the number of examples of a round: 1 + r."""
+        return 1 + int(self.others.shape[1])
+
+    @property
+    def sequence(self) -> Indices:
+        """Return the (n (1 + r),) examples, round after round, the labelled one first."""
+        return np.column_stack([self.labelled, self.others]).ravel()
 
 
-def certify(
-    order: Sequence[int], screening: Screening, goal: Goal, correction: str = "sequence"
-) -> Certificate:
-    """Screen candidates until it is known which is the last good one of the order.
+def plan_rounds(
+    labelled: Indices,
+    unlabelled: Indices,
+    rng: np.random.Generator,
+    *,
+    ratio: int | None = None,
+    max_labels: int | None = None,
+) -> Rounds:
+    """Plan the rounds of a certification.
 
-    Args:
-        order: from the most likely to be good to the most desirable.
-        screening: tests one candidate until there is a verdict or no label left.
-        goal: its delta is for all candidates together.
-        correction: "sequence" stops at the first that is not certified, at the full level;
-            "bonferroni" tests each at delta/K, from the end of the order until one is certified;
-            "e-bh" tests all, and bounds the expected share of bad ones among those certified.
-
-    Example:
-        >>> def screening(candidate, goal):  # the first two of four are good
-        ...     verdict = Verdict.CERTIFIED if candidate < 2 else Verdict.REFUTED
-        ...     return Screened(candidate, verdict, (0, 1), 3.0, (), (), 0.0)
-        >>> found = certify([0, 1, 2, 3], screening, Goal(0.1, 0.1))
-        >>> found.chosen, len(found.screened), found.n_labels
-        (1, 3, 2)
+    A round has ``ratio`` >= 0 examples that are only guessed; None: as many as there are, 3 if all
+    examples are labelled. Where the ``unlabelled`` ones do not suffice, labelled ones are used
+    without their labels. Raises ValueError if there are too few examples.
     """
-    strict = single_goal(goal, len(order), correction)
-    if correction == "sequence":
-        return _in_sequence(order, screening, goal)
-    if correction == "bonferroni":
-        return _from_the_end(order, screening, strict)
-    if correction == "e-bh":
-        return _by_e_bh(order, screening, goal, strict)
-    raise ValueError(f"there is no correction {correction!r}; {nearest(correction, CORRECTIONS)}")
-
-
-def _in_sequence(order: Sequence[int], screening: Screening, goal: Goal) -> Certificate:
-    screened: list[Screened] = []
-    certified: list[int] = []
-    for candidate in order:
-        screened.append(screening(candidate, goal))
-        if screened[-1].verdict is not Verdict.CERTIFIED:
-            break
-        certified.append(candidate)
-    return Certificate(certified[-1] if certified else None, tuple(certified), tuple(screened))
-
-
-def _from_the_end(order: Sequence[int], screening: Screening, goal: Goal) -> Certificate:
-    screened: list[Screened] = []
-    for candidate in reversed(order):
-        screened.append(screening(candidate, goal))
-        if screened[-1].verdict is Verdict.CERTIFIED:
-            return Certificate(candidate, (candidate,), tuple(screened))
-    return Certificate(None, (), tuple(screened))
-
-
-def _by_e_bh(order: Sequence[int], screening: Screening, goal: Goal, strict: Goal) -> Certificate:
-    """Screen each until it would pass alone; then compare the wealths at which they stopped."""
-    screened = [screening(candidate, strict) for candidate in order]
-    values = [one.log_wealths[-1] if one.log_wealths else 0.0 for one in screened]
-    certified = tuple(order[place] for place in e_bh(values, goal.delta))
-    return Certificate(certified[-1] if certified else None, certified, tuple(screened))
+    if not len(labelled):
+        raise ValueError("no example has a label")
+    most = len(labelled) if max_labels is None else min(max_labels, len(labelled))
+    if ratio is None:
+        ratio = len(unlabelled) // most or _DEFAULT_RATIO
+    n = min(most, (len(labelled) + len(unlabelled)) // (1 + ratio))
+    if n < 1:
+        raise ValueError(
+            f"{len(labelled) + len(unlabelled)} examples are too few for {ratio} unlabelled ones "
+            f"per label; lower the ratio"
+        )
+    labelled = rng.permutation(labelled)
+    others = rng.permutation(unlabelled)
+    if len(others) < ratio * n:
+        others = np.concatenate([others, labelled[n:]])
+    return Rounds(labelled[:n], others[: ratio * n].reshape(n, ratio))

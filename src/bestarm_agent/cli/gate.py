@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from bestarm_agent.cli.options import (
     StudyPlace,
     Text,
 )
+
+if TYPE_CHECKING:
+    from bestarm_agent.engine.mode import ModeResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,22 @@ class GateOptions:
     markdown: Annotated[Path | None, typer.Option(help="Write a summary in Markdown.")] = None
     junit: Annotated[Path | None, typer.Option(help="Write a summary as JUnit XML.")] = None
 
+    def check_folders(self) -> None:
+        """Refuse files that cannot be written, before anything is paid for; with a ConfigError."""
+        from bestarm_agent.errors import ConfigError
+
+        for path in (self.markdown, self.junit):
+            if path is not None and not path.parent.is_dir():
+                raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
+
+    def write_files(self, found: ModeResult, name: str) -> None:
+        """Write the files that are named, on the verdicts of the study of this name."""
+        from bestarm_agent.gate.files import junit, markdown
+
+        for path, text in ((self.markdown, markdown), (self.junit, junit)):
+            if path is not None:
+                path.write_text(text(found, name), encoding="utf-8")
+
 
 def gate(
     file: StudyFile,
@@ -65,15 +84,14 @@ def gate(
     Exit code 0: none is worse, on all examples and each slice; 5: one is; 3: the budget left it
     open; 4: too many calls failed.
     """
-    from bestarm_agent.cli.gate_output import GateFiles
     from bestarm_agent.cli.run_command import run_study
     from bestarm_agent.config.environment_settings import resolve
     from bestarm_agent.study import Study
 
-    files = GateFiles(options.markdown, options.junit)
-    files.check()
+    options.check_folders()
     changes = overrides(options, budget, run)
     if options.improve:
         changes["gate.improve"] = True
     study = resolve(file.path, changes)
-    run_study(Study.gate(study, options=place.options()), None, showing, gate_files=files)
+    opening = Study.gate(study, options=place.options())
+    run_study(opening, None, showing, write=options.write_files)

@@ -57,7 +57,7 @@ def plan(
 
 
 def _parts(path: Path, catalogs: list[Path] | None) -> StudyParts:
-    from bestarm_agent.certification.live.mode import open_mode
+    from bestarm_agent.certification.mode import open_mode
     from bestarm_agent.config.catalog import Catalog
     from bestarm_agent.config.environment_settings import resolve
     from bestarm_agent.engine.setup.study_parts import assemble

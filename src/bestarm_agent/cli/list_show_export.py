@@ -74,18 +74,13 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show where a run stands."""
-    from bestarm_agent.cli.certificate_output import show_finding
-    from bestarm_agent.cli.gate_output import show_gate
+    from bestarm_agent.cli.mode_output import print_mode_result
     from bestarm_agent.cli.result_output import print_result
-    from bestarm_agent.gate.summary import GateSummary
-    from bestarm_agent.report.certificate import CertificateSummary
 
     archive, found = _archive_of(run, store)
     record = _wait_for(archive.record(found))
-    if isinstance(record.result, CertificateSummary):
-        show_finding(record.result, as_json=as_json, plot=None)
-    elif isinstance(record.result, GateSummary):
-        show_gate(record.result, as_json=as_json)
+    if record.result is not None:
+        print_mode_result(record.result, as_json=as_json)
     else:
         print_result(record.standing, as_json=as_json, failures=record.failures)
 
@@ -122,7 +117,7 @@ def _summary(record: StoredRun, fmt: ReportFormat) -> str:
 
     if fmt is ReportFormat.MD:
         return markdown(record.standing, record.result)
-    found = standing_json(record.standing) if record.result is None else record.result.as_json()
+    found = standing_json(record.standing) if record.result is None else record.result.as_json
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 

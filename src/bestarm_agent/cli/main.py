@@ -12,6 +12,7 @@ import typer
 from bestarm_agent._version import __version__
 from bestarm_agent.cli import (
     answers,
+    certify,
     compare,
     demo,
     gate,
@@ -24,7 +25,6 @@ from bestarm_agent.cli import (
     try_models,
     view,
 )
-from bestarm_agent.cli.certify import command as certify
 from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.preselect import command as preselect
 from bestarm_agent.cli.simulate import command as simulate

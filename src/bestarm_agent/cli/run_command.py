@@ -12,22 +12,19 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
-from pathlib import Path
 from typing import TypeAlias
 
 import typer
 from rich.console import Console
 
-from bestarm_agent.cli.certificate_output import show_finding
-from bestarm_agent.cli.gate_output import EXIT_WORSE, GateFiles, show_gate
+from bestarm_agent.cli.mode_output import print_mode_result
 from bestarm_agent.cli.options import Display, Showing
 from bestarm_agent.cli.progress import LiveTable, PlainLines, Silence, busy, print_line
 from bestarm_agent.cli.result_output import print_result
 from bestarm_agent.config.study.run_options import BudgetSpec
+from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
-from bestarm_agent.gate.summary import GateSummary
-from bestarm_agent.report.certificate import CertificateSummary
 from bestarm_agent.report.text import safe
 from bestarm_agent.stats.intervals.non_inferiority import Verdict
 from bestarm_agent.study import Study
@@ -36,27 +33,27 @@ _FRAME_SECONDS = 0.25
 EXIT_OK = 0
 EXIT_NO_GUARANTEE = 3
 EXIT_FAILURES = 4
+EXIT_WORSE = 5
 EXIT_INTERRUPTED = 130
 
 Drive: TypeAlias = Callable[[Study], Awaitable[Standing]]  # runs a study that is open
+Write: TypeAlias = Callable[[ModeResult, str], None]  # takes a mode's answer, the study's name
 
 
 def run_study(
     opening: AbstractAsyncContextManager[Study],
     more: BudgetSpec | None,
     showing: Showing,
-    plot: Path | None = None,
-    gate_files: GateFiles | None = None,
+    write: Write | None = None,
     drive: Drive = Study.run,
 ) -> None:
     """Run a study with progress, show its result, and exit with its code.
 
     ``more`` is the most to spend from now on; None: what is left of the configured budget.
-    ``drive`` runs it.
+    ``drive`` runs it, and ``write`` writes the answer of its mode to files.
     """
-    files = gate_files or GateFiles()
     try:
-        code = asyncio.run(_run_and_report(opening, more, showing, plot, files, drive))
+        code = asyncio.run(_run_and_report(opening, more, showing, write, drive))
     except (KeyboardInterrupt, asyncio.CancelledError):
         typer.echo("aborted; `bestarm-agent resume` goes on", err=True)
         code = EXIT_INTERRUPTED
@@ -67,8 +64,7 @@ async def _run_and_report(
     opening: AbstractAsyncContextManager[Study],
     more: BudgetSpec | None,
     showing: Showing,
-    plot: Path | None,
-    gate_files: GateFiles,
+    write: Write | None,
     drive: Drive,
 ) -> int:
     console, display = Console(stderr=True, emoji=False), showing.progress
@@ -81,13 +77,11 @@ async def _run_and_report(
         standing = await run_shown(study, more, progress_on(console, display), drive)
         print_notices(console, (*study.notices[len(known) :], *study.remarks()))
         report = await study.write_report()
-        if isinstance(finding := study.result(), CertificateSummary):
-            show_finding(finding, as_json=showing.as_json, plot=plot)
-            return certified_code(finding, standing)
-        if isinstance(finding, GateSummary):
-            show_gate(finding, as_json=showing.as_json, report=report)
-            gate_files.write(finding)
-            return gate_code(finding, standing)
+        if (found := study.result()) is not None:
+            print_mode_result(found, as_json=showing.as_json, report=report)
+            if write is not None:
+                write(found, standing.name)
+            return mode_exit_code(found, standing)
         failures = study.failures()
     print_result(standing, as_json=showing.as_json, report=report, failures=failures)
     return exit_code(standing, confidence_asked=study.confidence_asked)
@@ -136,22 +130,13 @@ def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
     return EXIT_OK
 
 
-def certified_code(finding: CertificateSummary, standing: Standing) -> int:
-    """Return the exit code of a certification."""
+def mode_exit_code(found: ModeResult, standing: Standing) -> int:
+    """Return the exit code of a run whose mode has an answer of its own."""
     if standing.end == End.INTERRUPTED:
         return EXIT_INTERRUPTED
-    if standing.end == End.FAILURES:
-        return EXIT_FAILURES
-    return EXIT_OK if finding.certificate.chosen is not None else EXIT_NO_GUARANTEE
-
-
-def gate_code(finding: GateSummary, standing: Standing) -> int:
-    """Return the exit code of a gate."""
-    if standing.end == End.INTERRUPTED:
-        return EXIT_INTERRUPTED
-    if finding.verdict is Verdict.FAILED:
+    if found.verdict is Verdict.FAILED:
         return EXIT_WORSE
-    if finding.verdict is Verdict.PASSED:
+    if found.verdict is Verdict.PASSED:
         return EXIT_OK
     return EXIT_FAILURES if standing.end == End.FAILURES else EXIT_NO_GUARANTEE
 

@@ -28,7 +28,7 @@ def try_models(file: StudyFile, place: StudyPlace, as_json: JsonOption = False) 
 
     from rich.console import Console
 
-    from bestarm_agent.certification.live.mode import open_mode
+    from bestarm_agent.certification.mode import open_mode
     from bestarm_agent.cli.progress import busy
     from bestarm_agent.cli.run_command import EXIT_FAILURES, print_notices
     from bestarm_agent.config.environment_settings import resolve

@@ -29,7 +29,6 @@ class Score:
     answer: str | None = None  # the text that was read out of the reply and compared, or None
     votes: tuple[Vote, ...] = ()  # the judgements that it is made of; empty for a rule
     gold: float | None = None  # the trusted score, in a certification, in [0, 1]
-    guesses: tuple[float | None, ...] = ()  # each autoevaluator's score in [0, 1]; None: it failed
     measures: tuple[float | None, ...] = ()  # each further scorer's in [0, 1]; None: it failed
 
 
@@ -49,7 +48,6 @@ class Scored:
     lost_spend: Spend = field(default_factory=Spend)  # part of ``spend``: calls without an answer
     usd_nanos: int | None = None  # price of the answered call, cached or not; None: unknown
     gold: float | None = None
-    guesses: tuple[float | None, ...] = ()
     measures: tuple[float | None, ...] = ()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import LoadedStudy
@@ -13,29 +14,34 @@ from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.stats.intervals.non_inferiority import Verdict
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
 
-class ModeResult(Protocol):
-    """The answer of a mode that does not look for the best candidate."""
+class ModeRow(NamedTuple):
+    """What was found of one candidate, or of one on a part of the examples."""
 
-    title: ClassVar[str]  # of the table
-    note: ClassVar[str]  # on the table, a sentence or two
-    ranking: ClassVar[str]  # on what the ranking of the candidates shows, a sentence
-    columns: ClassVar[tuple[str, ...]]  # heads of the table: two texts, then numbers
+    cells: tuple[str, ...]  # texts under the columns: the name first, then the verdict in words
+    verdict: Verdict
+    said: str = ""  # a sentence with the numbers; empty where only the table has them
 
-    @property
-    def is_answered(self) -> bool:
-        """Return whether the question of the run has an answer."""
 
-    def lines(self) -> list[str]:
-        """Describe the answer in a few lines."""
+@dataclass(frozen=True, slots=True)
+class ModeResult:
+    """The answer of a mode that does not look for the best candidate, in words and as JSON.
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """Return a table row for each candidate that was looked at; the label comes first."""
+    A mode makes it; the terminal, the report and files for CI show it without knowing the mode.
+    """
 
-    def as_json(self) -> dict[str, object]:
-        """Return the answer as a JSON object."""
+    title: str  # of the table
+    note: str  # on the table, a sentence or two
+    ranking: str  # on what the ranking of the candidates shows, a sentence
+    columns: tuple[str, ...]  # heads of the table: two texts, then numbers
+    rows: tuple[ModeRow, ...]  # of the candidates that were looked at
+    lines: tuple[str, ...]  # the answer in a few lines, each with a title of the same width
+    verdict: Verdict  # passed: what was to be shown is shown; failed: the contrary is
+    marks: Mapping[Verdict, str]  # verdicts in a word, for narrow tables
+    as_json: Mapping[str, Any]
 
 
 class Mode(Protocol):

@@ -11,7 +11,6 @@ from bestarm_agent.engine.setup.open_run import loaded_study
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.gate.mode import Gate
-from bestarm_agent.gate.summary import GateSummary
 from bestarm_agent.runs import Archive, StoredRun
 from bestarm_agent.store.registry import StorePlace
 
@@ -59,8 +58,8 @@ async def _baseline(name: str, candidates: Sequence[Candidate], where: StorePlac
 
 def _answer_of(record: StoredRun, name: str) -> Candidate:
     """Return the winner of a run; of a gate its baseline, which is what was in use."""
-    if isinstance(record.result, GateSummary):
-        label, rows = record.result.baseline, record.standing.rows
+    if record.result is not None and "baseline" in record.result.as_json:
+        label, rows = record.result.as_json["baseline"], record.standing.rows
         return next(row.candidate for row in rows if row.candidate.label == label)
     winner = record.standing.winner
     if winner is None:

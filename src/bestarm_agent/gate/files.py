@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from bestarm_agent.gate.summary import GateSummary
+from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.report.text import safe
 from bestarm_agent.stats.intervals.non_inferiority import Verdict
 
@@ -13,47 +13,46 @@ _MARKS = {Verdict.PASSED: "✅", Verdict.FAILED: "❌", Verdict.UNDECIDED: "⚠�
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def markdown(found: GateSummary) -> str:
-    """Return the answer as Markdown; names of candidates are shown as they are, and do nothing."""
+def markdown(found: ModeResult, name: str) -> str:
+    """Return the answer as Markdown; names of candidates are shown as they are, and do nothing.
+
+    ``name`` is that of the study.
+    """
+    verdict = next(row.cells[1] for row in found.rows if row.verdict is found.verdict)
     head = [
-        f"### {_MARKS[found.verdict]} Gate {_plain(found.name)}: {found.word}",
-        "",
-        f"Baseline: {_plain(found.baseline)}, {found.question.n_examples:,} examples.",
+        f"### {_MARKS[found.verdict]} {found.title} {_plain(name)}: {verdict}",
         "",
         f"| {' | '.join(found.columns)} |",
         f"| --- | --- |{' ---: |' * (len(found.columns) - 2)}",
     ]
     rows = [
-        f"| {_plain(label)} | {_MARKS[one.alone]} {' | '.join(cells)} |"
-        for (_, one), (label, *cells) in zip(found.entries(), found.rows(), strict=True)
+        f"| {_plain(row.cells[0])} | {_MARKS[row.verdict]} {' | '.join(row.cells[1:])} |"
+        for row in found.rows
     ]
-    notes = [f"- {_plain(line)}" for line in found.outlooks()]
-    remarks = [f"- {_plain(' '.join(line.split()))}" for line in found.remarks]
-    return "\n".join([*head, *rows, "", *notes, f"- {found.sure}", *remarks]) + "\n"
+    lines = [f"- {_plain(' '.join(line.split()))}" for line in found.lines]
+    return "\n".join([*head, *rows, "", *lines]) + "\n"
 
 
-def junit(found: GateSummary) -> str:
-    """Return the answer as JUnit XML: a test per challenger, in error if it is undecided."""
-    count = dict.fromkeys(Verdict, 0)
-    for one in found.compared:
-        count[one.verdict] += 1
+def junit(found: ModeResult, name: str) -> str:
+    """Return the answer as JUnit XML: a test per challenger and slice, in error if undecided."""
+    verdicts = [row.verdict for row in found.rows]
     suite = ElementTree.Element(
         "testsuite",
-        name=_xml(f"gate {found.name}"),
-        tests=str(len(found.compared)),
-        failures=str(count[Verdict.FAILED]),
-        errors=str(count[Verdict.UNDECIDED]),
+        name=_xml(f"gate {name}"),
+        tests=str(len(verdicts)),
+        failures=str(verdicts.count(Verdict.FAILED)),
+        errors=str(verdicts.count(Verdict.UNDECIDED)),
     )
-    for one in found.compared:
+    for row in found.rows:
+        label, verdict, *_ = row.cells
         case = ElementTree.SubElement(
-            suite, "testcase", classname=_xml(f"gate.{found.name}"), name=_xml(one.label)
+            suite, "testcase", classname=_xml(f"gate.{name}"), name=_xml(label)
         )
-        statement = _xml(found.statement(one))
-        if one.verdict is Verdict.PASSED:
-            ElementTree.SubElement(case, "system-out").text = statement
+        if row.verdict is Verdict.PASSED:
+            ElementTree.SubElement(case, "system-out").text = _xml(row.said)
         else:
-            kind = "failure" if one.verdict is Verdict.FAILED else "error"
-            ElementTree.SubElement(case, kind, message=statement, type=one.word_in_all)
+            kind = "failure" if row.verdict is Verdict.FAILED else "error"
+            ElementTree.SubElement(case, kind, message=_xml(row.said), type=verdict)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 

@@ -8,25 +8,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bestarm_agent.certification.live.mode import open_mode
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.spend import usd
-from bestarm_agent.engine.mode import Mode
+from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.gate.pairs import GatePairs, Part
-from bestarm_agent.gate.summary import Compared, GateSummary
+from bestarm_agent.gate.summary import TITLE_WIDTH, Compared, gate_result
 from bestarm_agent.judges.base import Judge
-from bestarm_agent.report.caveats import passed_caps
-from bestarm_agent.report.progress_text import budget_line, ending, what_next
-from bestarm_agent.report.text import duration
+from bestarm_agent.report.run_lines import run_json, run_lines
 from bestarm_agent.stats.intervals.non_inferiority import Question, shown
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
@@ -79,9 +75,9 @@ class Gate:
             f"margin",
         )
 
-    def result(self, pairs: PairSource, standing: Standing) -> GateSummary | None:
+    def result(self, pairs: PairSource, standing: Standing) -> ModeResult | None:
         """Return the verdicts so far."""
-        return _summary(pairs, standing) if isinstance(pairs, GatePairs) else None
+        return _answer(pairs, standing) if isinstance(pairs, GatePairs) else None
 
 
 def open_gate(
@@ -92,40 +88,18 @@ def open_gate(
     return Gate.of(study), judge
 
 
-def open_recorded(
-    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
-) -> tuple[Mode, Judge]:
-    """Open the mode in which a run began: only that of a gate keeps the section ``gate``."""
-    opener = open_mode if study.config.gate is None else open_gate
-    return opener(study, examples, catalog)
-
-
-def _summary(pairs: GatePairs, standing: Standing) -> GateSummary:
+def _answer(pairs: GatePairs, standing: Standing) -> ModeResult:
     labels = {row.index: row.candidate.label for row in standing.rows}
-    spent = standing.spent
-    ended = f"{ending(standing.end)}{what_next(standing.end)}"
-    remarks = [f"CAP PASSED: {text}" for text in passed_caps(standing)]
-    remarks.append(f"Spent:     {budget_line(standing)}, {duration(standing.seconds)}")
-    remarks.append(f"Run:       {standing.run_id}, {ended}")
     problems = {row.problem for row in standing.rows if row.problem is not None}
-    remarks += [f"Problem:   {problem}" for problem in sorted(problems)]
-    return GateSummary(
-        baseline=labels[pairs.baseline],
-        question=pairs.parts[0].question,
-        compared=tuple(_challenger(pairs, row, labels[row]) for row in pairs.challengers),
-        name=standing.name,
-        remarks=tuple(remarks),
-        facts={
-            "run": standing.run_id,
-            "ended": standing.end,
-            "spent": {
-                "pulls": spent.pulls,
-                "calls": spent.calls,
-                "tokens": spent.tokens,
-                "usd": usd(spent.usd_nanos) if standing.priced else None,
-                "seconds": standing.seconds,
-            },
-        },
+    return gate_result(
+        labels[pairs.baseline],
+        pairs.parts[0].question,
+        [_challenger(pairs, row, labels[row]) for row in pairs.challengers],
+        remarks=[
+            *run_lines(standing, TITLE_WIDTH),
+            *(f"{'Problem:':<{TITLE_WIDTH}}{problem}" for problem in sorted(problems)),
+        ],
+        facts=run_json(standing),
     )
 
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from bestarm_agent.engine.mode import ModeResult, ModeRow
+from bestarm_agent.gate.pairs import worst
 from bestarm_agent.report.text import safe
 from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
 
+TITLE_WIDTH = len("Baseline:  ")
 _NAMED = 3  # slices that a sentence names
-
-MARKS = {Verdict.PASSED: "PASS", Verdict.FAILED: "FAIL", Verdict.UNDECIDED: "OPEN"}
+_MARKS = {Verdict.PASSED: "PASS", Verdict.FAILED: "FAIL", Verdict.UNDECIDED: "OPEN"}
+_NOTE = (
+    "Differences are challenger minus baseline, on common examples; each end of an interval "
+    "holds at the confidence."
+)
+_COLUMNS = (
+    *("Challenger", "Verdict", "Examples", "Difference", "Interval"),
+    *("Better on", "Worse on"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +44,7 @@ class Compared:
     @property
     def verdict(self) -> Verdict:
         """Failed if it is so here or on any slice; passed if it is so here and on all."""
-        return _worst({self.alone, *(one.alone for one in self.slices)})
+        return worst([self.alone, *(one.alone for one in self.slices)])
 
     @property
     def word(self) -> str:
@@ -43,153 +52,78 @@ class Compared:
         return word(self.question, self.alone)
 
     @property
-    def word_in_all(self) -> str:
-        """The verdict on these examples and all slices, in words."""
-        return next(one.word for one in (self, *self.slices) if one.alone is self.verdict)
-
-    @property
     def interval(self) -> str:
         """The interval of the difference."""
         return f"[{self.lower:+.3f}, {self.upper:+.3f}]"
 
+    def found(self, where: str = "") -> str:
+        """Say what was found on these examples."""
+        numbers = f": difference {self.difference:+.3f} {self.interval}" if self.n else ""
+        seen = f"after {self.n:,} of {self.question.n_examples:,} examples"
+        return f"{self.word}{where}{numbers}, {seen}"
 
-@dataclass(frozen=True, slots=True)
-class GateSummary:
-    """The answer to the question of a gate, so far."""
 
-    baseline: str
-    question: Question
-    compared: tuple[Compared, ...]
-    name: str  # of the study
-    remarks: tuple[str, ...] = ()  # lines to add, such as what was spent
-    facts: Mapping[str, object] = field(default_factory=dict)  # entries to add to the JSON object
+def gate_result(
+    baseline: str,
+    question: Question,
+    compared: Sequence[Compared],
+    remarks: Sequence[str] = (),
+    facts: Mapping[str, object] | None = None,
+) -> ModeResult:
+    """Return the verdicts on challengers.
 
-    title: ClassVar[str] = "Gate"
-    note: ClassVar[str] = (
-        "Differences are challenger minus baseline, on common examples; each end of an interval "
-        "holds at the confidence."
-    )
-    ranking: ClassVar[str] = "The ranking shows the mean scores."
-    columns: ClassVar[tuple[str, ...]] = (
-        "Challenger",
-        "Verdict",
-        "Examples",
-        "Difference",
-        "Interval",
-        "Better on",
-        "Worse on",
-    )
-
-    @property
-    def verdict(self) -> Verdict:
-        """Failed if any challenger is; passed if all are."""
-        return _worst({one.verdict for one in self.compared})
-
-    @property
-    def is_answered(self) -> bool:
-        """Return whether every challenger has its verdict."""
-        return all(one.verdict is not Verdict.UNDECIDED for one in self.compared)
-
-    @property
-    def word(self) -> str:
-        """The verdict of all challengers together, in words."""
-        return next(one.word_in_all for one in self.compared if one.verdict is self.verdict)
-
-    @property
-    def has_slices(self) -> bool:
-        """Return whether there are verdicts on slices."""
-        return any(one.slices for one in self.compared)
-
-    @property
-    def sure(self) -> str:
-        """The grounds of the verdicts, in one sentence."""
-        several = len(self.compared) > 1 or self.has_slices
-        whose = "all verdicts together are" if several else "the verdict is"
-        return (
-            f"{1.0 - self.question.alpha:.0%} sure that {whose} right, whenever one looked "
-            f"(anytime-valid, on common examples)"
-        )
-
-    def statement(self, one: Compared) -> str:
-        """Say in a sentence what was found of one challenger."""
-        over_all = _found(one, " over all examples" if one.slices else "")
-        bad = [part for part in one.slices if _is_failed(part)]
-        failed = [_found(part, f" on {safe(part.label)}") for part in bad]
-        open_ = [safe(part.label) for part in one.slices if part.alone is Verdict.UNDECIDED]
-        texts = [over_all, *failed] if _is_failed(one) else [*failed, over_all]
-        if open_:
-            more = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""
-            texts.append(f"undecided on {', '.join(open_[:_NAMED])}{more}")
-        elif one.slices and not failed:
-            texts.append(f"{one.slices[0].word} on each of {len(one.slices)} slices")
-        return f"{safe(one.label)} is {'; '.join([*texts, *_outlook(one)])}"
-
-    def outlooks(self) -> list[str]:
-        """Say what is known of the challengers that are undecided, a sentence each."""
-        return [
-            f"{safe(one.label)}: {'; '.join(parts)}"
-            for one in self.compared
-            if (parts := _outlook(one))
-        ]
-
-    def lines(self) -> list[str]:
-        """Describe the answer in a few lines."""
-        lines = [f"{MARKS[one.verdict] + ':':<11}{self.statement(one)}" for one in self.compared]
-        baseline = f"Baseline:  {safe(self.baseline)}"
-        return [*lines, baseline, f"How sure:  {self.sure}", *self.remarks]
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """Return a table row for each challenger, and after it one for each slice."""
-        return [
-            (
-                safe(label),
-                one.word,
-                f"{one.n:,}",
-                f"{one.difference:+.3f}" if one.n else "-",
-                one.interval,
-                f"{one.better_on:,}",
-                f"{one.worse_on:,}",
-            )
-            for label, one in self.entries()
-        ]
-
-    def entries(self) -> Iterator[tuple[str, Compared]]:
-        """Yield label and findings of every row of the table."""
-        for one in self.compared:
-            yield one.label, one
-            yield from ((f"· {part.label}", part) for part in one.slices)
-
-    def as_json(self) -> dict[str, object]:
-        """Return the answer as a JSON object."""
-        question = self.question
-        return {
-            "verdict": self.verdict.value,
-            "baseline": self.baseline,
+    Args:
+        baseline: its label.
+        question: what is asked over all examples.
+        compared: the challengers, one or more.
+        remarks: lines to add, such as what was spent.
+        facts: entries to add to the JSON object.
+    """
+    verdict = worst(one.verdict for one in compared)
+    lines = [f"{_MARKS[one.verdict] + ':':<{TITLE_WIDTH}}{statement(one)}" for one in compared]
+    return ModeResult(
+        title="Gate",
+        note=_NOTE,
+        ranking="The ranking shows the mean scores.",
+        columns=_COLUMNS,
+        rows=tuple(row for one in compared for row in _rows(one)),
+        lines=(
+            *lines,
+            f"Baseline:  {safe(baseline)}",
+            f"How sure:  {_sure(question, compared)}",
+            *remarks,
+        ),
+        verdict=verdict,
+        marks=_MARKS,
+        as_json={
+            "verdict": verdict.value,
+            "baseline": baseline,
             "margin": question.margin,
             "improve": question.improve,
             "confidence": 1.0 - question.alpha,
             "examples": question.n_examples,
-            "challengers": [
-                {
-                    "label": one.label,
-                    "verdict": one.verdict.value,
-                    "verdict_over_all": one.alone.value,
-                    **_json(one),
-                    "slices": [
-                        {
-                            "slice": part.label,
-                            "verdict": part.alone.value,
-                            "margin": part.question.margin,
-                            "of_examples": part.question.n_examples,
-                            **_json(part),
-                        }
-                        for part in one.slices
-                    ],
-                }
-                for one in self.compared
-            ],
-            **self.facts,
-        }
+            "challengers": [_challenger_json(one) for one in compared],
+            **(facts or {}),
+        },
+    )
+
+
+def statement(one: Compared) -> str:
+    """Say in a sentence what was found of one challenger."""
+    over_all = one.found(" over all examples" if one.slices else "")
+    bad = [part for part in one.slices if part.alone is Verdict.FAILED]
+    failed = [part.found(f" on {safe(part.label)}") for part in bad]
+    open_ = [safe(part.label) for part in one.slices if part.alone is Verdict.UNDECIDED]
+    texts = [over_all, *failed] if one.alone is Verdict.FAILED else [*failed, over_all]
+    if open_:
+        more = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""
+        texts.append(f"undecided on {', '.join(open_[:_NAMED])}{more}")
+    elif one.slices and not failed:
+        texts.append(f"{one.slices[0].word} on each of {len(one.slices)} slices")
+    undecided = one.verdict is one.alone is Verdict.UNDECIDED
+    if undecided and one.worse_after is not None:
+        texts.append("it is worse than the baseline, perhaps by less than the margin")
+    return f"{safe(one.label)} is {'; '.join(texts)}"
 
 
 def word(question: Question, verdict: Verdict) -> str:
@@ -204,24 +138,52 @@ def word(question: Question, verdict: Verdict) -> str:
     return worse if verdict is Verdict.FAILED else f"not {worse}"
 
 
-def _worst(found: set[Verdict]) -> Verdict:
-    for verdict in (Verdict.FAILED, Verdict.UNDECIDED):
-        if verdict in found:
-            return verdict
-    return Verdict.PASSED
+def _sure(question: Question, compared: Sequence[Compared]) -> str:
+    """Give the grounds of the verdicts in one sentence."""
+    several = len(compared) > 1 or any(one.slices for one in compared)
+    whose = "all verdicts together are" if several else "the verdict is"
+    return (
+        f"{1.0 - question.alpha:.0%} sure that {whose} right, whenever one looked "
+        f"(anytime-valid, on common examples)"
+    )
 
 
-def _is_failed(one: Compared) -> bool:
-    return one.alone is Verdict.FAILED
+def _rows(challenger: Compared) -> list[ModeRow]:
+    """Return a table row for a challenger, and after it one for each slice."""
+    label = safe(challenger.label)
+    rows = [ModeRow(_cells(label, challenger), challenger.alone, statement(challenger))]
+    for one in challenger.slices:
+        said = f"{label} is {one.found(f' on {safe(one.label)}')}"
+        rows.append(ModeRow(_cells(f"{label} · {safe(one.label)}", one), one.alone, said))
+    return rows
 
 
-def _found(one: Compared, where: str) -> str:
-    """Say what was found on some examples."""
-    numbers = f": difference {one.difference:+.3f} {one.interval}" if one.n else ""
-    return f"{one.word}{where}{numbers}, after {one.n:,} of {one.question.n_examples:,} examples"
+def _cells(name: str, one: Compared) -> tuple[str, ...]:
+    difference = f"{one.difference:+.3f}" if one.n else "-"
+    counts = f"{one.better_on:,}", f"{one.worse_on:,}"
+    return name, one.word, f"{one.n:,}", difference, one.interval, *counts
 
 
-def _json(one: Compared) -> dict[str, object]:
+def _challenger_json(one: Compared) -> dict[str, object]:
+    return {
+        "label": one.label,
+        "verdict": one.verdict.value,
+        "verdict_over_all": one.alone.value,
+        **_numbers(one),
+        "slices": [
+            {
+                "slice": part.label,
+                "verdict": part.alone.value,
+                "margin": part.question.margin,
+                "of_examples": part.question.n_examples,
+                **_numbers(part),
+            }
+            for part in one.slices
+        ],
+    }
+
+
+def _numbers(one: Compared) -> dict[str, object]:
     return {
         "examples": one.n,
         "void": one.void,
@@ -231,11 +193,3 @@ def _json(one: Compared) -> dict[str, object]:
         "worse_on": one.worse_on,
         "worse_after": one.worse_after,
     }
-
-
-def _outlook(one: Compared) -> list[str]:
-    """Say what is known of an undecided challenger."""
-    undecided = one.verdict is Verdict.UNDECIDED and one.alone is Verdict.UNDECIDED
-    if not undecided or one.worse_after is None:
-        return []
-    return ["it is worse than the baseline, perhaps by less than the margin"]

@@ -22,7 +22,7 @@ async def report_of(
     trajectory: Trajectory,
     standing: Standing,
     check: JudgeCheck | None = None,
-    certified: ModeResult | None = None,
+    result: ModeResult | None = None,
 ) -> str:
     """Render a run's report as HTML."""
     state = texts.state
@@ -37,7 +37,7 @@ async def report_of(
             for s in state.sessions
         ],
         judge=None if check is None else JudgeSection(check, corrected_rows(standing, check)),
-        certified=certified,
+        result=result,
         remarks=_remarks(state),
         details=Details(state, trajectory, matrix, sample, outcomes_over_time(state)),
     )

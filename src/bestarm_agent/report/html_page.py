@@ -79,7 +79,7 @@ def render_report(
     failures: Sequence[FailureLine],
     sessions: Sequence[Session],
     judge: JudgeSection | None = None,
-    certified: ModeResult | None = None,
+    result: ModeResult | None = None,
     remarks: Sequence[str] = (),
     details: Details | None = None,
 ) -> str:
@@ -91,7 +91,7 @@ def render_report(
         failures: what went wrong, most frequent first.
         sessions: when the run was worked on.
         judge: how the judge fares on gold scores, if there are any.
-        certified: what a certification has found.
+        result: the answer of a mode that has one of its own.
         remarks: what the replies showed that users should know, such as what servers ignored.
         details: the trajectory of the run and its pairs; None leaves charts and answers out.
     """
@@ -107,7 +107,7 @@ def render_report(
         rows=standing.rows[:_SHOWN_ROWS],
         measured=standing.rows[0].measures if standing.rows else (),
         hidden=max(0, len(standing.rows) - _SHOWN_ROWS),
-        effects=axis_effects(standing) if certified is None else [],
+        effects=axis_effects(standing) if result is None else [],
         config=json.dumps(config, indent=2, ensure_ascii=False),
         seed=_seed(config),
         failures=failures,
@@ -115,9 +115,7 @@ def render_report(
         judge=judge,
         verdicts=[] if details is None else latest_verdicts(details.state),
         remarks=remarks,
-        certified=None if certified is None else certified.lines(),
-        screened=[] if certified is None else certified.rows(),
-        mode=certified,
+        mode=result,
         details=details,
         differing=[] if details is None else list(differences(details)),
         latencies=[] if details is None else latency_by_model(details.state),

@@ -83,9 +83,9 @@ def _verdict(standing: Standing) -> list[str]:
 
 
 def _result(result: ModeResult) -> list[str]:
-    lines = [f"- {escaped(' '.join(line.split()))}" for line in result.lines()]
+    lines = [f"- {escaped(' '.join(line.split()))}" for line in result.lines]
     lines += ["", f"### {result.title}", "", result.note]
-    rows = [[escaped(cell) for cell in row] for row in result.rows()]
+    rows = [[escaped(cell) for cell in row.cells] for row in result.rows]
     sides = "ll" + "r" * (len(result.columns) - 2)
     return [*lines, "", *_table(result.columns, sides, rows), "", result.ranking]
 

@@ -69,7 +69,6 @@ class Tell:
         score: in [0, 1]; the floor score if FAILED, ignored if VOID.
         cost: >= 0, in any unit that is the same for all tells.
         gold: a trusted score in [0, 1], where ``score`` is an autoevaluator's and there is one.
-        guesses: scores of several autoevaluators, in [0, 1], None for one that failed; else empty.
     """
 
     seq: int
@@ -77,7 +76,6 @@ class Tell:
     score: float = 0.0
     cost: float = 0.0
     gold: float | None = None
-    guesses: tuple[float | None, ...] = ()
 
 
 class Guarantee(StrEnum):

@@ -51,7 +51,6 @@ def told(seq: int, score: float = 1.0) -> Told:
         lost_spend=Spend(calls=1, usd_nanos=200),
         usd_nanos=600,
         gold=0.5,
-        guesses=(0.25, None),
     )
     return Told(seq, outcome, score)
 

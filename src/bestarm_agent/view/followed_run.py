@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from bestarm_agent.certification.live.mode import Certification
+from bestarm_agent.certification.mode import Certification
 from bestarm_agent.domain.events import Event
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.results.build_standing import recorded_standing
@@ -93,4 +93,4 @@ class FollowedRun:
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, self.run_id, replay.objective)
         found = mode.result(pairs, standing)
-        return standing, [] if found is None else found.lines()
+        return standing, [] if found is None else list(found.lines)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.certification.live.mode import open_mode
+from bestarm_agent.certification.mode import open_mode
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import load_study
 from bestarm_agent.engine.setup.plan import make_plan

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, Strict, model_validator
+from pydantic import Field, Strict
 
-from bestarm_agent.config.fields import StudyModel, broken
+from bestarm_agent.config.fields import StudyModel
 from bestarm_agent.config.study.dataset_and_scorer import ScorerSpec
 from bestarm_agent.config.study.value_types import Count, Expandable
 
@@ -26,9 +26,6 @@ class CertifySpec(StudyModel):
     )
     judge: ScorerSpec = Field(
         description="The autoevaluator, which scores every reply, or just its name."
-    )
-    more_judges: tuple[ScorerSpec, ...] = Field(
-        (), description="Further autoevaluators, which score every reply too."
     )
     labels: Expandable | None = Field(
         None,
@@ -54,26 +51,13 @@ class CertifySpec(StudyModel):
         "examples are labelled.",
     )
     max_labels: Count | None = Field(None, description="Most labels that may be used.")
-    correction: Literal["sequence", "bonferroni", "e-bh"] = Field(
+    correction: Literal["sequence", "bonferroni"] = Field(
         "sequence",
-        description="For many candidates: one after the other until the first that fails, each at "
-        "its share of the error probability, or a bound on the share of bad ones certified.",
+        description="For many candidates: one after the other until the first that fails, or from "
+        "the end until the first that passes, each at its share of the error probability.",
     )
     people: bool = Field(
         False,
         description="Whether scores that people gave to single answers (the study's `labels`) take "
         "the place of the trusted scorer's.",
     )
-    pool: bool = Field(
-        False,
-        description="Ask for the mean loss over exactly the study's examples: every one of them is "
-        "guessed, and labels are drawn without replacement.",
-    )
-
-    @model_validator(mode="after")
-    def _check_pool(self) -> Self:
-        if self.pool and self.per_label is not None:
-            broken(
-                "does not go with `pool`, where all examples are guessed; leave it out", "per_label"
-            )
-        return self

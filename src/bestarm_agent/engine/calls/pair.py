@@ -126,7 +126,6 @@ class PairEvaluator:
             lost_spend=lost,
             usd_nanos=reply.usd_nanos,
             gold=score.gold,
-            guesses=score.guesses,
             measures=score.measures,
         )
 

@@ -101,9 +101,9 @@ def candidates_added(candidates: Sequence[ReadyCandidate]) -> CandidatesAdded:
     )
 
 
-def audited(outcome: Outcome) -> tuple[float | None, tuple[float | None, ...]]:
-    """Return a certification's further scores: the trusted one, and each autoevaluator's."""
-    return (outcome.gold, outcome.guesses) if isinstance(outcome, Scored) else (None, ())
+def gold_of(outcome: Outcome) -> float | None:
+    """Return the trusted score in a certification, or None."""
+    return outcome.gold if isinstance(outcome, Scored) else None
 
 
 def cost_of(spend: Spend) -> float:
@@ -117,7 +117,7 @@ def tell_of(told: Told) -> Tell:
     if told.score is None:
         return Tell(told.seq, State.VOID, cost=cost)
     state = State.FAILED if isinstance(told.outcome, Failed) else State.DONE
-    return Tell(told.seq, state, told.score, cost, *audited(told.outcome))
+    return Tell(told.seq, state, told.score, cost, gold_of(told.outcome))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
 from bestarm_agent.engine.run.event_log import (
     EventLog,
-    audited,
     candidates_added,
     cost_of,
+    gold_of,
     join,
     judged,
     move_budget,
@@ -274,6 +274,6 @@ class RunLoop:
             state, score = judged(outcome, self._rules.failed_score)
             self._void += state is State.VOID
             self._event_log.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
-            told = Tell(seq, state, score or 0.0, cost_of(outcome.spend), *audited(outcome))
+            told = Tell(seq, state, score or 0.0, cost_of(outcome.spend), gold_of(outcome))
             self.selector.tell([told])
             self._event_log.trajectory.told(self.selector)

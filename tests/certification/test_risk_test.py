@@ -6,17 +6,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bestarm_agent.certification.bets import Bets, PlugInBets, UniversalPortfolio
-from bestarm_agent.certification.evidence import (
-    Goal,
-    Method,
-    RiskTest,
-    effective_observations,
-)
-from bestarm_agent.certification.portfolio_prior import BetPrior, FloatArray
-from bestarm_agent.certification.reliance_factors import METHODS, reliance_factors
+from bestarm_agent.certification.betting import METHODS, BetPrior, Goal, Method, RiskTest
+from bestarm_agent.stats.arrays import FloatArray
 from tests.stats.conftest import RateCheck
-from tests.support.portfolio_grids import exact_prior, published_prior
+from tests.support.portfolio_grids import GridMethod, exact_prior, published_prior
 
 
 def slow_test(
@@ -54,7 +47,7 @@ def rounds(n: int, risk: float, flips: float, seed: int) -> list[tuple[float, fl
 
 def test_one_round_by_hand() -> None:
     test = RiskTest(Goal(0.2, 0.1), Method(n_factors=2))
-    test.push(1.0, [1.0], [0.3])
+    test.push(1.0, 1.0, 0.3)
     # Factor 0 sees q = 1: payoff 1. Factor 1 sees 1 + (.3 - 1) = .3: payoff .1 / 1.8. The mean bet
     # is a half: wealths .5 and .972222, of weight a half each.
     assert test.log_wealth == pytest.approx(math.log(0.736111), abs=1e-6)
@@ -65,15 +58,14 @@ def test_one_round_by_hand() -> None:
 @pytest.mark.parametrize("grid", [exact_prior, published_prior])
 def test_equals_the_algorithm_word_for_word(grid: Callable[[], BetPrior]) -> None:
     prior = grid()
-    bets = UniversalPortfolio(np.full(3, -math.log(3)), prior)
-    test = RiskTest(Goal(0.3, 0.1), Method(n_factors=3), bets=bets)
+    test = RiskTest(Goal(0.3, 0.1), GridMethod(n_factors=3, prior=prior))
     data = rounds(30, 0.2, flips=0.1, seed=4)
     path = []
     for loss, guess, other in data:
-        test.push(loss, [guess], [other])
+        test.push(loss, guess, other)
         path.append(test.log_wealth)
     losses, guesses, others = (np.array(column) for column in zip(*data, strict=True))
-    observations = effective_observations(test.reliance, losses, guesses[:, None], others[:, None])
+    observations = losses[:, None] + np.outer(others - guesses, test.reliance)
     tops = np.array([1.0, 1.5, 2.0])
     expected, weights = slow_test(observations, 0.3, tops, prior.nodes, prior.masses)
     assert path == pytest.approx(expected, abs=1e-9)
@@ -82,25 +74,25 @@ def test_equals_the_algorithm_word_for_word(grid: Callable[[], BetPrior]) -> Non
 
 
 @pytest.mark.parametrize(
-    "bets",
+    "method",
     [
-        lambda: UniversalPortfolio(np.full(10, -math.log(10))),
-        lambda: UniversalPortfolio(np.full(10, -math.log(10)), exact_prior()),
-        lambda: PlugInBets(np.full(10, -math.log(10)), 0.1),
+        lambda: Method(),
+        lambda: GridMethod(prior=exact_prior()),
+        lambda: Method(betting="plug-in"),
     ],
 )
-def test_many_at_once_equal_one_at_a_time(bets: Callable[[], Bets]) -> None:
+def test_many_at_once_equal_one_at_a_time(method: Callable[[], Method]) -> None:
     data = rounds(100, 0.1, flips=0.1, seed=9)
-    one_by_one, at_once = (RiskTest(Goal(0.12, 0.1), bets=bets()) for _ in range(2))
+    one_by_one, at_once = (RiskTest(Goal(0.12, 0.1), method()) for _ in range(2))
     path = []
     for loss, guess, other in data:
-        one_by_one.push(loss, [guess], [other])
+        one_by_one.push(loss, guess, other)
         path.append(one_by_one.log_wealth)
     table = np.array(data)
     found: list[float] = []
     for start, end in ((0, 5), (5, 70), (70, 100)):
         part = table[start:end]
-        found += at_once.extend(part[:, 0], part[:, 1:2], part[:, 2:3]).tolist()
+        found += at_once.extend(part[:, 0], part[:, 1], part[:, 2]).tolist()
     assert found == pytest.approx(path, abs=1e-9)
     assert at_once.log_peak == pytest.approx(one_by_one.log_peak, abs=1e-9)
     assert at_once.n == one_by_one.n
@@ -114,12 +106,11 @@ def test_the_whole_wealth_is_the_weighted_sum_of_the_factors() -> None:
     for loss, guess, other in rounds(200, 0.1, flips=0.05, seed=5):
         weights, before = test.weights, test.log_wealth
         stakes = test.stakes()
-        test.push(loss, [guess], [other])
-        observations = effective_observations(test.reliance, [loss], [[guess]], [[other]])[0]
-        spans = 1 + test.reliance[:, 0] - 0.12
+        test.push(loss, guess, other)
+        observations = loss + test.reliance * (other - guess)
+        spans = 1 + test.reliance - 0.12
         gain = float(weights @ (1 - stakes * (observations - 0.12) / spans))
-        if test.n > 1:  # the spans are known from the first round on
-            assert test.log_wealth - before == pytest.approx(math.log(gain), abs=1e-9)
+        assert test.log_wealth - before == pytest.approx(math.log(gain), abs=1e-9)
         by_rounds = test.log_wealth
     assert by_rounds == pytest.approx(test.log_wealth)
 
@@ -129,8 +120,8 @@ def test_weights_move_to_the_factors_that_reduce_the_variance() -> None:
     for flips in (0.01, 0.1, 0.3):
         test = RiskTest(Goal(0.12, 0.1))
         for loss, guess, other in rounds(4000, 0.1, flips, seed=6):
-            test.push(loss, [guess], [other])
-        heaviest[flips] = float(test.weights @ test.reliance[:, 0])
+            test.push(loss, guess, other)
+        heaviest[flips] = float(test.weights @ test.reliance)
     # Figure 2 of the paper: concentrated around 0.9, 0.5 and 0.
     assert heaviest[0.01] > 0.65
     assert 0.3 < heaviest[0.1] < 0.7
@@ -138,14 +129,9 @@ def test_weights_move_to_the_factors_that_reduce_the_variance() -> None:
 
 
 def test_factors() -> None:
-    assert reliance_factors("r-eval").tolist() == [[0.0]]
-    assert reliance_factors("r-autoeval").tolist() == [[1.0]]
-    assert reliance_factors("r-autoeval+")[:, 0] == pytest.approx(np.linspace(0, 1, 10))
-    assert reliance_factors("r-autoeval+", n_autoevaluators=0).shape == (1, 0)
-    three = reliance_factors("r-autoeval+", n_autoevaluators=3, count=5)
-    assert three.shape == (1 + 4 * 4, 3)
-    assert three.sum(axis=1).max() == pytest.approx(1.0)
-    assert len({tuple(row) for row in three.tolist()}) == len(three)
+    assert Method("r-eval").reliance().tolist() == [0.0]
+    assert Method("r-autoeval").reliance().tolist() == [1.0]
+    assert Method().reliance() == pytest.approx(np.linspace(0, 1, 10))
 
 
 def test_wrong_arguments_are_refused() -> None:
@@ -159,26 +145,10 @@ def test_wrong_arguments_are_refused() -> None:
         Goal(0.1, 1.0)
     test = RiskTest(Goal(0.1, 0.1))
     with pytest.raises(ValueError, match=r"a loss must be in \[0, 1\], got 50"):
-        test.push(50.0, [0.0], [0.0])
+        test.push(50.0)
     with pytest.raises(ValueError, match="guesses must be in"):
-        test.extend([0.0], [[np.nan]], [[0.0]])
+        test.extend([0.0], [np.nan], [0.0])
     assert test.n == 0
-
-
-def test_several_autoevaluators_are_worth_more_than_one() -> None:
-    rng = np.random.default_rng(7)
-    n = 1500
-    losses = (rng.random(n) < 0.1).astype(float)
-    # Two autoevaluators whose independent errors cancel in the mean.
-    guesses = np.clip(0.5 * losses[:, None] + 0.5 * rng.random((n, 2)), 0, 1)
-    others = np.full((n, 2), guesses.mean())
-    wealth = {}
-    for n_autoevaluators in (0, 1, 2):
-        test = RiskTest(Goal(0.12, 0.1), n_autoevaluators=n_autoevaluators)
-        for loss, guess, other in zip(losses.tolist(), guesses, others, strict=True):
-            test.push(loss, guess[:n_autoevaluators].tolist(), other[:n_autoevaluators].tolist())
-        wealth[n_autoevaluators] = test.log_wealth
-    assert wealth[0] < wealth[1] < wealth[2]
 
 
 @pytest.mark.slow
@@ -193,7 +163,7 @@ def test_a_risk_above_the_target_is_rarely_certified(
     for seed in range(250):
         test = RiskTest(Goal(0.12, 0.1), Method(method, betting))
         for loss, guess, other in rounds(250, 0.1201, flips=0.1, seed=seed):
-            test.push(loss, [guess], [other])
+            test.push(loss, guess, other)
         false += test.certified
     check_rate(false, 250, 0.1)
 
@@ -209,7 +179,7 @@ def test_an_autoevaluator_that_hides_all_losses_fools_nobody(check_rate: RateChe
         liar = False
         for loss in (rng.random(200) < 0.201).astype(float).tolist():
             others = (rng.random(3) < 0.201).astype(float)
-            test.push(loss, [0.0 if liar else loss], [0.0 if liar else float(others.mean())])
+            test.push(loss, 0.0 if liar else loss, 0.0 if liar else float(others.mean()))
             liar = loss == 0.0
         false += test.certified
     check_rate(false, 250, 0.1)

@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.certification.evidence import Goal, Method
-from bestarm_agent.certification.label_plan import plan_pool, plan_rounds
-from bestarm_agent.certification.live.feasibility import warnings
-from bestarm_agent.certification.live.mode import Certification, open_mode
-from bestarm_agent.certification.live.setup import Audit, trial_order
-from bestarm_agent.certification.live.trials import Plan
+from bestarm_agent.certification.certificate import plan_rounds
+from bestarm_agent.certification.mode import Certification, open_mode, warnings
+from bestarm_agent.certification.setup import trial_order
 from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.config.study.load import load_study
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.engine.setup.study_parts import assemble
@@ -24,40 +22,34 @@ from tests.support.commands import invoke
 from tests.support.studies import write_study
 
 
-def audit_of(
-    n_labels: int, *, order: str = "given", pool: bool = False, max_labels: int | None = None
-) -> Audit:
-    rng = KeyedRandom(0, "certify-order").at(0)
-    labelled, others = np.arange(n_labels), np.arange(n_labels, 4 * n_labels)
-    plan: Plan = (
-        plan_pool(labelled, others, rng) if pool else plan_rounds(labelled, others, rng, ratio=3)
+def warned(n_labels: int, *costs: float, **section: str | int) -> tuple[str, ...]:
+    """What a certification of candidates with these costs warns of, each label beside three."""
+    keys = {"risk": 0.2, "judge": "contains", "order": "given", **section}
+    plan = plan_rounds(
+        np.arange(n_labels),
+        np.arange(n_labels, 4 * n_labels),
+        KeyedRandom(0, "certify-order").at(0),
+        ratio=3,
     )
-    return Audit(Goal(0.2, 0.1), Method(), order, plan, max_labels=max_labels)
+    return warnings(CertifySpec.model_validate(keys), plan, costs)
 
 
 def test_too_few_labels_are_told_with_what_is_needed() -> None:
-    [text] = warnings(audit_of(3), 2, (1.0, 2.0))
+    [text] = warned(3, 1.0, 2.0)
     assert "3 labels cannot suffice" in text
     assert "reaches an e-value of 1.3, and 10 is needed; at least 21 labels are needed" in text
-    assert len(warnings(audit_of(20), 2, (1.0, 2.0))) == 1
-    assert warnings(audit_of(21), 2, (1.0, 2.0)) == ()
-
-
-def test_too_few_labels_of_a_pool() -> None:
-    [text] = warnings(audit_of(3, pool=True), 2, (1.0, 2.0))
-    assert "3 labels cannot suffice" in text
-    assert warnings(audit_of(40, pool=True), 2, (1.0, 2.0)) == ()
+    assert len(warned(20, 1.0, 2.0)) == 1
+    assert warned(21, 1.0, 2.0) == ()
 
 
 def test_an_order_by_equal_costs_is_arbitrary() -> None:
-    audit = audit_of(40, order="cost")
-    [text] = warnings(audit, 2, (0.5, 0.5))
+    [text] = warned(40, 0.5, 0.5, order="cost")
     assert "all candidates cost the same" in text
-    assert warnings(audit, 2, (0.5, 0.6)) == ()
+    assert warned(40, 0.5, 0.6, order="cost") == ()
 
 
 def test_labels_that_the_examples_cannot_serve() -> None:
-    [text] = warnings(audit_of(40, max_labels=90), 2, (1.0, 2.0))
+    [text] = warned(40, 1.0, 2.0, max_labels=90)
     assert "certify.max_labels is 90, and only 40 labels will be used" in text
 
 
@@ -88,4 +80,4 @@ def test_as_many_labels_are_planned_as_allowed(
     path = write_study(tmp_path, n_examples=60, changes={"certify": section})
     parts = assemble(load_study(path), Catalog(tmp_path, ()), open_mode)
     assert isinstance(parts.mode, Certification)
-    assert len(parts.mode.audit.plan.labelled) == used
+    assert len(parts.mode.plan.labelled) == used

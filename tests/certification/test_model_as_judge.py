@@ -21,10 +21,7 @@ RUBRIC: dict[str, JsonValue] = {"name": "rubric", "scale": {"bad": 0, "good": 1}
 
 
 def write(folder: Path, **section: JsonValue) -> None:
-    """Three candidates; a judge agrees with the truth in 19 of 20 answers, a harsh one likes none.
-
-    Calls of one judge alone are recorded, and those of both side by side.
-    """
+    """Three candidates, and a judge that agrees with the truth in 19 of 20 answers."""
     rng = KeyedRandom(3, "test-world").at(0)
     rows: list[dict[str, Any]] = []
     for name, chance in RIGHT.items():
@@ -34,13 +31,8 @@ def write(folder: Path, **section: JsonValue) -> None:
             text = "yes" if right[j] else "no"
             said = json.dumps({"verdict": "good" if liked[j] else "bad"})
             rows.append({"candidate": name, "example": f"e{j}", "text": text, "usd": 0.01})
-            harsh = json.dumps({"verdict": "bad"})
-            for by, at, words in (
-                ("judge", f"{name}/e{j}", said),
-                ("judge", f"{name}/e{j}/judge-1", said),
-                ("harsh", f"{name}/e{j}/judge-2", harsh),
-            ):
-                rows.append({"candidate": by, "example": at, "text": words, "usd": 0.002})
+            at = f"{name}/e{j}"
+            rows.append({"candidate": "judge", "example": at, "text": said, "usd": 0.002})
     examples = [{"id": f"e{j}", "q": f"question {j}"} for j in range(N_EXAMPLES)]
     labels = [{"id": f"e{j}", "target": "yes"} for j in range(N_LABELS)]
     for file, lines in (("calls", rows), ("examples", examples), ("labels", labels)):
@@ -74,27 +66,6 @@ def test_few_labels_and_many_judgements(tmp_path: Path, capsys: pytest.CaptureFi
     calls, pulls = found["spent"]["calls"], found["spent"]["pulls"]
     assert calls == 2 * pulls  # every reply is judged by a call
     assert found["spent"]["usd"] == pytest.approx(0.012 * pulls)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pool", [False, True])
-def test_two_models_judge_every_reply(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], pool: bool
-) -> None:
-    write(tmp_path, more_judges=[{**RUBRIC, "model": "replay/harsh"}], pool=pool)
-    done = invoke(capsys, "certify", "-c", "study.json", "-q", "--json", folder=tmp_path)
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
-    assert found["chosen"] == "medium"
-    assert found["labels"] < N_LABELS
-    calls, pulls = found["spent"]["calls"], found["spent"]["pulls"]
-    assert calls == 3 * pulls
-    assert found["spent"]["usd"] == pytest.approx(0.014 * pulls)
-    assert pulls == 3 * N_EXAMPLES or not pool
-    last = found["candidates"][0]["weights"][-1]
-    sums = [row[0] > 0 and row[1] == 0 for row in found["reliance"]]  # on the good judge alone
-    alone = sum(weight for weight, good in zip(last, sums, strict=True) if good)
-    assert alone > 9 / 28  # its share at the start: what wins grows
 
 
 def human(folder: Path, rows: list[dict[str, JsonValue]]) -> None:

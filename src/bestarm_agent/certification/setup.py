@@ -1,18 +1,16 @@
-"""Setting up a certification: its target, its judges, its labels, its order."""
+"""Setting up a certification: its judges, its labels, its order."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from bestarm_agent.certification.evidence import Goal, Method
-from bestarm_agent.certification.label_plan import plan_pool, plan_rounds
-from bestarm_agent.certification.live.trials import Plan
+from bestarm_agent.certification.certificate import Rounds, plan_rounds
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets.gold_labels import load_labels
 from bestarm_agent.config.datasets.load import load_examples
@@ -27,55 +25,35 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.judges.audit.audited import AuditedJudge
 from bestarm_agent.judges.audit.human_scores import HumanScores
-from bestarm_agent.judges.audit.side_by_side import SideBySide
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """A certification, as its driver needs it."""
+def set_up(
+    study: LoadedStudy, spec: CertifySpec, examples: Sequence[Example], catalog: Catalog
+) -> tuple[Rounds, Judge]:
+    """Read the labels, plan the rounds, and make the judge that scores both ways.
 
-    goal: Goal  # what is to be shown
-    method: Method  # how evidence is gathered
-    order: str  # "cost", "prompt" or "given"
-    plan: Plan  # which examples are labelled, and which are only guessed
-    correction: str = "sequence"  # for many candidates
-    n_autoevaluators: int = 1  # how many judges guess
-    max_labels: int | None = None  # most labels that may be used, as configured
-
-
-def set_up_audit(
-    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
-) -> tuple[Audit, Judge]:
-    """Read the labels, plan the rounds, and make the judge that scores both ways."""
-    config, spec = study.config, study.config.certify
-    if spec is None:
-        raise ValueError("the study has no `certify` section")
+    Raises:
+        ConfigError: a label or a judge is missing or wrong, or there are too few examples.
+    """
+    config = study.config
     with placing(partial(study.places.where, "scorer")):
         trusted = _trusted(config, spec, study.base_dir, catalog)
-    floor = config.limits.failed_score
     with placing(partial(_judge_place, study.places)):
-        autoevaluator = _autoevaluator(spec, examples, catalog, floor)
+        autoevaluator = create_judge(spec.judge.name, spec.judge.options, catalog)
+        check_examples(autoevaluator, examples)
     labelled = _labelled(spec, examples, study.base_dir, trusted)
-    audit = audit_of(spec, _plan(config, spec, examples, labelled))
-    due = [examples[j] for j in audit.plan.labelled]
+    plan = _plan(config.selector.seed, spec, examples, labelled)
+    due = [examples[j] for j in plan.labelled]
     chosen = {example.id: labelled[example.id] for example in due}
     check_examples(trusted, chosen.values())
-    return audit, AuditedJudge(autoevaluator, trusted, chosen, floor)
+    return plan, AuditedJudge(autoevaluator, trusted, chosen, config.limits.failed_score)
 
 
 def _judge_place(places: Places, *path: str | int) -> str:
     return places.where("certify", "judge", *(path or ("name",)))
-
-
-def audit_of(spec: CertifySpec, plan: Plan) -> Audit:
-    """Return the certification that a section describes."""
-    goal = Goal(spec.risk, 1.0 - spec.confidence)
-    method = Method(spec.method, spec.betting, n_factors=spec.factors, horizon=spec.max_labels)
-    n_judges = 1 + len(spec.more_judges)
-    return Audit(goal, method, spec.order, plan, spec.correction, n_judges, spec.max_labels)
 
 
 def trial_order(
@@ -134,41 +112,19 @@ def _trusted(config: StudyConfig, spec: CertifySpec, base_dir: Path, catalog: Ca
     return HumanScores(judge, scores)
 
 
-def _autoevaluator(
-    spec: CertifySpec, examples: Sequence[Example], catalog: Catalog, floor: float
-) -> Judge:
-    """Create the autoevaluator; several score side by side."""
-    judges = [
-        create_judge(one.name, one.options, catalog) for one in (spec.judge, *spec.more_judges)
-    ]
-    for judge in judges:
-        check_examples(judge, examples)
-    return judges[0] if len(judges) == 1 else SideBySide(judges, floor)
-
-
 def _plan(
-    config: StudyConfig,
-    spec: CertifySpec,
-    examples: Sequence[Example],
-    labelled: Mapping[str, Example],
-) -> Plan:
+    seed: int, spec: CertifySpec, examples: Sequence[Example], labelled: Mapping[str, Example]
+) -> Rounds:
     has_label = np.array([example.id in labelled for example in examples])
     labels, others = np.flatnonzero(has_label), np.flatnonzero(~has_label)
-    rng = KeyedRandom(config.selector.seed, "certify-order").at(0)
+    ratio, most = spec.per_label, spec.max_labels
+    if ratio is None and most is not None and not len(others) and most < len(labels):
+        ratio = max(1, (len(labels) - most) // most)  # as many labels are used as allowed
+    rng = KeyedRandom(seed, "certify-order").at(0)
     try:
-        if spec.pool:
-            return plan_pool(labels, others, rng, max_labels=spec.max_labels)
-        ratio = spec.per_label or _ratio(len(labels), len(others), spec.max_labels)
-        return plan_rounds(labels, others, rng, ratio=ratio, max_labels=spec.max_labels)
+        return plan_rounds(labels, others, rng, ratio=ratio, max_labels=most)
     except ValueError as error:
         raise ConfigError(f"certify: {error}; label more, or give `labels`") from error
-
-
-def _ratio(n_labelled: int, n_others: int, max_labels: int | None) -> int | None:
-    """Return a number of guessed examples per label that lets as many labels be used as allowed."""
-    if max_labels is None or n_others or max_labels >= n_labelled:
-        return None
-    return max(1, (n_labelled - max_labels) // max_labels)
 
 
 def _labelled(

@@ -1,24 +1,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from bestarm_agent.certification.evidence import Goal, Method
-from bestarm_agent.certification.label_plan import plan_pool, plan_rounds
-from bestarm_agent.certification.live.mode import Certification
-from bestarm_agent.certification.live.pairs import CertificationPairs
-from bestarm_agent.certification.live.setup import Audit
-from bestarm_agent.certification.live.trials import Plan
-from bestarm_agent.certification.screening import DrawScreen, PoolScreen, Verdict
+from bestarm_agent.certification.betting import Goal
+from bestarm_agent.certification.certificate import Screen, plan_rounds
+from bestarm_agent.certification.mode import Certification
+from bestarm_agent.certification.pairs import CertificationPairs
 from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.selectors.types import Ask, FloatArray, Pair, Problem, State, Stop, Tell
+from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
+from bestarm_agent.stats.intervals.non_inferiority import Verdict
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.stats.conftest import RateCheck
 
@@ -30,20 +26,14 @@ def driver(
     *,
     risk: float = 0.3,
     n: int = 40,
-    pool: bool = False,
     correction: str = "sequence",
     seed: int = 0,
-    n_autoevaluators: int = 1,
 ) -> CertificationPairs:
     examples = np.arange(N)
     rng = KeyedRandom(seed, "certify-order").at(0)
-    plan: Plan = (
-        plan_pool(examples[:n], examples[n:], rng)
-        if pool
-        else plan_rounds(examples[:n], examples[n:], rng, ratio=3)
-    )
-    audit = Audit(Goal(risk, 0.1), Method(), "given", plan, correction, n_autoevaluators)
-    return CertificationPairs(Problem(3, N), audit, order)
+    plan = plan_rounds(examples[:n], examples[n:], rng, ratio=3)
+    keys = {"risk": risk, "judge": "contains", "order": "given", "correction": correction}
+    return CertificationPairs(Problem(3, N), CertifySpec.model_validate(keys), plan, order)
 
 
 def rebuilt_from(
@@ -51,10 +41,9 @@ def rebuilt_from(
 ) -> CertificationPairs:
     """A driver that the log alone says all of, not fed yet."""
     k, n = live.problem.n_candidates, live.problem.n_examples
-    return Certification.recorded(spec, k, n, events).pairs(Size(k, n), ())
+    return Certification.recorded(spec, k, events).pairs(Size(k, n), ())
 
 
-IntArray = NDArray[np.int64]
 Answer = Callable[[Ask], Tell]
 
 
@@ -87,7 +76,7 @@ def test_candidates_are_tried_in_order_until_one_fails() -> None:
     assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [2, 0, 1]
     found = selector.certificate()
     assert (found.chosen, found.certified) == (0, (2, 0))
-    assert [one.verdict for one in found.screened][-1] is Verdict.REFUTED
+    assert [one.verdict for one in found.screened][-1] is Verdict.FAILED
     assert selector.stopped() is Stop.VERDICT
     assert selector.ranking()[:2] == [0, 2]
     assert selector.ask(5) == []
@@ -171,7 +160,7 @@ def test_what_cannot_be_measured_is_the_worst_in_both_directions() -> None:
 def test_a_candidates_own_failure_is_a_loss() -> None:
     selector = driver([0])
     play(selector, lambda ask: Tell(ask.seq, State.FAILED, 0.0))
-    assert selector.certificate().screened[0].verdict is Verdict.REFUTED
+    assert selector.certificate().screened[0].verdict is Verdict.FAILED
     assert selector.certificate().screened[0].mean_loss == 1.0
 
 
@@ -200,22 +189,6 @@ def test_a_log_that_follows_another_plan_is_refused() -> None:
         other.adopt([ask])
 
 
-def test_plans() -> None:
-    rng = np.random.default_rng(0)
-    rounds = plan_rounds(np.arange(10), np.arange(10, 35), rng)
-    assert rounds.others.shape == (10, 2)
-    assert sorted(rounds.labelled) == list(range(10))
-    both = plan_rounds(np.arange(40), np.arange(0), rng)  # labelled ones serve as others
-    assert both.others.shape == (10, 3)
-    assert not set(both.labelled) & set(both.others.ravel())
-    few = plan_rounds(np.arange(10), np.arange(10, 35), rng, max_labels=5)
-    assert few.others.shape == (5, 5)
-    with pytest.raises(ValueError, match="no example has a label"):
-        plan_rounds(np.arange(0), np.arange(5), rng)
-    with pytest.raises(ValueError, match="5 examples are too few for 9"):
-        plan_rounds(np.arange(5), np.arange(0), rng, ratio=9)
-
-
 @pytest.mark.parametrize("ratio", [3, None])
 @pytest.mark.parametrize("n_asked", [0, 1, 3, 4, 5, 9])
 def test_a_log_cut_short_rebuilds_a_driver(n_asked: int, ratio: int | None) -> None:
@@ -238,82 +211,6 @@ def test_a_log_cut_short_rebuilds_a_driver(n_asked: int, ratio: int | None) -> N
     assert theirs.n_labels == mine.n_labels == n_asked // 4
 
 
-def drawn(losses: FloatArray, guesses: FloatArray) -> Answer:
-    """One candidate whose losses and guesses are given, by example."""
-
-    def answer(ask: Ask) -> Tell:
-        j = ask.pair.example
-        return Tell(ask.seq, State.DONE, 1.0 - guesses[j], gold=1.0 - losses[j])
-
-    return answer
-
-
-def test_a_pool_is_guessed_before_the_first_label_counts() -> None:
-    selector = driver([2, 0, 1], pool=True, risk=0.2)
-    asked = play(selector, answers([0.9, 0.0, 1.0]), in_flight=7)
-    by_candidate = [[a for a in asked if a.pair.candidate == i] for i in range(3)]
-    for asks in by_candidate:
-        assert sorted(a.pair.example for a in asks) == list(range(N))
-        assert [a.reason for a in asks] == ["label"] * 40 + ["guess"] * (N - 40)
-    found = selector.certificate()
-    assert (found.chosen, found.certified) == (0, (2, 0))
-    assert found.screened[-1].verdict is Verdict.REFUTED
-    assert selector.stopped() is Stop.VERDICT
-    assert 0 < found.n_labels < 40
-
-
-def test_a_pool_as_the_algorithm_alone_has_it() -> None:
-    rng = np.random.default_rng(5)
-    losses = (rng.random(N) < 0.1).astype(float)
-    guesses = np.abs(losses - 0.2 * rng.random(N))
-    selector = driver([0], pool=True)
-    play(selector, drawn(losses, guesses), in_flight=9)
-    screen = PoolScreen(Goal(0.3, 0.1), guesses[None])
-    for example in selector.audit.plan.labelled:
-        if screen.verdict is Verdict.UNDECIDED:
-            screen.tell(screen.take(int(example)).seq, float(losses[example]))
-    one = selector.certificate().screened[0]
-    assert one.verdict is screen.verdict is Verdict.CERTIFIED
-    assert one.log_wealths == pytest.approx(screen.log_wealths)
-    assert one.mean_loss == losses[list(one.examples)].mean()
-
-
-def test_a_pool_has_no_verdict_while_a_guess_is_missing() -> None:
-    selector = driver([0], pool=True)
-    asks = selector.ask(N)
-    selector.tell([Tell(ask.seq, State.DONE, 1.0, gold=1.0) for ask in asks[1:]])
-    assert selector.certificate().screened == ()
-    assert selector.stopped() is None
-    selector.tell([Tell(asks[0].seq, State.VOID)])  # its guess is a half, its loss the worst
-    one = selector.certificate().screened[0]
-    assert one.log_wealths[0] < 0
-    assert one.verdict is Verdict.CERTIFIED
-
-
-@pytest.mark.slow
-@pytest.mark.coverage
-def test_a_pool_above_the_target_is_rarely_certified(check_rate: RateCheck) -> None:
-    # Level 1e-6 against delta = .1: a risk just above the target, guesses wrong in one block, void
-    # pairs among the bad ones.
-    losses = np.zeros(N)
-    losses[::5] = 1.0
-    rng = np.random.default_rng(2)
-    guesses = np.where(np.arange(N) < 80, rng.random(N), losses)
-    usual = drawn(losses, guesses)
-    false = 0
-    for seed in range(120):
-        permuted: IntArray = np.random.default_rng(seed).permutation(N)  # labels are a random part
-
-        def answer(ask: Ask, at: IntArray = permuted) -> Tell:
-            told = usual(replace(ask, pair=Pair(0, int(at[ask.pair.example]))))
-            return Tell(ask.seq, State.VOID) if at[ask.pair.example] % 35 == 0 else told
-
-        selector = driver([0], pool=True, n=100, risk=0.199, seed=seed)
-        play(selector, answer, in_flight=32)
-        false += selector.certificate().chosen is not None
-    check_rate(false, 120, 0.1)
-
-
 def test_bonferroni_begins_with_the_cheapest_and_ends_with_the_first_good_one() -> None:
     selector = driver([2, 0, 1], correction="bonferroni")
     asked = play(selector, answers([1.0, 0.0, 1.0]))
@@ -326,21 +223,11 @@ def test_bonferroni_begins_with_the_cheapest_and_ends_with_the_first_good_one() 
     assert selector.stopped() is Stop.VERDICT
 
 
-def test_e_bh_tries_all_of_them() -> None:
-    selector = driver([2, 0, 1], correction="e-bh")
-    asked = play(selector, answers([1.0, 0.0, 1.0]))
-    assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [2, 0, 1]
-    found = selector.certificate()
-    assert (found.chosen, found.certified) == (0, (2, 0))
-    assert [one.verdict for one in found.screened][-1] is Verdict.REFUTED
-
-
-@pytest.mark.parametrize("correction", ["sequence", "bonferroni", "e-bh"])
-@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize("correction", ["sequence", "bonferroni"])
 @pytest.mark.parametrize("n_asked", [3, 130, 410, None])
-def test_the_log_alone_tells_the_same(pool: bool, correction: str, n_asked: int | None) -> None:
-    section = {"risk": 0.3, "judge": "contains", "pool": pool, "correction": correction}
-    live = driver([2, 0, 1], pool=pool, correction=correction)
+def test_the_log_alone_tells_the_same(correction: str, n_asked: int | None) -> None:
+    section = {"risk": 0.3, "judge": "contains", "correction": correction}
+    live = driver([2, 0, 1], correction=correction)
     answer = answers([0.95, 0.3, 1.0])
     asks: list[Ask] = []
     while n_asked is None or len(asks) < n_asked:
@@ -360,57 +247,31 @@ def test_the_log_alone_tells_the_same(pool: bool, correction: str, n_asked: int 
     assert (n_asked is None) <= bool(mine.certified)
 
 
-@pytest.mark.parametrize("pool", [False, True])
-def test_several_autoevaluators_as_the_algorithm_alone_has_them(pool: bool) -> None:
+def test_rounds_as_the_algorithm_alone_has_them() -> None:
     rng = np.random.default_rng(6)
     losses = (rng.random(N) < 0.1).astype(float)
-    guesses = np.stack([np.abs(losses - 0.2 * rng.random(N)), rng.random(N)])
+    guesses = np.abs(losses - 0.2 * rng.random(N))
 
     def answer(ask: Ask) -> Tell:
         j = ask.pair.example
-        said = tuple(float(1.0 - guess) for guess in guesses[:, j])
-        return Tell(ask.seq, State.DONE, 0.5, gold=1.0 - losses[j], guesses=said)
+        return Tell(ask.seq, State.DONE, float(1.0 - guesses[j]), gold=float(1.0 - losses[j]))
 
-    selector = driver([0], pool=pool, n_autoevaluators=2)
+    selector = driver([0])
     play(selector, answer, in_flight=5)
-    plan, screen = selector.audit.plan, DrawScreen(Goal(0.3, 0.1), Method(), 2)
-    if pool:
-        in_pool = PoolScreen(Goal(0.3, 0.1), guesses)
-        while in_pool.verdict is Verdict.UNDECIDED:
-            j = int(plan.labelled[in_pool.n])
-            in_pool.tell(in_pool.take(j).seq, float(losses[j]))
-    else:
-        while screen.verdict is Verdict.UNDECIDED:
-            j, others = plan.labelled[screen.n], plan.others[screen.n]
-            screen.push(losses[j], guesses[:, j], guesses[:, others].mean(axis=1))
-    expected = in_pool.log_wealths if pool else screen.log_wealths
-    assert selector.certificate().screened[0].log_wealths == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("pool", [False, True])
-def test_an_autoevaluator_that_failed_costs_evidence_and_nothing_else(pool: bool) -> None:
-    def first_wealth(said: tuple[float | None, float | None]) -> float:
-        selector = driver([0], pool=pool, n_autoevaluators=2)
-
-        def answer(ask: Ask) -> Tell:
-            guesses = said if ask.reason == "label" else (1.0, 1.0)
-            return Tell(ask.seq, State.DONE, 1.0, gold=1.0, guesses=guesses)
-
-        play(selector, answer)
-        return selector.certificate().screened[0].log_wealths[0]
-
-    # Draws: the lowest guess of its range counts, which is the true one. Pool: it is a half.
-    known, failed = first_wealth((1.0, 1.0)), first_wealth((1.0, None))
-    assert failed > known if pool else failed == known
-    bad, failed = first_wealth((1.0, 0.0)), first_wealth((1.0, None))
-    assert failed < bad
+    plan, screen = selector.plan, Screen(Goal(0.3, 0.1))
+    while screen.verdict is Verdict.UNDECIDED:
+        j, others = plan.labelled[screen.n], plan.others[screen.n]
+        screen.push(float(losses[j]), float(guesses[j]), float(guesses[others].mean()))
+    one = selector.certificate().screened[0]
+    assert one.log_wealths == pytest.approx(screen.log_wealths)
+    assert one.mean_loss == losses[list(one.examples)].mean()
 
 
 @pytest.mark.slow
 @pytest.mark.coverage
-def test_two_autoevaluators_above_the_target_rarely_certify(check_rate: RateCheck) -> None:
-    # Level 1e-6 against delta = .1: risk .305 against .3; one judge likes everything, the other one
-    # fails on bad answers.
+def test_an_autoevaluator_that_fails_on_bad_answers_fools_nobody(check_rate: RateCheck) -> None:
+    # Level 1e-6 against delta = .1: risk .305 against .3; a judge that likes everything, void where
+    # the answer is bad, with calls in flight.
     false = 0
     for seed in range(120):
         rng = np.random.default_rng(seed)
@@ -418,10 +279,11 @@ def test_two_autoevaluators_above_the_target_rarely_certify(check_rate: RateChec
 
         def answer(ask: Ask, at: FloatArray = losses) -> Tell:
             loss = float(at[ask.pair.example])
-            said = (1.0, None if loss else 1.0)
-            return Tell(ask.seq, State.DONE, 1.0, gold=1.0 - loss, guesses=said)
+            if loss and ask.reason == "guess":
+                return Tell(ask.seq, State.VOID)
+            return Tell(ask.seq, State.DONE, 1.0, gold=1.0 - loss)
 
-        selector = driver([0], n=50, n_autoevaluators=2, seed=seed)
+        selector = driver([0], n=50, seed=seed)
         play(selector, answer, in_flight=8)
         false += selector.certificate().chosen is not None
     check_rate(false, 120, 0.1)

@@ -1,1 +1,0 @@
-"""Certification on real calls: a study whose question is which candidate is good enough."""

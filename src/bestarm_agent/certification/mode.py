@@ -1,0 +1,165 @@
+"""The mode that certifies: it finds the last candidate, in an order, that is good enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bestarm_agent.certification.certificate import (
+    Rounds,
+    Screen,
+    in_order_of_trying,
+    single_goal,
+)
+from bestarm_agent.certification.pairs import LABEL, CertificationPairs, goal_of, method_of
+from bestarm_agent.certification.setup import set_up, trial_order
+from bestarm_agent.certification.summary import certificate_result, e_value
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.certify import CertifySpec
+from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.events import Asked, Event
+from bestarm_agent.domain.example import Example
+from bestarm_agent.engine.mode import Mode, ModeResult
+from bestarm_agent.engine.pair_source import PairSource
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.run.event_log import Size
+from bestarm_agent.engine.setup.selection import open_selection
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.stats.intervals.non_inferiority import Verdict
+from bestarm_agent.stats.models.history_validation import HistoryModel
+
+_MOST_LABELS = 10_000  # how far to look for a number that suffices
+
+
+@dataclass(frozen=True, slots=True)
+class Certification:
+    """Tests candidates one after the other on labelled examples."""
+
+    spec: CertifySpec  # what is to be certified, and how
+    plan: Rounds  # which examples are labelled, and which are only guessed
+    # of the candidates, from the most likely to be good to the nicest to have; None: by the study's
+    # settings
+    order: tuple[int, ...] | None = None
+
+    @classmethod
+    def recorded(
+        cls, spec: CertifySpec, n_candidates: int, events: Sequence[Event]
+    ) -> Certification:
+        """Rebuild the mode of a stored run from its log alone.
+
+        Candidates that were never asked come last. All follow one plan, so the one that was asked
+        most shows as much of it as any needs.
+        """
+        asks: dict[int, list[Asked]] = {}
+        for event in events:
+            if isinstance(event, Asked):
+                asks.setdefault(event.candidate, []).append(event)
+        tried = [*asks, *(i for i in range(n_candidates) if i not in asks)]
+        order = in_order_of_trying(tried, spec.correction)
+        longest = max(asks.values(), key=len, default=[])
+        return cls(spec, _recorded_plan(longest, spec.per_label), tuple(order))
+
+    def pairs(
+        self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None
+    ) -> CertificationPairs:
+        """Make what asks for the pairs of a run.
+
+        Raises:
+            ConfigError: candidates are tried by their price, and one is not known.
+        """
+        there = candidates[: size.n_candidates]
+        order = self.order or trial_order(self.spec.order, there, size.costs or ())
+        return CertificationPairs(size.problem(per_dollar=False), self.spec, self.plan, order)
+
+    def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
+        """Warn of too few labels and of an order that prices do not give."""
+        return warnings(self.spec, self.plan, size.costs or [None] * size.n_candidates)
+
+    def result(self, pairs: PairSource, standing: Standing) -> ModeResult | None:
+        """Return what is certified so far, or in the end."""
+        if not isinstance(pairs, CertificationPairs):
+            return None
+        return certificate_result(pairs, standing)
+
+
+def open_mode(
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+) -> tuple[Mode, Judge]:
+    """Open a certification if the study has a ``certify`` section, else a selection.
+
+    Raises:
+        ConfigError: a label or a judge is missing or wrong, or there are too few examples.
+    """
+    spec = study.config.certify
+    if spec is None:
+        return open_selection(study, examples, catalog)
+    plan, judge = set_up(study, spec, examples, catalog)
+    return Certification(spec, plan), judge
+
+
+def _recorded_plan(asks: Sequence[Asked], ratio: int | None) -> Rounds:
+    """Return the rounds that were asked of a candidate; the last one is filled up with anything.
+
+    Without a second label the length of a round may be unknown; then none is complete.
+    """
+    starts = [place for place, ask in enumerate(asks) if ask.reason == LABEL]
+    if ratio is not None:
+        width = 1 + ratio
+    else:
+        width = starts[1] if len(starts) > 1 else 1 + max(1, len(asks))
+    examples = [ask.example for ask in asks]
+    examples += [0] * (-len(examples) % width)
+    plan = np.array(examples, dtype=np.intp).reshape(-1, width)
+    return Rounds(plan[:, 0], plan[:, 1:])
+
+
+def warnings(spec: CertifySpec, plan: Rounds, costs: Sequence[float | None]) -> tuple[str, ...]:
+    """Return what should be known before a call is paid for, a sentence each.
+
+    ``costs`` are the highest ones of a call, by candidate.
+    """
+    found = [_too_few_labels(spec, plan, len(costs)), _fewer_than_allowed(spec, plan)]
+    if spec.order == "cost" and len(costs) > 1 and len(set(costs)) == 1:
+        found.append(
+            "certify.order is `cost`, and all candidates cost the same: their order is that of the "
+            "file; list them from the most to the least likely to be good enough, or say "
+            "`order: prompt`"
+        )
+    return tuple(text for text in found if text is not None)
+
+
+def _too_few_labels(spec: CertifySpec, plan: Rounds, n_candidates: int) -> str | None:
+    """Warn if not even a candidate without an error could be certified."""
+    goal = single_goal(goal_of(spec), n_candidates, spec.correction)
+    n, best = len(plan.labelled), 0.0
+    screen = Screen(goal, method_of(spec))
+    while screen.verdict is Verdict.UNDECIDED and screen.n < max(n, _MOST_LABELS):
+        screen.push(0.0)
+        if screen.n == n:
+            best = screen.log_e_value
+    if screen.verdict is Verdict.PASSED and screen.n <= n:
+        return None
+    needed = (
+        f"; at least {screen.n:,} labels are needed" if screen.verdict is Verdict.PASSED else ""
+    )
+    return (
+        f"certify: {n} labels cannot suffice: a candidate without a single error reaches an "
+        f"e-value of {e_value(best)}, and {math.exp(goal.enough):.3g} is needed{needed}, or a "
+        f"higher `risk`, or a lower `confidence`"
+    )
+
+
+def _fewer_than_allowed(spec: CertifySpec, plan: Rounds) -> str | None:
+    """Warn if unlabelled examples run out before the labels do."""
+    n, most = len(plan.labelled), spec.max_labels
+    if most is None or n >= most:
+        return None
+    return (
+        f"certify.max_labels is {most}, and only {n} labels will be used: each takes "
+        f"{plan.width - 1} further examples, which are only guessed, and there are "
+        f"{plan.sequence.size} examples in the plan; add examples, or lower `per_label`"
+    )

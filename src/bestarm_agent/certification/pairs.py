@@ -1,0 +1,214 @@
+"""The pairs of a certification: those that the next verdict needs, and no more.
+
+1. All candidates follow one plan of rounds: an example to label, then r that are only guessed.
+2. One candidate is tested at a time, in the order of the certification, or from its end.
+3. Its pairs are asked along the plan, and may be told in any order. A round counts once all of it
+   is told, and all before it.
+4. A verdict, or the end of the plan, closes its trial. The correction says whether the next
+   candidate is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import NamedTuple
+
+from bestarm_agent.certification.betting import METHODS, Goal, Method
+from bestarm_agent.certification.certificate import (
+    Certificate,
+    Rounds,
+    Screen,
+    Screened,
+    certify,
+    gives_way,
+    in_order_of_trying,
+    single_goal,
+)
+from bestarm_agent.config.study.certify import CertifySpec
+from bestarm_agent.engine.pair_source import PlannedPairs
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, State, Stop, Tell
+from bestarm_agent.stats.intervals.non_inferiority import Verdict
+
+LABEL, GUESS = "label", "guess"  # reasons of asks: for its label, or for its guess only
+
+
+def goal_of(spec: CertifySpec) -> Goal:
+    """Return what a study wants to be shown, of all candidates together."""
+    return Goal(spec.risk, 1.0 - spec.confidence)
+
+
+def method_of(spec: CertifySpec) -> Method:
+    """Return how a study gathers evidence."""
+    return Method(spec.method, spec.betting, n_factors=spec.factors, horizon=spec.max_labels)
+
+
+class Told(NamedTuple):
+    """Losses of one pair; the range of a guess is wide where it could not be measured."""
+
+    lowest: float  # what the autoevaluator takes the loss for, at least
+    highest: float  # and at most
+    loss: float | None  # the true one; None without a label, or with one that was not measured
+
+    @classmethod
+    def of(cls, tell: Tell) -> Told:
+        """Convert an outcome: a candidate's own failure is a loss, a void pair says nothing."""
+        if tell.state is State.VOID:
+            return cls(0.0, 1.0, None)
+        guess = 1.0 - tell.score
+        if tell.state is State.FAILED:
+            return cls(guess, guess, guess)
+        return cls(guess, guess, None if tell.gold is None else 1.0 - tell.gold)
+
+
+class Trial:
+    """The test of one candidate, fed by place in the plan, in any order.
+
+    Attributes:
+        n_asked: places of the plan that were asked.
+    """
+
+    def __init__(self, plan: Rounds, goal: Goal, method: Method) -> None:
+        self._plan = plan
+        self._goal = goal
+        self._told: dict[int, Told] = {}
+        self._screen = Screen(goal, method)
+        self._rounds = 0  # that are complete, each after all before it
+        self.n_asked = 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict so far."""
+        return self._screen.verdict
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether nothing more can come of it."""
+        return self.verdict is not Verdict.UNDECIDED or self._rounds == len(self._plan.labelled)
+
+    def tell(self, place: int, told: Told) -> None:
+        """Take what is known of the pair at a place of the plan."""
+        self._told[place] = told
+        while self._rounds < len(self._plan.labelled) and self._is_told(self._rounds):
+            self._push(self._screen, self._rounds)
+            self._rounds += 1
+
+    def screened(self, candidate: int, method: Method | None = None) -> Screened:
+        """Sum up what was found; by another method, if one is given, on the same rounds."""
+        screen = self._screen
+        if method is not None:
+            screen = Screen(self._goal, method)
+            for number in range(self._rounds):
+                self._push(screen, number)
+        return screen.screened(candidate, self._plan.labelled.tolist())
+
+    def _places(self, number: int) -> range:
+        width = self._plan.width
+        return range(number * width, (number + 1) * width)
+
+    def _is_told(self, number: int) -> bool:
+        return all(place in self._told for place in self._places(number))
+
+    def _push(self, screen: Screen, number: int) -> None:
+        if screen.verdict is Verdict.UNDECIDED:
+            labelled, *others = (self._told[place] for place in self._places(number))
+            means = fmean(one.lowest for one in others), fmean(one.highest for one in others)
+            screen.push_ranges(labelled.loss, (labelled.lowest, labelled.highest), means)
+
+
+class CertificationPairs(PlannedPairs):
+    """Tests candidates one after the other, each on the same labelled examples; see above.
+
+    Candidates that join later are not looked at.
+
+    Args:
+        order: candidates from the most likely to be good to the most desirable.
+
+    Attributes:
+        spec: what is to be certified, and how.
+        plan: which examples are labelled, and which are only guessed.
+    """
+
+    name = "certify"
+
+    def __init__(
+        self, problem: Problem, spec: CertifySpec, plan: Rounds, order: Sequence[int]
+    ) -> None:
+        super().__init__(replace(problem, stop_when_separated=True))  # a verdict ends the run
+        self.spec = spec
+        self.plan = plan
+        self._order = tuple(order)
+        self._trying = in_order_of_trying(self._order, spec.correction)
+        self._sequence = plan.sequence.tolist()
+        goal = single_goal(goal_of(spec), len(order), spec.correction)
+        self._trials = {one: Trial(plan, goal, method_of(spec)) for one in order}
+        self._places: dict[int, int] = {}  # of asks in the plan
+        self._at = 0
+
+    def certificate(self, method: Method | None = None) -> Certificate:
+        """Return what is certified so far, by the run's method or by another on the same labels."""
+
+        def screening(candidate: int) -> Screened:
+            return self._trials[candidate].screened(candidate, method)
+
+        found = certify(self._order, screening, self.spec.correction)
+        return replace(found, screened=tuple(one for one in found.screened if one.examples))
+
+    def alternatives(self) -> dict[str, Certificate]:
+        """Return what each method would have found on the same labels, by its name."""
+        method = method_of(self.spec)
+        return {name: self.certificate(replace(method, name=name)) for name in METHODS}
+
+    def ranking(self) -> list[int]:
+        """Order the candidates: the chosen one, then the other certified ones, then the rest."""
+        certified = self.certificate().certified[::-1]
+        return [*certified, *(i for i in super().ranking() if i not in certified)]
+
+    def stopped(self) -> Stop | None:
+        """Say why nothing will be asked any more, or None while that may still happen."""
+        if self._at == len(self._trying) or self._trials[self._trying[self._at]].is_closed:
+            return Stop.VERDICT
+        return None
+
+    def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
+        """Return the next pair of the candidate that is being tested; None if it must wait."""
+        if self.stopped() is not None:
+            return None
+        candidate = self._trying[self._at]
+        place = self._trials[candidate].n_asked
+        if place == len(self._sequence) or (allowed is not None and not allowed[candidate]):
+            return None
+        reason = GUESS if place % self.plan.width else LABEL
+        return Choice(Pair(candidate, self._sequence[place]), None, reason)
+
+    def adopt(self, asks: Sequence[Ask]) -> None:
+        """Mark pairs as pending; raise ConfigError if one is not the next of the plan."""
+        super().adopt(asks)
+        for ask in asks:
+            trial = self._trials[ask.pair.candidate]
+            place = trial.n_asked
+            if place == len(self._sequence) or self._sequence[place] != ask.pair.example:
+                raise ConfigError(
+                    "the plan of labels is not what it was when the run began: the labels or the "
+                    "`certify` section have changed; restore them, or begin a new run (equal "
+                    "requests are taken from the reply cache)"
+                )
+            self._places[ask.seq] = place
+            trial.n_asked += 1
+
+    def tell(self, results: Sequence[Tell]) -> None:
+        """Record outcomes, and go on to the next candidate where a verdict allows it."""
+        for result in results:
+            if self.table.tell(result):
+                candidate = int(self.table.candidate[result.seq])
+                self._trials[candidate].tell(self._places[result.seq], Told.of(result))
+                self._go_on()
+
+    def _go_on(self) -> None:
+        while self._at < len(self._trying):
+            trial = self._trials[self._trying[self._at]]
+            if not trial.is_closed or not gives_way(trial.verdict, self.spec.correction):
+                return
+            self._at += 1

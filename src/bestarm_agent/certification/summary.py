@@ -1,0 +1,163 @@
+"""The answer of a certification, for people and programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+
+from bestarm_agent.certification.certificate import Certificate, Screened, single_goal
+from bestarm_agent.certification.pairs import CertificationPairs, goal_of, method_of
+from bestarm_agent.engine.mode import ModeResult, ModeRow
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.report.run_lines import run_json, run_lines
+from bestarm_agent.report.text import safe
+from bestarm_agent.stats.intervals.non_inferiority import Verdict
+
+_WIDTH = len("Labels used: ")
+_COLUMNS = ("Candidate", "Verdict", "Labels", "e-value", "Needed", "Mean loss")
+_WORDS = {
+    Verdict.PASSED: "certified",
+    Verdict.FAILED: "refuted",
+    Verdict.UNDECIDED: "undecided",
+}
+
+
+def certificate_result(pairs: CertificationPairs, standing: Standing) -> ModeResult:
+    """Return what is certified so far, or in the end."""
+    names = [row.candidate.label for row in sorted(standing.rows, key=attrgetter("index"))]
+    found, others = pairs.certificate(), pairs.alternatives()
+    return ModeResult(
+        title="Certificate",
+        note="In the order of testing.",
+        ranking="The ranking shows the scores of the autoevaluator.",
+        columns=_COLUMNS,
+        rows=_rows(pairs, found, names),
+        lines=tuple(_lines(pairs, found, others, names, standing)),
+        verdict=Verdict.UNDECIDED if found.chosen is None else Verdict.PASSED,
+        marks=_WORDS,
+        as_json={**_json(pairs, found, others, names), **run_json(standing)},
+    )
+
+
+def _lines(
+    pairs: CertificationPairs,
+    found: Certificate,
+    others: Mapping[str, Certificate],
+    names: Sequence[str],
+    standing: Standing,
+) -> list[str]:
+    goal = goal_of(pairs.spec)
+    lines = [f"Chosen:      {_statement(found, names)}"]
+    if found.chosen is not None:
+        lines.append(
+            f"Guarantee:   risk at most {goal.risk:g}; the probability that a bad one was "
+            f"certified is at most {goal.delta:.3g}, whenever one looked"
+        )
+    lines += [f"Labels used: {found.n_labels:,}", *run_lines(standing, _WIDTH)]
+    if standing.end not in (End.VERDICT, None):
+        lines.append("The run ended before the last verdict was in.")
+    lines.append("What each method would have needed:")
+    lines += [f"  {name + ':':<13}{_needed(found, one, names)}" for name, one in others.items()]
+    return lines
+
+
+def _rows(
+    pairs: CertificationPairs, found: Certificate, names: Sequence[str]
+) -> tuple[ModeRow, ...]:
+    goal = single_goal(goal_of(pairs.spec), len(names), pairs.spec.correction)
+    needed = f"{1 / goal.delta:.3g}"
+    rows = []
+    for one in found.screened:
+        cells = (
+            safe(names[one.candidate]),
+            _WORDS[one.verdict],
+            f"{len(one.examples):,}",
+            e_value(one.log_e_value),
+            needed,
+            f"{one.mean_loss:.4f}",
+        )
+        rows.append(ModeRow(cells, one.verdict))
+    return tuple(rows)
+
+
+def _json(
+    pairs: CertificationPairs,
+    found: Certificate,
+    others: Mapping[str, Certificate],
+    names: Sequence[str],
+) -> dict[str, object]:
+    spec = pairs.spec
+    return {
+        "chosen": _name(found, names),
+        "certified": [names[i] for i in found.certified],
+        "risk": spec.risk,
+        "confidence": spec.confidence,
+        "method": spec.method,
+        "correction": spec.correction,
+        "labels": found.n_labels,
+        "reliance": method_of(spec).reliance().tolist(),
+        "candidates": [_screened_json(one, names) for one in found.screened],
+        "alternatives": {
+            name: {
+                "chosen": _name(other, names),
+                "labels": other.n_labels,
+                "labels_for_same": _labels_for_same(found, other),
+            }
+            for name, other in others.items()
+        },
+    }
+
+
+def _needed(found: Certificate, other: Certificate, names: Sequence[str]) -> str:
+    """Describe what another method would have done on the same examples."""
+    ends = f"{other.n_labels:,} in the end: {_statement(other, names)}"
+    if found.chosen is None:
+        return f"{other.n_labels:,} labels: {_statement(other, names)}"
+    labels = _labels_for_same(found, other)
+    if labels is not None:
+        return f"{labels:,} labels for the same; {ends}"
+    return f"more than {other.n_labels:,} labels for the same"
+
+
+def _labels_for_same(found: Certificate, other: Certificate) -> int | None:
+    return None if found.chosen is None else other.labels_to_certify(found.chosen)
+
+
+def _statement(found: Certificate, names: Sequence[str]) -> str:
+    name = _name(found, names)
+    return "none is shown to be good enough" if name is None else safe(name)
+
+
+def _name(found: Certificate, names: Sequence[str]) -> str | None:
+    return None if found.chosen is None else names[found.chosen]
+
+
+def e_value(log_e: float) -> str:
+    """Write an e-value, which may be larger than any float.
+
+    Example:
+        >>> e_value(0.0), e_value(7.0), e_value(2000.0)
+        ('1', '1.1e+03', '1e869')
+    """
+    if log_e == math.inf:
+        return "certain"
+    return f"{math.exp(log_e):.2g}" if log_e < 500 else f"1e{log_e / math.log(10):.0f}"
+
+
+def _screened_json(one: Screened, names: Sequence[str]) -> dict[str, object]:
+    """Return a test as JSON; logarithms are null where they are infinite."""
+    return {
+        "name": names[one.candidate],
+        "verdict": _WORDS[one.verdict],
+        "labels": len(one.examples),
+        "mean_loss": _finite(one.mean_loss),
+        "log_e_value": _finite(one.log_e_value),
+        "log_wealths": [_finite(log) for log in one.log_wealths],
+        "weights": [[round(float(w), 6) for w in row] for row in one.weights],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

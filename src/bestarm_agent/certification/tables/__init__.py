@@ -1,1 +1,0 @@
-"""Certification on stored tables of losses."""
