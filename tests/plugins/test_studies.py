@@ -19,8 +19,7 @@ from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError, PluginError
-from bestarm_agent.judges.base import Calls
-from bestarm_agent.judges.base_judge import BaseJudge, JudgeOptions
+from bestarm_agent.judges.base import Calls, Judge, JudgeOptions
 from bestarm_agent.providers.base_provider import BaseProvider, ProviderOptions
 from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.rules.uniform import Uniform
@@ -46,10 +45,10 @@ PROVIDER = """
 """
 JUDGE = """
     from bestarm_agent.domain.outcome import Score
-    from bestarm_agent.judges.base_judge import BaseJudge
+    from bestarm_agent.judges.base import Judge
 
 
-    class Talks(BaseJudge):
+    class Talks(Judge):
         async def score(self, example, reply, calls):
             return Score(float(bool(reply.text)))
 """
@@ -66,7 +65,7 @@ class Parrot(BaseProvider):
         return Reply(request.text or "" if request.model == "loud" else "")
 
 
-class Talks(BaseJudge):
+class Talks(Judge):
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         return Score(float(bool(reply.text)))
 

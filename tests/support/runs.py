@@ -29,7 +29,7 @@ from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidat
 from bestarm_agent.engine.run.event_log import EventLog, examples_added, replay
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.engine.run.stopping import End, Rules
-from bestarm_agent.judges.base import Calls, JudgeCall, JudgeModel
+from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
@@ -110,28 +110,25 @@ def scored(value: float) -> Reply:
     return Reply("", usage=Usage(input=3, output=2), usd_nanos=60, score=value)
 
 
-class OwnScore:
+class OwnScore(Judge):
     """Takes the score that the reply carries."""
 
     name = "own"
     digest = "own"
-    needs_reference = False
-    models: tuple[JudgeModel, ...] = ()
 
-    def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
-        return ()
+    def __init__(self) -> None:
+        """Take no options."""
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         assert reply.score is not None
         return Score(reply.score)
 
 
-class ModelJudge:
+class ModelJudge(Judge):
     """Asks a model what each reply is worth: its answer is the score."""
 
     name = "asking"
     digest = "asking"
-    needs_reference = False
 
     def __init__(self, actor: Actor) -> None:
         self.actor = actor

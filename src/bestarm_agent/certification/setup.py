@@ -23,9 +23,9 @@ from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.judges.audit.audited import AuditedJudge
-from bestarm_agent.judges.audit.human_scores import HumanScores
+from bestarm_agent.judges.audited import AuditedJudge
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.human_scores import HumanScores
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.stats.keyed_random import KeyedRandom
 

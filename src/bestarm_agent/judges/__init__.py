@@ -5,9 +5,13 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
-from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
-from bestarm_agent.judges.base_judge import BaseJudge, JudgeOptions, JudgeSetup
-from bestarm_agent.judges.rules.base import (
+from bestarm_agent.judges.base import (
+    Calls,
+    Judge,
+    JudgeCall,
+    JudgeModel,
+    JudgeOptions,
+    JudgeSetup,
     candidate_failed,
     judge_failed,
     refuse_declined,
@@ -15,7 +19,6 @@ from bestarm_agent.judges.rules.base import (
 )
 
 __all__ = [
-    "BaseJudge",
     "Blame",
     "Calls",
     "Example",

@@ -1,16 +1,33 @@
-"""The protocol of judges, for rules and for judges that call a model."""
+"""The base of judges: a new one writes ``score``, and overrides what differs."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self
+from typing import TypeVar as PlainTypeVar
 
-from bestarm_agent.domain.digest import Json, canonical
+from pydantic import BaseModel
+from typing_extensions import TypeVar
+
+from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.user_functions import source_name
+from bestarm_agent.config.yaml.documents import KeyPath, parse_options
+from bestarm_agent.domain.digest import Json, canonical, digest
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.request_reply import Finish, Reply, Request
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
+
+_MAX_SHOWN = 200
+_DECLINED = {
+    Finish.REFUSAL: (FailureKind.REFUSED, "the model refused to answer"),
+    Finish.CONTENT_FILTER: (FailureKind.CONTENT_FILTERED, "a content filter cut the answer off"),
+}
+_Model = PlainTypeVar("_Model", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -58,21 +75,69 @@ class Calls(Protocol):
         """
 
 
-class Judge(Protocol):
-    """Scores replies."""
+class JudgeOptions(StrictModel):
+    """Base of a judge's options: a frozen pydantic model that refuses unknown keys."""
 
-    name: str  # in messages and reports
-    # of all that decides a score (rule, options, template, model); scores of two never mix
+
+OptionsT = TypeVar("OptionsT", bound=BaseModel, default=Any)
+
+
+class Judge(ABC, Generic[OptionsT]):
+    """Scores replies; a subclass must define ``score`` only.
+
+    The defaults describe a rule: it calls no model and accepts every example, or every one with a
+    reference answer if ``needs_reference`` is true. ``options`` are validated by ``options_type``.
+
+    Attributes:
+        name: in messages and reports.
+        digest: of all that decides a score (rule, options, template, model); scores of two digests
+            never mix.
+
+    Example:
+        >>> class Short(Judge):
+        ...     '''Scores replies of at most 100 characters 1, and longer ones 0.'''
+        ...     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
+        ...         return Score(float(len(reply.text) <= 100))
+        >>> Short("short", JudgeOptions()).models
+        ()
+    """
+
+    adapter: ClassVar[str] = ""  # name in the digest; that of the class if empty
+    # raise it whenever the same options may score some reply differently
+    version: ClassVar[int] = 1
+    options_type: ClassVar[type[BaseModel]] = JudgeOptions  # pydantic model of the options
+    needs_reference: bool = False  # whether every example must have a reference answer
+    models: tuple[JudgeModel, ...] = ()  # the models that the judge calls
+    name: str
     digest: str
-    needs_reference: bool  # whether every example must have a reference answer
-    models: tuple[JudgeModel, ...]  # the models that it calls; none for a rule
+
+    def __init__(self, name: str, options: OptionsT) -> None:
+        self.name = name
+        self.options = options
+        self.digest = self._digest(options=options.model_dump(mode="json"))
+
+    @classmethod
+    def create(cls, name: str, options: Mapping[str, Json], setup: JudgeSetup) -> Self:
+        """Validate the options and build the judge; raises ConfigError."""
+        parsed = setup.parse(cls.options_type, options)
+        return cls(name, parsed)  # type: ignore[arg-type] # options_type is OptionsT
+
+    def check(self, example: Example) -> None:
+        """Raise ConfigError, before any call is paid for, if a needed reference is missing."""
+        if self.needs_reference and not references(example):
+            raise ConfigError(
+                f"example `{example.id}` has no reference answer, which judge `{self.name}` "
+                "needs; set the dataset's target field, or choose another judge"
+            )
 
     def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
         """Return the calls that judging the longest reply to ``example`` makes, each once.
 
-        Their cost is reserved before the candidate is called. A rule returns none.
+        Their cost is reserved before the candidate is called. By default there are none.
         """
+        return ()
 
+    @abstractmethod
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply, in [0, 1]; errors of ``calls`` pass through.
 
@@ -80,3 +145,59 @@ class Judge(Protocol):
             JudgeError: blame CANDIDATE if the reply itself cannot be scored (no number in it, say),
                 blame JUDGE if the judge failed.
         """
+
+    def _digest(self, **decisive: Json) -> str:
+        adapter = self.adapter or source_name(type(self))
+        return digest({"adapter": adapter, "version": self.version, **decisive})
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSetup:
+    """Context that a judge is built with, besides its name and options."""
+
+    base_dir: Path  # the study's folder
+    # builds another judge of the study by name and options
+    judge: Callable[[str, Mapping[str, Json]], Judge]
+    subject: str  # what the options belong to, for messages
+    lines: Mapping[KeyPath, int] | None = None  # of every option in the catalogue file, if known
+
+    def parse(self, model: type[_Model], options: Mapping[str, Json]) -> _Model:
+        """Validate options; raises ConfigError, which names the option and its place."""
+        return parse_options(model, options, subject=self.subject, lines=self.lines)
+
+
+def references(example: Example) -> tuple[str, ...]:
+    """Return the acceptable answers of an example."""
+    if example.reference is None:
+        return ()
+    return (example.reference,) if isinstance(example.reference, str) else example.reference
+
+
+def refuse_declined(reply: Reply) -> None:
+    """Raise a JudgeError that blames the candidate for a refused or filtered reply."""
+    if declined := _DECLINED.get(reply.finish):
+        kind, message = declined
+        raise candidate_failed(message, kind)
+
+
+def unparsable(reason: str, text: str) -> JudgeError:
+    """Return the error for a reply without an answer: the candidate's failure."""
+    excerpt = " ".join(shown(text).split())
+    said = f"{excerpt[:60]!r}" if excerpt else "an empty reply"
+    return candidate_failed(f"{reason} in {said}", FailureKind.UNPARSABLE)
+
+
+def candidate_failed(reason: str, kind: FailureKind) -> JudgeError:
+    """Return the error for a reply on which the candidate itself failed."""
+    return JudgeError(reason, kind=kind, blame=Blame.CANDIDATE)
+
+
+def judge_failed(reason: str) -> JudgeError:
+    """Return the error for a failure of the judge, which is no evidence about the candidate."""
+    return JudgeError(reason, kind=FailureKind.JUDGE_FAILED, blame=Blame.JUDGE)
+
+
+def shown(text: str) -> str:
+    """Return the beginning of ``text``, fit for storage: without lone surrogates."""
+    text = text[:_MAX_SHOWN]
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -16,39 +16,37 @@ from bestarm_agent.config.yaml.documents import KeyPath, shown_path
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, PluginError
-from bestarm_agent.judges.base import Judge
-from bestarm_agent.judges.base_judge import BaseJudge, JudgeSetup, check_example
+from bestarm_agent.judges.base import Judge, JudgeSetup
 from bestarm_agent.plugins.registry import Registry
 
-_RULES = "bestarm_agent.judges.rules"
-_MODELS = "bestarm_agent.judges.models"
-JUDGES: Final = Registry[type[BaseJudge[Any]]](
+_HERE = "bestarm_agent.judges"
+JUDGES: Final = Registry[type[Judge[Any]]](
     "judge adapter",
     "judges",
     {
-        "bleu": f"{_RULES}.metrics:BleuJudge",
-        "chrf": f"{_RULES}.metrics:ChrfJudge",
-        "contains": f"{_RULES}.contains:ContainsJudge",
-        "criteria": f"{_MODELS}.criteria:CriteriaJudge",
-        "ensemble": "bestarm_agent.judges.ensemble:EnsembleJudge",
-        "exact": f"{_RULES}.exact:ExactJudge",
-        "g-eval": f"{_MODELS}.g_eval:GEvalJudge",
-        "json-schema": f"{_RULES}.json_schema:JsonSchemaJudge",
-        "math": f"{_RULES}.math:MathJudge",
-        "multiple-choice": f"{_RULES}.multiple_choice:MultipleChoiceJudge",
-        "numeric": f"{_RULES}.numeric:NumericJudge",
-        "pairwise": f"{_MODELS}.pairwise:PairwiseJudge",
-        "python": f"{_RULES}.python:PythonJudge",
-        "recorded": f"{_RULES}.recorded:RecordedJudge",
-        "reference-graded": f"{_MODELS}.rubric:ReferenceGradedJudge",
-        "regex": f"{_RULES}.regex:RegexJudge",
-        "rouge": f"{_RULES}.metrics:RougeJudge",
-        "rubric": f"{_MODELS}.rubric:RubricJudge",
-        "squad-exact": f"{_RULES}.metrics:SquadExactJudge",
-        "token-f1": f"{_RULES}.metrics:TokenF1Judge",
+        "bleu": f"{_HERE}.metrics:BleuJudge",
+        "chrf": f"{_HERE}.metrics:ChrfJudge",
+        "contains": f"{_HERE}.text:ContainsJudge",
+        "criteria": f"{_HERE}.grading:CriteriaJudge",
+        "ensemble": f"{_HERE}.groups:EnsembleJudge",
+        "exact": f"{_HERE}.text:ExactJudge",
+        "g-eval": f"{_HERE}.weighted:GEvalJudge",
+        "json-schema": f"{_HERE}.text:JsonSchemaJudge",
+        "math": f"{_HERE}.math:MathJudge",
+        "multiple-choice": f"{_HERE}.choice:MultipleChoiceJudge",
+        "numeric": f"{_HERE}.numbers:NumericJudge",
+        "pairwise": f"{_HERE}.pairwise:PairwiseJudge",
+        "python": f"{_HERE}.python:PythonJudge",
+        "recorded": f"{_HERE}.text:RecordedJudge",
+        "reference-graded": f"{_HERE}.grading:ReferenceGradedJudge",
+        "regex": f"{_HERE}.text:RegexJudge",
+        "rouge": f"{_HERE}.metrics:RougeJudge",
+        "rubric": f"{_HERE}.grading:RubricJudge",
+        "squad-exact": f"{_HERE}.metrics:SquadExactJudge",
+        "token-f1": f"{_HERE}.metrics:TokenF1Judge",
     },
-    lambda found: isinstance(found, type) and issubclass(found, BaseJudge),
-    "a subclass of bestarm_agent.judges.BaseJudge",
+    lambda found: isinstance(found, type) and issubclass(found, Judge),
+    "a subclass of bestarm_agent.judges.Judge",
 )
 
 
@@ -98,10 +96,10 @@ def create_judge(name: str, options: Mapping[str, Json], catalog: Catalog) -> Ju
 def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
     """Raise ConfigError with its id if replies to an example cannot be scored by a judge."""
     for example in examples:
-        check_example(judge, example)
+        judge.check(example)
 
 
-def _adapter(name: str, entry: CatalogEntry, base_dir: Path) -> type[BaseJudge[Any]]:
+def _adapter(name: str, entry: CatalogEntry, base_dir: Path) -> type[Judge[Any]]:
     try:
         return JUDGES.load(name, imported=partial(load_object, base_dir=base_dir))
     except PluginError:

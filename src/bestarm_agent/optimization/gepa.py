@@ -29,7 +29,7 @@ from bestarm_agent.engine.results.pair_outcomes import PairOutcome, verdicts
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.judges.member_calls import gather_all
+from bestarm_agent.judges.groups import gather_all
 from bestarm_agent.optimization.rounds import Feedback
 from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.types import BoolArray, Choice, Pair, State, Stop

@@ -24,7 +24,6 @@ from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge, JudgeCall
-from bestarm_agent.judges.base_judge import check_example
 
 
 def _no_answer(call: JudgeCall) -> Reply:
@@ -113,14 +112,14 @@ class JudgeSuite:
             assert str(caught.value).strip()
 
     def test_the_example_is_usable(self, case: JudgeCase) -> None:
-        check_example(case.build(), case.example)
+        case.build().check(case.example)
 
     def test_unusable_examples_are_refused_by_name(self, case: JudgeCase) -> None:
         judge = case.build()
         lacking = [replace(case.example, reference=None)] if judge.needs_reference else []
         for example in (*case.unusable, *lacking):
             with pytest.raises(ConfigError) as caught:
-                check_example(judge, example)
+                judge.check(example)
             assert example.id in str(caught.value)
 
     def test_calls_are_announced_before_they_are_made(self, case: JudgeCase) -> None:

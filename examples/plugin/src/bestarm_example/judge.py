@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from bestarm_agent.judges import BaseJudge, Calls, Example, JudgeOptions, Reply, Score, unparsable
+from bestarm_agent.judges import Calls, Example, Judge, JudgeOptions, Reply, Score, unparsable
 
 
 class NearbyOptions(JudgeOptions):
@@ -17,7 +17,7 @@ class NearbyOptions(JudgeOptions):
     within: int = Field(10, ge=1)
 
 
-class Nearby(BaseJudge[NearbyOptions]):
+class Nearby(Judge[NearbyOptions]):
     """Scores a number by its distance from the reference answer."""
 
     options_type = NearbyOptions

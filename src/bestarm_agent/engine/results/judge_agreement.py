@@ -14,7 +14,7 @@ from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.engine.results.human_labels import human_labels
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import Blame, ConfigError
-from bestarm_agent.judges.models.pairwise import position_of
+from bestarm_agent.judges.pairwise import position_of
 from bestarm_agent.stats.agreement import (
     Agreement,
     Measure,

@@ -23,7 +23,7 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size, axes_of
 from bestarm_agent.errors import PluginError, counted, nearest
 from bestarm_agent.judges.base import Judge
-from bestarm_agent.judges.measured import MeasuredJudge
+from bestarm_agent.judges.groups import MeasuredJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.plugins.registry import is_path
 from bestarm_agent.selectors.base import Selector

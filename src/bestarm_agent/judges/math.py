@@ -1,0 +1,75 @@
+"""Score a mathematical answer by whether it equals a reference, in whatever form it is written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from pydantic import Field
+
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.judges.base import Calls, judge_failed, references, unparsable
+from bestarm_agent.judges.math_process import math_process
+from bestarm_agent.judges.metrics import missing_extra
+from bestarm_agent.judges.rule import RuleJudge, RuleOptions
+
+
+class MathOptions(RuleOptions):
+    """Options of ``math``."""
+
+    max_chars: int = Field(20_000, ge=100, le=10_000_000)
+    # most seconds for reading an answer, and for each comparison; beyond it the pair is void
+    timeout_seconds: int = Field(5, ge=1, le=60)
+
+
+class MathJudge(RuleJudge[MathOptions, str]):
+    r"""Scores 1 if the answer equals any reference, by math-verify: 0.5 is ``\frac{1}{2}``.
+
+    The answer is ``\boxed{...}``, else LaTeX such as ``$...$``, else a number or an expression.
+    """
+
+    adapter = "math"
+    options_type = MathOptions
+
+    def __init__(self, name: str, options: MathOptions) -> None:
+        super().__init__(name, options)
+        if find_spec("math_verify") is None:  # it is imported in the other process only
+            raise missing_extra(name)
+
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
+        """Score one reply in a thread, since the comparison may take seconds; else as all rules."""
+        return await asyncio.to_thread(self._score_at_once, example, reply)
+
+    def _extract(self, text: str, example: Example) -> str:
+        if not text.strip():
+            raise unparsable("nothing", text)
+        return text
+
+    def _agrees(self, answer: str, example: Example) -> bool:
+        found = self._compared(answer, references(example))
+        if found == "no answer":
+            raise unparsable("no number or formula", answer)
+        if found not in ("right", "wrong"):
+            raise judge_failed(
+                f"judge `{self.name}` cannot compare a reply with the reference of example "
+                f"`{example.id}`: {self._reason(found)}"
+            )
+        return found == "right"
+
+    def _problem(self, reference: str, example: Example) -> str | None:
+        if problem := super()._problem(reference, example):
+            return problem
+        found = self._compared("1", [reference])
+        return None if found in ("right", "wrong") else self._reason(found)
+
+    def _compared(self, answer: str, targets: Sequence[str]) -> str:
+        return math_process().compare(answer, targets, self.options.timeout_seconds)
+
+    def _reason(self, found: str) -> str:
+        if found == "timeout":
+            seconds = self.options.timeout_seconds
+            return f"it took more than {seconds} s; raise `timeout_seconds`"
+        return "it is no number or formula; write it as LaTeX, such as `\\frac{1}{2}`"

@@ -1,0 +1,174 @@
+"""Score the similarity of a reply to a reference answer, in [0, 1].
+
+BLEU, chrF and ROUGE come from their reference implementations (extra ``metrics``).
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Literal
+
+from pydantic import Field
+
+from bestarm_agent.domain.example import Example
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.judges.base import references, unparsable
+from bestarm_agent.judges.rule import RuleJudge, RuleOptions
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def extra(module: str, judge: str) -> ModuleType:
+    """Import a module of the extra ``metrics``; raises ConfigError if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise missing_extra(judge) from None
+
+
+def missing_extra(judge: str) -> ConfigError:
+    """Return the error for a judge whose package is not installed."""
+    return ConfigError(
+        f"judge `{judge}` needs the extra `metrics`; run: pip install 'bestarm-agent[metrics]'"
+    )
+
+
+class MetricJudge(RuleJudge[RuleOptions, str]):
+    """Scores a reply by its similarity to the references."""
+
+    options_type = RuleOptions
+
+    def _extract(self, text: str, example: Example) -> str:
+        if not text.strip():
+            raise unparsable("nothing", text)
+        return text
+
+    def _agrees(self, answer: str, example: Example) -> float:
+        return min(1.0, max(0.0, self._similarity(answer, references(example))))
+
+    @abstractmethod
+    def _similarity(self, answer: str, targets: Sequence[str]) -> float:
+        """Return the similarity to the best-matching reference, or to all together."""
+
+
+class TokenF1Judge(MetricJudge):
+    """Token F1 as SQuAD counts it (Rajpurkar et al. 2016, section 6.1; evaluation script 1.1).
+
+    Example:
+        >>> squad_f1("The cat sat", "a cat sat down")
+        0.8
+    """
+
+    adapter = "token-f1"
+
+    def _similarity(self, answer: str, targets: Sequence[str]) -> float:
+        return max(squad_f1(answer, target) for target in targets)
+
+
+class SquadExactJudge(MetricJudge):
+    """Exact match as SQuAD counts it: without case, punctuation, articles and white space."""
+
+    adapter = "squad-exact"
+
+    def _similarity(self, answer: str, targets: Sequence[str]) -> float:
+        return float(any(squad_form(answer) == squad_form(target) for target in targets))
+
+
+class BleuOptions(RuleOptions):
+    """Options of ``bleu``; ``tokenize`` is sacrebleu's tokeniser, "13a" is WMT's."""
+
+    tokenize: Literal["13a", "intl", "zh", "char", "none"] = "13a"
+    lowercase: bool = False
+
+
+class BleuJudge(MetricJudge):
+    """Sentence BLEU by sacrebleu, exponential smoothing, effective order.
+
+    Post 2018, "A Call for Clarity in Reporting BLEU Scores"; Chen & Cherry 2014 for smoothing.
+    """
+
+    adapter = "bleu"
+    options_type = BleuOptions
+    options: BleuOptions
+
+    def __init__(self, name: str, options: BleuOptions) -> None:
+        super().__init__(name, options)
+        make = extra("sacrebleu.metrics", name).BLEU
+        self._metric: Any = make(
+            tokenize=options.tokenize, lowercase=options.lowercase, effective_order=True
+        )
+
+    def _similarity(self, answer: str, targets: Sequence[str]) -> float:
+        return float(self._metric.sentence_score(answer, list(targets)).score) / 100
+
+
+class ChrfOptions(RuleOptions):
+    """Options of ``chrf``; ``word_order`` 0 is chrF, 2 is chrF++."""
+
+    word_order: int = Field(0, ge=0, le=4)
+
+
+class ChrfJudge(MetricJudge):
+    """chrF (Popović 2015, 2017 for chrF++) by sacrebleu, with the best-matching reference."""
+
+    adapter = "chrf"
+    options_type = ChrfOptions
+
+    def __init__(self, name: str, options: ChrfOptions) -> None:
+        super().__init__(name, options)
+        make = extra("sacrebleu.metrics", name).CHRF
+        self._metric: Any = make(word_order=options.word_order)
+
+    def _similarity(self, answer: str, targets: Sequence[str]) -> float:
+        return float(self._metric.sentence_score(answer, list(targets)).score) / 100
+
+
+class RougeOptions(RuleOptions):
+    """Options of ``rouge``: n-grams, or longest common subsequence (by line: rougeLsum)."""
+
+    variant: Literal["rouge1", "rouge2", "rougeL", "rougeLsum"] = "rougeL"
+    stemmer: bool = True  # whether words are reduced by Porter's stemmer
+
+
+class RougeJudge(MetricJudge):
+    """ROUGE's F-measure (Lin 2004) by rouge-score, with the best-matching reference."""
+
+    adapter = "rouge"
+    options_type = RougeOptions
+
+    def __init__(self, name: str, options: RougeOptions) -> None:
+        super().__init__(name, options)
+        make = extra("rouge_score.rouge_scorer", name).RougeScorer
+        scorer: Any = make([options.variant], use_stemmer=options.stemmer)
+        self._score: Callable[[Sequence[str], str], Any] = scorer.score_multi
+        self._variant = options.variant
+
+    def _similarity(self, answer: str, targets: Sequence[str]) -> float:
+        return float(self._score(targets, answer)[self._variant].fmeasure)
+
+
+def squad_form(text: str) -> str:
+    """Return text as SQuAD's script compares it.
+
+    Example:
+        >>> squad_form("The  Eiffel-Tower!")
+        'eiffeltower'
+    """
+    text = text.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def squad_f1(answer: str, target: str) -> float:
+    """Return the F1 of the tokens of two texts, each token counted as often as it occurs."""
+    said, meant = squad_form(answer).split(), squad_form(target).split()
+    if not said or not meant:
+        return float(said == meant)
+    common = (Counter(said) & Counter(meant)).total()
+    return 2 * common / (len(said) + len(meant))

@@ -1,1 +1,0 @@
-"""Judges that ask a model for a verdict."""

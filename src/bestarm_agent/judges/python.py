@@ -1,0 +1,99 @@
+"""Score replies by a Python function of the user."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import reprlib
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field
+
+from bestarm_agent.config.user_functions import Program, load_program
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.judges.base import (
+    Calls,
+    Judge,
+    JudgeOptions,
+    JudgeSetup,
+    judge_failed,
+    refuse_declined,
+    unparsable,
+)
+
+
+class PythonOptions(JudgeOptions):
+    """Options of ``python``."""
+
+    function: str = Field(min_length=1)  # ``module:function``, from the study's folder or installed
+    sources: tuple[str, ...] = ()  # further files in the digest, from that folder
+    needs_reference: bool = False  # whether every example must have a reference
+
+
+class PythonJudge(Judge[PythonOptions]):
+    """Scores a reply by ``function(answer, example)``.
+
+    The function gets the reply's text and the ``Example``. It returns a number in [0, 1], a bool,
+    or None if there is nothing to score, which is the candidate's failure. An exception is the
+    judge's failure. A coroutine function is awaited; any other runs in a thread.
+    """
+
+    adapter = "python"
+    options_type = PythonOptions
+
+    def __init__(self, name: str, options: PythonOptions, program: Program) -> None:
+        super().__init__(name, options)
+        self.needs_reference = options.needs_reference
+        self._program = program
+        self.digest = self._digest(function=options.function, source=program.digest)
+
+    @classmethod
+    def create(cls, name: str, options: Mapping[str, Json], setup: JudgeSetup) -> Self:
+        """Validate the options and import the function; raises ConfigError."""
+        parsed = setup.parse(PythonOptions, options)
+        program = load_program(parsed.function, setup.base_dir, parsed.sources)
+        return cls(name, parsed, program)
+
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
+        """Score one reply; anything but None or a number in [0, 1] is the judge's failure."""
+        refuse_declined(reply)
+        found = await call_program(self._program, reply.text, example)
+        if found is None:
+            raise unparsable(f"{self._program.name} found nothing to score", reply.text)
+        value = _number(found)
+        if not 0.0 <= value <= 1.0:  # NaN fails this too
+            raise judge_failed(
+                f"{self._program.name} must return a number in [0, 1] or None, got "
+                f"{self._program.said(reprlib.repr(found)):.60}"
+            )
+        return Score(value)
+
+
+async def call_program(program: Program, *arguments: object) -> Any:  # noqa: ANN401 - as below
+    """Call or await a function of the user; raises JudgeError, blame JUDGE, where it raises."""
+    try:
+        if program.is_async:
+            return await program.function(*arguments)
+        return await asyncio.to_thread(program.function, *arguments)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise judge_failed(f"{program.name} let a cancellation of its own get out") from error
+    except (Exception, SystemExit) as error:  # a function may raise anything
+        said = program.said(error)
+        raise judge_failed(f"{program.name} raised {type(error).__name__}: {said}") from error
+
+
+def _number(found: Any) -> float:  # noqa: ANN401 - a function may return anything
+    """Return a number or bool as a float; NaN for anything else, such as the text "1"."""
+    if isinstance(found, str | bytes):
+        return math.nan
+    try:
+        return float(found)
+    except Exception:  # of the object's own conversion
+        return math.nan

@@ -1,0 +1,215 @@
+"""Select and normalise the text that a rule reads.
+
+The base of rules: select a part of the reply, extract an answer, compare it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
+
+import regex
+from pydantic import AfterValidator, Field
+
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.judges.base import (
+    Calls,
+    Judge,
+    JudgeOptions,
+    judge_failed,
+    references,
+    refuse_declined,
+    shown,
+    unparsable,
+)
+
+Step: TypeAlias = Literal["unicode", "case", "punctuation", "whitespace", "strip"]
+
+_QUOTES = "\"'`´“”‘’„‚«»‹›"
+_OPENING = f"{_QUOTES}*¿¡: \t\r\n"
+_CLOSING = f"{_QUOTES}*.,;:!?…。 \t\r\n"
+_TYPOGRAPHY = str.maketrans(
+    {
+        **dict.fromkeys("‘’‚´", "'"),
+        **dict.fromkeys("“”„", '"'),
+        **dict.fromkeys("‐‑‒–—−", "-"),
+        **dict.fromkeys("\u00ad\u200b\u2060\ufeff", ""),  # invisible
+    }
+)
+_WORD_EDGE = regex.compile(r"\b", regex.WORD)  # Unicode's word boundaries (UAX 29)
+
+
+def unicode_form(text: str) -> str:
+    """Return NFKC text with plain quotes and hyphens and without invisible characters."""
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHY)
+
+
+def _without_punctuation(text: str) -> str:
+    """Strip quotes, stars and sentence marks, unless nothing would be left."""
+    return text.lstrip(_OPENING).rstrip(_CLOSING) or text
+
+
+def _with_single_spaces(text: str) -> str:
+    return " ".join(text.split())
+
+
+_STEPS: dict[Step, Callable[[str], str]] = {
+    "unicode": unicode_form,
+    "case": str.casefold,
+    "punctuation": _without_punctuation,
+    "whitespace": _with_single_spaces,
+    "strip": str.strip,
+}
+
+
+def _in_order(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    return tuple(step for step in _STEPS if step in steps)
+
+
+Normalisation: TypeAlias = Annotated[tuple[Step, ...], AfterValidator(_in_order)]
+"""Steps of normalisation, always applied in this order.
+
+``unicode``: compatibility forms (NFKC), typographic quotes and dashes, invisible characters.
+``case``: case folding. ``punctuation``: quotes, stars and sentence marks around the text.
+``whitespace``: runs of white space become one space. ``strip``: none around the text.
+"""
+
+STANDARD: tuple[Step, ...] = ("unicode", "case", "punctuation", "whitespace")
+
+
+def normaliser(steps: Iterable[Step]) -> Callable[[str], str]:
+    """Return the function that applies these steps.
+
+    Example:
+        >>> normaliser(["unicode", "case", "punctuation", "whitespace"])("**New\u00a0 York**.")
+        'new york'
+    """
+    functions = [_STEPS[step] for step in steps]
+
+    def normalise(text: str) -> str:
+        for function in functions:
+            text = function(text)
+        return text
+
+    return normalise
+
+
+def clipped(text: str, limit: int) -> str:
+    """Keep at most ``limit`` characters: the beginning and the end, on separate lines."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n{text[len(text) - half :]}"
+
+
+def marker_pattern(marker: str) -> re.Pattern[str]:
+    """Return a pattern that finds ``marker`` in any case, with any white space between words."""
+    return re.compile(r"\s+".join(map(re.escape, marker.split())), re.IGNORECASE)
+
+
+def contains(text: str, part: str, *, words: bool) -> bool:
+    """Return whether ``part`` occurs in ``text``; with ``words`` as whole words.
+
+    Word boundaries are Unicode's (UAX 29): "46" is not a word of "46.5"; any Chinese character is
+    one. An empty ``part`` does not occur.
+    """
+    at = text.find(part) if part else -1
+    while at >= 0 and words and not _is_word(text, at, at + len(part)):
+        at = text.find(part, at + 1)
+    return at >= 0
+
+
+def _is_word(text: str, start: int, end: int) -> bool:
+    return all(
+        at in (0, len(text)) or _WORD_EDGE.match(text, at) is not None for at in (start, end)
+    )
+
+
+class RuleOptions(JudgeOptions):
+    """Options of all rules."""
+
+    # read only what follows the last such marker ("Answer:"), in any case; None: all
+    after: str | None = Field(None, min_length=1, pattern=r"\S")
+    # whether a reply without the marker is unparsable; else all of it is read
+    after_required: bool = True
+    # of a longer reply only the beginning and the end are read
+    max_chars: int = Field(100_000, ge=100, le=10_000_000)
+
+
+RuleOptionsT = TypeVar("RuleOptionsT", bound=RuleOptions)
+AnswerT = TypeVar("AnswerT")
+
+
+class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
+    """Scores a reply by a rule, without a call.
+
+    A reply that was refused or filtered, or in which the rule finds no answer, is the candidate's
+    failure. A reply cut off at the token limit is scored like any other.
+    """
+
+    needs_reference = True
+
+    def __init__(self, name: str, options: RuleOptionsT) -> None:
+        super().__init__(name, options)
+        self._after = None if options.after is None else marker_pattern(options.after)
+
+    def check(self, example: Example) -> None:
+        """Raise ConfigError if ``example`` has no reference that this rule can compare with."""
+        super().check(example)
+        for reference in references(example) if self.needs_reference else ():
+            if problem := self._problem(reference, example):
+                raise ConfigError(
+                    f"example `{example.id}`: judge `{self.name}` cannot compare with reference "
+                    f"{shown(reference)!r}: {problem}"
+                )
+
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
+        """Score one reply; most rules return 0 or 1.
+
+        Raises JudgeError with blame CANDIDATE if the reply was refused or holds no answer, with
+        blame JUDGE if the example cannot be scored by this rule.
+        """
+        return self._score_at_once(example, reply)
+
+    def _score_at_once(self, example: Example, reply: Reply) -> Score:
+        refuse_declined(reply)
+        if self.needs_reference and example.reference is None:
+            raise judge_failed(
+                f"example `{example.id}` has no reference answer for judge `{self.name}`"
+            )
+        answer = self._extract(self._selected(reply.text), example)
+        return Score(value=float(self._agrees(answer, example)), answer=shown(self._said(answer)))
+
+    @abstractmethod
+    def _extract(self, text: str, example: Example) -> AnswerT:
+        """Extract the answer from the selected text; raises ``unparsable`` if there is none."""
+
+    @abstractmethod
+    def _agrees(self, answer: AnswerT, example: Example) -> bool | float:
+        """Return whether the answer is right, or a degree in [0, 1]."""
+
+    def _said(self, answer: AnswerT) -> str:
+        return str(answer)
+
+    def _problem(self, reference: str, example: Example) -> str | None:
+        """Return why a reference cannot be compared with, and the way out; None if it can."""
+        return None if reference.strip() else "it is blank; correct the dataset"
+
+    def _selected(self, reply: str) -> str:
+        text = clipped(reply, self.options.max_chars)
+        return text if self._after is None else self._after_marker(text, self._after)
+
+    def _after_marker(self, text: str, marker: re.Pattern[str]) -> str:
+        if ends := [found.end() for found in marker.finditer(text)]:
+            return text[ends[-1] :]
+        if self.options.after_required:
+            raise unparsable(f"no {self.options.after!r}", text)
+        return text

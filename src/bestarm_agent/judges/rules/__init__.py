@@ -1,1 +1,0 @@
-"""Judges that score by rule, without a model call and without cost."""

@@ -1,0 +1,288 @@
+"""Score 1 if the answer equals a reference.
+
+Score 1 if the answer contains a reference.
+
+Score by a regular expression of the user.
+
+Score 1 if the reply is JSON that follows a schema.
+
+Use the score that was recorded with a replayed reply.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, TypeVar
+
+import regex
+from pydantic import AfterValidator, Field, JsonValue, model_validator
+
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.judges.base import Calls, Judge, judge_failed, references, shown, unparsable
+from bestarm_agent.judges.metrics import extra
+from bestarm_agent.judges.rule import (
+    STANDARD,
+    Normalisation,
+    RuleJudge,
+    RuleOptions,
+    contains,
+    normaliser,
+)
+
+
+class ExactOptions(RuleOptions):
+    """Options of ``exact``; ``normalise`` applies to the answer and to the references."""
+
+    normalise: Normalisation = STANDARD
+
+
+OptionsT = TypeVar("OptionsT", bound=ExactOptions)
+
+
+class NormalisedTextJudge(RuleJudge[OptionsT, str], Generic[OptionsT]):
+    """The base of judges that compare normalised texts."""
+
+    def __init__(self, name: str, options: OptionsT) -> None:
+        super().__init__(name, options)
+        self._normalise = normaliser(options.normalise)
+
+    def _extract(self, text: str, example: Example) -> str:
+        answer = self._normalise(text)
+        if not answer or answer.isspace():
+            raise unparsable("no answer", text)
+        return answer
+
+
+class ExactJudge(NormalisedTextJudge[ExactOptions]):
+    """Scores 1 if the text equals any reference after normalisation."""
+
+    adapter = "exact"
+    options_type = ExactOptions
+
+    def _agrees(self, answer: str, example: Example) -> bool:
+        return any(answer == self._normalise(reference) for reference in references(example))
+
+
+class ContainsOptions(ExactOptions):
+    """Options of ``contains``."""
+
+    words: bool = True  # whether a reference must occur as whole words; else "46" occurs in "1463"
+    require: Literal["any", "all"] = "any"  # references that must occur
+
+
+class ContainsJudge(NormalisedTextJudge[ContainsOptions]):
+    """Scores 1 if the references occur in the text after normalisation."""
+
+    adapter = "contains"
+    options_type = ContainsOptions
+
+    def _agrees(self, answer: str, example: Example) -> bool:
+        words = self.options.words
+        combine = any if self.options.require == "any" else all
+        parts = map(self._normalise, references(example))
+        return combine(contains(answer, part, words=words) for part in parts)
+
+
+Flag: TypeAlias = Literal["ignore-case", "multi-line", "dot-all", "ascii"]
+
+_FLAGS: dict[Flag, int] = {
+    "ignore-case": regex.IGNORECASE,
+    "multi-line": regex.MULTILINE,
+    "dot-all": regex.DOTALL,
+    "ascii": regex.ASCII,
+}
+
+
+def _sorted_flags(flags: tuple[Flag, ...]) -> tuple[Flag, ...]:
+    return tuple(sorted(set(flags)))
+
+
+class RegexOptions(RuleOptions):
+    """Options of ``regex``; ``normalise`` applies to the group and to the references.
+
+    If ``group`` is None nothing is compared: a reply that matches scores 1, any other 0.
+    """
+
+    max_chars: int = Field(20_000, ge=100, le=10_000_000)
+    pattern: str = Field(min_length=1, max_length=2000)  # in the syntax of the ``regex`` package
+    flags: Annotated[tuple[Flag, ...], AfterValidator(_sorted_flags)] = ()
+    group: int | str | None = None  # number or name
+    normalise: Normalisation = STANDARD
+    timeout_seconds: float = Field(0.5, gt=0, le=10)  # of a match, CPU seconds of this process
+
+    @model_validator(mode="after")
+    def _check_pattern(self) -> Self:
+        compiled = self.compiled()
+        if isinstance(self.group, int) and not 0 <= self.group <= compiled.groups:
+            raise ValueError(
+                f"`group` must be in [0, {compiled.groups}] for this `pattern`, got {self.group}"
+            )
+        if isinstance(self.group, str) and self.group not in compiled.groupindex:
+            raise ValueError(f"`pattern` has no group named {self.group!r}")
+        return self
+
+    def compiled(self) -> regex.Pattern[str]:
+        """Compile the pattern; raises ValueError if it is malformed."""
+        flags = 0
+        for flag in self.flags:
+            flags |= _FLAGS[flag]
+        try:
+            return regex.compile(self.pattern, flags, cache_pattern=False)
+        except regex.error as error:
+            raise ValueError(f"`pattern` is malformed: {error}") from None
+
+
+class RegexJudge(RuleJudge[RegexOptions, str | None]):
+    """Scores 1 if the pattern matches, or if its group equals any reference."""
+
+    adapter = "regex"
+    options_type = RegexOptions
+
+    def __init__(self, name: str, options: RegexOptions) -> None:
+        super().__init__(name, options)
+        self.needs_reference = options.group is not None
+        self._pattern = options.compiled()
+        self._normalise = normaliser(options.normalise)
+
+    def _extract(self, text: str, example: Example) -> str | None:
+        found = self._match(text)
+        group = self.options.group
+        if group is None:
+            return None if found is None else found[0]
+        answer = None if found is None else found[group]
+        if not answer:
+            raise unparsable(f"nothing that the pattern of judge `{self.name}` catches", text)
+        return answer
+
+    def _agrees(self, answer: str | None, example: Example) -> bool:
+        if self.options.group is None or answer is None:
+            return answer is not None
+        said = self._normalise(answer)
+        return any(said == self._normalise(reference) for reference in references(example))
+
+    def _said(self, answer: str | None) -> str:
+        return answer or ""
+
+    def _match(self, text: str) -> regex.Match[str] | None:
+        timeout = self.options.timeout_seconds
+        try:
+            return self._pattern.search(text, timeout=timeout)
+        except TimeoutError:
+            raise judge_failed(
+                f"the pattern of judge `{self.name}` took more than {timeout:g} s on a reply of "
+                f"{len(text):,} characters; make its repetitions unambiguous or possessive "
+                "(`a++`), or lower `max_chars`"
+            ) from None
+
+
+_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL | re.IGNORECASE)
+
+
+class JsonSchemaOptions(RuleOptions):
+    """Options of ``json-schema``."""
+
+    json_schema: dict[str, JsonValue] | None = None
+    schema_field: str | None = Field(None, min_length=1)  # input field that holds a schema
+    fences: bool = True  # whether to read the last code fence if the whole reply is not JSON
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if (self.json_schema is None) == (self.schema_field is None):
+            raise ValueError("give either `json_schema` or `schema_field`")
+        return self
+
+
+class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
+    """Scores 1 if the reply is JSON that follows the schema, 0 if it is other JSON.
+
+    A reply that is not JSON is the candidate's failure. A schema cannot refer to other documents.
+    """
+
+    adapter = "json-schema"
+    options_type = JsonSchemaOptions
+
+    def __init__(self, name: str, options: JsonSchemaOptions) -> None:
+        super().__init__(name, options)
+        self.needs_reference = False
+        self._library: Any = extra("jsonschema", name)
+        self._registry: Any = extra("referencing", name).Registry()  # which fetches nothing
+        self._unresolvable = extra("referencing.exceptions", name).Unresolvable
+        self._validators: dict[str, Any] = {}
+        if options.json_schema is not None:
+            self._fixed = self._validator(options.json_schema, f"judge `{name}`")
+
+    def check(self, example: Example) -> None:
+        """Check an example's own schema; raises ConfigError."""
+        if self.options.schema_field is not None:
+            self._validator_of(example)
+
+    def _extract(self, text: str, example: Example) -> object:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            fenced = _FENCE.findall(text) if self.options.fences else []
+        try:
+            return json.loads(fenced[-1])
+        except (IndexError, ValueError, RecursionError):
+            raise unparsable("no JSON", text) from None
+
+    def _agrees(self, answer: object, example: Example) -> bool:
+        try:
+            return bool(self._validator_of(example).is_valid(answer))
+        except self._unresolvable as error:
+            raise judge_failed(f"the schema refers to what is not in it: {error}") from None
+
+    def _said(self, answer: object) -> str:
+        return json.dumps(answer, ensure_ascii=False)
+
+    def _validator_of(self, example: Example) -> Any:  # noqa: ANN401 - jsonschema has no type for it
+        field = self.options.schema_field
+        if field is None:
+            return self._fixed
+        schema = example.inputs.get(field)
+        text = json.dumps(schema)
+        if text not in self._validators:
+            where = f"example `{example.id}`, field `{field}`"
+            try:
+                schema = json.loads(schema) if isinstance(schema, str) else schema
+            except ValueError as error:
+                raise ConfigError(f"{where}: no JSON schema: {error}") from None
+            if not isinstance(schema, Mapping):
+                raise ConfigError(f"{where}: no JSON schema, got {shown(text)}")
+            self._validators[text] = self._validator(schema, where)
+        return self._validators[text]
+
+    def _validator(self, schema: Mapping[str, Any], where: str) -> Any:  # noqa: ANN401 - as above
+        cls = self._library.validators.validator_for(
+            schema, default=self._library.Draft202012Validator
+        )
+        try:
+            cls.check_schema(schema)
+        except self._library.SchemaError as error:
+            raise ConfigError(f"{where}: not a JSON schema: {error.message}") from None
+        return cls(schema, registry=self._registry)
+
+
+class RecordedJudge(Judge):
+    """Returns the recorded score and ignores the text of the reply."""
+
+    adapter = "recorded"
+
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
+        """Return the recorded score; raise JudgeError, blame JUDGE, if none is in [0, 1]."""
+        if reply.score is None:
+            raise judge_failed(
+                f"no score is recorded for example `{example.id}`; let judge `{self.name}` score "
+                "only records that hold scores, or choose a judge that reads the answer"
+            )
+        if not 0.0 <= reply.score <= 1.0:  # NaN fails this too
+            raise judge_failed(
+                f"the score recorded for example `{example.id}` must be in [0, 1], "
+                f"got {reply.score}"
+            )
+        return Score(value=reply.score)

@@ -1,0 +1,170 @@
+"""Real preferences through the whole pipeline: recorded answers, a judge behind HTTP, both orders.
+
+The judge server knows AlpacaEval's recorded preferences and answers with them as log probabilities;
+what comes out must be the recorded ranking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bestarm_agent import Study
+from bestarm_agent.domain.outcome import Scored
+from bestarm_agent.domain.spend import usd
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.judges.model import enclosed
+from bestarm_agent.runs import Archive
+from bestarm_agent.store.run_state import RunState
+from tests.support.fake_api import Call, FakeApi, Said
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "alpaca_eval_responses_sample.jsonl"
+N_INSTRUCTIONS = 50  # all 100 come out as exactly, and take twice the time
+BLOCK = re.compile(r"<<<(\w+) (\w{16})>>>\n(.*?)\n<<<end of \1 \2>>>", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """12 models on some of the sample's 100 instructions."""
+
+    rows: list[dict[str, Any]]
+
+    def score(self, row: Mapping[str, Any]) -> float:
+        return float(row["preference"]) - 1.0
+
+    def preferences(self) -> dict[tuple[str, str], float]:
+        """Probability that an answer to an instruction beats the baseline, as judges see both."""
+        found: dict[tuple[str, str], float] = {}
+        for row in self.rows:
+            texts = enclosed({"task": row["instruction"], "answer": row["output"]}, "")
+            key = (shown(texts["task"]), shown(texts["answer"]))
+            assert found.setdefault(key, self.score(row)) == self.score(row), "equal answers tie"
+        return found
+
+    def means(self) -> dict[str, float]:
+        scores = defaultdict(list)
+        for row in self.rows:
+            scores[row["model"]].append(self.score(row))
+        return {model: sum(values) / len(values) for model, values in scores.items()}
+
+
+def shown(block: str) -> str:
+    found = BLOCK.search(block)
+    assert found is not None
+    return found[3]
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recorded:
+    if not DATA.exists():
+        pytest.skip("the AlpacaEval sample is not here")
+    rows = [json.loads(line) for line in DATA.read_text().splitlines()]
+    chosen = sorted({row["example_id"] for row in rows})[:N_INSTRUCTIONS]
+    return Recorded([row for row in rows if row["example_id"] in chosen])
+
+
+def judge_of(recorded: Recorded) -> Any:  # noqa: ANN401 - a function that answers
+    preferences = recorded.preferences()
+
+    def answer(call: Call) -> Said:
+        blocks = {name: text for name, _, text in BLOCK.findall(call.question)}
+        first = preferences.get((blocks["task"], blocks["first_answer"]))
+        second = preferences.get((blocks["task"], blocks["second_answer"]))
+        share = first if first is not None else 1.0 - (second or 0.0)
+        assert (first is None) != (second is None), "one of the two is the baseline"
+        shares = {"m": share, "M": 1.0 - share}
+        return Said("m" if share > 0.5 else "M", alternatives=shares)
+
+    return answer
+
+
+def write_study(folder: Path, recorded: Recorded, url: str) -> Path:
+    answers = [
+        {"candidate": r["model"], "example": r["example_id"], "text": r["output"], "usd": 0.001}
+        for r in recorded.rows
+    ]
+    examples = {
+        r["example_id"]: {
+            "id": r["example_id"],
+            "instruction": r["instruction"],
+            "baseline_output": r["baseline_output"],
+        }
+        for r in recorded.rows
+    }
+    for name, lines in (("answers", answers), ("examples", list(examples.values()))):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    study = {
+        "models": [{"model": f"replay/{m}", "label": m} for m in recorded.means()],
+        "prompts": [{"p": "{{ instruction }}"}],
+        "dataset": "examples.jsonl",
+        "scorer": {
+            "name": "pairwise",
+            "model": "openai/judge",
+            "model_options": {"price": {"input": 1.0, "output": 2.0}},
+            "logprobs": True,
+            "judge_empty": True,
+            "max_tokens": 1,
+        },
+        "providers": {
+            "replay": {"path": "answers.jsonl"},
+            "openai": {"base_url": url, "key": "OPENAI_API_KEY"},
+        },
+        "budget": {"usd": 100},
+        "limits": {"in_flight": 64},
+        "selector": {"name": "uniform", "stop_when_separated": False},
+    }
+    path = folder / "study.json"
+    path.write_text(json.dumps(study))
+    return path
+
+
+def run(folder: Path, recorded: Recorded) -> tuple[Standing, RunState, int]:
+    async def scene() -> tuple[Standing, RunState, int]:
+        async with FakeApi(answer=judge_of(recorded)) as api:
+            path = write_study(folder, recorded, api.openai_url)
+            async with Study.open(path) as study:
+                standing = await study.run()
+                balance = study.balance()
+                assert balance.overrun.usd_nanos == balance.outstanding.usd_nanos == 0
+            state = await Archive(folder / "runs" / "runs.sqlite").state("latest")
+            return standing, state, len(api.received)
+
+    return asyncio.run(scene())
+
+
+@pytest.mark.slow
+def test_the_recorded_ranking_comes_out_exactly(
+    tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "fake-key-3f9a")
+    standing, state, n_received = run(tmp_path, recorded)
+    means = recorded.means()
+    assert standing.end == "exhausted", standing.rows[0].problem
+    assert [row.candidate.label for row in standing.rows] == sorted(
+        means, key=lambda model: -means[model]
+    )
+    for row in standing.rows:
+        assert row.estimate == pytest.approx(means[row.candidate.label], abs=1e-12)
+    by_pair = {(r["model"], r["example_id"]): recorded.score(r) for r in recorded.rows}
+    judging = 0
+    for seq, told in state.told.items():
+        outcome, ask = told.outcome, state.asks[seq]
+        assert isinstance(outcome, Scored)
+        pair = (state.candidates[ask.candidate].label, state.example_ids[ask.example])
+        assert outcome.value == pytest.approx(by_pair[pair], abs=1e-12)
+        assert len(outcome.votes) == 2
+        judging += outcome.judge_spend.usd_nanos
+    assert len(state.told) == 12 * N_INSTRUCTIONS
+    # every call to the judge was paid, at 1 and 2 dollars for a million tokens
+    assert n_received == len({(r["instruction"], r["output"]) for r in recorded.rows}) * 2
+    assert state.spend.calls == len(state.told) + n_received
+    assert usd(state.spend.usd_nanos - judging) == pytest.approx(0.001 * len(state.told))
+    assert judging > 0

@@ -1,0 +1,84 @@
+"""Mathematical answers, compared by math-verify."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Timer
+
+import pytest
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
+from bestarm_agent.judges import math as rule
+from bestarm_agent.judges.math_process import MathProcess, math_process
+from bestarm_agent.judges.registry import check_examples, create_judge
+from tests.support.no_calls import NoCalls
+
+HOSTILE = r"\boxed{2^{10^{10^{10}}}}"
+
+
+def value(text: str, *references: str, **options: object) -> float:
+    judge = create_judge("math", options, Catalog())  # type: ignore[arg-type]
+    example = Example("e1", {}, references)
+    check_examples(judge, [example])
+    return asyncio.run(judge.score(example, Reply(text), NoCalls())).value
+
+
+@pytest.mark.slow
+def test_equal_answers_are_right_in_whatever_form() -> None:
+    for text, reference in (
+        (r"So the answer is $\boxed{\frac{1}{2}}$.", "0.5"),
+        (r"Hence \boxed{x^2+2x+1}.", "(x+1)^2"),
+        ("19 + 27, so the answer is 46.", "46"),
+        (r"The solutions are $\{2, 1\}$.", r"\{1,2\}"),
+        (r"\boxed{(1,2]}", "$(1,2]$"),
+        ("It is 50%.", r"\frac12"),
+        (r"\boxed{\frac{\sqrt2}{2}}", r"\frac{1}{\sqrt{2}}"),
+    ):
+        assert value(text, reference) == 1.0, text
+    assert value("The answer is 47.", "46") == 0.0
+    assert value(r"\boxed{(1,2)}", "(1,2]") == 0.0
+    assert value("I say 46.", "45", "46") == 1.0
+
+
+@pytest.mark.slow
+def test_a_reply_without_an_answer_and_a_reference_without_one_are_named() -> None:
+    with pytest.raises(JudgeError, match="no number or formula in 'I cannot say'") as caught:
+        value("I cannot say", "46")
+    assert (caught.value.kind, caught.value.blame) == (FailureKind.UNPARSABLE, Blame.CANDIDATE)
+    with pytest.raises(ConfigError, match=r"example `e1`: judge `math` cannot compare .* LaTeX"):
+        value("46", "none, see $")
+
+
+@pytest.mark.slow
+def test_an_expression_that_takes_forever_is_void_and_the_next_is_scored() -> None:
+    with pytest.raises(JudgeError, match="took more than 1 s; raise `timeout_seconds`") as caught:
+        value(HOSTILE, "7", timeout_seconds=1)
+    assert caught.value.blame is Blame.JUDGE
+    assert value(r"\boxed{7}", "7") == 1.0
+
+
+@pytest.mark.slow
+def test_a_process_that_must_be_killed_is_begun_anew() -> None:
+    process = MathProcess()
+    assert process.compare("7", ["7"], 60) == "right"
+    running = process._process
+    assert running is not None
+    killed = Timer(0.2, running.kill)  # as the limit does, where no signal gets through
+    killed.start()
+    assert process.compare(HOSTILE, ["7"], 60) == "timeout"
+    killed.join()
+    assert process.compare("7", ["7"], 60) == "right"
+    assert process._process is not running
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"judge `math` needs the extra `metrics`"):
+        create_judge("math", {}, Catalog())
+
+
+def test_all_judges_share_one_process() -> None:
+    assert math_process() is math_process()
