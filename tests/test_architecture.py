@@ -44,7 +44,7 @@ FLOORS = tuple(
     interop.recognise
     interop.logs
     interop.replay_study
-    engine.ledger engine.clock engine.pair_source engine.__init__
+    engine.ledger engine.clock engine.__init__
     engine.limits
     engine.model_turns
     engine.calls

@@ -22,7 +22,7 @@ from benchmarks.papers.reproduce import fill_report
 from benchmarks.papers.stored_studies import Bench, markdown, measured, say
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.rules.round_based import RoundSelector
+from bestarm_agent.selectors.rules.round_based import RoundRule
 from bestarm_agent.selectors.rules.sequential_halving import SequentialHalving
 from bestarm_agent.selectors.rules.successive_rejects import SuccessiveRejects
 from bestarm_agent.selectors.types import Problem
@@ -49,7 +49,7 @@ def auto(scores: Scores, budgets: Budgets, seed: int, variant: light_auto.Varian
 
 
 def in_rounds(
-    scores: Scores, budgets: Budgets, seed: int, make: Callable[[Problem], RoundSelector]
+    scores: Scores, budgets: Budgets, seed: int, make: Callable[[Problem], RoundRule]
 ) -> Sequence[int]:
     """A rule in rounds on common examples, from cumulative sums and the package's schedule."""
     n, m = scores.shape

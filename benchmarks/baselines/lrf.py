@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors import BoolArray, Choice, Tell
-from bestarm_agent.selectors.rules.lrf import LowRankSelector, random_pair
+from bestarm_agent.selectors.rules.lrf import LowRankRule, random_pair
 from bestarm_agent.selectors.types import Belief
 
 
-class Lrf(LowRankSelector):
+class Lrf(LowRankRule):
     """Uniformly random pairs, compared by the low-rank model of ``ucb-e-lrf``.
 
     The model is fitted from the start whenever estimates are asked for after a tell (some 15 ms at
@@ -23,18 +23,22 @@ class Lrf(LowRankSelector):
 
     name: ClassVar[str] = "lrf"
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Pick any unseen pair."""
         return random_pair(self, allowed, rng)
 
-    def _told(self, tell: Tell) -> None:
-        super()._told(tell)
+    def told(self, tell: Tell) -> None:
+        """Give up the last fit."""
+        super().told(tell)
         self._ensemble = None
 
-    def _grown(self) -> None:
-        super()._grown()
+    def changed(self) -> None:
+        """Give up the last fit."""
+        super().changed()
         self._ensemble = None
 
-    def _belief(self) -> Belief:
+    def belief(self) -> Belief:
+        """Fit the model if there are new scores."""
         if self._ensemble is None and self.table.n_scored.any():
             self._ensemble = self._fitted_anew(0)
-        return super()._belief()
+        return super().belief()

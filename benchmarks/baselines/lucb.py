@@ -13,13 +13,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors import Ask, BoolArray, Choice, Pair, Problem, Selector, State
+from bestarm_agent.selectors import BoolArray, Choice, Pair, Problem, Rule, State
 from bestarm_agent.selectors.types import FloatArray, IntArray
 
 _K1 = 1.25  # the paper's k_1 = 5/4
 
 
-class Lucb(Selector):
+class Lucb(Rule):
     """Lower and upper confidence bounds around the border of the top K.
 
     A candidate without an unseen example has width 0, and the next in line on its side is pulled in
@@ -45,7 +45,8 @@ class Lucb(Selector):
         self._n_rounds = 0
         self._partner: int | None = None  # the other one of the round
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Pick h*, then l*."""
         fresh = np.flatnonzero(allowed & (self.table.n_trials == 0))
         if self._partner is not None and allowed[self._partner]:
             candidate = self._partner
@@ -62,7 +63,7 @@ class Lucb(Selector):
         """Return h* and l* among the allowed; None where no candidate of that side is allowed."""
         table, waits = self.table, self.table.count(State.VOID) == 0
         levels = np.where(np.isnan(table.mean()), waits, table.mean())
-        best_first = np.lexsort((self.evidence.tie_ranks, -levels))
+        best_first = np.lexsort((self.answer.tie_ranks, -levels))
         inside, outside = best_first[: self.top_k], best_first[self.top_k :]
         inside, outside = inside[allowed[inside]], outside[allowed[outside]]
         width = self._widths(pulls)
@@ -74,17 +75,19 @@ class Lucb(Selector):
     def _widths(self, pulls: IntArray) -> FloatArray:
         """beta(u, t) = sqrt(ln(k_1 n t^4 / delta) / (2 u)) in round t."""
         level = log(_K1 * len(pulls) * (self._n_rounds + 1) ** 4 / self.delta)
-        return np.where(self._open, np.sqrt(level / 2 / np.maximum(pulls, 1)), 0.0)
+        return np.where(self.open, np.sqrt(level / 2 / np.maximum(pulls, 1)), 0.0)
 
-    def _asked(self, ask: Ask) -> None:
-        candidate = ask.pair.candidate
+    def asked(self, seq: int) -> None:
+        """Note who is the other one of the round."""
+        candidate = int(self.table.candidate[seq])
         if candidate == self._partner:
             self._partner = None
         elif self.table.n_trials[candidate] > 1:  # the first pull of a round
             before = self.table.n_trials - (np.arange(self.table.n_candidates) == candidate)
-            weakest, challenger = self._critical(self._open, before)
+            weakest, challenger = self._critical(self.open, before)
             self._partner = challenger if candidate == weakest else weakest
             self._n_rounds += 1
 
-    def _grown(self) -> None:
+    def changed(self) -> None:
+        """Begin a new round."""
         self._partner = None

@@ -10,14 +10,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors import BoolArray, Choice, Selector
+from bestarm_agent.selectors import BoolArray, Choice, Rule
 from bestarm_agent.selectors.rules.lrf import random_pair
 
 
-class RowMean(Selector):
+class RowMean(Rule):
     """Uniformly random unseen pair of the whole grid. In flight: a pending pair counts as seen."""
 
     name: ClassVar[str] = "row-mean"
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Pick any unseen pair."""
         return random_pair(self, allowed, rng)

@@ -11,16 +11,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.round_based import RoundSelector, all_decided
+from bestarm_agent.selectors.rules.round_based import RoundRule, all_decided
 from bestarm_agent.selectors.rules.round_schedule import Field, Schedule
 from bestarm_agent.selectors.rules.successive_rejects import one_leaves_per_phase
 from bestarm_agent.selectors.types import FloatArray, Problem
 
 
-class Sar(RoundSelector):
+class Sar(RoundRule):
     """Accept or reject one candidate after each of K - 1 phases.
 
-    Budget, rounds and pulls in flight: see ``RoundSelector``. It ends early when all the remaining
+    Budget, rounds and pulls in flight: see ``RoundRule``. It ends early when all the remaining
     candidates are wanted, or none is.
     """
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors import Choice, Pair
-from bestarm_agent.selectors.rules.lrf import LowRankSelector
+from bestarm_agent.selectors.rules.lrf import LowRankRule
 from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
 from bestarm_agent.selectors.types import Belief, FloatArray
 
@@ -32,5 +32,6 @@ class ScoreOnly(UcbELrf):
     def _measure_spreads(self) -> None:
         """Measure none: nothing rests on them."""
 
-    def _belief(self) -> Belief:
-        return LowRankSelector._belief(self)
+    def belief(self) -> Belief:
+        """Return the model's row means; the betting intervals hold."""
+        return LowRankRule.belief(self)

@@ -9,14 +9,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors import BoolArray, Choice, Pair, Selector, State
+from bestarm_agent.selectors import BoolArray, Choice, Pair, Rule, State
 from bestarm_agent.selectors.types import Belief, FloatArray
 
 _REDRAWS = 16
 _BETA = 0.5  # probability of pulling the leader rather than its rival
 
 
-class TopTwo(Selector):
+class TopTwo(Rule):
     """Pull the best of a posterior draw, or the first other best of further draws.
 
     A draw is of every candidate's mean over its N examples: seen scores as they are, unseen ones at
@@ -29,7 +29,8 @@ class TopTwo(Selector):
     name: ClassVar[str] = "top-two"
     heeds_costs: bool = False
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Pick the leader or its rival."""
         draw = self._draw(rng)
         leader = candidate = int(draw.argmax())
         leads = rng.random() < _BETA
@@ -60,9 +61,9 @@ class TopTwo(Selector):
         return np.asarray(self.table.total / self.table.n_examples + share * unseen)
 
     def _draw(self, rng: np.random.Generator) -> FloatArray:
-        return np.where(self.barred, -np.inf, self._means(rng.beta(*self._posterior())))
+        return np.where(self.answer.barred, -np.inf, self._means(rng.beta(*self._posterior())))
 
-    def _belief(self) -> Belief:
+    def belief(self) -> Belief:
         """Return the posterior means: a single lucky score makes no candidate the best."""
         wins, losses = self._posterior()
         means = self._means(wins / (wins + losses))

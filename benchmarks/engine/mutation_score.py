@@ -69,7 +69,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("tests/store",),
     ),
     "stats/intervals": (
-        "aimed_bets betting_bounds common_examples confidence_sequences freedman lower_bound"
+        "aimed_bets betting_bounds common_examples confidence_sequences lower_bound"
         " non_inferiority paired_sequences whole_sequences",
         ("tests/stats/intervals", "tests/gate"),
     ),

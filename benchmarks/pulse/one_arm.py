@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.pulse.report import Bench
 from numpy.typing import NDArray
 
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
@@ -25,10 +26,8 @@ MODELS = 40  # the strongest ones, in turn
 
 ESTIMATORS: Mapping[str, dict[str, Any]] = {
     "plain mean (UCB-E)": {"history": None},
-    "as printed": {"weight": "plug-in", "tau": 1},
-    "covariance weight": {"tau": 1},
-    "focused draws": {"tau": 1, "focus": 0.5},
-    "stale predictions, as published": {"weight": "plug-in", "tau": 1, "rule": PublishedPulse},
+    "as printed": {"tau": 1},
+    "stale predictions, as published": {"tau": 1, "rule": PublishedPulse},
 }
 
 
@@ -53,7 +52,7 @@ def one_arm_errors(
 def _error(scores: Errors, options: dict[str, Any], seed: int) -> float:
     problem = Problem(1, len(scores), seed=seed, track_intervals=False)
     rule = options.pop("rule", Pulse)
-    selector = rule(problem, batch=BATCH, **options)
+    selector = Pairs(rule(problem, batch=BATCH, **options))
     for _ in range(BATCHES):
         asks = selector.ask(BATCH)
         selector.tell([Tell(a.seq, State.DONE, float(scores[a.pair.example])) for a in asks])

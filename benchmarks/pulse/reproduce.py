@@ -57,9 +57,8 @@ class Rule:
 RULES: Mapping[str, Rule] = {
     "UCB-E": Rule("ucb-e", with_history=False),
     "Naive-Pooling": Rule("benchmarks.baselines.naive_pooling:NaivePooling", (("tau", 1000),)),
-    "PULSE as printed": Rule("pulse", (("tau", 1000), ("weight", "plug-in"))),
+    "PULSE as printed": Rule("pulse", (("tau", 1000),)),
     "PULSE, refit every 10 steps": Rule("pulse"),
-    "PULSE, focused draws": Rule("pulse", (("focus", 0.5),)),
 }
 
 

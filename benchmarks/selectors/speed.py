@@ -24,7 +24,7 @@ from multiprocessing import get_context
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
 from bestarm_agent.selectors.types import Problem, State, Tell
@@ -68,7 +68,7 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def pull(selector: Selector, scores: NDArray[np.float64], n: int) -> None:
+def pull(selector: Pairs, scores: NDArray[np.float64], n: int) -> None:
     """Ask and tell ``n`` pairs, one by one."""
     for _ in range(n):
         [ask] = selector.ask()
@@ -95,7 +95,7 @@ def measure_lrf(
     """Batches of ``ucb-e-lrf``, from a tenth of the scores on."""
     scores = scores_of(shape)
     problem = Problem(*shape, track_intervals=False)
-    selector = rule(problem, warm_up=0.1, batch=BATCH)
+    selector = Pairs(rule(problem, warm_up=0.1, batch=BATCH))
     pull(selector, scores, round(0.1 * scores.size) + BATCH)
     began = time.process_time()
     pull(selector, scores, n_batches * BATCH)

@@ -22,7 +22,7 @@ from benchmarks.papers.stored_studies import Bench, say
 from benchmarks.stopping.matrices import MADE, Case, best_rows, cases, whole_cases
 from benchmarks.stopping.report import Cell, Outcome, tables
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector, selector_class, selector_names
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.replay import replay
@@ -85,9 +85,9 @@ def run(case: Case, cell: Cell, seed: int) -> Outcome:
     matrix = case.matrix
     latency = Latency(slowdown=SLOWDOWN) if cell.in_flight > 1 else None
     world = SimulatedCalls(matrix, seed, Conditions(cell.in_flight, latency=latency))
-    made: list[Selector] = []
+    made: list[Pairs] = []
 
-    def make(problem: Problem) -> Selector:
+    def make(problem: Problem) -> Pairs:
         asked = replace(problem, confidence=1 - cell.delta, stop_when_separated=True)
         made.append(make_selector(cell.rule, asked))
         return made[-1]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from benchmarks.baselines.naive_pooling import NaivePooling
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.stats.models.example_factors import Factors
@@ -27,12 +28,12 @@ def lesson(n_examples: int) -> HistoryModel:
 class TestNaivePooling(SelectorSuite):
     easy_budget = 300  # the made-up predictions mislead it at first
 
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return NaivePooling(problem, history=lesson(problem.n_examples), batch=3, tau=2)
 
 
 class TestNaivePoolingWithoutHistory(SelectorSuite):
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return NaivePooling(problem, batch=3)
 
 
@@ -43,7 +44,7 @@ def test_the_mean_fills_up_with_predictions_by_hand() -> None:
     (2 + 2 / 2) / 4, then (2.25 + 1 / 2) / 4.
     """
     blank = HistoryModel(Factors(np.zeros(4), np.zeros((4, 0))), USEFUL)
-    selector = NaivePooling(Problem(1, 4), history=blank, batch=2)
+    selector = Pairs(NaivePooling(Problem(1, 4), history=blank, batch=2))
     for ask in selector.ask(2):
         selector.tell([Tell(ask.seq, State.DONE, 1.0)])
     assert selector.estimates().mean[0] == 1.0
@@ -57,12 +58,6 @@ def test_useless_history_is_left_alone() -> None:
     known = lesson(30)
     useless = HistoryModel(known.factors, replace(USEFUL, gain=0.0))
     world = World.bernoulli([0.2, 0.5, 0.8], 30, seed=5)
-    naive = Run(NaivePooling(Problem(3, 30), history=useless, batch=4), world).go(60)
-    plain = Run(UcbE(Problem(3, 30), batch=4), world).go(60)
+    naive = Run(Pairs(NaivePooling(Problem(3, 30), history=useless, batch=4)), world).go(60)
+    plain = Run(Pairs(UcbE(Problem(3, 30), batch=4)), world).go(60)
     assert naive.pairs == plain.pairs
-
-
-@pytest.mark.parametrize("options", [{"a": 0.0}, {"tau": 0}])
-def test_senseless_options_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        NaivePooling(Problem(2, 10), **options)  # type: ignore[arg-type]

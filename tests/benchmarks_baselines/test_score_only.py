@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 from benchmarks.baselines.score_only import ScoreOnly
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.lrf import SWEEPS
 from bestarm_agent.selectors.rules.ucb_e_lrf import _SWEEPS_AGAIN
 from bestarm_agent.selectors.types import Guarantee, Problem
@@ -17,13 +18,13 @@ from tests.selectors.rules.test_ucb_e_lrf import cells_of, correlated_world
 class TestScoreOnly(SelectorSuite):
     learns = False
 
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return ScoreOnly(problem, batch=8, members=16)
 
 
 def test_one_by_one_the_ablation_is_algorithm_6() -> None:
     k, n, batch, world = 12, 80, 7, correlated_world(12, 80, seed=3)
-    selector = ScoreOnly(Problem(k, n), batch=batch, warm_up=0.1, members=16, eta=1.0)
+    selector = Pairs(ScoreOnly(Problem(k, n), batch=batch, warm_up=0.1, members=16, eta=1.0))
     run = Run(selector, world).go(96)
     draws = KeyedRandom(0, "low-rank")
     model = LowRankEnsemble(k, n, draws.at(0), n_members=16)
@@ -38,6 +39,6 @@ def test_one_by_one_the_ablation_is_algorithm_6() -> None:
 
 
 def test_the_ablations_intervals_hold_at_any_time() -> None:
-    selector = ScoreOnly(Problem(3, 60), batch=4, members=8)
+    selector = Pairs(ScoreOnly(Problem(3, 60), batch=4, members=8))
     Run(selector, World.bernoulli([0.1, 0.9, 0.4], 60, seed=1)).go(100)
     assert selector.estimates().guarantee is Guarantee.ANYTIME_VALID

@@ -8,11 +8,12 @@ import pytest
 from bestarm_agent.certification.betting import Goal
 from bestarm_agent.certification.certificate import Screen, plan_rounds
 from bestarm_agent.certification.mode import Certification
-from bestarm_agent.certification.pairs import CertificationPairs
+from bestarm_agent.certification.pairs import CertificationPlan
 from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
 from bestarm_agent.stats.intervals.non_inferiority import Verdict
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -28,20 +29,24 @@ def driver(
     n: int = 40,
     correction: str = "sequence",
     seed: int = 0,
-) -> CertificationPairs:
+) -> Pairs:
     examples = np.arange(N)
     rng = KeyedRandom(seed, "certify-order").at(0)
     plan = plan_rounds(examples[:n], examples[n:], rng, ratio=3)
     keys = {"risk": risk, "judge": "contains", "order": "given", "correction": correction}
-    return CertificationPairs(Problem(3, N), CertifySpec.model_validate(keys), plan, order)
+    spec = CertifySpec.model_validate(keys)
+    return Pairs(CertificationPlan(Problem(3, N), spec, plan, order))
 
 
-def rebuilt_from(
-    spec: CertifySpec, live: CertificationPairs, events: list[Event]
-) -> CertificationPairs:
+def rebuilt_from(spec: CertifySpec, live: Pairs, events: list[Event]) -> Pairs:
     """A driver that the log alone says all of, not fed yet."""
     k, n = live.problem.n_candidates, live.problem.n_examples
     return Certification.recorded(spec, k, events).pairs(Size(k, n), ())
+
+
+def plan_of(pairs: Pairs) -> CertificationPlan:
+    assert isinstance(pairs.rule, CertificationPlan)
+    return pairs.rule
 
 
 Answer = Callable[[Ask], Tell]
@@ -57,7 +62,7 @@ def answers(right: list[float]) -> Answer:
     return answer
 
 
-def play(selector: CertificationPairs, answer: Answer, in_flight: int = 1) -> list[Ask]:
+def play(selector: Pairs, answer: Answer, in_flight: int = 1) -> list[Ask]:
     """Ask and tell until there is nothing to do; the last of those in flight is told first."""
     asked: list[Ask] = []
     out: list[Ask] = []
@@ -74,7 +79,7 @@ def test_candidates_are_tried_in_order_until_one_fails() -> None:
     selector = driver([2, 0, 1])
     asked = play(selector, answers([1.0, 0.0, 1.0]))
     assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [2, 0, 1]
-    found = selector.certificate()
+    found = plan_of(selector).certificate()
     assert (found.chosen, found.certified) == (0, (2, 0))
     assert [one.verdict for one in found.screened][-1] is Verdict.FAILED
     assert selector.stopped() is Stop.VERDICT
@@ -96,7 +101,7 @@ def test_every_candidate_is_asked_the_same_examples_labels_first_in_each_round()
 def test_nobody_is_shown_to_be_good_enough() -> None:
     selector = driver([0, 1, 2], n=3)
     play(selector, answers([1.0, 1.0, 1.0]))
-    found = selector.certificate()
+    found = plan_of(selector).certificate()
     assert (found.chosen, found.n_labels) == (None, 3)
     assert [one.verdict for one in found.screened] == [Verdict.UNDECIDED]
     assert selector.stopped() is Stop.VERDICT
@@ -119,12 +124,16 @@ def test_the_log_alone_rebuilds_the_driver(in_flight: int) -> None:
     for ask in asks[:-5]:
         rebuilt.adopt([ask])
     rebuilt.tell([answer(ask) for ask in asks[:-5]])
-    assert rebuilt.certificate().certified in (live.certificate().certified, (0,), ())
+    assert plan_of(rebuilt).certificate().certified in (
+        plan_of(live).certificate().certified,
+        (0,),
+        (),
+    )
     rebuilt.adopt(asks[-5:])
     rebuilt.tell([answer(ask) for ask in asks[-5:]])
-    assert rebuilt.certificate().certified == live.certificate().certified
-    assert [one.log_e_value for one in rebuilt.certificate().screened] == [
-        one.log_e_value for one in live.certificate().screened
+    assert plan_of(rebuilt).certificate().certified == plan_of(live).certificate().certified
+    assert [one.log_e_value for one in plan_of(rebuilt).certificate().screened] == [
+        one.log_e_value for one in plan_of(live).certificate().screened
     ]
 
 
@@ -139,7 +148,7 @@ def test_the_order_of_answers_does_not_matter() -> None:
     for in_flight in (1, 5, 16):
         selector = driver([0, 1, 2])
         play(selector, answer, in_flight)
-        found.append([(o.log_wealths, o.verdict) for o in selector.certificate().screened])
+        found.append([(o.log_wealths, o.verdict) for o in plan_of(selector).certificate().screened])
     assert found[0] == found[1] == found[2]
 
 
@@ -147,7 +156,7 @@ def test_what_cannot_be_measured_is_the_worst_in_both_directions() -> None:
     def wealth(answer: Answer) -> tuple[float, Verdict]:
         selector = driver([0], n=10)
         play(selector, answer)
-        one = selector.certificate().screened[0]
+        one = plan_of(selector).certificate().screened[0]
         return one.log_wealths[-1], one.verdict
 
     good, _ = wealth(answers([1.0]))
@@ -160,8 +169,8 @@ def test_what_cannot_be_measured_is_the_worst_in_both_directions() -> None:
 def test_a_candidates_own_failure_is_a_loss() -> None:
     selector = driver([0])
     play(selector, lambda ask: Tell(ask.seq, State.FAILED, 0.0))
-    assert selector.certificate().screened[0].verdict is Verdict.FAILED
-    assert selector.certificate().screened[0].mean_loss == 1.0
+    assert plan_of(selector).certificate().screened[0].verdict is Verdict.FAILED
+    assert plan_of(selector).certificate().screened[0].mean_loss == 1.0
 
 
 def test_a_throttled_candidate_is_waited_for() -> None:
@@ -174,9 +183,9 @@ def test_a_throttled_candidate_is_waited_for() -> None:
 def test_alternatives_use_the_rounds_of_the_run() -> None:
     selector = driver([0, 1, 2])
     play(selector, answers([1.0, 0.9, 0.0]))
-    others = selector.alternatives()
+    others = plan_of(selector).alternatives()
     assert set(others) == {"r-eval", "r-autoeval", "r-autoeval+"}
-    mine = selector.certificate()
+    mine = plan_of(selector).certificate()
     assert others["r-autoeval+"].certified == mine.certified
     assert others["r-autoeval+"].n_labels == mine.n_labels
 
@@ -201,7 +210,7 @@ def test_a_log_cut_short_rebuilds_a_driver(n_asked: int, ratio: int | None) -> N
     tells = [Tell(ask.seq, State.DONE, 1.0, gold=1.0) for ask in asks]
     for selector in (live, rebuilt):
         selector.tell(tells)
-    mine, theirs = live.certificate(), rebuilt.certificate()
+    mine, theirs = plan_of(live).certificate(), plan_of(rebuilt).certificate()
     if n_asked == 4 and ratio is None:  # where the round ends is not known yet
         assert theirs.screened == ()
         return
@@ -215,7 +224,7 @@ def test_bonferroni_begins_with_the_cheapest_and_ends_with_the_first_good_one() 
     selector = driver([2, 0, 1], correction="bonferroni")
     asked = play(selector, answers([1.0, 0.0, 1.0]))
     assert list(dict.fromkeys(ask.pair.candidate for ask in asked)) == [1, 0]
-    found = selector.certificate()
+    found = plan_of(selector).certificate()
     assert (found.chosen, found.certified) == (0, (0,))
     assert [one.candidate for one in found.screened] == [1, 0]
     assert found.screened[-1].log_e_value >= np.log(3 / 0.1)
@@ -239,7 +248,7 @@ def test_the_log_alone_tells_the_same(correction: str, n_asked: int | None) -> N
     rebuilt = rebuilt_from(CertifySpec.model_validate(section), live, events)
     rebuilt.adopt(asks)
     rebuilt.tell([answer(ask) for ask in asks])
-    mine, theirs = live.certificate(), rebuilt.certificate()
+    mine, theirs = plan_of(live).certificate(), plan_of(rebuilt).certificate()
     assert theirs.certified == mine.certified
     assert [(o.candidate, o.log_wealths) for o in theirs.screened] == [
         (o.candidate, o.log_wealths) for o in mine.screened
@@ -258,11 +267,11 @@ def test_rounds_as_the_algorithm_alone_has_them() -> None:
 
     selector = driver([0])
     play(selector, answer, in_flight=5)
-    plan, screen = selector.plan, Screen(Goal(0.3, 0.1))
+    plan, screen = plan_of(selector).plan, Screen(Goal(0.3, 0.1))
     while screen.verdict is Verdict.UNDECIDED:
         j, others = plan.labelled[screen.n], plan.others[screen.n]
         screen.push(float(losses[j]), float(guesses[j]), float(guesses[others].mean()))
-    one = selector.certificate().screened[0]
+    one = plan_of(selector).certificate().screened[0]
     assert one.log_wealths == pytest.approx(screen.log_wealths)
     assert one.mean_loss == losses[list(one.examples)].mean()
 
@@ -285,5 +294,5 @@ def test_an_autoevaluator_that_fails_on_bad_answers_fools_nobody(check_rate: Rat
 
         selector = driver([0], n=50, seed=seed)
         play(selector, answer, in_flight=8)
-        false += selector.certificate().chosen is not None
+        false += plan_of(selector).certificate().chosen is not None
     check_rate(false, 120, 0.1)

@@ -33,7 +33,7 @@ def test_one_pair_enters_few_files(tmp_path: Path) -> None:
 
     asyncio.run(scene())
     files = found[0]
-    assert {"selectors/base.py", "providers/replay/provider.py", "store/pair_records.py"} <= files
+    assert {"selectors/pairs.py", "providers/replay/provider.py", "store/pair_records.py"} <= files
     assert len(files - {f"store/{name}.py" for name in IN_THE_STORES_THREAD}) <= 55, sorted(files)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bestarm_agent.gate.pairs import GatePairs
+from bestarm_agent.gate.pairs import GatePlan
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
 from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
 from tests.stats.conftest import RateCheck
@@ -21,9 +22,15 @@ def gate(
     *,
     margin: float = 0.05,
     seed: int = 0,
-) -> GatePairs:
+) -> Pairs:
     question = Question(margin, False, 0.05, n_challengers, n_examples)
-    return GatePairs(Problem(1 + n_challengers, n_examples, budget=budget), 0, question, seed)
+    problem = Problem(1 + n_challengers, n_examples, budget=budget)
+    return Pairs(GatePlan(problem, 0, question, seed))
+
+
+def plan_of(pairs: Pairs) -> GatePlan:
+    assert isinstance(pairs.rule, GatePlan)
+    return pairs.rule
 
 
 def scored(ask: Ask, scores: FloatArray) -> Tell:
@@ -34,7 +41,7 @@ def scored(ask: Ask, scores: FloatArray) -> Tell:
 
 
 def drive(
-    pairs: GatePairs,
+    pairs: Pairs,
     scores: FloatArray,
     in_flight: int = 1,
     latency: Latency = lambda _: 1.0,
@@ -80,7 +87,10 @@ def test_a_decided_challenger_is_asked_no_more() -> None:
     scores[2] = 0.0
     pairs = gate(2, 400)
     drive(pairs, scores)
-    assert [one.verdict for one in pairs.comparisons.values()] == [Verdict.PASSED, Verdict.FAILED]
+    assert [one.verdict for one in plan_of(pairs).comparisons.values()] == [
+        Verdict.PASSED,
+        Verdict.FAILED,
+    ]
     assert pairs.stopped() is Stop.VERDICT
     asked = np.bincount(pairs.table.candidate, minlength=3)
     assert asked[2] < asked[1] == asked[0] < 200
@@ -93,7 +103,7 @@ def test_slow_wrong_answers_change_no_verdict(in_flight: int) -> None:
     drive(calm, scores)
     drive(stormy, scores, in_flight, lambda score: 1.0 if score else 40.0)
     for row in (1, 2, 3):
-        one, other = calm.comparisons[row], stormy.comparisons[row]
+        one, other = plan_of(calm).comparisons[row], plan_of(stormy).comparisons[row]
         assert one.verdict is other.verdict
         assert one.gains == other.gains
 
@@ -113,8 +123,8 @@ def test_wrong_passes_with_calls_in_flight_that_take_longer_when_wrong(
         true = float((scores[1] - scores[0]).mean())
         pairs = gate(1, 80, margin=min(0.99, -true - 0.01), seed=seed)
         drive(pairs, scores, 64, lambda score: 1.0 if score else 30.0)
-        wrong += pairs.comparisons[1].verdict is Verdict.PASSED
-        first = [pairs.parts[0].examples[place] for place in range(40)]
+        wrong += plan_of(pairs).comparisons[1].verdict is Verdict.PASSED
+        first = [plan_of(pairs).parts[0].examples[place] for place in range(40)]
         quick = [j for j in first if scores[:, j].all()]
         by_completion += float((scores[1] - scores[0])[quick].mean()) > true + 0.01
     check_rate(wrong, runs, 0.05)
@@ -126,8 +136,8 @@ def test_one_that_cannot_be_called_holds_no_other_up() -> None:
     pairs, able = gate(2, 200), np.array([True, False, True])
     while asks := pairs.ask(4, allowed=able):
         pairs.tell([scored(ask, scores) for ask in asks])
-    assert pairs.comparisons[2].verdict is Verdict.PASSED
-    assert pairs.comparisons[1].n == 0
+    assert plan_of(pairs).comparisons[2].verdict is Verdict.PASSED
+    assert plan_of(pairs).comparisons[1].n == 0
     assert pairs.stopped() is None  # the run loop says why it ends
 
 
@@ -143,7 +153,7 @@ def test_all_examples_with_too_many_missing_scores_leave_it_open() -> None:
     pairs = gate(1, 100)
     drive(pairs, scores)
     assert pairs.stopped() is Stop.EXHAUSTED
-    assert pairs.comparisons[1].verdict is Verdict.UNDECIDED
+    assert plan_of(pairs).comparisons[1].verdict is Verdict.UNDECIDED
 
 
 def test_a_log_that_is_replayed_leads_to_the_same() -> None:
@@ -156,4 +166,4 @@ def test_a_log_that_is_replayed_leads_to_the_same() -> None:
             again.tell([scored(ask, scores)])
     assert again.stopped() == live.stopped()
     for row in (1, 2, 3):
-        assert again.comparisons[row].gains == live.comparisons[row].gains
+        assert plan_of(again).comparisons[row].gains == plan_of(live).comparisons[row].gains

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from bestarm_agent.domain.example import Slice
-from bestarm_agent.gate.pairs import GatePairs
+from bestarm_agent.gate.pairs import GatePlan
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import FloatArray, Problem, Stop
 from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
-from tests.gate.test_pairs import drive, scored
+from tests.gate.test_pairs import drive, plan_of, scored
 from tests.stats.conftest import RateCheck
 from tests.support.commands import invoke
 from tests.support.gate_worlds import World, simulate_sliced, wrong_verdicts, wrongly_worse
@@ -24,7 +25,7 @@ MARGIN = 0.05
 
 def sliced(
     sizes: tuple[int, ...], n_challengers: int = 1, *, margin: float = MARGIN, seed: int = 0
-) -> GatePairs:
+) -> Pairs:
     """A gate whose slices follow one another in the numbers of the examples."""
     n, parts = sum(sizes), 1 + len(sizes)
     ends = np.cumsum((0, *sizes))
@@ -36,7 +37,7 @@ def sliced(
         for k, size in enumerate(sizes)
     ]
     question = Question(margin, False, 0.05, n_challengers, n, parts)
-    return GatePairs(Problem(1 + n_challengers, n), 0, question, seed, slices)
+    return Pairs(GatePlan(Problem(1 + n_challengers, n), 0, question, seed, slices))
 
 
 def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None:
@@ -47,7 +48,7 @@ def test_small_slices_are_asked_more_at_the_start_and_alone_at_the_end() -> None
     assert counts.min() >= 15, "60 examples, by their share 54, 4 and 2"
     scores = np.ones((2, 1000))
     asked = drive(pairs := sliced(sizes), scores)
-    assert pairs.challengers[1].verdict is Verdict.PASSED
+    assert plan_of(pairs).challengers[1].verdict is Verdict.PASSED
     rows = [np.unique(pairs.table.example[pairs.table.candidate == row]) for row in (0, 1)]
     assert np.array_equal(rows[0], rows[1]), "both answered the same examples"
     assert asked < 2 * 400, "large slices are left once they are decided"
@@ -61,13 +62,15 @@ def test_every_part_takes_its_examples_in_one_random_order() -> None:
         (Slice(f"s{k}", tuple(group)), replace(question, n_examples=len(group)))
         for k, group in enumerate(groups)
     ]
-    pairs = GatePairs(Problem(2, 100), 0, question, 3, slices)
-    over_all, *in_slices = (list(part.examples) for part in pairs.parts)
+    pairs = Pairs(GatePlan(Problem(2, 100), 0, question, 3, slices))
+    over_all, *in_slices = (list(part.examples) for part in plan_of(pairs).parts)
     for own in in_slices:
         assert [j for j in over_all if j in own] == own
     scores = np.random.default_rng(0).random((2, 100))
     drive(pairs, scores, 16, lambda score: 1.0 if score > 0.5 else 20.0)
-    for part, comparison in zip(pairs.parts, pairs.challengers[1].comparisons, strict=True):
+    for part, comparison in zip(
+        plan_of(pairs).parts, plan_of(pairs).challengers[1].comparisons, strict=True
+    ):
         seen = list(part.examples[: comparison.n])
         assert comparison.gains == pytest.approx((scores[1] - scores[0])[seen])
 
@@ -88,8 +91,10 @@ def test_a_challenger_that_saw_easier_examples_is_still_seen_to_be_worse() -> No
     drive(pairs, scores)
     means = pairs.table.total / pairs.table.n_scored
     assert means[1] > means[0], "the baseline went on with the hard examples for the other one"
-    assert pairs.challengers[1].verdict is Verdict.FAILED
-    for part, comparison in zip(pairs.parts, pairs.challengers[1].comparisons, strict=True):
+    assert plan_of(pairs).challengers[1].verdict is Verdict.FAILED
+    for part, comparison in zip(
+        plan_of(pairs).parts, plan_of(pairs).challengers[1].comparisons, strict=True
+    ):
         members = list(part.examples)
         assert (scores[1] - scores[0])[members].mean() < -MARGIN
         assert np.mean(comparison.gains) < 0.0
@@ -101,8 +106,8 @@ def test_one_bad_slice_fails_the_challenger_though_the_mean_is_better() -> None:
     scores[1, 450:] = 0.0  # worse on the small one
     pairs = sliced((450, 50))
     drive(pairs, scores)
-    over_all, large, small = pairs.challengers[1].comparisons
-    assert pairs.challengers[1].verdict is Verdict.FAILED
+    over_all, large, small = plan_of(pairs).challengers[1].comparisons
+    assert plan_of(pairs).challengers[1].verdict is Verdict.FAILED
     assert small.verdict is Verdict.FAILED
     assert over_all.verdict is not Verdict.FAILED
     assert large.verdict is not Verdict.FAILED
@@ -119,7 +124,7 @@ def test_a_log_that_is_replayed_leads_to_the_same() -> None:
             again.tell([scored(ask, scores)])
     assert again.stopped() == live.stopped()
     for row in (1, 2):
-        ours, theirs = live.challengers[row].comparisons, again.challengers[row].comparisons
+        ours, theirs = (plan_of(run).challengers[row].comparisons for run in (live, again))
         assert [one.gains for one in ours] == [one.gains for one in theirs]
 
 

@@ -22,13 +22,13 @@ from bestarm_agent.errors import ConfigError, PluginError
 from bestarm_agent.judges.base import Calls, Judge, JudgeOptions
 from bestarm_agent.providers.base_provider import BaseProvider, ProviderOptions
 from bestarm_agent.runs import Archive
-from bestarm_agent.selectors.rules.uniform import Uniform
+from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.store.memory_store import MemoryStore
 from tests.support.distributions import install
 from tests.support.studies import write_study
 
 RULE = """
-    from bestarm_agent.selectors.rules.uniform import Uniform
+    from bestarm_agent.selectors.rules.racing import Uniform
 
 
     class Mine(Uniform):
@@ -172,7 +172,7 @@ def test_objects_take_the_place_of_names() -> None:
         ) as opened:
             await opened.run(Budget(pulls=5))
             assert opened.store is store
-            assert type(opened._live.pairs) is Mine
+            assert type(opened._live.pairs.rule) is Mine
         options = Options(store=store, selector=Mine, providers=providers, judge=judge)
         async with Study.resume(options=options) as resumed:
             return await resumed.run(Budget(pulls=100))

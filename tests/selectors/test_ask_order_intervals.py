@@ -8,9 +8,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.rules.uniform import Uniform
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
 
@@ -21,7 +22,7 @@ IN_FLIGHT, SLOWER, RUNS = 32, 3.0, 100
 class SlowWhenWrong:
     """Calls under a virtual clock: an exponential latency, three times longer for wrong answers."""
 
-    selector: Selector
+    selector: Pairs
     scores: NDArray[np.float64]
     rng: np.random.Generator
     now: float = 0.0
@@ -40,9 +41,7 @@ class SlowWhenWrong:
         return ask
 
 
-def ever_misses(
-    selector: Selector, seed: int, means: list[float], n_told: int
-) -> tuple[bool, bool]:
+def ever_misses(selector: Pairs, seed: int, means: list[float], n_told: int) -> tuple[bool, bool]:
     """Whether a stated interval, and one in order of completion, ever misses a true mean."""
     rng = np.random.default_rng([seed, 5])
     n_rows, n_examples = len(means), selector.problem.n_examples
@@ -76,9 +75,9 @@ def test_slow_wrong_answers_do_not_bias_the_stated_intervals(means: list[float])
 
     The same sequences fed in order of completion fail the same test, so it has power.
     """
-    rules = (UcbE, Uniform)
+    rules: tuple[type[Rule], ...] = (UcbE, Uniform)
     results = [
-        ever_misses(rules[seed % 2](Problem(len(means), 1000, seed=seed)), seed, means, 200)
+        ever_misses(Pairs(rules[seed % 2](Problem(len(means), 1000, seed=seed))), seed, means, 200)
         for seed in range(RUNS)
     ]
     n_missed, n_naive = np.sum(results, axis=0)
@@ -87,7 +86,7 @@ def test_slow_wrong_answers_do_not_bias_the_stated_intervals(means: list[float])
 
 
 def test_a_void_pair_enters_as_anything() -> None:
-    selector = Uniform(Problem(1, 4))
+    selector = Pairs(Uniform(Problem(1, 4)))
     asks = selector.ask(4)
     for ask, state in zip(asks, (State.DONE, State.VOID, State.DONE, State.FAILED), strict=True):
         selector.tell([Tell(ask.seq, state, 1.0 if state is State.DONE else 0.0)])
@@ -97,7 +96,7 @@ def test_a_void_pair_enters_as_anything() -> None:
 
 
 def test_scores_behind_a_pending_one_wait() -> None:
-    selector = Uniform(Problem(1, 4))
+    selector = Pairs(Uniform(Problem(1, 4)))
     asks = selector.ask(3)
     selector.tell([Tell(ask.seq, State.DONE, 1.0) for ask in asks[1:]])
     assert selector.estimates().lower[0] == 0.0
@@ -106,7 +105,7 @@ def test_scores_behind_a_pending_one_wait() -> None:
 
 
 def test_a_run_stops_once_the_best_is_separated() -> None:
-    selector = Uniform(Problem(3, 2000, stop_when_separated=True))
+    selector = Pairs(Uniform(Problem(3, 2000, stop_when_separated=True)))
     while asks := selector.ask(8):
         selector.tell([Tell(a.seq, State.DONE, (0.0, 1.0, 0.0)[a.pair.candidate]) for a in asks])
     assert selector.stopped() is Stop.SEPARATED
@@ -116,7 +115,7 @@ def test_a_run_stops_once_the_best_is_separated() -> None:
 
 
 def test_a_run_stops_once_the_best_are_complete_and_equal() -> None:
-    selector = UcbE(Problem(3, 400, stop_when_separated=True))
+    selector = Pairs(UcbE(Problem(3, 400, stop_when_separated=True)))
     while asks := selector.ask(8):  # the third one has shown what it is long before the end
         selector.tell([Tell(a.seq, State.DONE, (1.0, 1.0, 0.0)[a.pair.candidate]) for a in asks])
     assert selector.stopped() is Stop.INDIFFERENT
@@ -127,7 +126,7 @@ def test_a_run_stops_once_the_best_are_complete_and_equal() -> None:
 
 
 def test_new_examples_reopen_the_question() -> None:
-    selector = UcbE(Problem(2, 6))
+    selector = Pairs(UcbE(Problem(2, 6)))
     for ask in selector.ask(12):
         selector.tell([Tell(ask.seq, State.DONE, float(ask.pair.candidate))])
     assert selector.estimates().guarantee is Guarantee.EXACT
@@ -139,7 +138,7 @@ def test_new_examples_reopen_the_question() -> None:
 
 
 def test_without_tracking_every_interval_is_open() -> None:
-    selector = UcbE(Problem(2, 6, track_intervals=False))
+    selector = Pairs(UcbE(Problem(2, 6, track_intervals=False)))
     for ask in selector.ask(12):
         selector.tell([Tell(ask.seq, State.DONE, 1.0)])
     assert selector.estimates().lower.tolist() == [0.0, 0.0]

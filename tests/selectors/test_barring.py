@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.testing.selector_runs import Run, World
@@ -15,7 +15,7 @@ K, N = 5, 20
 MEANS = [0.1, 0.3, 0.5, 0.7, 0.95]
 
 
-def opened(rule: str, *, seed: int = 0) -> Selector:
+def opened(rule: str, *, seed: int = 0) -> Pairs:
     return make_selector(rule, Problem(K, N, seed=seed, budget=K * N))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.rules.racing import Racing
@@ -42,7 +43,7 @@ def test_near_enough_costs_less_than_the_best() -> None:
 
 
 def test_a_set_is_near_enough_if_each_of_it_is() -> None:
-    selector = Auto(Problem(4, N, stop_when_separated=True, within=0.25), top_k=3)
+    selector = Pairs(Auto(Problem(4, N, stop_when_separated=True, within=0.25), top_k=3))
     Run(selector, World.bernoulli([0.9, 0.85, 0.3, 0.28], N, 4)).finish()
     assert selector.stopped() is Stop.WITHIN
     assert set(selector.top()) >= {0, 1}
@@ -73,7 +74,7 @@ def test_good_enough_is_wrong_at_most_at_level_delta() -> None:
         )
         world = World(rows, np.full(rows.shape, int(State.DONE), dtype=np.int8))
         problem = Problem(3, 60, seed, 0.8, stop_when_separated=True, within=0.03)
-        run = Run(Racing(problem), world, in_flight=16).finish()
+        run = Run(Pairs(Racing(problem)), world, in_flight=16).finish()
         if run.selector.stopped() in (Stop.WITHIN, Stop.SEPARATED):
             wrong += run.selector.best().best != 0
     assert binom.sf(wrong - 1, 40, 0.2) >= 1e-6

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.pull_costs import expected_costs, pull_weights
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.rule import Rule, expected_costs, pull_weights
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Stop, Tell
@@ -28,14 +28,14 @@ class PerCostSuite(SelectorSuite):
 
     rule: str
 
-    def make(self, problem: Problem) -> Selector:
-        return make_selector(self.rule, per_cost(problem))
+    def make(self, problem: Problem) -> Rule:
+        return make_selector(self.rule, per_cost(problem)).rule
 
     @pytest.mark.parametrize("in_flight", [1, 5, 32])
     def test_a_plan_for_a_budget_keeps_to_it(self, in_flight: int) -> None:
         for seed in range(5):
             selector = self.open(seed=seed, budget=TIGHT)
-            if type(selector).anytime:
+            if selector.rule.anytime:
                 pytest.skip("the rule does not plan for a budget")
             world = World.with_failures((K, N), seed)
             Run(selector, world, in_flight, seed).finish()
@@ -126,13 +126,14 @@ def test_pulls_of_equals_go_by_the_square_root_of_their_costs(rule: str) -> None
 
 def test_ucb_e_per_cost_by_hand() -> None:
     """Weights sqrt(1/2), sqrt(2) of costs 1 and 4, halved widths to the fourth root."""
-    selector = UcbE(Problem(2, 50, costs=(1.0, 4.0)))
+    rule = UcbE(Problem(2, 50, costs=(1.0, 4.0)))
+    selector = Pairs(rule)
     for candidate, score in ((0, 1.0), (1, 1.0)):
         ask = Ask(selector.table.n_asked, Pair(candidate, candidate), None, "by hand")
         selector.adopt([ask])
         selector.tell([Tell(ask.seq, State.DONE, score, (1.0, 4.0)[candidate])])
-    assert selector.weights == pytest.approx([2**-0.5, 2**0.5])
-    assert selector._index() == pytest.approx([1 + 2**0.25, 1 + 2**-0.25])
+    assert rule.weights == pytest.approx([2**-0.5, 2**0.5])
+    assert rule._index() == pytest.approx([1 + 2**0.25, 1 + 2**-0.25])
     assert selector.ask()[0].pair.candidate == 0
 
 
@@ -186,10 +187,10 @@ def test_a_plan_follows_what_pulls_turn_out_to_cost() -> None:
 
 
 def test_candidates_that_join_bring_their_costs() -> None:
-    selector = UcbE(Problem(2, 9, costs=(1.0, 2.0)))
+    selector = Pairs(UcbE(Problem(2, 9, costs=(1.0, 2.0))))
     selector.add_candidates(1, [4.0])
     assert selector.problem.costs == (1.0, 2.0, 4.0)
-    expected = selector.expected_costs()
+    expected = selector.rule.expected_costs()
     assert expected is not None
     assert expected.tolist() == [1.0, 2.0, 4.0]
 
@@ -197,12 +198,12 @@ def test_candidates_that_join_bring_their_costs() -> None:
 @pytest.mark.parametrize("costs", [None, [1.0, 2.0]])
 def test_candidates_that_join_without_their_costs_are_refused(costs: list[float] | None) -> None:
     with pytest.raises(ValueError, match="join with costs"):
-        UcbE(Problem(2, 9, costs=(1.0, 2.0))).add_candidates(1, costs)
+        Pairs(UcbE(Problem(2, 9, costs=(1.0, 2.0)))).add_candidates(1, costs)
 
 
 def test_costs_are_refused_where_none_were_given() -> None:
     with pytest.raises(ValueError, match="works per pull"):
-        UcbE(Problem(2, 9)).add_candidates(1, [1.0])
+        Pairs(UcbE(Problem(2, 9))).add_candidates(1, [1.0])
 
 
 @pytest.mark.parametrize("costs", [(1.0,), (1.0, 0.0), (1.0, float("inf")), (1.0, float("nan"))])

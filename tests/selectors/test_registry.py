@@ -17,13 +17,13 @@ PROBLEM = Problem(3, 10, budget=20)
 @pytest.mark.parametrize("name", selector_names())
 def test_every_rule_is_made_by_its_name_with_its_defaults(name: str) -> None:
     selector = make_selector(name, PROBLEM)
-    assert type(selector) is selector_class(name)
+    assert type(selector.rule) is selector_class(name)
     assert selector.name == name
     assert len(selector.ask(2)) == 2
 
 
 def test_parameters_reach_the_rule() -> None:
-    selector = make_selector("ucb-e", PROBLEM, eta=3)
+    selector = make_selector("ucb-e", PROBLEM, eta=3).rule
     assert isinstance(selector, UcbE)
     assert selector.eta == 3
 

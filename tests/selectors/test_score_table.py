@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
@@ -123,7 +124,7 @@ def test_growing_one_by_one_is_cheap() -> None:
 def test_a_study_of_24_million_cells_opens_and_asks_in_little_memory() -> None:
     tracemalloc.start()
     try:
-        selector = UcbE(Problem(2000, 12_000))
+        selector = Pairs(UcbE(Problem(2000, 12_000)))
         asks = selector.ask(3000)
         selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks])
         peak = tracemalloc.get_traced_memory()[1]

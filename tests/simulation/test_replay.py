@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, Tell
 from bestarm_agent.simulation.replay import replay
@@ -16,10 +17,23 @@ from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.simulation.simulated_calls import Conditions, Latency, SimulatedCalls
 
 
-class RoundRobin(Selector):
-    """Candidates in turn, examples in index order; keeps a journal of what happened."""
+class RoundRobin(Rule):
+    """Candidates in turn, examples in index order."""
 
     name: ClassVar[str] = "round-robin"
+
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        seq = self.table.n_asked
+        candidate = seq % self.table.n_candidates
+        return Choice(Pair(candidate, seq // self.table.n_candidates), None, "turn")
+
+
+class Journal(Pairs):
+    """Keeps a journal of what happened."""
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule)
+        self.journal: list[tuple[str, tuple[int, ...]]] = []
 
     def ask(
         self, n: int = 1, *, allowed: BoolArray | None = None, busy: BoolArray | None = None
@@ -31,17 +45,6 @@ class RoundRobin(Selector):
     def tell(self, results: Sequence[Tell]) -> None:
         self.journal.append(("tell", tuple(result.seq for result in results)))
         super().tell(results)
-
-    @property
-    def journal(self) -> list[tuple[str, tuple[int, ...]]]:
-        if not hasattr(self, "_journal"):
-            self._journal: list[tuple[str, tuple[int, ...]]] = []
-        return self._journal
-
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        seq = self.table.n_asked
-        candidate = seq % self.table.n_candidates
-        return Choice(Pair(candidate, seq // self.table.n_candidates), None, "turn")
 
 
 class Planned(RoundRobin):
@@ -56,9 +59,9 @@ class Waiting(RoundRobin):
 
     name: ClassVar[str] = "waiting"
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         told = int(self.table.n_scored.sum())
-        return super()._choose(allowed, rng) if self.table.n_asked < told // 2 * 2 + 2 else None
+        return super().choose(allowed, rng) if self.table.n_asked < told // 2 * 2 + 2 else None
 
 
 class Quitting(RoundRobin):
@@ -66,8 +69,8 @@ class Quitting(RoundRobin):
 
     name: ClassVar[str] = "quitting"
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        return super()._choose(allowed, rng) if self.table.n_asked < 3 else None
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        return super().choose(allowed, rng) if self.table.n_asked < 3 else None
 
 
 def world(
@@ -84,10 +87,10 @@ class Recorder:
 
     def __init__(self, rule: type[RoundRobin]) -> None:
         self._rule = rule
-        self.made: list[RoundRobin] = []
+        self.made: list[Journal] = []
 
-    def __call__(self, problem: Problem) -> Selector:
-        self.made.append(self._rule(problem))
+    def __call__(self, problem: Problem) -> Pairs:
+        self.made.append(Journal(self._rule(problem)))
         return self.made[-1]
 
 
@@ -95,7 +98,7 @@ def test_answers_by_hand() -> None:
     # three candidates with constant scores, taken in turn: after 4 pulls the row that was shuffled
     # to the front has 2, and the best is the one of score .9 from the 3rd pull on at the latest
     here = world([[0.2] * 4, [0.9] * 4, [0.5] * 4], costs=[1.0, 10.0, 100.0])
-    answers = replay(RoundRobin, here, [3, 4, 12]).answers
+    answers = replay(Recorder(RoundRobin), here, [3, 4, 12]).answers
     assert [a.evaluated for a in answers] == [3, 4, 12]
     assert [a.best for a in answers] == [1, 1, 1]
     assert [a.highest for a in answers] == [1, 1, 1]
@@ -106,7 +109,7 @@ def test_answers_by_hand() -> None:
 
 
 def test_ranking_is_cut_to_the_depth() -> None:
-    [answer] = replay(RoundRobin, world([[0.2], [0.9], [0.5]]), [3], depth=2).answers
+    [answer] = replay(Recorder(RoundRobin), world([[0.2], [0.9], [0.5]]), [3], depth=2).answers
     assert answer.ranking == (1, 2)
 
 
@@ -166,7 +169,7 @@ def test_a_rule_that_waits_is_asked_again_after_each_outcome() -> None:
 
 @pytest.mark.parametrize("conditions", [Conditions(), Conditions(2, 1, Latency())])
 def test_the_last_word_of_a_rule_that_stops_stands(conditions: Conditions) -> None:
-    found = replay(Quitting, world(np.ones((2, 8)), conditions), [2, 5, 9])
+    found = replay(Recorder(Quitting), world(np.ones((2, 8)), conditions), [2, 5, 9])
     assert [a.evaluated for a in found.answers] == [2, 3, 3]
     assert [a.budget for a in found.answers] == [2, 5, 9]
     assert found.pulls == 3
@@ -175,8 +178,10 @@ def test_the_last_word_of_a_rule_that_stops_stands(conditions: Conditions) -> No
 def test_the_clock_moves_to_each_completion() -> None:
     conditions = Conditions(in_flight=1, latency=Latency(mean=2.0))
     here = world(np.ones((1, 3)), conditions)
-    durations = [here.duration(here.outcome(ask)) for ask in RoundRobin(Problem(1, 3)).ask(3)]
-    answers = replay(RoundRobin, here, [1, 2, 3]).answers
+    durations = [
+        here.duration(here.outcome(ask)) for ask in Pairs(RoundRobin(Problem(1, 3))).ask(3)
+    ]
+    answers = replay(Recorder(RoundRobin), here, [1, 2, 3]).answers
     assert [a.seconds for a in answers] == pytest.approx(np.cumsum(durations))
 
 
@@ -196,20 +201,22 @@ def test_slow_wrong_replies_flatter_what_has_come_back() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_everything_seen_names_the_best(seed: int) -> None:
     scores = np.random.default_rng(seed).random((7, 11))
-    found = replay(UcbE, world(scores, seed=seed), [77], seed=seed, depth=7)
+    found = replay(
+        lambda problem: Pairs(UcbE(problem)), world(scores, seed=seed), [77], seed=seed, depth=7
+    )
     assert found.answers[0].ranking == tuple(np.argsort(-scores.mean(axis=1)))
 
 
 def test_the_processor_clock_is_injected() -> None:
     ticks: Iterator[float] = iter([10.0, 14.0])
-    found = replay(RoundRobin, world([[1.0]]), [1], cpu_clock=lambda: next(ticks))
+    found = replay(Recorder(RoundRobin), world([[1.0]]), [1], cpu_clock=lambda: next(ticks))
     assert found.cpu_seconds == 4.0
 
 
 @pytest.mark.parametrize("budgets", [[], [0, 1], [3, 2], [2, 2]])
 def test_budgets_must_rise(budgets: list[int]) -> None:
     with pytest.raises(ValueError, match="budgets must be rising numbers"):
-        replay(RoundRobin, world([[1.0]]), budgets)
+        replay(Recorder(RoundRobin), world([[1.0]]), budgets)
 
 
 @settings(max_examples=60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.replay_per_cost import replay_per_cost
@@ -27,7 +27,7 @@ def matrix() -> ScoreMatrix:
 def test_no_level_is_passed(rule: str, per_cost: bool) -> None:
     seen: list[Problem] = []
 
-    def make(problem: Problem) -> Selector:
+    def make(problem: Problem) -> Pairs:
         seen.append(problem)
         return make_selector(rule, problem)
 
@@ -58,7 +58,7 @@ def test_costs_and_rising_levels_are_needed() -> None:
 def test_answers_per_cost_are_those_of_the_purchases(rule: str) -> None:
     """A budget of so many pairs is that share of the money: 5 x 60 pairs cost 1,860."""
 
-    def make(problem: Problem) -> Selector:
+    def make(problem: Problem) -> Pairs:
         return make_selector(rule, problem)
 
     budgets = [10, 75, 150]

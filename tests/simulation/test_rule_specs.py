@@ -39,7 +39,7 @@ def test_what_cannot_be_read_is_refused(text: str, message: str) -> None:
 
 def test_a_contender_makes_its_selector() -> None:
     [contender] = parse_contenders("ucb-e[eta=0.25]")
-    selector = contender.make(Problem(3, 4))
+    selector = contender.make(Problem(3, 4)).rule
     assert isinstance(selector, UcbE)
     assert selector.eta == 0.25
 

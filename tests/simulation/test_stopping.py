@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from bestarm_agent.selectors.base import Selector
 from bestarm_agent.selectors.evidence import Evidence
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import BoolArray, Bounds, Problem, Tell
@@ -50,7 +51,7 @@ def named(scores: np.ndarray) -> ScoreMatrix:
     return ScoreMatrix(scores.astype(np.float32), tuple(f"row {i}" for i in range(len(scores))))
 
 
-def declared(selector: Selector, world: SimulatedCalls, truth: np.ndarray) -> tuple[bool, bool]:
+def declared(selector: Pairs, world: SimulatedCalls, truth: np.ndarray) -> tuple[bool, bool]:
     """Whether a winner is ever declared, and whether one ever is who is not the best.
 
     Looked at after every outcome, also of calls that return after the decision.
@@ -72,7 +73,7 @@ def declared(selector: Selector, world: SimulatedCalls, truth: np.ndarray) -> tu
 
 
 def count_wrong(
-    rule: type[Selector],
+    rule: type[Rule],
     matrix_of: Callable[[int], ScoreMatrix],
     how: str,
     runs: int,
@@ -84,7 +85,7 @@ def count_wrong(
         matrix = matrix_of(seed)
         world = SimulatedCalls(matrix, seed, CONDITIONS[how])
         problem = Problem(*world.shape, seed=seed, confidence=confidence, stop_when_separated=True)
-        results.append(declared(rule(problem), world, matrix.means))
+        results.append(declared(Pairs(rule(problem)), world, matrix.means))
     ever, wrongly = np.sum(results, axis=0)
     return int(ever), int(wrongly)
 
@@ -157,8 +158,8 @@ def test_the_check_finds_a_rule_that_decides_too_soon() -> None:
 
         def __init__(self, problem: Problem) -> None:
             super().__init__(problem)
-            self.evidence = HastyEvidence(
-                problem, self.table, self._belief, self.odds_of, exogenous=True, paired=True
+            self.answer = HastyEvidence(
+                problem, self.table, self.belief, self.odds_of, exogenous=True, paired=True
             )
 
     _, wrong = count_wrong(Hasty, lambda seed: coins("two coins", seed), "one", 60, confidence=0.8)

@@ -12,9 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.rules.pulse import Pulse
-from bestarm_agent.selectors.rules.pulse_estimates import Step
-from bestarm_agent.selectors.rules.pulse_predictions import Rest
+from bestarm_agent.selectors.rules.pulse import Predictions, Pulse, Step
 from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
 from bestarm_agent.selectors.types import BoolArray, FloatArray, Problem, State
 from bestarm_agent.stats.arrays import IndexArray
@@ -100,21 +98,18 @@ class PublishedPulse(Pulse):
         super().__init__(problem, **rule)
         self._seen_before: dict[int, NDArray[np.bool_]] = {}  # cells asked before the last refit
 
-    def _begin(self, candidate: int, example: int) -> Rest:
+    def _begin(self, predictions: Predictions, candidate: int, example: int) -> Step:
         asked: BoolArray = self.table.cells[candidate] != int(State.UNSEEN)
+        asked[example] = False
         last = self._round[candidate]
-        rest = super()._begin(candidate, example)
+        step = super()._begin(predictions, candidate, example)
         if self._round[candidate] != last:
             self._seen_before[candidate] = asked
-        return rest
-
-    def _new_step(self, candidate: int, rest: Rest) -> Step:
-        step = super()._new_step(candidate, rest)
         if candidate not in self._seen_before:
             return step
-        stale = self._predictions.row(candidate)[self._seen_before[candidate]].sum(dtype=float)
+        stale = predictions.row(candidate)[self._seen_before[candidate]].sum(dtype=float)
         return replace(step, predicted=step.predicted + float(stale))
 
-    def _grown(self) -> None:
+    def changed(self) -> None:
         self._seen_before.clear()
-        super()._grown()
+        super().changed()

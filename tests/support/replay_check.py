@@ -8,10 +8,10 @@ import numpy as np
 
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.engine.run.event_log import Replayer
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 
 
-def unexplained_asks(events: Sequence[Event], selector: Selector) -> list[int]:
+def unexplained_asks(events: Sequence[Event], selector: Pairs) -> list[int]:
     """Return the numbers of the asks in a run's log that a fresh selector would not have made."""
     unexplained = []
     replayer = Replayer(selector)

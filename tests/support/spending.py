@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.replay_per_cost import (
     affordable_problem,
@@ -33,7 +33,7 @@ class Purchase:
 
 
 def replay_spending(
-    make: Callable[[Problem], Selector],
+    make: Callable[[Problem], Pairs],
     world: SimulatedCalls,
     levels: Sequence[float],
     *,
@@ -60,17 +60,17 @@ def replay_spending(
     if not levels or list(levels) != sorted(set(levels)) or levels[0] <= 0:
         raise ValueError(f"levels must be rising amounts above 0, got {list(levels)}")
 
-    def start(level: float) -> Selector:
+    def start(level: float) -> Pairs:
         return make(affordable_problem(world.shape, level, costs, seed=seed, per_cost=per_cost))
 
     selector = start(levels[-1])
-    if selector.anytime:
+    if selector.rule.anytime:
         return _spend(selector, world, costs, levels)
     return tuple(_spend(start(level), world, costs, [level])[0] for level in levels)
 
 
 def _spend(
-    selector: Selector, world: SimulatedCalls, costs: Sequence[float], levels: Sequence[float]
+    selector: Pairs, world: SimulatedCalls, costs: Sequence[float], levels: Sequence[float]
 ) -> tuple[Purchase, ...]:
     return tuple(
         Purchase(level, spent, pulls, world.rows[selector.best().best])

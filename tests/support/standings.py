@@ -10,7 +10,7 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.build_standing import LiveState, build_standing
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.store.run_state import RunState, fold
@@ -31,7 +31,7 @@ def state_of(labels: list[str], n_examples: int, name: str = "study") -> RunStat
     )
 
 
-def selector_with(scores: list[list[float]], n_examples: int) -> Selector:
+def selector_with(scores: list[list[float]], n_examples: int) -> Pairs:
     """A selector that was told some scores of each candidate, and nothing else."""
     selector = make_selector("uniform", Problem(len(scores), n_examples, seed=1))
     for i, row in enumerate(scores):
@@ -42,7 +42,7 @@ def selector_with(scores: list[list[float]], n_examples: int) -> Selector:
     return selector
 
 
-def standing_of(labels: list[str], selector: Selector, n_examples: int) -> Standing:
+def standing_of(labels: list[str], selector: Pairs, n_examples: int) -> Standing:
     """A standing of candidates as a selector has them."""
     return build_standing(
         state_of(labels, n_examples),

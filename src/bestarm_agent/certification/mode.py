@@ -14,7 +14,7 @@ from bestarm_agent.certification.certificate import (
     in_order_of_trying,
     single_goal,
 )
-from bestarm_agent.certification.pairs import LABEL, CertificationPairs, goal_of, method_of
+from bestarm_agent.certification.pairs import LABEL, CertificationPlan, goal_of, method_of
 from bestarm_agent.certification.setup import set_up, trial_order
 from bestarm_agent.certification.summary import certificate_result, e_value
 from bestarm_agent.config.catalog import Catalog
@@ -24,11 +24,11 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.mode import Mode, ModeResult
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.intervals.non_inferiority import Verdict
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
@@ -65,7 +65,7 @@ class Certification:
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None
-    ) -> CertificationPairs:
+    ) -> Pairs:
         """Make what asks for the pairs of a run.
 
         Raises:
@@ -73,17 +73,18 @@ class Certification:
         """
         there = candidates[: size.n_candidates]
         order = self.order or trial_order(self.spec.order, there, size.costs or ())
-        return CertificationPairs(size.problem(per_dollar=False), self.spec, self.plan, order)
+        problem = size.problem(per_dollar=False)
+        return Pairs(CertificationPlan(problem, self.spec, self.plan, order))
 
-    def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
+    def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
         """Warn of too few labels and of an order that prices do not give."""
         return warnings(self.spec, self.plan, size.costs or [None] * size.n_candidates)
 
-    def result(self, pairs: PairSource, standing: Standing) -> ModeResult | None:
+    def result(self, pairs: Pairs, standing: Standing) -> ModeResult | None:
         """Return what is certified so far, or in the end."""
-        if not isinstance(pairs, CertificationPairs):
+        if not isinstance(pairs.rule, CertificationPlan):
             return None
-        return certificate_result(pairs, standing)
+        return certificate_result(pairs.rule, standing)
 
 
 def open_mode(

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+
+import numpy as np
 
 from bestarm_agent.certification.betting import METHODS, Goal, Method
 from bestarm_agent.certification.certificate import (
@@ -27,9 +29,18 @@ from bestarm_agent.certification.certificate import (
     single_goal,
 )
 from bestarm_agent.config.study.certify import CertifySpec
-from bestarm_agent.engine.pair_source import PlannedPairs
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, State, Stop, Tell
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.types import (
+    Belief,
+    BoolArray,
+    Choice,
+    Pair,
+    Problem,
+    State,
+    Stop,
+    Tell,
+)
 from bestarm_agent.stats.intervals.non_inferiority import Verdict
 
 LABEL, GUESS = "label", "guess"  # reasons of asks: for its label, or for its guess only
@@ -118,7 +129,7 @@ class Trial:
             screen.push_ranges(labelled.loss, (labelled.lowest, labelled.highest), means)
 
 
-class CertificationPairs(PlannedPairs):
+class CertificationPlan(Rule):
     """Tests candidates one after the other, each on the same labelled examples; see above.
 
     Candidates that join later are not looked at.
@@ -131,7 +142,9 @@ class CertificationPairs(PlannedPairs):
         plan: which examples are labelled, and which are only guessed.
     """
 
-    name = "certify"
+    name: ClassVar[str] = "certify"
+    exogenous: ClassVar[bool] = False
+    seeks_best: ClassVar[bool] = False
 
     def __init__(
         self, problem: Problem, spec: CertifySpec, plan: Rounds, order: Sequence[int]
@@ -161,52 +174,41 @@ class CertificationPairs(PlannedPairs):
         method = method_of(self.spec)
         return {name: self.certificate(replace(method, name=name)) for name in METHODS}
 
-    def ranking(self) -> list[int]:
-        """Order the candidates: the chosen one, then the other certified ones, then the rest."""
+    def belief(self) -> Belief:
+        """Rank the chosen candidate first, then the other certified ones, then the rest."""
         certified = self.certificate().certified[::-1]
-        return [*certified, *(i for i in super().ranking() if i not in certified)]
+        tier = np.full(self.table.n_candidates, len(certified))
+        tier[list(certified)] = np.arange(len(certified))
+        return Belief(self.table.mean(), tier=tier)
 
-    def stopped(self) -> Stop | None:
-        """Say why nothing will be asked any more, or None while that may still happen."""
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | Stop | None:
+        """Pick the next pair of the candidate that is being tested; None if it must wait."""
         if self._at == len(self._trying) or self._trials[self._trying[self._at]].is_closed:
             return Stop.VERDICT
-        return None
-
-    def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
-        """Return the next pair of the candidate that is being tested; None if it must wait."""
-        if self.stopped() is not None:
-            return None
         candidate = self._trying[self._at]
         place = self._trials[candidate].n_asked
-        if place == len(self._sequence) or (allowed is not None and not allowed[candidate]):
+        if place == len(self._sequence) or not allowed[candidate]:
             return None
         reason = GUESS if place % self.plan.width else LABEL
         return Choice(Pair(candidate, self._sequence[place]), None, reason)
 
-    def adopt(self, asks: Sequence[Ask]) -> None:
-        """Mark pairs as pending; raise ConfigError if one is not the next of the plan."""
-        super().adopt(asks)
-        for ask in asks:
-            trial = self._trials[ask.pair.candidate]
-            place = trial.n_asked
-            if place == len(self._sequence) or self._sequence[place] != ask.pair.example:
-                raise ConfigError(
-                    "the plan of labels is not what it was when the run began: the labels or the "
-                    "`certify` section have changed; restore them, or begin a new run (equal "
-                    "requests are taken from the reply cache)"
-                )
-            self._places[ask.seq] = place
-            trial.n_asked += 1
+    def asked(self, seq: int) -> None:
+        """Note the pair's place; raise ConfigError if it is not the next of the plan."""
+        trial = self._trials[int(self.table.candidate[seq])]
+        place = trial.n_asked
+        if place == len(self._sequence) or self._sequence[place] != self.table.example[seq]:
+            raise ConfigError(
+                "the plan of labels is not what it was when the run began: the labels or the "
+                "`certify` section have changed; restore them, or begin a new run (equal "
+                "requests are taken from the reply cache)"
+            )
+        self._places[seq] = place
+        trial.n_asked += 1
 
-    def tell(self, results: Sequence[Tell]) -> None:
-        """Record outcomes, and go on to the next candidate where a verdict allows it."""
-        for result in results:
-            if self.table.tell(result):
-                candidate = int(self.table.candidate[result.seq])
-                self._trials[candidate].tell(self._places[result.seq], Told.of(result))
-                self._go_on()
-
-    def _go_on(self) -> None:
+    def told(self, tell: Tell) -> None:
+        """Record the outcome, and go on to the next candidate where a verdict allows it."""
+        candidate = int(self.table.candidate[tell.seq])
+        self._trials[candidate].tell(self._places[tell.seq], Told.of(tell))
         while self._at < len(self._trying):
             trial = self._trials[self._trying[self._at]]
             if not trial.is_closed or not gives_way(trial.verdict, self.spec.correction):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from bestarm_agent.certification.certificate import Certificate, Screened, single_goal
-from bestarm_agent.certification.pairs import CertificationPairs, goal_of, method_of
+from bestarm_agent.certification.pairs import CertificationPlan, goal_of, method_of
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
@@ -24,31 +24,31 @@ _WORDS = {
 }
 
 
-def certificate_result(pairs: CertificationPairs, standing: Standing) -> ModeResult:
+def certificate_result(plan: CertificationPlan, standing: Standing) -> ModeResult:
     """Return what is certified so far, or in the end."""
     names = [row.candidate.label for row in sorted(standing.rows, key=attrgetter("index"))]
-    found, others = pairs.certificate(), pairs.alternatives()
+    found, others = plan.certificate(), plan.alternatives()
     return ModeResult(
         title="Certificate",
         note="In the order of testing.",
         ranking="The ranking shows the scores of the autoevaluator.",
         columns=_COLUMNS,
-        rows=_rows(pairs, found, names),
-        lines=tuple(_lines(pairs, found, others, names, standing)),
+        rows=_rows(plan, found, names),
+        lines=tuple(_lines(plan, found, others, names, standing)),
         verdict=Verdict.UNDECIDED if found.chosen is None else Verdict.PASSED,
         marks=_WORDS,
-        as_json={**_json(pairs, found, others, names), **run_json(standing)},
+        as_json={**_json(plan, found, others, names), **run_json(standing)},
     )
 
 
 def _lines(
-    pairs: CertificationPairs,
+    plan: CertificationPlan,
     found: Certificate,
     others: Mapping[str, Certificate],
     names: Sequence[str],
     standing: Standing,
 ) -> list[str]:
-    goal = goal_of(pairs.spec)
+    goal = goal_of(plan.spec)
     lines = [f"Chosen:      {_statement(found, names)}"]
     if found.chosen is not None:
         lines.append(
@@ -63,10 +63,8 @@ def _lines(
     return lines
 
 
-def _rows(
-    pairs: CertificationPairs, found: Certificate, names: Sequence[str]
-) -> tuple[ModeRow, ...]:
-    goal = single_goal(goal_of(pairs.spec), len(names), pairs.spec.correction)
+def _rows(plan: CertificationPlan, found: Certificate, names: Sequence[str]) -> tuple[ModeRow, ...]:
+    goal = single_goal(goal_of(plan.spec), len(names), plan.spec.correction)
     needed = f"{1 / goal.delta:.3g}"
     rows = []
     for one in found.screened:
@@ -83,12 +81,12 @@ def _rows(
 
 
 def _json(
-    pairs: CertificationPairs,
+    plan: CertificationPlan,
     found: Certificate,
     others: Mapping[str, Certificate],
     names: Sequence[str],
 ) -> dict[str, object]:
-    spec = pairs.spec
+    spec = plan.spec
     return {
         "chosen": _name(found, names),
         "certified": [names[i] for i in found.certified],

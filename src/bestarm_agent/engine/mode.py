@@ -10,10 +10,10 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.intervals.non_inferiority import Verdict
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
@@ -53,7 +53,7 @@ class Mode(Protocol):
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None
-    ) -> PairSource:
+    ) -> Pairs:
         """Make what asks for the run's pairs; nothing was asked yet.
 
         Args:
@@ -65,10 +65,10 @@ class Mode(Protocol):
             ConfigError: the study's settings do not fit.
         """
 
-    def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
+    def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
         """Return what the user should know before a call is paid for, a sentence each."""
 
-    def result(self, pairs: PairSource, standing: Standing) -> ModeResult | None:
+    def result(self, pairs: Pairs, standing: Standing) -> ModeResult | None:
         """Return the answer so far; None if it is the standing itself."""
 
 

@@ -14,15 +14,15 @@ from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.mode import Mode, ModeResult
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.gate.pairs import GatePairs, Part
+from bestarm_agent.gate.pairs import GatePlan, Part
 from bestarm_agent.gate.summary import TITLE_WIDTH, Compared, gate_result
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.report.run_lines import run_json, run_lines
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.intervals.non_inferiority import Question, shown
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
@@ -45,7 +45,7 @@ class Gate:
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None
-    ) -> GatePairs:
+    ) -> Pairs:
         """Make what asks for the pairs of a run."""
         labels = [candidate.label for candidate in candidates[: size.n_candidates]]
         spec = self.spec
@@ -60,13 +60,14 @@ class Gate:
         in_slice = replace(question, margin=spec.slice_margin_used, improve=False)
         slices = [(one, replace(in_slice, n_examples=len(one.examples))) for one in size.slices]
         problem, baseline = size.problem(per_dollar=False), labels.index(spec.baseline)
-        return GatePairs(problem, baseline, question, self.seed, slices)
+        return Pairs(GatePlan(problem, baseline, question, self.seed, slices))
 
-    def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
+    def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
         """Warn of a budget that cannot suffice."""
-        if not isinstance(pairs, GatePairs) or not pairs.challengers:
+        plan = pairs.rule
+        if not isinstance(plan, GatePlan) or not plan.challengers:
             return ()
-        allowed, least = pairs.examples_allowed, examples_needed(pairs.parts)
+        allowed, least = plan.examples_allowed, examples_needed(plan.parts)
         if allowed >= least:
             return ()
         return (
@@ -75,9 +76,10 @@ class Gate:
             f"margin",
         )
 
-    def result(self, pairs: PairSource, standing: Standing) -> ModeResult | None:
+    def result(self, pairs: Pairs, standing: Standing) -> ModeResult | None:
         """Return the verdicts so far."""
-        return _answer(pairs, standing) if isinstance(pairs, GatePairs) else None
+        plan = pairs.rule
+        return _answer(plan, standing) if isinstance(plan, GatePlan) else None
 
 
 def open_gate(
@@ -88,13 +90,13 @@ def open_gate(
     return Gate.of(study), judge
 
 
-def _answer(pairs: GatePairs, standing: Standing) -> ModeResult:
+def _answer(plan: GatePlan, standing: Standing) -> ModeResult:
     labels = {row.index: row.candidate.label for row in standing.rows}
     problems = {row.problem for row in standing.rows if row.problem is not None}
     return gate_result(
-        labels[pairs.baseline],
-        pairs.parts[0].question,
-        [_challenger(pairs, row, labels[row]) for row in pairs.challengers],
+        labels[plan.baseline],
+        plan.parts[0].question,
+        [_challenger(plan, row, labels[row]) for row in plan.challengers],
         remarks=[
             *run_lines(standing, TITLE_WIDTH),
             *(f"{'Problem:':<{TITLE_WIDTH}}{problem}" for problem in sorted(problems)),
@@ -103,18 +105,18 @@ def _answer(pairs: GatePairs, standing: Standing) -> ModeResult:
     )
 
 
-def _challenger(pairs: GatePairs, row: int, label: str) -> Compared:
-    over_all, *slices = (_compared(pairs, row, part) for part in range(len(pairs.parts)))
+def _challenger(plan: GatePlan, row: int, label: str) -> Compared:
+    over_all, *slices = (_compared(plan, row, part) for part in range(len(plan.parts)))
     return replace(over_all, label=label, slices=tuple(slices))
 
 
-def _compared(pairs: GatePairs, row: int, part: int) -> Compared:
-    comparison = pairs.challengers[row].comparisons[part]
+def _compared(plan: GatePlan, row: int, part: int) -> Compared:
+    comparison = plan.challengers[row].comparisons[part]
     gains, losses = np.array(comparison.gains), np.array(comparison.losses)
     lower, upper = comparison.interval()
     worse_after = comparison.worse_after
     return Compared(
-        label=pairs.parts[part].name,
+        label=plan.parts[part].name,
         question=comparison.question,
         alone=comparison.verdict,
         n=comparison.n,

@@ -17,13 +17,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from bestarm_agent.domain.example import Slice
-from bestarm_agent.engine.pair_source import PlannedPairs
-from bestarm_agent.selectors.types import Ask, BoolArray, Choice, Pair, Problem, State, Stop, Tell
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem, State, Stop, Tell
 from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
@@ -80,7 +80,7 @@ class Challenger:
         return True
 
 
-class GatePairs(PlannedPairs):
+class GatePlan(Rule):
     """Asks for what the verdicts on the challengers need; see above.
 
     Candidates and examples that join later are not looked at. Why the order in which pairs are
@@ -94,10 +94,12 @@ class GatePairs(PlannedPairs):
     Attributes:
         parts: all examples, then the slices.
         challengers: by row.
-        open: rows of the challengers that still need examples.
+        undecided: rows of the challengers that still need examples.
     """
 
-    name = "gate"
+    name: ClassVar[str] = "gate"
+    exogenous: ClassVar[bool] = False
+    seeks_best: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -117,12 +119,11 @@ class GatePairs(PlannedPairs):
             self.parts.append(Part(one.name, sorted(one.examples, key=place_of.__getitem__), asked))
         rows = [row for row in range(n_rows) if row != baseline]
         self.challengers = {row: Challenger(self.parts) for row in rows}
-        self.open = rows
+        self.undecided = rows
         self._members = np.zeros((len(self.parts), n), dtype=bool)
         for number, part in enumerate(self.parts):
             self._members[number, part.examples] = True
         self._scores: list[dict[int, tuple[float, float]]] = [{} for _ in range(n_rows)]
-        self._budget = problem.budget
         self._plan()
 
     @property
@@ -134,33 +135,25 @@ class GatePairs(PlannedPairs):
     def examples_allowed(self) -> int:
         """The number of examples that the budget of pairs allows the open challengers."""
         n = self.problem.n_examples
-        if self._budget is None:
+        if self.problem.budget is None:
             return n
-        left = max(0, self._budget - self.table.n_asked)
+        left = max(0, self.problem.budget - self.table.n_asked)
         asked = len(set(self.table.example.tolist()))
-        return min(n, asked + left // (1 + max(1, len(self.open))))
+        return min(n, asked + left // (1 + max(1, len(self.undecided))))
 
-    def add_budget(self, count: int) -> None:
-        """Allow more pairs."""
-        if self._budget is not None:
-            self._budget += count
-
-    def stopped(self) -> Stop | None:
-        """Say why nothing will be asked any more, or None while that may still happen."""
-        if not self.open:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | Stop | None:
+        """Pick, of the pairs that may be asked, the one that is furthest behind."""
+        if not self.undecided:
             return Stop.VERDICT
-        is_wanted = self._wanted[[self.baseline, *self.open]].any()
-        return None if is_wanted else Stop.EXHAUSTED
-
-    def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
-        """Return the next pair: of those that may be asked, the one that is furthest behind."""
+        if not self._wanted[[self.baseline, *self.undecided]].any():
+            return Stop.EXHAUSTED
         places = {
             row: int(self._wanted[row].argmax())
-            for row in (self.baseline, *self.open)
-            if self._wanted[row].any() and (allowed is None or allowed[row])
+            for row in (self.baseline, *self.undecided)
+            if self._wanted[row].any() and allowed[row]
         }
         ready = [row for row, place in places.items() if not self._is_ahead(row, place)]
-        if not self.open or not ready:
+        if not ready:
             return None
         row = min(ready, key=places.__getitem__)
         reason = "baseline" if row == self.baseline else "challenger"
@@ -171,45 +164,40 @@ class GatePairs(PlannedPairs):
 
         The other side of the baseline is the challenger that has come furthest.
         """
-        others = self.open if row == self.baseline else [self.baseline]
+        others = self.undecided if row == self.baseline else [self.baseline]
         missing = [int(np.count_nonzero(self._wanted[one, :place])) for one in others]
         return min(missing, default=0) >= _LEAD
 
-    def adopt(self, asks: Sequence[Ask]) -> None:
-        """Mark pairs as pending."""
-        super().adopt(asks)
-        for ask in asks:
-            if (place := self._place_of.get(ask.pair.example)) is not None:
-                self._wanted[ask.pair.candidate, place] = False
+    def asked(self, seq: int) -> None:
+        """Strike the pair off what is wanted."""
+        candidate, example = int(self.table.candidate[seq]), int(self.table.example[seq])
+        if (place := self._place_of.get(example)) is not None:
+            self._wanted[candidate, place] = False
 
-    def tell(self, results: Sequence[Tell]) -> None:
-        """Record outcomes, and take what is complete into the comparisons.
-
-        One after the other, so that a log that is replayed leads to the same.
-        """
-        for result in results:
-            if self.table.tell(result):
-                row = int(self.table.candidate[result.seq])
-                example = int(self.table.example[result.seq])
-                void = result.state is State.VOID
-                self._scores[row][example] = (0.0, 1.0) if void else (result.score, result.score)
-                for one in self.open if row == self.baseline else {row}.intersection(self.open):
-                    self._compare(one)
+    def told(self, tell: Tell) -> None:
+        """Take what is complete now into the comparisons."""
+        row, example = int(self.table.candidate[tell.seq]), int(self.table.example[tell.seq])
+        void = tell.state is State.VOID
+        self._scores[row][example] = (0.0, 1.0) if void else (tell.score, tell.score)
+        for one in self.undecided if row == self.baseline else {row}.intersection(self.undecided):
+            self._compare(one)
 
     def _compare(self, row: int) -> None:
         challenger = self.challengers[row]
         if challenger.take(self._scores[row], self._scores[self.baseline]):
-            self.open = [one for one in self.open if self.challengers[one].open_parts]
+            self.undecided = [one for one in self.undecided if self.challengers[one].open_parts]
             self._plan()
 
     def _plan(self) -> None:
         """Draw up the agenda, and note what is wanted of whom."""
         wanted = np.zeros((1 + len(self.challengers), self._members.shape[1]), dtype=bool)
-        for row in self.open:
+        for row in self.undecided:
             wanted[row] = self._members[self.challengers[row].open_parts].any(axis=0)
         wanted[self.baseline] = wanted.any(axis=0)
         wanted &= self.table.cells[: wanted.shape[0], : wanted.shape[1]] == State.UNSEEN
-        parts = sorted({part for row in self.open for part in self.challengers[row].open_parts})
+        parts = sorted(
+            {part for row in self.undecided for part in self.challengers[row].open_parts}
+        )
         asked = self.table.example.tolist()
         self._agenda = agenda([self.parts[part].examples for part in parts], asked)
         self._place_of = {example: place for place, example in enumerate(self._agenda)}

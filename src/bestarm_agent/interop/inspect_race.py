@@ -23,7 +23,7 @@ from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.results.build_standing import LiveState, build_standing
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, Pair, State, Tell
 from bestarm_agent.store.run_state import RunState, fold
 
@@ -73,14 +73,14 @@ class PairQueue:
         self,
         name: str,
         at: str,
-        rule: Selector,
+        rule: Pairs,
         candidates: Sequence[Candidate],
         example_ids: Sequence[str],
         budget: int | None,
         at_once: int | None = None,
     ) -> None:
         self._rule = rule
-        order = rule.shared_order
+        order = rule.rule.order.examples
         self._order: list[int] = order.tolist()  # place -> example
         self._places: list[int] = order.argsort().tolist()  # example -> place
         self._budget = len(candidates) * len(example_ids) if budget is None else budget

@@ -31,7 +31,7 @@ from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.groups import gather_all
 from bestarm_agent.optimization.rounds import Feedback
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import BoolArray, Choice, Pair, State, Stop
 from bestarm_agent.study import Study
 
@@ -233,25 +233,20 @@ class Adapter:
         return {pair.example: pair async for pair in self._study.outcomes(only=only)}
 
 
-def _asking(wanted: deque[Pair]) -> type[Selector]:
-    """Return a rule that asks what is wanted, in order."""
+def _asking(wanted: deque[Pair]) -> type[Rule]:
+    """Return a plan that asks what is wanted, in order."""
 
-    class Wanted(Selector):
+    class Wanted(Rule):
         name: ClassVar[str] = "gepa"
         exogenous: ClassVar[bool] = False
+        seeks_best: ClassVar[bool] = False
 
-        def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
+        def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | Stop | None:
             while wanted and self.table.cells[wanted[0]] != State.UNSEEN:
                 wanted.popleft()
-            if not wanted or (allowed is not None and not allowed[wanted[0].candidate]):
-                return None
-            return self._choose(self._open, np.random.default_rng(0))
-
-        def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-            return Choice(wanted[0], None, "gepa")
-
-        def stopped(self) -> Stop | None:
-            return None if wanted else Stop.EXHAUSTED
+            if not wanted:
+                return Stop.EXHAUSTED
+            return Choice(wanted[0], None, "gepa") if allowed[wanted[0].candidate] else None
 
     return Wanted
 

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
-from bestarm_agent.engine.pair_source import PairSource, PlannedPairs
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.types import BoolArray
 from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.store.run_state import RunState
 
 ROUTED = "preselect"  # section of the recorded configuration that marks such a log
 
 
-class RoutedPairs(PlannedPairs):
+class RouterPlan(Rule):
     """Asks nothing by itself: prompts come from outside, and the router chooses."""
 
-    name = "router"
+    name: ClassVar[str] = "router"
+    exogenous: ClassVar[bool] = False
+    seeks_best: ClassVar[bool] = False
+
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> None:
+        """Choose nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +44,15 @@ class Preselection:
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate], history: HistoryModel | None = None
-    ) -> RoutedPairs:
+    ) -> Pairs:
         """Make what the log of a router is replayed into."""
-        return RoutedPairs(size.problem(per_dollar=False))
+        return Pairs(RouterPlan(size.problem(per_dollar=False)))
 
-    def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
+    def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
         """Return nothing."""
         return ()
 
-    def result(self, pairs: PairSource, standing: Standing) -> None:
+    def result(self, pairs: Pairs, standing: Standing) -> None:
         """Return None: the standing shows the scores."""
 
 

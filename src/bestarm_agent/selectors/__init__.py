@@ -1,7 +1,8 @@
 """Selection rules: each decides which (candidate, example) pair to evaluate next."""
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector, selector_names, selector_params
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import (
     Ask,
     BoolArray,
@@ -23,8 +24,9 @@ __all__ = [
     "Estimates",
     "Guarantee",
     "Pair",
+    "Pairs",
     "Problem",
-    "Selector",
+    "Rule",
     "State",
     "Stop",
     "Tell",

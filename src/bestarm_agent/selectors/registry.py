@@ -8,17 +8,18 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from bestarm_agent.errors import nearest
 from bestarm_agent.plugins.registry import Registry, is_path
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import Problem
 
 _RULES = "bestarm_agent.selectors.rules"
 # Module and class of every rule; a module is imported when its rule is first used.
-SELECTORS: Final = Registry[type[Selector]](
+SELECTORS: Final = Registry[type[Rule]](
     "selector",
     "selectors",
     {
         "auto": f"{_RULES}.auto:Auto",
-        "filled-subset": f"{_RULES}.filled_subset:FilledSubset",
+        "filled-subset": f"{_RULES}.racing:FilledSubset",
         "opt-mai": f"{_RULES}.opt_mai:OptMai",
         "pulse": f"{_RULES}.pulse:Pulse",
         "racing": f"{_RULES}.racing:Racing",
@@ -26,10 +27,10 @@ SELECTORS: Final = Registry[type[Selector]](
         "sysrs": f"{_RULES}.successive_rejects:SuccessiveRejects",
         "ucb-e": f"{_RULES}.ucb_e:UcbE",
         "ucb-e-lrf": f"{_RULES}.ucb_e_lrf:UcbELrf",
-        "uniform": f"{_RULES}.uniform:Uniform",
+        "uniform": f"{_RULES}.racing:Uniform",
     },
-    lambda found: isinstance(found, type) and issubclass(found, Selector),
-    "a subclass of bestarm_agent.selectors.Selector",
+    lambda found: isinstance(found, type) and issubclass(found, Rule),
+    "a subclass of bestarm_agent.selectors.Rule",
 )
 
 
@@ -38,7 +39,7 @@ def selector_names() -> tuple[str, ...]:
     return SELECTORS.names()
 
 
-def selector_class(name: str) -> type[Selector]:
+def selector_class(name: str) -> type[Rule]:
     """Return the class of a rule, given by name or by a dotted path ``module:Class``.
 
     Raises:
@@ -50,7 +51,7 @@ def selector_class(name: str) -> type[Selector]:
     return SELECTORS.load(name)
 
 
-def selector_params(rule: str | type[Selector]) -> dict[str, inspect.Parameter]:
+def selector_params(rule: str | type[Rule]) -> dict[str, inspect.Parameter]:
     """Return the parameters of a rule, given by name or class, besides the problem.
 
     A rule that passes keywords on (``**model``) takes those of its base class too.
@@ -68,11 +69,11 @@ def selector_params(rule: str | type[Selector]) -> dict[str, inspect.Parameter]:
 
 
 def make_selector(
-    rule: str | type[Selector],
+    rule: str | type[Rule],
     problem: Problem,
     **params: Any,  # noqa: ANN401
-) -> Selector:
-    """Make a selection rule.
+) -> Pairs:
+    """Make the pairs of a selection rule.
 
     Args:
         rule: one of ``selector_names()``, a dotted path ``module:Class``, or a class.
@@ -83,7 +84,7 @@ def make_selector(
         ValueError: unknown rule, unknown or ill-typed parameter, or a value that the rule refuses.
 
     Example:
-        >>> make_selector("ucb-e", Problem(n_candidates=3, n_examples=10), eta=2.0).eta
+        >>> make_selector("ucb-e", Problem(n_candidates=3, n_examples=10), eta=2.0).rule.eta
         2.0
         >>> make_selector("ucb_e", Problem(n_candidates=3, n_examples=10))
         Traceback (most recent call last):
@@ -99,10 +100,10 @@ def make_selector(
             raise ValueError(
                 f"parameter {key!r} of selector {name!r} must be {_spell(wanted)}, got {value!r}"
             )
-    return kind(problem, **params)
+    return Pairs(kind(problem, **params))
 
 
-def _class_of(rule: str | type[Selector]) -> type[Selector]:
+def _class_of(rule: str | type[Rule]) -> type[Rule]:
     return selector_class(rule) if isinstance(rule, str) else rule
 
 

@@ -46,6 +46,7 @@ class ScoreTable:
         self.n_candidates = n_candidates
         self.n_examples = n_examples
         self.n_asked = 0
+        self.n_in_a_row = 0  # latest asks that went to one candidate
         self._cells = np.zeros((n_candidates, n_examples), dtype=np.int8)
         self._candidate = np.zeros(64, dtype=np.int32)
         self._example = np.zeros(64, dtype=np.int32)
@@ -72,6 +73,7 @@ class ScoreTable:
         if self._cells[i, j] != _UNSEEN:
             raise ValueError(f"{ask.pair} was asked before; a pair is asked at most once")
         self._reserve(ask.seq + 1)
+        self.n_in_a_row = self.n_in_a_row + 1 if self.n_asked and i == self.latest else 1
         self.n_asked += 1
         self._candidate[ask.seq], self._example[ask.seq] = i, j
         self._position[ask.seq] = len(self._rows[i])
@@ -119,6 +121,11 @@ class ScoreTable:
         """Add ``count`` >= 0 unseen columns."""
         self.n_examples += count
         self._cells = _with_room(self._cells, self.n_candidates, self.n_examples)
+
+    @property
+    def latest(self) -> int:
+        """The candidate of the latest ask; 0 before the first."""
+        return int(self._candidate[max(0, self.n_asked - 1)])
 
     @property
     def cells(self) -> NDArray[np.int8]:

@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Problem, Tell
 from bestarm_agent.simulation.simulated_calls import SimulatedCalls
 
-SelectorFactory: TypeAlias = Callable[[Problem], Selector]
+SelectorFactory: TypeAlias = Callable[[Problem], Pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def replay(
         raise ValueError(f"budgets must be rising numbers of at least 1, got {list(budgets)}")
     n_candidates, n_examples = calls.shape
 
-    def start(budget: int | None) -> Selector:
+    def start(budget: int | None) -> Pairs:
         return make(
             Problem(
                 n_candidates,
@@ -75,7 +75,7 @@ def replay(
         )
 
     selector = start(budgets[-1])
-    if selector.anytime:
+    if selector.rule.anytime:
         return _Run(selector, calls, depth).through(budgets, cpu_clock)
     reruns = [_Run(start(b), calls, depth).through([b], cpu_clock) for b in budgets]
     return Replay(
@@ -86,7 +86,7 @@ def replay(
 
 
 class _Run:
-    def __init__(self, selector: Selector, calls: SimulatedCalls, depth: int) -> None:
+    def __init__(self, selector: Pairs, calls: SimulatedCalls, depth: int) -> None:
         self._selector = selector
         self._calls = calls
         self._depth = depth
@@ -160,7 +160,7 @@ class Spent:
     seconds: float = 0.0
 
 
-def answer_of(selector: Selector, calls: SimulatedCalls, depth: int, spent: Spent) -> Answer:
+def answer_of(selector: Pairs, calls: SimulatedCalls, depth: int, spent: Spent) -> Answer:
     """Return a rule's present answer, in rows of the unshuffled matrix."""
     estimates, rows = selector.estimates(), calls.rows
     return Answer(

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.simulation.replay import Answer, Replay, Spent, answer_of
 from bestarm_agent.simulation.simulated_calls import SimulatedCalls
 
 
 def replay_per_cost(
-    make: Callable[[Problem], Selector],
+    make: Callable[[Problem], Pairs],
     calls: SimulatedCalls,
     budgets: Sequence[int],
     *,
@@ -47,7 +47,7 @@ def replay_per_cost(
         ]
 
     begun = cpu_clock()
-    if make(problem_of(n_pairs * price)).anytime:
+    if make(problem_of(n_pairs * price)).rule.anytime:
         answers = answer(budgets)
         pulls = answers[-1].evaluated
     else:
@@ -71,7 +71,7 @@ def affordable_problem(
 
 
 def spend_to_levels(
-    selector: Selector, calls: SimulatedCalls, costs: Sequence[float], levels: Sequence[float]
+    selector: Pairs, calls: SimulatedCalls, costs: Sequence[float], levels: Sequence[float]
 ) -> Iterator[tuple[float, float, int]]:
     """Yield level, money spent and pairs evaluated, whenever the next pair would pass a level."""
     spent, pulls = 0.0, 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector, selector_params
 from bestarm_agent.selectors.types import Problem
 
@@ -24,7 +24,7 @@ class Contender:
     name: str  # name in the registry
     options: tuple[tuple[str, Option], ...] = ()  # its parameters
 
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Pairs:
         """Make the selector; raises ValueError if the rule refuses name, options or problem."""
         return make_selector(self.name, problem, **dict(self.options))
 

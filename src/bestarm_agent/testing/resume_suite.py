@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.testing.selector_runs import Run, World, replay
 
@@ -17,13 +18,13 @@ TIGHT = 40  # pairs: a rule that plans for a budget must drop candidates
 class ResumeSuite:
     """Conformance tests of a rule's randomness and of rebuilding it, and ways to open it."""
 
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         """Make the rule under test; ``problem`` has a budget that allows the whole grid."""
         raise NotImplementedError
 
-    def open(self, k: int = K, n: int = N, *, seed: int = 0, budget: int | None = None) -> Selector:
+    def open(self, k: int = K, n: int = N, *, seed: int = 0, budget: int | None = None) -> Pairs:
         """Open the rule on a small grid."""
-        return self.make(Problem(k, n, seed=seed, budget=budget or max(1, 4 * k * n)))
+        return Pairs(self.make(Problem(k, n, seed=seed, budget=budget or max(1, 4 * k * n))))
 
     @pytest.mark.parametrize("budget", [None, TIGHT])
     def test_the_same_seed_asks_the_same_pairs(self, budget: int | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Pair, State, Tell
 from bestarm_agent.testing.selector_runs import Run, World
 
@@ -12,7 +12,7 @@ from bestarm_agent.testing.selector_runs import Run, World
 class Counts:
     """A naive count of everything a selector was asked and told."""
 
-    def __init__(self, selector: Selector, seed: int) -> None:
+    def __init__(self, selector: Pairs, seed: int) -> None:
         self.run = Run(selector, World.with_failures((60, 70), seed))
         self.told: dict[Pair, Tell] = {}
 

@@ -9,7 +9,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
 
 
@@ -24,7 +25,7 @@ class Growth:
 Event: TypeAlias = Ask | Tell | Growth
 
 
-def replay(events: Iterable[Event], selector: Selector) -> Selector:
+def replay(events: Iterable[Event], selector: Pairs) -> Pairs:
     """Feed a fresh selector the events of another one; return it."""
     for event in events:
         match event:
@@ -38,7 +39,7 @@ def replay(events: Iterable[Event], selector: Selector) -> Selector:
     return selector
 
 
-def join(selector: Selector, count: int) -> None:
+def join(selector: Pairs, count: int) -> None:
     """Add candidates, at a cost of a tenth each where the rule works per unit of cost."""
     selector.add_candidates(count, None if selector.problem.costs is None else [0.1] * count)
 
@@ -84,7 +85,7 @@ class World:
 class Run:
     """A run of a selector on a world, with several calls in flight that return in any order."""
 
-    selector: Selector  # at work
+    selector: Pairs  # at work
     world: World  # what it finds
     in_flight: int = 1  # how many calls may be under way
     seed: int = 0  # of the order in which calls return
@@ -148,9 +149,7 @@ def easy_world(seed: int) -> World:
     return World.bernoulli(means, EASY_SHAPE[1], seed)
 
 
-def wins_more_often(
-    make: Callable[[Problem], Selector], budget: int, worlds: int, than: float
-) -> bool:
+def wins_more_often(make: Callable[[Problem], Rule], budget: int, worlds: int, than: float) -> bool:
     """Return whether a rule names the best candidate in more than so many easy worlds.
 
     It has ``budget`` pulls in each. The count ends as soon as the answer is known.
@@ -158,7 +157,8 @@ def wins_more_often(
     wins = 0
     for seed in range(worlds):
         world = easy_world(seed)
-        selector = make(Problem(*EASY_SHAPE, seed=seed, budget=budget, track_intervals=False))
+        problem = Problem(*EASY_SHAPE, seed=seed, budget=budget, track_intervals=False)
+        selector = Pairs(make(problem))
         Run(selector, world).go(budget)
         finish_pending(selector, world)
         wins += selector.best().best == int(np.argmax(world.mean(*EASY_SHAPE)))
@@ -184,7 +184,7 @@ def expected_uniform_wins(budget: int, worlds: int, draws: int = 50) -> float:
     return wins / draws
 
 
-def finish_pending(selector: Selector, world: World) -> None:
+def finish_pending(selector: Pairs, world: World) -> None:
     """Tell a selector the outcomes of all pairs in flight."""
     table = selector.table
     for seq in np.flatnonzero(table.state == State.PENDING):

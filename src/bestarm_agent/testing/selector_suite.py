@@ -75,7 +75,7 @@ class SelectorSuite(ResumeSuite):
     def test_a_plan_for_a_budget_keeps_to_it(self, in_flight: int) -> None:
         for seed in range(5):
             selector = self.open(seed=seed, budget=TIGHT)
-            if type(selector).anytime:
+            if selector.rule.anytime:
                 pytest.skip("the rule does not plan for a budget")
             run = Run(selector, World.with_failures((K, N), seed), in_flight, seed).finish()
             assert TIGHT - K <= len(run.pairs) <= TIGHT
@@ -136,7 +136,7 @@ class SelectorSuite(ResumeSuite):
 
     def test_a_draw_that_looks_at_no_score_says_how_likely_it_was(self) -> None:
         run = Run(self.open(), World.with_failures((K, N), 16), 4).go(40)
-        if type(run.selector).exogenous:
+        if run.selector.rule.exogenous:
             propensity = run.selector.table.propensity
             assert ((propensity > 0) & (propensity <= 1)).all()
 
@@ -153,7 +153,7 @@ class SelectorSuite(ResumeSuite):
                 selector.tell([tell])
         np.testing.assert_array_equal(first.table.cells, second.table.cells)
         np.testing.assert_allclose(first.table.mean(), second.table.mean())
-        if type(first).exogenous:
+        if first.rule.exogenous:
             np.testing.assert_allclose(first.estimates().lower, second.estimates().lower)
             np.testing.assert_allclose(first.estimates().upper, second.estimates().upper)
 

@@ -19,6 +19,7 @@ from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.results.means import Means, MeanTracker
 from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.selectors.ask_order_intervals import even_odds
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.shared_order import SharedOrder
@@ -89,8 +90,8 @@ def test_a_price_is_exact_once_all_is_seen() -> None:
 def test_an_objective_asks_the_rule_how_examples_were_drawn() -> None:
     factors = Factors(np.where(np.arange(N) < 40, 0.0, 6.0), np.ones((N, 1)))
     lesson = HistoryModel(factors, Validation(1, 4.0, 0.5, 0.02, 0.4, 0.6, 30))
-    selector = Auto(Problem(1, N), history=lesson)
-    events = list(bought(selector._order, 50))
+    selector = Pairs(Auto(Problem(1, N), history=lesson))
+    events = list(bought(selector.rule.order, 50))
     aim = track_objective(
         ObjectiveSpec.model_validate({"name": "cheapest-within-epsilon"}),
         SelectorSpec(),

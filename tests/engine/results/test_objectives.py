@@ -19,7 +19,7 @@ from bestarm_agent.engine.results.objectives import Finding, ObjectiveState, rul
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -32,7 +32,7 @@ def spec(name: str, **more: float) -> ObjectiveSpec:
     return ObjectiveSpec.model_validate({"name": name, **more})
 
 
-def ruled(objective: ObjectiveSpec, selector: Selector, prices: list[float]) -> ObjectiveState:
+def ruled(objective: ObjectiveSpec, selector: Pairs, prices: list[float]) -> ObjectiveState:
     """What is said where the prices of 1,000 calls are known for sure."""
     exact = np.array(prices)
     findings = [Finding(one, Means(exact, exact, exact)) for one in objective.constraints]

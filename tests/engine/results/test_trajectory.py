@@ -10,7 +10,6 @@ import pytest
 from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Status
 from bestarm_agent.engine.results.trajectory import (
     MOMENTS,
@@ -19,7 +18,7 @@ from bestarm_agent.engine.results.trajectory import (
 from bestarm_agent.engine.run.event_log import Replayer
 from bestarm_agent.report import matrix as matrix_module
 from bestarm_agent.report.matrix import matrix_of
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 from tests.support.standings import standing_of, state_of
@@ -41,7 +40,7 @@ def logged(n: int) -> list[Event]:
     return events
 
 
-def trajectory_of(events: Iterable[Event]) -> tuple[Trajectory, PairSource]:
+def trajectory_of(events: Iterable[Event]) -> tuple[Trajectory, Pairs]:
     """The trajectory of a run whose log these are."""
     selector, trajectory = make_selector("auto", Problem(4, 100, seed=1)), Trajectory()
     replayer = Replayer(selector)
@@ -54,7 +53,7 @@ def trajectory_of(events: Iterable[Event]) -> tuple[Trajectory, PairSource]:
 
 def test_the_course_ends_where_the_run_stands() -> None:
     trajectory, selector = trajectory_of(logged(200))
-    assert isinstance(selector, Selector)
+    assert isinstance(selector, Pairs)
     standing = standing_of(LABELS, selector, 100)
     asked = [moment.asked for moment in trajectory.moments]
     assert asked == [*range(8, 201, 8)]

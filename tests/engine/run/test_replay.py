@@ -14,10 +14,11 @@ from bestarm_agent.domain.events import (
     ExamplesAdded,
 )
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.pair_source import PlannedPairs
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.engine.run.event_log import EventLog, replay
 from bestarm_agent.engine.run.replay import RunReplay
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.selectors.types import Ask, IntArray, Problem, Tell
 from bestarm_agent.store.memory_store import MemoryStore
 from bestarm_agent.store.run_state import RunState
@@ -26,11 +27,11 @@ from bestarm_agent.testing.store_runs import asked, grid, started, told
 CANDIDATES, EXAMPLES = grid(2, 10)
 
 
-class Noting(PlannedPairs):
+class Noting(Pairs):
     """Notes what it is fed; two candidates of 10 and 20 cents a pull."""
 
     def __init__(self) -> None:
-        super().__init__(Problem(2, 10, budget=10, costs=(0.1, 0.2)))
+        super().__init__(Uniform(Problem(2, 10, budget=10, costs=(0.1, 0.2))))
         self.fed: list[tuple[object, ...]] = []
 
     def adopt(self, asks: Sequence[Ask]) -> None:

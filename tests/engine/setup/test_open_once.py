@@ -18,7 +18,7 @@ from bestarm_agent.engine.setup.candidates import CandidateFactory
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.study import Study
 from tests.support.entered_files import entered_files
@@ -53,7 +53,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         size: Size,
         candidates: Sequence[Candidate] = (),
         history: HistoryModel | None = None,
-    ) -> Selector:
+    ) -> Pairs:
         counts["rule"] += 1
         return pairs(self, size, candidates, history)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.rules.auto_duels import (
@@ -152,7 +153,7 @@ def test_towards_the_end_of_a_budget_pulls_go_to_fewer(floor: float) -> None:
     world = World.bernoulli([0.6] * 20, 400, 9)
     spread = []
     for budget in (800, None):
-        run = Run(Auto(Problem(20, 400, seed=4, budget=budget), floor=floor), world).go(600)
+        run = Run(Pairs(Auto(Problem(20, 400, seed=4, budget=budget), floor=floor)), world).go(600)
         before = run.selector.table.n_trials.copy()
         run.go(200)
         new = run.selector.table.n_trials - before
@@ -231,7 +232,7 @@ def with_hidden_failures(seed: int) -> World:
 def test_a_candidate_whose_failures_are_void_is_not_called_the_probable_best() -> None:
     for seed in range(12):
         world = with_hidden_failures(seed)
-        selector = Run(Auto(Problem(6, 200, seed=seed, budget=400)), world).go(400).selector
+        selector = Run(Pairs(Auto(Problem(6, 200, seed=seed, budget=400))), world).go(400).selector
         verdict, estimates = selector.best(), selector.estimates()
         assert verdict.best == 0  # of what could be measured it has the highest mean
         assert verdict.probability is None
@@ -244,7 +245,7 @@ def test_a_candidate_whose_failures_are_void_is_not_called_the_probable_best() -
 def test_void_pulls_that_cannot_change_the_winner_leave_the_probability() -> None:
     world = World.bernoulli([0.9, 0.3, 0.2], 200, 3)
     world.states[:, ::20] = State.VOID
-    selector = Run(Auto(Problem(3, 200, seed=1)), world).go(200).selector
+    selector = Run(Pairs(Auto(Problem(3, 200, seed=1))), world).go(200).selector
     assert selector.table.void_share[0] > 0.0
     probability = selector.best().probability
     assert probability is not None
@@ -255,9 +256,9 @@ def test_void_pulls_that_cannot_change_the_winner_leave_the_probability() -> Non
 @pytest.mark.parametrize("n_pulls", [301, 500, 900])
 def test_the_probability_that_is_told_is_the_winners_and_no_other_is_higher(n_pulls: int) -> None:
     world = World.bernoulli(np.random.default_rng(0).uniform(0.3, 0.7, 300), 200, 2)
-    selector = Auto(Problem(300, 200, seed=1, budget=n_pulls))
+    selector = Pairs(Auto(Problem(300, 200, seed=1, budget=n_pulls)))
     Run(selector, world).go(n_pulls)
-    chance = selector._belief().chance
+    chance = selector.rule.belief().chance
     assert chance is not None
     verdict = selector.best()
     assert verdict.probability == chance(verdict.best)
@@ -268,12 +269,12 @@ def test_the_probability_that_is_told_is_the_winners_and_no_other_is_higher(n_pu
 
 
 def test_a_single_candidate_is_not_called_probably_the_best() -> None:
-    selector = Run(Auto(Problem(1, 20)), World.bernoulli([0.5], 20, 1)).go(10).selector
+    selector = Run(Pairs(Auto(Problem(1, 20))), World.bernoulli([0.5], 20, 1)).go(10).selector
     assert selector.best().probability is None
 
 
 def test_all_candidates_see_the_same_examples_in_the_same_order() -> None:
-    run = Run(Auto(Problem(8, 60, seed=1)), World.bernoulli(np.linspace(0.2, 0.8, 8), 60, 1))
+    run = Run(Pairs(Auto(Problem(8, 60, seed=1))), World.bernoulli(np.linspace(0.2, 0.8, 8), 60, 1))
     run.go(200)
     rows = [[p.example for p in run.pairs if p.candidate == i] for i in range(8)]
     longest = max(rows, key=len)
@@ -284,7 +285,7 @@ def test_all_candidates_see_the_same_examples_in_the_same_order() -> None:
 @pytest.mark.slow
 def test_pulls_go_to_those_that_may_be_best() -> None:
     world = World.bernoulli([0.8, 0.75, *np.linspace(0.05, 0.4, 18)], 300, 2)
-    selector = Run(Auto(Problem(20, 300, seed=3)), world).go(900).selector
+    selector = Run(Pairs(Auto(Problem(20, 300, seed=3))), world).go(900).selector
     n = selector.table.n_trials
     assert n[:2].sum() > 350
     assert n.min() >= 3
@@ -296,7 +297,7 @@ def test_pulls_go_to_those_that_may_be_best() -> None:
 @pytest.mark.slow
 def test_the_rank_floor_keeps_all_candidates_in_play() -> None:
     world = World.bernoulli([0.9, *np.linspace(0.1, 0.3, 9)], 400, 4)
-    with_floor = Run(Auto(Problem(10, 400), floor=1.0), world).go(600).selector
+    with_floor = Run(Pairs(Auto(Problem(10, 400), floor=1.0)), world).go(600).selector
     order = np.argsort(-with_floor.table.n_trials)
     load = with_floor.table.n_trials[order] * np.arange(1, 11)
     assert load.max() < 1.6 * load.min()
@@ -304,7 +305,7 @@ def test_the_rank_floor_keeps_all_candidates_in_play() -> None:
 
 def test_pending_pulls_move_no_estimate() -> None:
     world = World.bernoulli(np.linspace(0.3, 0.7, 6), 80, 5)
-    run = Run(Auto(Problem(6, 80, seed=2)), world).go(150)
+    run = Run(Pairs(Auto(Problem(6, 80, seed=2))), world).go(150)
     while run.waiting:
         run.tell()
     before = run.selector.estimates().mean
@@ -314,7 +315,7 @@ def test_pending_pulls_move_no_estimate() -> None:
 
 def test_many_pulls_at_once_spread_out() -> None:
     world = World.bernoulli([0.7, 0.69, 0.68, 0.2, 0.2, 0.2], 300, 6)
-    run = Run(Auto(Problem(6, 300, seed=1)), world).go(120)
+    run = Run(Pairs(Auto(Problem(6, 300, seed=1))), world).go(120)
     while run.waiting:
         run.tell()
     before = run.selector.table.n_trials.copy()
@@ -326,7 +327,7 @@ def test_many_pulls_at_once_spread_out() -> None:
 
 def test_a_clear_winner_stops_the_run_on_paired_evidence() -> None:
     world = World.bernoulli([0.9, 0.3, 0.25, 0.2], 400, 7)
-    selector = Auto(Problem(4, 400, stop_when_separated=True))
+    selector = Pairs(Auto(Problem(4, 400, stop_when_separated=True)))
     run = Run(selector, world).finish()
     assert selector.stopped() is Stop.SEPARATED
     assert selector.best().best == 0
@@ -338,7 +339,7 @@ def test_a_clear_winner_stops_the_run_on_paired_evidence() -> None:
 def test_once_it_is_convinced_it_aims_at_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     def pulls(seed: int, *, stop: bool = True) -> Run:
         world = World.bernoulli([0.8, 0.5, *[0.45] * 6], 400, seed)
-        return Run(Auto(Problem(8, 400, seed=seed, stop_when_separated=stop)), world)
+        return Run(Pairs(Auto(Problem(8, 400, seed=seed, stop_when_separated=stop))), world)
 
     runs = [pulls(seed).finish() for seed in range(4)]
     reasons = [event.reason for event in runs[0].events if isinstance(event, Ask)]
@@ -357,7 +358,7 @@ def test_without_caps_a_place_is_opened_once_the_last_ones_scores_are_in() -> No
 
     def pulls(seed: int, in_flight: int, *, open_ended: bool) -> list[Ask]:
         world = World.bernoulli([0.85, 0.75, *np.linspace(0.1, 0.7, 30)], 400, seed)
-        rule = Auto(Problem(32, 400, seed, stop_when_separated=True, open_ended=open_ended))
+        rule = Pairs(Auto(Problem(32, 400, seed, stop_when_separated=True, open_ended=open_ended)))
         asked = rule.ask(in_flight)
         for told in itertools.count():
             if told == len(asked) or rule.stopped() is not None:
@@ -381,7 +382,7 @@ def test_near_ties_stop_wrongly_in_few_runs_however_sure_the_model_is() -> None:
     wrong = stopped = 0
     for seed in range(30):
         world = World.bernoulli([0.5, 0.5, 0.5], 60, 100 + seed)
-        selector = Auto(Problem(3, 60, seed=seed, stop_when_separated=True))
+        selector = Pairs(Auto(Problem(3, 60, seed=seed, stop_when_separated=True)))
         Run(selector, world).finish()
         means = world.mean(3, 60)
         stopped += selector.stopped() is Stop.SEPARATED
@@ -392,7 +393,7 @@ def test_near_ties_stop_wrongly_in_few_runs_however_sure_the_model_is() -> None:
 
 def test_examples_that_join_fall_anywhere_in_the_order() -> None:
     world = World.bernoulli(np.linspace(0.2, 0.8, 5), 90, 8)
-    run = Run(Auto(Problem(5, 40, seed=5)), world).go(100)
+    run = Run(Pairs(Auto(Problem(5, 40, seed=5))), world).go(100)
     run.grow(candidates=0, examples=50)
     n_old = len(run.pairs)
     run.go(60)
@@ -403,7 +404,7 @@ def test_examples_that_join_fall_anywhere_in_the_order() -> None:
 
 
 def test_a_candidate_without_any_score_is_last() -> None:
-    selector = Auto(Problem(3, 30))
+    selector = Pairs(Auto(Problem(3, 30)))
     for _ in range(40):
         [ask] = selector.ask()
         state = State.VOID if ask.pair.candidate == 1 else State.DONE
@@ -419,16 +420,17 @@ def test_a_parameter_out_of_range_is_refused(wrong: dict[str, float]) -> None:
 
 
 def test_money_spent_narrows_the_choice() -> None:
-    selector = Auto(Problem(4, 50, budget=40, costs=(1.0, 1.0, 1.0, 1.0)))
+    rule = Auto(Problem(4, 50, budget=40, costs=(1.0, 1.0, 1.0, 1.0)))
+    selector = Pairs(rule)
     for _ in range(10):
         [ask] = selector.ask()
         selector.tell([Tell(ask.seq, State.DONE, 0.5, cost=2.0)])
-    assert selector._most_challengers() == pytest.approx(4**0.5)  # 20 of 40 are spent
+    assert rule._most_challengers() == pytest.approx(4**0.5)  # 20 of 40 are spent
 
 
 def test_a_barred_leader_is_no_longer_compared_with() -> None:
     world = World.bernoulli([0.9, 0.6, 0.5, 0.1], 300, 10)
-    run = Run(Auto(Problem(4, 300, seed=1), floor=0.0), world).go(200)
+    run = Run(Pairs(Auto(Problem(4, 300, seed=1), floor=0.0)), world).go(200)
     while run.waiting:
         run.tell()
     assert run.selector.best().best == 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
 from bestarm_agent.stats.models.crossed_effects import CrossedEffects
@@ -40,7 +41,7 @@ def additive(sizes: tuple[int, int], seed: int, n_examples: int = 200) -> World:
 def regret(world: World, axes: IntArray | None, seed: int, n_pulls: int) -> float:
     """Run ``auto`` on the world; return how far its answer is from the best mean."""
     k, n = world.scores.shape
-    selector = Auto(Problem(k, n, seed=seed, axes=axes, track_intervals=False))
+    selector = Pairs(Auto(Problem(k, n, seed=seed, axes=axes, track_intervals=False)))
     Run(selector, world).go(n_pulls)
     means = world.scores.mean(axis=1)
     return float(means.max() - means[selector.best().best])
@@ -48,9 +49,9 @@ def regret(world: World, axes: IntArray | None, seed: int, n_pulls: int) -> floa
 
 def test_candidates_without_shared_levels_are_asked_as_without_axes() -> None:
     world = additive((3, 4), 0, 40)
-    plain = Run(Auto(Problem(12, 40, seed=2)), world, 3).go(120)
+    plain = Run(Pairs(Auto(Problem(12, 40, seed=2))), world, 3).go(120)
     alone = Problem(12, 40, seed=2, axes=np.column_stack([np.arange(12), np.zeros(12, int)]))
-    assert Run(Auto(alone), world, 3).go(120).pairs == plain.pairs
+    assert Run(Pairs(Auto(alone)), world, 3).go(120).pairs == plain.pairs
 
 
 @pytest.mark.slow
@@ -68,7 +69,7 @@ def test_it_works_with_fewer_pulls_than_candidates() -> None:
 def test_it_says_what_it_expects_of_candidates_not_tried() -> None:
     sizes = (6, 25)
     world, axes = additive(sizes, 3), grid(*sizes)
-    selector = Auto(Problem(150, 200, seed=3, axes=axes))
+    selector = Pairs(Auto(Problem(150, 200, seed=3, axes=axes)))
     Run(selector, world).go(120)
     untried = selector.table.n_trials == 0
     assert untried.sum() > 50
@@ -93,7 +94,7 @@ def test_labels_that_say_nothing_lose_nothing() -> None:
 def test_candidates_that_join_with_levels_are_known_by_them() -> None:
     axes = grid(4, 10)
     world = World.bernoulli([0.2 + 0.2 * model for model in axes[:, 0]], 60, seed=1)
-    selector = Auto(Problem(40, 60, seed=1, axes=axes))
+    selector = Pairs(Auto(Problem(40, 60, seed=1, axes=axes)))
     Run(selector, world).go(100)
     selector.add_candidates(2, axes=np.array([[0, 99], [3, 99]]))
     worst, best = selector.estimates().mean[40:]
@@ -103,7 +104,7 @@ def test_candidates_that_join_with_levels_are_known_by_them() -> None:
 
 
 def test_joining_axes_must_fit() -> None:
-    plain, axes = Auto(Problem(2, 5)), Auto(Problem(4, 5, axes=grid(2, 2)))
+    plain, axes = Pairs(Auto(Problem(2, 5))), Pairs(Auto(Problem(4, 5, axes=grid(2, 2))))
     with pytest.raises(ValueError, match=r"Problem.axes is None"):
         plain.add_candidates(1, axes=np.array([[1, 2]]))
     with pytest.raises(ValueError, match=r"has 2 columns"):
@@ -119,7 +120,7 @@ def test_wrong_axes_are_named() -> None:
 
 def test_pairs_in_flight_spread_out_over_the_grid() -> None:
     world, axes = additive((5, 8), 2, 100), grid(5, 8)
-    selector = Auto(Problem(40, 100, seed=2, axes=axes))
+    selector = Pairs(Auto(Problem(40, 100, seed=2, axes=axes)))
     Run(selector, world).go(80)
     asked = [ask.pair for ask in selector.ask(20)]
     assert len(set(asked)) == 20
@@ -128,11 +129,11 @@ def test_pairs_in_flight_spread_out_over_the_grid() -> None:
 
 def test_many_pulls_hand_over_to_the_model_without_axes() -> None:
     world, axes = additive((3, 4), 4, 60), grid(3, 4)
-    selector = Auto(Problem(12, 60, seed=4, axes=axes))
-    run = Run(selector, world)
+    rule = Auto(Problem(12, 60, seed=4, axes=axes))
+    run = Run(Pairs(rule), world)
     run.go(20)
-    models = [type(selector._model)]
+    models = [type(rule._model)]
     run.go(120)
-    models.append(type(selector._model))
+    models.append(type(rule._model))
     assert models == [CrossedEffects, OneFactor]
     assert len(run.pairs) == len(set(run.pairs)) == 140

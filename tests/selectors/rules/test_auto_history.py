@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.types import Problem, State, Stop
@@ -48,7 +49,7 @@ def test_what_tells_candidates_apart_comes_first() -> None:
     easy, open_ = np.full(80, 8.0), np.zeros(20)
     factors = Factors(np.concatenate([easy, open_]), np.ones((100, 1)))
     early = [
-        Auto(Problem(2, 100, seed=seed), history=lesson(factors))._order.examples[:10]
+        Auto(Problem(2, 100, seed=seed), history=lesson(factors)).order.examples[:10]
         for seed in range(20)
     ]
     assert (np.concatenate(early) >= 80).mean() > 0.5  # against a fifth of all examples
@@ -56,9 +57,9 @@ def test_what_tells_candidates_apart_comes_first() -> None:
 
 def test_the_first_propensity_by_hand() -> None:
     factors = Factors(np.array([6.0, 0.0, -6.0]), np.ones((3, 1)))
-    selector = Auto(Problem(2, 3), history=lesson(factors))
-    weights = selector._profile.weights()
-    [ask] = selector.ask(1)
+    rule = Auto(Problem(2, 3), history=lesson(factors))
+    weights = rule._profile.weights()
+    [ask] = Pairs(rule).ask(1)
     assert ask.propensity == pytest.approx(weights[ask.pair.example] / weights.sum())
 
 
@@ -79,8 +80,8 @@ def test_a_history_that_predicts_too_little_is_left_aside() -> None:
     asked = []
     for history in (None, lesson(made_up(30), gain=0.1)):
         selector = make_selector("auto", problem, history=history)
-        assert isinstance(selector, Auto)
-        assert not selector.uses_history
+        assert isinstance(selector.rule, Auto)
+        assert not selector.rule.uses_history
         asked.append(Run(selector, world).go(60).pairs)
     assert asked[0] == asked[1]
 
@@ -96,7 +97,7 @@ def test_history_saves_pulls_where_it_knows_the_examples() -> None:
         for given in right:
             history = lesson(factors) if given else None
             problem = Problem(8, 200, seed=seed, budget=200, track_intervals=False)
-            selector = Auto(problem, history=history)
+            selector = Pairs(Auto(problem, history=history))
             Run(selector, world).go(200)
             right[given] += selector.best().best == 0
     assert right[True] >= right[False] + 4
@@ -116,7 +117,7 @@ def test_a_misleading_history_stops_few_runs_wrongly() -> None:
     stopped = wrong = 0
     for seed in range(40):
         problem = Problem(2, 120, seed=seed, confidence=0.9, stop_when_separated=True)
-        selector = Auto(problem, history=lesson(factors))
+        selector = Pairs(Auto(problem, history=lesson(factors)))
         Run(selector, world).finish()
         stopped += selector.stopped() is Stop.SEPARATED
         wrong += selector.best().best == 1
@@ -125,13 +126,13 @@ def test_a_misleading_history_stops_few_runs_wrongly() -> None:
 
 
 def test_examples_that_join_are_taken_for_average_ones() -> None:
-    selector = Auto(Problem(3, 20, seed=2), history=lesson(made_up(20)))
+    selector = Pairs(Auto(Problem(3, 20, seed=2), history=lesson(made_up(20))))
     world = World.bernoulli([0.4, 0.6, 0.8], 40, 3)
     run = Run(selector, world)
     run.go(20)
-    before = selector._order.examples.tolist()
+    before = selector.rule.order.examples.tolist()
     run.grow(examples=20)
-    after = [example for example in selector._order.examples.tolist() if example < 20]
+    after = [example for example in selector.rule.order.examples.tolist() if example < 20]
     assert after == before
     run.finish()
     assert len(set(run.pairs)) == 120
@@ -142,7 +143,7 @@ def test_examples_that_join_are_taken_for_average_ones() -> None:
 def test_estimates_are_never_what_cannot_be() -> None:
     factors = Factors(np.where(np.arange(200) < 140, 5.0, 0.0), np.ones((200, 1)))
     for seed, world in enumerate(islice(worlds(factors, np.linspace(1.5, -0.5, 6)), 3)):
-        selector = Auto(Problem(6, 200, seed=seed, budget=700), history=lesson(factors))
+        selector = Pairs(Auto(Problem(6, 200, seed=seed, budget=700), history=lesson(factors)))
         Run(selector, world).go(700)
         table, mean = selector.table, selector.estimates().mean
         missing = table.n_examples - table.n_scored
@@ -152,4 +153,4 @@ def test_estimates_are_never_what_cannot_be() -> None:
 
 def test_history_of_more_examples_than_there_are_is_refused() -> None:
     with pytest.raises(ValueError, match="align the history"):
-        Auto(Problem(2, 10), history=lesson(made_up(12)))
+        Pairs(Auto(Problem(2, 10), history=lesson(made_up(12))))

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.rules.filled_subset import FilledSubset
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.rules.racing import FilledSubset
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.testing.selector_suite import SelectorSuite
 
@@ -11,12 +12,12 @@ from bestarm_agent.testing.selector_suite import SelectorSuite
 class TestFilledSubset(SelectorSuite):
     learns = False
 
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return FilledSubset(problem)
 
 
 def test_an_example_is_finished_before_the_next_begins() -> None:
-    pairs = [ask.pair for ask in FilledSubset(Problem(4, 5)).ask(20)]
+    pairs = [ask.pair for ask in Pairs(FilledSubset(Problem(4, 5))).ask(20)]
     for start in range(0, 20, 4):
         block = pairs[start : start + 4]
         assert len({pair.example for pair in block}) == 1
@@ -24,12 +25,14 @@ def test_an_example_is_finished_before_the_next_begins() -> None:
 
 
 def test_the_order_of_candidates_within_an_example_is_random() -> None:
-    firsts = {FilledSubset(Problem(4, 5, seed=seed)).ask()[0].pair.candidate for seed in range(40)}
+    firsts = {
+        Pairs(FilledSubset(Problem(4, 5, seed=seed))).ask()[0].pair.candidate for seed in range(40)
+    }
     assert firsts == {0, 1, 2, 3}
 
 
 def test_late_candidates_catch_up_on_common_examples() -> None:
-    selector = FilledSubset(Problem(2, 9))
+    selector = Pairs(FilledSubset(Problem(2, 9)))
     early = {ask.pair.example for ask in selector.ask(8)}
     selector.add_candidates(1)
     late = [ask.pair for ask in selector.ask(4)]
@@ -38,7 +41,7 @@ def test_late_candidates_catch_up_on_common_examples() -> None:
 
 
 def test_a_candidate_that_was_away_catches_up() -> None:
-    selector = FilledSubset(Problem(2, 9))
+    selector = Pairs(FilledSubset(Problem(2, 9)))
     early = [ask.pair.example for ask in selector.ask(3, allowed=np.array([True, False]))]
     late = [ask.pair for ask in selector.ask(3)]
     assert [pair.candidate for pair in late] == [1, 1, 1]

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.opt_mai import OptMai
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.testing.selector_runs import Run, World
@@ -11,7 +12,7 @@ from bestarm_agent.testing.selector_suite import SelectorSuite
 
 
 class TestOptMai(SelectorSuite):
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return OptMai(problem)
 
 
@@ -20,11 +21,11 @@ class TestOptMaiOfFour(SelectorSuite):
 
     learns = False
 
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return OptMai(problem, top_k=4, beta=0.9)
 
 
-def run(selector: OptMai, scores: list[float]) -> list[int]:
+def run(selector: Pairs, scores: list[float]) -> list[int]:
     while asks := selector.ask():
         selector.tell([Tell(asks[0].seq, State.DONE, scores[asks[0].pair.candidate])])
     return [int(n) for n in selector.table.n_trials]
@@ -48,7 +49,7 @@ def test_a_trace_by_hand() -> None:
     then .25 .1 .1 .18: .95 is accepted after 16; .8 .7 .62, K' = 1: gaps .1 .1 .18, so .62 leaves
     after 23; then one of .8 and .7 decides the other after 31.
     """
-    selector = OptMai(Problem(8, 1000, budget=160), top_k=2)
+    selector = Pairs(OptMai(Problem(8, 1000, budget=160), top_k=2))
     scores = [0.95, 0.8, 0.7, 0.62, 0.5, 0.4, 0.3, 0.2]
     assert run(selector, scores) == [16, 31, 31, 23, 10, 10, 4, 4]
     assert selector.top() == (0, 1)
@@ -56,7 +57,7 @@ def test_a_trace_by_hand() -> None:
 
 def test_wanting_most_of_them_mirrors_the_problem() -> None:
     """The worst two of eight on 1 - score: the same trace upside down."""
-    selector = OptMai(Problem(8, 1000, budget=160), top_k=6)
+    selector = Pairs(OptMai(Problem(8, 1000, budget=160), top_k=6))
     scores = [0.05, 0.2, 0.3, 0.38, 0.5, 0.6, 0.7, 0.8]
     assert run(selector, scores) == [16, 31, 31, 23, 10, 10, 4, 4]
     assert selector.top() == (7, 6, 5, 4, 3, 2)
@@ -71,7 +72,7 @@ def test_no_worker_is_pulled_often() -> None:
     143. The paper does not say how it rounds the pulls of a round.
     """
     for seed in range(4):
-        selector = OptMai(Problem(164, 800, seed=seed, budget=1640), top_k=20)
+        selector = Pairs(OptMai(Problem(164, 800, seed=seed, budget=1640), top_k=20))
         world = World.bernoulli(np.linspace(0.4, 1.0, 164), 800, seed)
         Run(selector, world).finish()
         assert 30 < selector.table.n_trials.max() <= 57
@@ -80,7 +81,7 @@ def test_no_worker_is_pulled_often() -> None:
 
 @pytest.mark.parametrize(("top_k", "in_flight"), [(1, 1), (3, 16), (20, 1), (39, 16), (40, 1)])
 def test_the_chosen_set_has_the_size_wanted(top_k: int, in_flight: int) -> None:
-    selector = OptMai(Problem(40, 200, budget=1200), top_k=top_k)
+    selector = Pairs(OptMai(Problem(40, 200, budget=1200), top_k=top_k))
     world = World.bernoulli(np.linspace(0.1, 0.9, 40), 200, seed=top_k)
     Run(selector, world, in_flight).finish()
     chosen, truth = selector.top(), world.mean(40, 200)
@@ -92,7 +93,7 @@ def test_the_chosen_set_has_the_size_wanted(top_k: int, in_flight: int) -> None:
 def test_equal_candidates_are_chosen_at_random() -> None:
     chosen: set[int] = set()
     for seed in range(40):
-        selector = OptMai(Problem(6, 100, seed=seed, budget=60), top_k=2)
+        selector = Pairs(OptMai(Problem(6, 100, seed=seed, budget=60), top_k=2))
         run(selector, [0.5] * 6)
         chosen.update(selector.top())
     assert chosen == set(range(6))
@@ -108,4 +109,4 @@ def test_equal_candidates_are_chosen_at_random() -> None:
 )
 def test_senseless_parameters_are_refused(params: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        OptMai(Problem(8, 10, budget=30), **params)  # type: ignore[arg-type]
+        Pairs(OptMai(Problem(8, 10, budget=30), **params))  # type: ignore[arg-type]

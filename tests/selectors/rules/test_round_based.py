@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.rules.round_based import RoundSelector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.round_schedule import Field, Schedule, fit_schedule
 from bestarm_agent.selectors.rules.sequential_halving import SequentialHalving
 from bestarm_agent.selectors.rules.successive_rejects import (
@@ -17,7 +16,7 @@ from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
 from bestarm_agent.testing.selector_runs import Run, World
 
 
-def pulls(selector: Selector, scores: Sequence[float], in_flight: int = 1) -> list[int]:
+def pulls(selector: Pairs, scores: Sequence[float], in_flight: int = 1) -> list[int]:
     """Pulls of each candidate in the whole run; all examples of a candidate score the same."""
     shape = (len(scores), selector.table.n_examples)
     states = np.full(shape, int(State.DONE), dtype=np.int8)
@@ -60,7 +59,7 @@ def test_a_budget_for_everything_evaluates_everything() -> None:
 def test_a_budget_below_one_pull_each_takes_the_smallest_schedule() -> None:
     fitted = fit_schedule(lambda nominal: one_leaves_per_phase(8, nominal), 8, 100, 5)
     assert fitted.targets.tolist() == [1]
-    selector = SuccessiveRejects(Problem(8, 100, budget=5))
+    selector = Pairs(SuccessiveRejects(Problem(8, 100, budget=5)))
     assert sum(pulls(selector, [0.5] * 8)) == 5
     assert selector.stopped() is Stop.BUDGET
 
@@ -70,12 +69,12 @@ def test_a_budget_below_one_pull_each_takes_the_smallest_schedule() -> None:
 SCORES = (0.9, 0.1, 0.5, 0.7)
 
 
-def opened(budget: int = 40) -> SuccessiveRejects:
+def opened(budget: int = 40) -> Pairs:
     """Successive Rejects on four candidates: targets 6, 8 and 12 at a budget of 40."""
-    return SuccessiveRejects(Problem(4, 100, budget=budget))
+    return Pairs(SuccessiveRejects(Problem(4, 100, budget=budget)))
 
 
-def tell(selector: Selector, asks: Sequence[Ask]) -> None:
+def tell(selector: Pairs, asks: Sequence[Ask]) -> None:
     selector.tell([Tell(ask.seq, State.DONE, SCORES[ask.pair.candidate]) for ask in asks])
 
 
@@ -118,7 +117,7 @@ def test_a_decision_rests_on_the_pulls_of_its_round_alone() -> None:
     assert selector.ranking()[-1] == 2
 
 
-def dropped(selector: RoundSelector) -> list[int]:
+def dropped(selector: Pairs) -> list[int]:
     return selector.ranking()[::-1]
 
 
@@ -128,10 +127,11 @@ def test_latency_moves_no_decision() -> None:
     for seed in range(10):
         world = World.bernoulli(np.linspace(0.3, 0.7, 9), 80, seed)
         problem = Problem(9, 80, seed=seed, budget=300)
-        alone, crowded = (SuccessiveRejects(problem) for _ in range(2))
+        rule = SuccessiveRejects(problem)
+        alone, crowded = Pairs(SuccessiveRejects(problem)), Pairs(rule)
         Run(alone, world).finish()
         Run(crowded, world, in_flight=16, seed=seed).finish()
-        n_closed = len(crowded._field.dropped)
+        n_closed = len(rule._field.dropped)
         assert n_closed >= 6
         assert dropped(crowded)[:n_closed] == dropped(alone)[:n_closed]
 
@@ -189,7 +189,7 @@ def test_budget_added_goes_on_with_the_survivors() -> None:
 
 def test_a_missing_budget_names_the_way_out() -> None:
     with pytest.raises(ValueError, match=r"'sequential-halving'.*`budget` is not given; set it"):
-        SequentialHalving(Problem(4, 10))
+        Pairs(SequentialHalving(Problem(4, 10)))
 
 
 def test_fields_keep_the_order_of_leaving() -> None:

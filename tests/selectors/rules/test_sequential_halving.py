@@ -3,14 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.sequential_halving import SequentialHalving
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.testing.selector_suite import SelectorSuite
 
 
 class TestSequentialHalving(SelectorSuite):
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return SequentialHalving(problem)
 
 
@@ -27,14 +28,13 @@ class TestSequentialHalving(SelectorSuite):
     ],
 )
 def test_the_rounds_by_hand(k: int, budget: int, targets: list[int], leaving: list[int]) -> None:
-    selector = SequentialHalving(Problem(k, 100, budget=budget))
-    schedule = selector._schedule(k, budget)
+    schedule = SequentialHalving(Problem(k, 100, budget=budget))._schedule(k, budget)
     assert schedule.targets.tolist() == targets
     assert schedule.leaving.tolist() == leaving
 
 
 def test_a_trace_by_hand() -> None:
-    selector = SequentialHalving(Problem(8, 100, budget=96))
+    selector = Pairs(SequentialHalving(Problem(8, 100, budget=96)))
     scores = [0.5, 0.8, 0.1, 0.6, 0.2, 0.9, 0.3, 0.4]
     while asks := selector.ask():
         selector.tell([Tell(asks[0].seq, State.DONE, scores[asks[0].pair.candidate])])
@@ -44,7 +44,7 @@ def test_a_trace_by_hand() -> None:
 
 def test_budget_that_examples_cannot_take_is_spent_in_earlier_rounds() -> None:
     """Plain halving would give 20, 40 and 80 pulls each, but there are 30 examples."""
-    selector = SequentialHalving(Problem(8, 30, budget=200))
+    selector = Pairs(SequentialHalving(Problem(8, 30, budget=200)))
     while asks := selector.ask():
         selector.tell([Tell(asks[0].seq, State.DONE, asks[0].pair.candidate / 10)])
     counts = selector.table.n_trials
@@ -54,7 +54,7 @@ def test_budget_that_examples_cannot_take_is_spent_in_earlier_rounds() -> None:
 
 
 def test_common_examples_are_shared_by_all() -> None:
-    selector = SequentialHalving(Problem(4, 40, budget=40))
+    selector = Pairs(SequentialHalving(Problem(4, 40, budget=40)))
     asks = selector.ask(20)
     by_candidate = [{a.pair.example for a in asks if a.pair.candidate == i} for i in range(4)]
     assert all(examples == by_candidate[0] for examples in by_candidate)

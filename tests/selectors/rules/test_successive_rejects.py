@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.successive_rejects import (
     SuccessiveRejects,
     one_leaves_per_phase,
@@ -14,7 +15,7 @@ from bestarm_agent.testing.selector_suite import SelectorSuite
 
 
 class TestSuccessiveRejects(SelectorSuite):
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return SuccessiveRejects(problem)
 
 
@@ -41,7 +42,7 @@ def test_the_phases_cost_no_more_than_the_budget(k: int, budget: int) -> None:
 
 def test_a_trace_by_hand() -> None:
     """Scores .9, .1, .5, .7: 1 leaves after 6 pulls, 2 after 8, 3 after 12, as does the winner."""
-    selector = SuccessiveRejects(Problem(4, 100, budget=40))
+    selector = Pairs(SuccessiveRejects(Problem(4, 100, budget=40)))
     scores = [0.9, 0.1, 0.5, 0.7]
     order = []
     while asks := selector.ask():
@@ -57,7 +58,7 @@ def test_a_trace_by_hand() -> None:
 def test_equal_candidates_leave_at_random() -> None:
     winners = set()
     for seed in range(60):
-        selector = SuccessiveRejects(Problem(4, 20, seed=seed, budget=24))
+        selector = Pairs(SuccessiveRejects(Problem(4, 20, seed=seed, budget=24)))
         while asks := selector.ask():
             selector.tell([Tell(asks[0].seq, State.DONE, 0.5)])
         winners.add(selector.best().best)
@@ -65,7 +66,7 @@ def test_equal_candidates_leave_at_random() -> None:
 
 
 def test_the_synchronised_rule_compares_on_common_examples() -> None:
-    selector = SuccessiveRejects(Problem(6, 50, budget=120))
+    selector = Pairs(SuccessiveRejects(Problem(6, 50, budget=120)))
     world = World.bernoulli(np.linspace(0.2, 0.7, 6), 50, seed=4)
     Run(selector, world).finish()
     table = selector.table

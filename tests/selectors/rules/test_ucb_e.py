@@ -3,28 +3,29 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Pair, Problem, State, Tell
 from bestarm_agent.testing.selector_suite import SelectorSuite
 
 
 class TestUcbE(SelectorSuite):
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return UcbE(problem)
 
 
 class TestUcbEInBatches(SelectorSuite):
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return UcbE(problem, batch=3)
 
 
 class TestUcbEOnCommonExamples(SelectorSuite):
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return UcbE(problem, common_examples=True)
 
 
-def arms(selector: UcbE, scores: list[float], n: int) -> list[int]:
+def arms(selector: Pairs, scores: list[float], n: int) -> list[int]:
     """Ask and tell one by one; every example of a candidate has the same score."""
     found = []
     for _ in range(n):
@@ -40,7 +41,7 @@ def test_a_trace_by_hand() -> None:
     After one pull of each: B = (2, 1, 1.6), so 0 (1.707), 0 (1.577 < 1.6), 2 (1.307), then 0 until
     1 + 1/sqrt(n_0) < 1.307, which is at n_0 = 11 (8 pulls), then 2 (.6 + 1/sqrt(3) = 1.177).
     """
-    found = arms(UcbE(Problem(3, 50)), [1.0, 0.0, 0.6], 16)
+    found = arms(Pairs(UcbE(Problem(3, 50))), [1.0, 0.0, 0.6], 16)
     assert sorted(found[:3]) == [0, 1, 2]
     assert found[3:] == [0, 0, 2, *[0] * 8, 2, 0]
 
@@ -51,8 +52,10 @@ def test_common_examples_by_hand() -> None:
     After one pull of each B = (2, 1). Then B_0 = 1.207, 1.244, 1.25, 1.047, .908 < 1, so 1 follows
     at the second place: B_1 = 1.207, .911, .75 < .908, and 0 goes on at the seventh.
     """
-    selector = UcbE(Problem(2, 50), common_examples=True)
-    place_of = {example: place for place, example in enumerate(selector.shared_order.tolist())}
+    selector = Pairs(UcbE(Problem(2, 50), common_examples=True))
+    place_of = {
+        example: place for place, example in enumerate(selector.rule.order.examples.tolist())
+    }
     scores, found = [[1, 0, 1, 1, 0, 0, 0], [0, 1, 0, 0]], []
     for _ in range(11):
         [ask] = selector.ask()
@@ -66,7 +69,7 @@ def test_common_examples_by_hand() -> None:
 
 def test_eta_scales_the_width() -> None:
     """eta = 4 doubles the widths: B = (3, 2, 2.6), then 0 at 2.414 falls behind 2 at 2.6."""
-    found = arms(UcbE(Problem(3, 50), eta=4.0), [1.0, 0.0, 0.6], 6)
+    found = arms(Pairs(UcbE(Problem(3, 50), eta=4.0)), [1.0, 0.0, 0.6], 6)
     assert found[3:] == [0, 2, 0]
 
 
@@ -75,31 +78,31 @@ def test_a_batch_stays_with_its_candidate() -> None:
 
     So 0 (n = 4: 1.5), 0 (n = 6: 1.408), 0 (n = 8: 1.354), 0 (n = 10: 1.316), 0 (n = 12: 1.289), 2.
     """
-    found = arms(UcbE(Problem(3, 50), batch=2), [1.0, 0.0, 0.6], 18)
+    found = arms(Pairs(UcbE(Problem(3, 50), batch=2)), [1.0, 0.0, 0.6], 18)
     assert found[::2] == found[1::2]
     assert sorted(found[:6:2]) == [0, 1, 2]
     assert found[6::2] == [0, 0, 0, 0, 0, 2]
 
 
 def test_a_batch_ends_early_with_its_candidate() -> None:
-    selector = UcbE(Problem(2, 3), batch=2)
+    selector = Pairs(UcbE(Problem(2, 3), batch=2))
     assert sorted(arms(selector, [1.0, 0.0], 6)) == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_senseless_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="batch must be at least 1, got 0"):
-        UcbE(Problem(3, 50), batch=0)
+        Pairs(UcbE(Problem(3, 50), batch=0))
 
 
 @pytest.mark.parametrize("eta", [0.0, -1.0, float("nan")])
 def test_a_senseless_eta_is_refused(eta: float) -> None:
     with pytest.raises(ValueError, match="eta must be > 0"):
-        UcbE(Problem(3, 50), eta=eta)
+        Pairs(UcbE(Problem(3, 50), eta=eta))
 
 
 def test_pulls_in_flight_spread_over_candidates() -> None:
     """Nothing is told: every mean is taken to be 1, so widths decide and counts stay equal."""
-    asks = UcbE(Problem(4, 50)).ask(20)
+    asks = Pairs(UcbE(Problem(4, 50))).ask(20)
     counts = np.bincount([ask.pair.candidate for ask in asks])
     assert counts.tolist() == [5, 5, 5, 5]
 
@@ -110,7 +113,7 @@ def test_a_pull_in_flight_narrows_the_width_and_leaves_the_mean_alone() -> None:
     So three pulls of 0 in a row (the third at 1.58), and at n_0 = 4 both stand at 1.5; a fourth
     pending pull of 0 at the latest brings it to 1.447, and 1 is next.
     """
-    selector = UcbE(Problem(2, 50))
+    selector = Pairs(UcbE(Problem(2, 50)))
     selector.tell([Tell(a.seq, State.DONE, (1.0, 0.5)[a.pair.candidate]) for a in selector.ask(2)])
     found = [ask.pair.candidate for ask in selector.ask(5)]
     assert found[:3] == [0, 0, 0]
@@ -119,7 +122,7 @@ def test_a_pull_in_flight_narrows_the_width_and_leaves_the_mean_alone() -> None:
 
 
 def test_a_candidate_whose_pulls_are_all_void_draws_no_more_than_a_useless_one() -> None:
-    selector = UcbE(Problem(2, 200))
+    selector = Pairs(UcbE(Problem(2, 200)))
     counts = [0, 0]
     for _ in range(100):
         [ask] = selector.ask()
@@ -130,12 +133,12 @@ def test_a_candidate_whose_pulls_are_all_void_draws_no_more_than_a_useless_one()
 
 
 def test_equal_candidates_are_drawn_at_random() -> None:
-    firsts = {UcbE(Problem(4, 5, seed=seed)).ask()[0].pair.candidate for seed in range(40)}
+    firsts = {Pairs(UcbE(Problem(4, 5, seed=seed))).ask()[0].pair.candidate for seed in range(40)}
     assert firsts == {0, 1, 2, 3}
 
 
 def test_examples_are_drawn_uniformly_among_the_unseen() -> None:
-    selector = UcbE(Problem(1, 400))
+    selector = Pairs(UcbE(Problem(1, 400)))
     asks = selector.ask(400)
     assert [ask.propensity for ask in asks[:3]] == [1 / 400, 1 / 399, 1 / 398]
     order = np.array([ask.pair.example for ask in asks])
@@ -144,7 +147,7 @@ def test_examples_are_drawn_uniformly_among_the_unseen() -> None:
 
 
 def test_asks_of_an_earlier_life_are_adopted() -> None:
-    first, second = UcbE(Problem(3, 9)), UcbE(Problem(3, 9))
+    first, second = Pairs(UcbE(Problem(3, 9))), Pairs(UcbE(Problem(3, 9)))
     asks = first.ask(7)
     second.adopt(asks)
     assert second.table.cells.tolist() == first.table.cells.tolist()

@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.lrf import SWEEPS
+from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.selectors.rules.ucb_e_lrf import _SWEEPS_AGAIN, UcbELrf
-from bestarm_agent.selectors.rules.uniform import Uniform
 from bestarm_agent.selectors.types import Guarantee, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.models.low_rank import LowRankEnsemble
@@ -19,7 +20,7 @@ from tests.support.published_programs import PublishedUcbELrf
 class TestUcbELrf(SelectorSuite):
     learns = False  # two pulls per example say nothing to a model; see the low-rank problem below
 
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return UcbELrf(problem, batch=8, members=16)
 
 
@@ -28,7 +29,7 @@ class TestAsPublished(SelectorSuite):
 
     learns = False
 
-    def make(self, problem: Problem) -> Selector:
+    def make(self, problem: Problem) -> Rule:
         return PublishedUcbELrf(problem, batch=8, members=16)
 
 
@@ -42,7 +43,7 @@ def correlated_world(k: int, n: int, seed: int) -> World:
     return World(scores, np.full((k, n), int(State.DONE), dtype=np.int8))
 
 
-def cells_of(selector: Selector) -> SeenCells:
+def cells_of(selector: Pairs) -> SeenCells:
     table = selector.table
     told = np.flatnonzero((table.state == State.DONE) | (table.state == State.FAILED))
     shape = (table.n_candidates, table.n_examples)
@@ -52,7 +53,7 @@ def cells_of(selector: Selector) -> SeenCells:
 def test_one_by_one_it_is_algorithm_2() -> None:
     """Redone by hand: warm-up, then fit, argmax of B, and the b examples of the largest R."""
     k, n, batch, world = 12, 40, 7, correlated_world(12, 40, seed=2)
-    run = Run(UcbELrf(Problem(k, n), batch=batch, warm_up=0.2, members=16, eta=3.0), world)
+    run = Run(Pairs(UcbELrf(Problem(k, n), batch=batch, warm_up=0.2, members=16, eta=3.0)), world)
     run.go(96)  # T0 = 0.2 * 480
     draws = KeyedRandom(0, "low-rank")
     model = LowRankEnsemble(k, n, draws.at(0), n_members=16)
@@ -76,7 +77,7 @@ def test_one_by_one_it_is_algorithm_2() -> None:
 
 
 def test_the_warm_up_is_random_and_says_so() -> None:
-    selector = UcbELrf(Problem(10, 40), batch=4, warm_up=0.1)
+    selector = Pairs(UcbELrf(Problem(10, 40), batch=4, warm_up=0.1))
     run = Run(selector, World.with_failures((10, 40), 1)).go(60)
     table = selector.table
     assert not np.isnan(table.propensity[:40]).any()
@@ -85,7 +86,7 @@ def test_the_warm_up_is_random_and_says_so() -> None:
 
 
 def test_random_pairs_go_on_until_the_warm_up_is_told() -> None:
-    selector = UcbELrf(Problem(10, 40), batch=4, warm_up=0.1)
+    selector = Pairs(UcbELrf(Problem(10, 40), batch=4, warm_up=0.1))
     asks = selector.ask(70)
     assert all(ask.reason == "random" for ask in asks)
     selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks[:39]])
@@ -95,45 +96,48 @@ def test_random_pairs_go_on_until_the_warm_up_is_told() -> None:
 
 
 def test_a_fit_ends_the_batch_under_way() -> None:
-    selector = UcbELrf(Problem(10, 40), batch=6, warm_up=0.1, members=8)
+    rule = UcbELrf(Problem(10, 40), batch=6, warm_up=0.1, members=8)
+    selector = Pairs(rule)
     world = correlated_world(10, 40, seed=5)
     run = Run(selector, world).go(40)
     run.tell()
-    n_fits = selector._n_fits
+    n_fits = rule._n_fits
     asks = run.ask(10)
     assert {ask.pair.candidate for ask in asks[:6]} == {asks[0].pair.candidate}
     for _ in range(5):
         run.tell()
-    assert selector._n_fits == n_fits
+    assert rule._n_fits == n_fits
     run.tell()
-    assert (selector._n_fits, selector.batch.left) == (n_fits + 1, 0)
+    assert (rule._n_fits, rule.left) == (n_fits + 1, 0)
 
 
 def test_the_spread_of_an_asked_pair_counts_as_nothing_until_it_is_fitted() -> None:
-    selector = UcbELrf(Problem(10, 40), batch=6, warm_up=0.1, members=8, eta=2.0)
-    run = Run(selector, correlated_world(10, 40, seed=6)).go(40)
+    rule = UcbELrf(Problem(10, 40), batch=6, warm_up=0.1, members=8, eta=2.0)
+    run = Run(Pairs(rule), correlated_world(10, 40, seed=6)).go(40)
     run.tell()
-    before = selector._bonus()
+    before = rule._bonus()
     [ask] = run.ask()
     i, j = ask.pair
-    assert selector._ensemble is not None
-    spread = selector._ensemble.spreads([i])[0, j]
-    assert selector._bonus()[i] == pytest.approx(before[i] - 2.0 * spread / 40)
+    assert rule._ensemble is not None
+    spread = rule._ensemble.spreads([i])[0, j]
+    assert rule._bonus()[i] == pytest.approx(before[i] - 2.0 * spread / 40)
     run.tell()
-    assert selector._bonus()[i] == pytest.approx(before[i] - 2.0 * spread / 40)
+    assert rule._bonus()[i] == pytest.approx(before[i] - 2.0 * spread / 40)
 
 
 def test_a_candidate_that_never_works_draws_no_batch_after_batch() -> None:
     world = correlated_world(8, 60, seed=7)
     world.states[3] = State.VOID
-    selector = UcbELrf(Problem(8, 60), batch=4, members=8, eta=0.5)
+    selector = Pairs(UcbELrf(Problem(8, 60), batch=4, members=8, eta=0.5))
     Run(selector, world).go(240)
     assert selector.table.n_trials[3] < 20
     assert selector.ranking()[-1] == 3
 
 
 def test_a_new_candidate_is_tried_at_once() -> None:
-    run = Run(UcbELrf(Problem(8, 60), batch=4, members=8), correlated_world(9, 60, seed=8)).go(60)
+    run = Run(
+        Pairs(UcbELrf(Problem(8, 60), batch=4, members=8)), correlated_world(9, 60, seed=8)
+    ).go(60)
     run.grow(candidates=1)
     run.go(8)
     assert 8 in {pair.candidate for pair in run.pairs[60:]}
@@ -144,9 +148,9 @@ def test_it_beats_uniform_where_examples_have_much_in_common() -> None:
     """60 candidates, 150 examples, 1,500 of 9,000 pairs, 8 problems: mean regret."""
     k, n, n_pulls = 60, 150, 1500
 
-    def regret(make: type[Selector], seed: int) -> float:
+    def regret(make: type[Rule], seed: int) -> float:
         world = correlated_world(k, n, seed)
-        selector = make(Problem(k, n, seed=seed, track_intervals=False))
+        selector = Pairs(make(Problem(k, n, seed=seed, track_intervals=False)))
         Run(selector, world).go(n_pulls)
         finish_pending(selector, world)
         truth = world.mean(k, n)
@@ -157,7 +161,7 @@ def test_it_beats_uniform_where_examples_have_much_in_common() -> None:
 
 
 def test_its_intervals_are_a_models_opinion() -> None:
-    selector = UcbELrf(Problem(20, 80), batch=8, members=16)
+    selector = Pairs(UcbELrf(Problem(20, 80), batch=8, members=16))
     run = Run(selector, correlated_world(20, 80, seed=9)).go(40)
     early = selector.estimates()
     np.testing.assert_allclose(early.upper - early.lower, 1 - early.n / 80)
@@ -172,7 +176,7 @@ def test_its_intervals_are_a_models_opinion() -> None:
 
 
 def test_a_heuristic_interval_never_stops_a_run() -> None:
-    selector = UcbELrf(Problem(3, 60, stop_when_separated=True), batch=4, members=8)
+    selector = Pairs(UcbELrf(Problem(3, 60, stop_when_separated=True), batch=4, members=8))
     world = World.bernoulli([0.0, 1.0, 0.0], 60, seed=1)
     run = Run(selector, world).go(150)
     assert len(run.pairs) == 150
@@ -190,4 +194,4 @@ def test_a_heuristic_interval_never_stops_a_run() -> None:
 )
 def test_senseless_parameters_are_refused(params: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        UcbELrf(Problem(8, 10), **params)  # type: ignore[arg-type]
+        Pairs(UcbELrf(Problem(8, 10), **params))  # type: ignore[arg-type]

@@ -179,11 +179,11 @@ def test_the_odds_hold_also_after_a_run_of_the_same_seed(check_rate: RateCheck) 
     values = (np.arange(300) < 150) * 1.0
     strong, missed = Validation(1, 4.0, 0.5, 0.02, 0.4, 0.6, 30), 0
     for seed in range(100):
-        seen = Auto(Problem(2, 300, seed=seed))._order.examples[:60]
+        seen = Auto(Problem(2, 300, seed=seed)).order.examples[:60]
         offset = np.full(300, 2.0)
         offset[seen] = np.where(values[seen] == 1, -1.0, 9.0)
         history = HistoryModel(Factors(offset, np.ones((300, 1))), strong)
-        order = Auto(Problem(2, 300, seed=seed), history=history)._order
+        order = Auto(Problem(2, 300, seed=seed), history=history).order
         row, bad = PopulationSequences(1, [300], 0.2), False
         for example in order.examples[:-1].tolist():
             row.push(0, example, values[example], values[example], order.odds_of(example))

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors import BoolArray, Choice, Pair, Problem, Selector
+from bestarm_agent.selectors import BoolArray, Choice, Pair, Problem, Rule
 
 
-class EpsilonGreedy(Selector):
+class EpsilonGreedy(Rule):
     """Asks for the candidate with the best mean; with probability epsilon for any.
 
     Args:
@@ -25,7 +25,8 @@ class EpsilonGreedy(Selector):
             raise ValueError(f"epsilon must be in [0, 1], got {epsilon}")
         self.epsilon = epsilon
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice:
+        """Pick the best so far, or anyone with probability epsilon."""
         rows = np.flatnonzero(allowed)
         if rng.random() >= self.epsilon:
             # a candidate that was never asked counts as perfect

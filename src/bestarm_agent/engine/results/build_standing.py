@@ -10,7 +10,6 @@ import numpy as np
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
 from bestarm_agent.engine.results.objectives import Finding, ObjectiveState, ObjectiveTracker
 from bestarm_agent.engine.results.reply_measures import (
@@ -29,6 +28,7 @@ from bestarm_agent.engine.results.standing import (
     Standing,
     Status,
 )
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Estimates, Guarantee, State, Verdict
 from bestarm_agent.store.run_state import RunState
@@ -49,7 +49,7 @@ class LiveState:
 
 def build_standing(
     state: RunState,
-    pairs: PairSource,
+    pairs: Pairs,
     *,
     run_id: str,
     budget: Budget,
@@ -104,7 +104,7 @@ def build_standing(
 
 
 def recorded_standing(
-    state: RunState, pairs: PairSource, run_id: str, objective: ObjectiveTracker | None
+    state: RunState, pairs: Pairs, run_id: str, objective: ObjectiveTracker | None
 ) -> Standing:
     """Work out where a run stands by its log alone."""
     return build_standing(
@@ -165,7 +165,7 @@ def _result(
     )
 
 
-def _margin(pairs: PairSource, guarantee: Guarantee) -> float | None:
+def _margin(pairs: Pairs, guarantee: Guarantee) -> float | None:
     if guarantee is Guarantee.HEURISTIC or pairs.table.n_candidates == 0:
         return None
     return pairs.margin()
@@ -173,7 +173,7 @@ def _margin(pairs: PairSource, guarantee: Guarantee) -> float | None:
 
 def _rows(
     state: RunState,
-    pairs: PairSource,
+    pairs: Pairs,
     verdict: Verdict,
     estimates: Estimates,
     live: LiveState,

@@ -24,7 +24,7 @@ from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesA
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.selectors.ask_order_intervals import AskOrderIntervals, even_odds
-from bestarm_agent.selectors.pull_costs import expected_costs
+from bestarm_agent.selectors.rule import expected_costs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, FloatArray, Pair, State, Tell
 from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds

@@ -14,9 +14,8 @@ import numpy as np
 from bestarm_agent.config.study.objective import PRICE, Constraint, Objective, ObjectiveSpec
 from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.events import Event
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.means import Means, MeanTracker
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee, State
 
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
@@ -66,7 +65,7 @@ class ObjectiveState:
 
 def rule(
     spec: ObjectiveSpec,
-    selector: PairSource,
+    selector: Pairs,
     findings: Sequence[Finding],
     prices: FloatArray | None = None,
 ) -> ObjectiveState:
@@ -89,7 +88,7 @@ def rule(
 
 
 def _best_within(
-    selector: PairSource, findings: tuple[Finding, ...], estimates: Estimates
+    selector: Pairs, findings: tuple[Finding, ...], estimates: Estimates
 ) -> ObjectiveState:
     """Name the best that is not shown to break a limit, if possible one that seems to keep all."""
     infeasible = {
@@ -121,7 +120,7 @@ def _best_within(
 
 
 def _cheapest(
-    spec: ObjectiveSpec, selector: PairSource, prices: FloatArray, estimates: Estimates
+    spec: ObjectiveSpec, selector: Pairs, prices: FloatArray, estimates: Estimates
 ) -> ObjectiveState:
     means = np.nan_to_num(estimates.mean, nan=-1.0)
     guess = _cheapest_of(means >= means.max() - spec.epsilon, prices, means)
@@ -188,18 +187,18 @@ class ObjectiveTracker:
         """Return the prices of 1,000 calls so far; None if the objective does not need them."""
         return self._trackers[PRICE].means() if PRICE in self._trackers else None
 
-    def state(self, selector: PairSource) -> ObjectiveState:
+    def state(self, selector: Pairs) -> ObjectiveState:
         """Work out what is known now."""
         findings = [Finding(one, self._trackers[one.name].means()) for one in self.spec.constraints]
         cheapest = self.spec.name is Objective.CHEAPEST
         prices = self._trackers[PRICE].guesses() if cheapest else None
         return rule(self.spec, selector, findings, prices)
 
-    def is_behind(self, selector: PairSource) -> bool:
+    def is_behind(self, selector: Pairs) -> bool:
         """Return whether something was told since the last review."""
         return self._seen < _told(selector)
 
-    def review(self, selector: PairSource, *, now: bool = False) -> Mapping[int, str]:
+    def review(self, selector: Pairs, *, now: bool = False) -> Mapping[int, str]:
         """Look at what is told; return who is now shown to break a limit, with the reason."""
         n_told = _told(selector)
         worth = self._state.worth
@@ -216,7 +215,7 @@ class ObjectiveTracker:
         return fresh
 
 
-def _told(selector: PairSource) -> int:
+def _told(selector: Pairs) -> int:
     return selector.table.n_asked - int(selector.table.count(State.PENDING).sum())
 
 
@@ -225,22 +224,24 @@ def track_objective(
     chosen: SelectorSpec,
     measures: Sequence[str],
     timeout: float,
-    selector: PairSource,
+    selector: Pairs,
 ) -> ObjectiveTracker | None:
     """Return the objective of a run, fed with no event yet; None if it is simply the best.
 
     ``measures`` are the names of the study's, in their order, and ``timeout`` the seconds that a
     call may take.
     """
-    if spec.is_plain or not isinstance(selector, Selector):
+    if spec.is_plain or not selector.rule.seeks_best:
         return None
-    level = spec.level(chosen.level) if selector.exogenous else None
+    level = spec.level(chosen.level) if selector.rule.exogenous else None
     names = {one.name for one in spec.constraints} | ({PRICE} if spec.by_price else set())
     return ObjectiveTracker(
         spec,
         chosen.level,
         {
-            name: MeanTracker(name, level, selector.odds_of, measures=measures, timeout=timeout)
+            name: MeanTracker(
+                name, level, selector.rule.odds_of, measures=measures, timeout=timeout
+            )
             for name in names
         },
         stops=chosen.stop_when_separated,

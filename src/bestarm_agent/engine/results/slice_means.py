@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bestarm_agent.domain.example import Slice
-from bestarm_agent.engine.pair_source import PairSource
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import BoolArray, IntArray, State
 from bestarm_agent.stats.intervals.betting_bounds import EVEN
 from bestarm_agent.stats.intervals.whole_sequences import mean_interval
@@ -46,13 +45,13 @@ class SliceMeans:
 
 
 def slice_means(
-    state: RunState, pairs: PairSource, ranking: Sequence[int], confidence: float
+    state: RunState, pairs: Pairs, ranking: Sequence[int], confidence: float
 ) -> tuple[SliceMeans, ...]:
     """Return the means on each slice of the first candidates of a ranking, in its order.
 
     There are no intervals where examples are not drawn with equal chances.
     """
-    if not state.slices or not isinstance(pairs, Selector):
+    if not state.slices or not pairs.rule.seeks_best:
         return ()
     alpha = (1.0 - confidence) / max(1, len(state.candidates) * len(state.slices))
     answers = [_Answers(state, pairs, row) for row in ranking[:_SHOWN]]
@@ -75,7 +74,7 @@ def _members(slices: Sequence[Slice], n_examples: int) -> Iterator[tuple[Slice, 
 class _Answers:
     """Asks and known scores of a candidate, in order."""
 
-    def __init__(self, state: RunState, pairs: Selector, row: int) -> None:
+    def __init__(self, state: RunState, pairs: Pairs, row: int) -> None:
         seqs: IntArray = np.flatnonzero(state.asks.candidate == row)
         asked = state.asks.example[seqs]
         told = seqs[seqs < len(state.told.state)]
@@ -84,8 +83,8 @@ class _Answers:
         scores = np.full(len(states), np.nan)
         scores[asked[: len(told)]] = state.told.score[told]
         self._example, self._state, self._score = asked, states[asked], scores[asked]
-        self._is_even = pairs.exogenous and all(
-            pairs.odds_of(example) == EVEN for example in asked.tolist()
+        self._is_even = pairs.rule.exogenous and all(
+            pairs.rule.odds_of(example) == EVEN for example in asked.tolist()
         )
 
     def mean(self, members: BoolArray, alpha: float) -> SliceMean:

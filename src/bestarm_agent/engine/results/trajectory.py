@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.engine.pair_source import PairSource
+from bestarm_agent.selectors.pairs import Pairs
 
 MOMENTS = 24  # of a long run, at least; at most twice as many, evenly over the outcomes
 
@@ -38,7 +38,7 @@ class Trajectory:
     _told: int = 0
     _step: int = 1  # outcomes between two moments
 
-    def told(self, pairs: PairSource) -> None:
+    def told(self, pairs: Pairs) -> None:
         """Note that ``pairs`` was told one more outcome."""
         self._told += 1
         if self._told % self._step:
@@ -52,7 +52,7 @@ class Trajectory:
         """Note that candidates were barred after ``asked`` pairs."""
         self.left.update({i: asked for i in candidates if i not in self.left})
 
-    def until_now(self, pairs: PairSource) -> Trajectory:
+    def until_now(self, pairs: Pairs) -> Trajectory:
         """Return the trajectory with the present as its last moment."""
         trajectory = Trajectory(
             list(self.moments), dict(self.left), dict(self.beaten_by), self._told
@@ -63,7 +63,7 @@ class Trajectory:
             trajectory._look(pairs)
         return trajectory
 
-    def _look(self, pairs: PairSource) -> None:
+    def _look(self, pairs: Pairs) -> None:
         found, verdict, asked = pairs.estimates(), pairs.best(), pairs.table.n_asked
         self.moments.append(Moment(self._told, asked, found.mean, found.lower, found.upper))
         possible = {verdict.best, *verdict.tied}

@@ -21,11 +21,11 @@ from bestarm_agent.domain.events import (
 from bestarm_agent.domain.example import Example, Slice
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend, usd
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.errors import Blame
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, IntArray, Pair, Problem, State, Tell
 from bestarm_agent.store.base import RunLog
 from bestarm_agent.store.run_state import RunState
@@ -189,7 +189,7 @@ def planned_pulls(budget: Budget, costs: tuple[float, ...] | None) -> int | None
 class Replayer:
     """Feeds a log, event by event, to a selector of ``initial_size``."""
 
-    def __init__(self, selector: PairSource) -> None:
+    def __init__(self, selector: Pairs) -> None:
         self.selector = selector
         self._budget = Budget()
         self._started = False
@@ -218,16 +218,14 @@ class Replayer:
                 return
 
 
-def replay(events: Iterable[Event], selector: PairSource) -> None:
+def replay(events: Iterable[Event], selector: Pairs) -> None:
     """Feed a selector of ``initial_size`` a whole log, in order."""
     replayer = Replayer(selector)
     for event in events:
         replayer.feed(event)
 
 
-def join(
-    selector: PairSource, candidates: Sequence[Candidate], costs: Sequence[float | None]
-) -> None:
+def join(selector: Pairs, candidates: Sequence[Candidate], costs: Sequence[float | None]) -> None:
     """Add candidates to a selector, with costs if it works per dollar, axes if it knows them."""
     known, axes = selector.problem.costs, selector.problem.axes
     selector.add_candidates(
@@ -242,7 +240,7 @@ def axes_of(candidates: Sequence[Candidate]) -> IntArray:
     return np.array([one.levels for one in candidates], dtype=np.int64).reshape(-1, 3)
 
 
-def move_budget(selector: PairSource, old: Budget, new: Budget) -> None:
+def move_budget(selector: Pairs, old: Budget, new: Budget) -> None:
     """Add pulls to a rule that plans for a number of them."""
     costs = selector.problem.costs
     before, after = planned_pulls(old, costs), planned_pulls(new, costs)

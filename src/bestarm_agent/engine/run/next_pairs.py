@@ -8,13 +8,12 @@ import numpy as np
 
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, excluded
 from bestarm_agent.engine.run.event_log import EventLog
 from bestarm_agent.engine.run.in_flight import InFlight
 from bestarm_agent.engine.run.stopping import Rules
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, BoolArray, both
 
 # While pairs are spared, at most so many are in flight, or one for each candidate, or this share of
@@ -28,7 +27,7 @@ class NextPairs:
     def __init__(
         self,
         event_log: EventLog,
-        selector: PairSource,
+        selector: Pairs,
         pool: CandidatePool,
         pairs: InFlight,
         ledger: Ledger,
@@ -104,7 +103,7 @@ class NextPairs:
     def _rests_on_intervals(self) -> bool:
         """Return whether the run goes on until intervals of the rule establish something."""
         pairs = self._selector
-        if not isinstance(pairs, Selector) or not pairs.exogenous:
+        if not pairs.rule.seeks_best or not pairs.rule.exogenous:
             return False
         return pairs.problem.seeks_proof or self._objective is not None
 

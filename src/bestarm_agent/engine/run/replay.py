@@ -8,14 +8,14 @@ from typing import TypeAlias
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked, CandidatesBarred, Event, Told
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.engine.run.event_log import Replayer, Size, initial_size
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.store.run_state import RunState
 
-OpenPairs: TypeAlias = Callable[[Size, Sequence[Candidate]], PairSource]
-TrackObjective: TypeAlias = Callable[[PairSource], ObjectiveTracker | None]
+OpenPairs: TypeAlias = Callable[[Size, Sequence[Candidate]], Pairs]
+TrackObjective: TypeAlias = Callable[[Pairs], ObjectiveTracker | None]
 
 
 class RunReplay:
@@ -51,7 +51,7 @@ class RunReplay:
             await asyncio.to_thread(self.feed, page)
 
     @property
-    def pairs(self) -> PairSource:
+    def pairs(self) -> Pairs:
         """The source of pairs, fed the log; to be looked at once the log, or an ask, is fed."""
         return (self._replayer or self._begin()).selector
 

@@ -19,7 +19,6 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
 from bestarm_agent.engine.run.event_log import (
     EventLog,
@@ -33,6 +32,7 @@ from bestarm_agent.engine.run.event_log import (
 from bestarm_agent.engine.run.in_flight import InFlight
 from bestarm_agent.engine.run.next_pairs import NextPairs
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import State, Stop, Tell
 
 _SETTLED = (Stop.SEPARATED, Stop.WITHIN)
@@ -53,7 +53,7 @@ class RunLoop:
         self,
         *,
         event_log: EventLog,
-        selector: PairSource,
+        selector: Pairs,
         pool: CandidatePool,
         examples: Sequence[Example],
         evaluator: PairEvaluator,

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
 from bestarm_agent.engine.run.candidate_pool import CandidatePool
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import BoolArray, State
 
@@ -76,9 +76,7 @@ class Rules:
         return end
 
 
-def end_of_silence(
-    selector: PairSource, pool: CandidatePool, ledger: Ledger, *, put_off: bool
-) -> End:
+def end_of_silence(selector: Pairs, pool: CandidatePool, ledger: Ledger, *, put_off: bool) -> End:
     """Return why a run is over whose selector asks for nothing while nothing is in flight."""
     if (stop := selector.stopped()) is not None:
         return End(stop.value)

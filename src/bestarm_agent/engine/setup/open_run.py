@@ -30,7 +30,7 @@ from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError, StoreError, counted
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.providers.base import Provider
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.store.registry import StorePlace, folder_of, open_store
 from bestarm_agent.store.run_state import RunState, folded
@@ -47,7 +47,7 @@ class Options:
     catalog_dirs: tuple[Path, ...] = ()  # searched before the packaged catalogue
     use_cache: bool = True  # whether replies bought by earlier runs may be used
     clock: Clock = field(default_factory=SystemClock)
-    selector: type[Selector] | None = None  # class of the selection rule
+    selector: type[Rule] | None = None  # class of the selection rule
     # by name, besides the catalogue's; a study enters and leaves them
     providers: Mapping[str, Provider] = field(default_factory=dict)
     judge: Judge | None = None  # scores the replies, instead of the study's scorer
@@ -84,7 +84,7 @@ class Options:
 class Objects(TypedDict, total=False):
     """Python objects that ``Study.open`` takes in place of names."""
 
-    selector: type[Selector]
+    selector: type[Rule]
     providers: Mapping[str, Provider]
     judge: Judge
     store: StorePlace

@@ -29,7 +29,7 @@ from bestarm_agent.engine.setup.candidates import check_prices, longest_of, prep
 from bestarm_agent.engine.setup.open_run import Options, store_of
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import JudgeError, ProviderError
-from bestarm_agent.selectors.pull_costs import pull_weights
+from bestarm_agent.selectors.rule import pull_weights
 from bestarm_agent.selectors.types import FloatArray
 from bestarm_agent.stats.detectable import examples_to_part
 from bestarm_agent.stats.mcnemar import examples_needed

@@ -18,7 +18,6 @@ from bestarm_agent.config.yaml.documents import locating, placing
 from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
-from bestarm_agent.engine.pair_source import PairSource
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.event_log import Size, axes_of
 from bestarm_agent.errors import PluginError, counted, nearest
@@ -26,13 +25,15 @@ from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import MeasuredJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.plugins.registry import is_path
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import (
     SELECTORS,
     make_selector,
     selector_names,
     selector_params,
 )
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.models.history_validation import HistoryModel
@@ -45,13 +46,13 @@ class Selection:
     chosen: SelectorSpec
     objective: ObjectiveSpec = field(default_factory=ObjectiveSpec)
     places: Places = field(default_factory=lambda: Places("the study"))
-    rule: type[Selector] | None = None
+    rule: type[Rule] | None = None
     stop: StopSpec = field(default_factory=StopSpec)
     baseline: str | None = None  # label of a candidate to which the winner will be compared
 
     def pairs(
         self, size: Size, candidates: Sequence[Candidate] = (), history: HistoryModel | None = None
-    ) -> Selector:
+    ) -> Pairs:
         """Make the rule.
 
         Raises:
@@ -65,7 +66,7 @@ class Selection:
         self._check_baseline([candidate.label for candidate in first])
         return self._rule(problem, history)
 
-    def _rule(self, problem: Problem, history: HistoryModel | None) -> Selector:
+    def _rule(self, problem: Problem, history: HistoryModel | None) -> Pairs:
         chosen = self.chosen
         try:
             return build_selector(chosen, problem, history, self.objective, self.rule, self.stop)
@@ -79,18 +80,18 @@ class Selection:
             message = f"confirm.baseline: there is no candidate {name!r}; {nearest(name, labels)}"
             raise self.places.error(message, "confirm", "baseline")
 
-    def notices(self, pairs: PairSource, size: Size) -> tuple[str, ...]:
+    def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
         """Say which settings of the rule will not do what they are there for."""
-        if not isinstance(pairs, Selector):
+        if not pairs.rule.seeks_best:
             return ()
         return (
             *_nothing_to_compare(size),
-            *_costs_ignored(self.chosen, pairs),
-            *_first_batch_too_large(pairs),
-            *_all_wanted(pairs),
+            *_costs_ignored(self.chosen, pairs.rule),
+            *_first_batch_too_large(pairs.rule),
+            *_all_wanted(pairs.rule),
         )
 
-    def result(self, pairs: PairSource, standing: Standing) -> None:
+    def result(self, pairs: Pairs, standing: Standing) -> None:
         """Return None: the standing names the best."""
 
 
@@ -144,11 +145,11 @@ def _placed_judge(spec: ScorerSpec, study: LoadedStudy, catalog: Catalog, *key: 
         raise study.places.error(str(error), *key) from error
 
 
-def find_rule(name: str, base_dir: Path, catalog: Catalog | None = None) -> type[Selector] | None:
+def find_rule(name: str, base_dir: Path, catalog: Catalog | None = None) -> type[Rule] | None:
     """Return the class of a rule given as an object or dotted path; None for a built-in name."""
     given = catalog.objects.get(("selectors", name)) if catalog is not None else None
     if given is not None:
-        return cast("type[Selector]", given)
+        return cast("type[Rule]", given)
     if not is_path(name):
         return None
     return SELECTORS.load(name, imported=partial(load_object, base_dir=base_dir))
@@ -159,9 +160,9 @@ def build_selector(
     problem: Problem,
     history: HistoryModel | None = None,
     objective: ObjectiveSpec | None = None,
-    rule: type[Selector] | None = None,
+    rule: type[Rule] | None = None,
     stop: StopSpec | None = None,
-) -> Selector:
+) -> Pairs:
     """Make the configured selection rule."""
     objective, stop = objective or ObjectiveSpec(), stop or StopSpec()
     problem = replace(
@@ -175,9 +176,7 @@ def build_selector(
     return make_selector(rule or chosen.name, problem, **chosen.params, **learned)
 
 
-def _check_history(
-    chosen: SelectorSpec, places: Places, rule: type[Selector] | None = None
-) -> None:
+def _check_history(chosen: SelectorSpec, places: Places, rule: type[Rule] | None = None) -> None:
     if not chosen.history or not (rule or chosen.name in selector_names()):
         return
     if "history" not in selector_params(rule or chosen.name):
@@ -189,7 +188,7 @@ def _check_history(
         )
 
 
-def _costs_ignored(chosen: SelectorSpec, rule: Selector) -> tuple[str, ...]:
+def _costs_ignored(chosen: SelectorSpec, rule: Rule) -> tuple[str, ...]:
     if chosen.per != "dollar" or rule.heeds_costs:
         return ()
     return (
@@ -198,12 +197,12 @@ def _costs_ignored(chosen: SelectorSpec, rule: Selector) -> tuple[str, ...]:
     )
 
 
-def _first_batch_too_large(rule: Selector) -> tuple[str, ...]:
+def _first_batch_too_large(rule: Rule) -> tuple[str, ...]:
     """Warn if the budget ends before a rule that pulls in batches has seen every candidate."""
     n, pulls = rule.problem.n_candidates, rule.problem.budget
-    if pulls is None or not isinstance(rule, UcbE):
+    if pulls is None or not isinstance(rule, UcbE | Pulse):
         return ()
-    batch = min(rule.batch.size, rule.problem.n_examples)
+    batch = min(rule.batch, rule.problem.n_examples)
     if batch == 1 or n * batch <= pulls:
         return ()
     return (
@@ -226,7 +225,7 @@ def _nothing_to_compare(size: Size) -> tuple[str, ...]:
     )
 
 
-def _all_wanted(rule: Selector) -> tuple[str, ...]:
+def _all_wanted(rule: Rule) -> tuple[str, ...]:
     wanted, there = rule.top_k, rule.problem.n_candidates
     if wanted < there or there == 1:
         return ()

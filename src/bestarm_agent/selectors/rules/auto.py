@@ -33,16 +33,15 @@ paired comparisons of ``PairedIntervals`` alone, which hold whatever the scores 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.auto_duels import Duels, chance_of_being_best
 from bestarm_agent.selectors.shared_order import SharedOrder
-from bestarm_agent.selectors.types import Ask, Belief, BoolArray, Choice, Pair, Problem, State, Tell
+from bestarm_agent.selectors.types import Belief, BoolArray, Choice, Pair, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.stats.models.crossed_effects import CrossedEffects
 from bestarm_agent.stats.models.example_profiles import Profile
@@ -63,7 +62,7 @@ _FLOOR_OF_GRID = 0.4  # of the floor's share: a grid's model knows what the floo
 _FEW = 4  # scores per candidate up to which a grid is modelled by its axes
 
 
-class Auto(Selector):
+class Auto(Rule):
     """Top-two sampling on common examples, with a rank floor.
 
     Warm-up: the first ``warm_up`` examples of the order on every candidate, also on those that join
@@ -117,10 +116,11 @@ class Auto(Selector):
         if history is not None and history.validation.is_strong:
             self._profile = Profile.of(history.factors_of(problem.n_examples))
             weights, purpose = self._profile.weights(), f"shared-order {history.factors.digest}"
-            self._order = SharedOrder(self.table, problem.seed, weights, purpose)
+            self.order = SharedOrder(self.table, problem.seed, weights, purpose)
         self._posterior = KeyedRandom(problem.seed, "posterior")
         self._model: Model
         self._n_told = 0
+        self._shape = self.table.cells.shape
         self._duels: Duels | None = None  # None until the warm-up is told
         self._latest: Posterior | None = None  # of the scores up to the `_answered_at`-th
         self._answered_at, self._next_fit, self._next_fit_of_all = -1, 0, 0
@@ -129,9 +129,10 @@ class Auto(Selector):
     @property
     def uses_history(self) -> bool:
         """True if history orders the examples."""
-        return not self._order.is_even
+        return not self.order.is_even
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Pick a candidate, on its next example of the order."""
         candidate, reason = self._pick(allowed, rng)
         example, propensity = self.draw_unseen(candidate, rng)
         return Choice(Pair(candidate, example), propensity, reason)
@@ -148,7 +149,7 @@ class Auto(Selector):
             is_capped = not (problem.seeks_proof and problem.open_ended)
             if is_capped or not self.table.leads_blindly(drawn[0]):
                 return drawn
-        field = allowed & self.evidence.contenders(self._duels.order, self.top_k)
+        field = allowed & self.answer.contenders(self._duels.order, self.top_k)
         if field.any():
             return self._duels.behind(field, n_trials), "proof"
         return drawn or self._draw(self._duels, allowed, rng)
@@ -160,7 +161,7 @@ class Auto(Selector):
             return duels.below_floor(allowed, n_trials + self._has_axes), "floor"
         return duels.draw(allowed, n_trials, rng), "duel"
 
-    def _belief(self) -> Belief:
+    def belief(self) -> Belief:
         """Return posterior means; the mean seen where the model was never fitted or all is seen."""
         table = self.table
         n_scored, seen = table.n_scored, table.mean()
@@ -181,7 +182,7 @@ class Auto(Selector):
             random=self._posterior,
             mean=means,
             possible=(least, most),
-            out=self.barred,
+            out=self.answer.barred,
             void_share=table.void_share,
         )
         untried = (n_scored == 0).astype(np.int64)  # their axes tell of them; they rank last
@@ -193,10 +194,13 @@ class Auto(Selector):
             self._latest = self._model.peek()
         return self._latest
 
-    def _asked(self, ask: Ask) -> None:
-        self._model.open(ask.pair.candidate, int(self._order.places[ask.pair.example]))
+    def asked(self, seq: int) -> None:
+        """Count the pair as seen, with the score that the model expects."""
+        place = self.order.places[self.table.example[seq]]
+        self._model.open(int(self.table.candidate[seq]), int(place))
 
-    def _told(self, tell: Tell) -> None:
+    def told(self, tell: Tell) -> None:
+        """Take the score in; fit the model if it is time to."""
         self._n_told += 1
         self._put(tell.seq)
         if self._n_told >= self._next_fit:
@@ -205,7 +209,7 @@ class Auto(Selector):
     def _put(self, seq: int) -> None:
         table = self.table
         if table.state[seq] not in (_PENDING, _VOID):
-            place = int(self._order.places[table.example[seq]])
+            place = int(self.order.places[table.example[seq]])
             self._model.put(int(table.candidate[seq]), place, float(table.score[seq]))
 
     def _fit(self) -> None:
@@ -219,13 +223,13 @@ class Auto(Selector):
         self._duels = Duels.of(
             self._latest,
             self.top_k,
-            self.evidence.tie_ranks,
-            out=self.barred,
+            self.answer.tie_ranks,
+            out=self.answer.barred,
             void_share=self.table.void_share,
             price=self.expected_costs(),
             most_challengers=self._most_challengers(),
         )
-        self.evidence.presumed_order = self._duels.order
+        self.answer.presumed_order = self._duels.order
         crossed = isinstance(self._model, CrossedEffects)
         share = _SHARE_NEW_OF_GRID if crossed else _SHARE_NEW
         self._next_fit = self._n_told + max(_FEWEST_NEW, int(share * self._n_told))
@@ -245,22 +249,20 @@ class Auto(Selector):
             used = float(table.spent.sum()) / (budget * float(np.mean(self.problem.costs)))
         return float(table.n_candidates ** max(0.0, 1.0 - used))
 
-    def _left_race(self, candidates: Sequence[int]) -> None:
-        if self._duels is not None:
-            self._fit()
-
-    def _grown(self) -> None:
-        """Put all scores into the new order: examples that join fall anywhere in it."""
-        began = self._duels is not None
-        self._profile = self._profile.joined_by(self.table.n_examples - len(self._profile.mean))
-        self._begin()
+    def changed(self) -> None:
+        """Fit anew; put all scores into the new order: examples that join fall anywhere in it."""
+        began, shape = self._duels is not None, self.table.cells.shape
+        if shape != self._shape:
+            self._shape = shape
+            self._profile = self._profile.joined_by(shape[1] - len(self._profile.mean))
+            self._begin()
         if began:
             self._fit()
 
     def _begin(self) -> None:
         self._model = self._first_model()
         self._duels = None
-        self.evidence.presumed_order = None
+        self.answer.presumed_order = None
         self._latest = None
         self._answered_at = -1
         self._next_fit = self.table.n_candidates * self.warm_up
@@ -283,17 +285,17 @@ class Auto(Selector):
 
     def _is_well_seen(self) -> bool:
         """Return whether candidates have been seen so often that their axes tell nothing new."""
-        untried = (self.table.n_trials == 0) & ~self.barred
+        untried = (self.table.n_trials == 0) & ~self.answer.barred
         return self._n_told >= _FEW * len(untried) and not untried.any()
 
     def _one_factor(self, profile: Profile) -> OneFactor:
-        return OneFactor(profile.at(self._order.examples), self.table.n_candidates)
+        return OneFactor(profile.at(self.order.examples), self.table.n_candidates)
 
     def _filled(self, model: _Model) -> _Model:
         """Return the model, with all scores so far."""
         self._model = model
         table = self.table
-        places = self._order.places[table.example]
+        places = self.order.places[table.example]
         for seq in range(table.n_asked):
             model.open(int(table.candidate[seq]), int(places[seq]))
             self._put(seq)

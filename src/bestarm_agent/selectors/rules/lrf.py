@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import (
     Belief,
     BoolArray,
@@ -28,7 +28,7 @@ _DONE, _FAILED = int(State.DONE), int(State.FAILED)
 SWEEPS = 10  # of least squares; from an even start three to five already agree to .001
 
 
-class LowRankSelector(Selector):
+class LowRankRule(Rule):
     """A rule that looks at scores through an ensemble of low-rank models.
 
     Estimates are row means in which unseen scores, pending and void ones too, are predicted. They
@@ -92,17 +92,20 @@ class LowRankSelector(Selector):
         self._fit(ensemble, SWEEPS, number)
         return ensemble
 
-    def _told(self, tell: Tell) -> None:
+    def told(self, tell: Tell) -> None:
+        """Gather the scores anew."""
         self._seen = None
 
-    def _grown(self) -> None:
+    def changed(self) -> None:
+        """Let the model grow."""
         self._seen = None
         if self._ensemble is not None:
             self._ensemble.grow(self.table.n_candidates, self.table.n_examples)
 
-    def _belief(self) -> Belief:
+    def belief(self) -> Belief:
+        """Return row means in which unseen scores are predicted."""
         if self._ensemble is None:
-            return super()._belief()
+            return super().belief()
         return Belief(np.where(self.table.n_scored > 0, self._predicted_means(), np.nan))
 
     def _predicted_means(self) -> FloatArray:
@@ -115,7 +118,7 @@ class LowRankSelector(Selector):
         return self._ensemble
 
 
-def random_pair(selector: Selector, allowed: BoolArray, rng: np.random.Generator) -> Choice:
+def random_pair(selector: Rule, allowed: BoolArray, rng: np.random.Generator) -> Choice:
     """Draw one of the unseen pairs of the ``allowed`` (K,) candidates uniformly.
 
     With costs, candidate i's pairs come up 1 / weight_i times as often.
@@ -125,7 +128,7 @@ def random_pair(selector: Selector, allowed: BoolArray, rng: np.random.Generator
     return Choice(Pair(candidate, example), propensity, "random")
 
 
-def _random_row(selector: Selector, allowed: BoolArray, rng: np.random.Generator) -> int:
+def _random_row(selector: Rule, allowed: BoolArray, rng: np.random.Generator) -> int:
     n_unseen = np.where(allowed, selector.table.n_unseen, 0)
     if selector.problem.costs is None:
         cells = np.cumsum(n_unseen)

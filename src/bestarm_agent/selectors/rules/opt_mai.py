@@ -13,16 +13,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.round_based import RoundSelector, all_decided
+from bestarm_agent.selectors.rules.round_based import RoundRule, all_decided
 from bestarm_agent.selectors.rules.round_schedule import Field, Schedule
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
 
 
-class OptMai(RoundSelector):
+class OptMai(RoundRule):
     """Quartile elimination while |S| >= 4K, then accept-reject.
 
     If more than half of the candidates are wanted, the others are looked for instead, on 1 - score
-    (Theorem 4.5). Budget, rounds and pulls in flight: see ``RoundSelector``.
+    (Theorem 4.5). Budget, rounds and pulls in flight: see ``RoundRule``.
 
     Args:
         top_k: how many candidates are wanted, >= 1.

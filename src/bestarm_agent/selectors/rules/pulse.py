@@ -1,24 +1,51 @@
-"""PULSE: UCB-E on doubly robust means, which predictions learned from past candidates sharpen.
+"""PULSE: UCB-E on doubly robust means, which predictions learned from past models sharpen.
 
 Tolochinsky, Tenzer and Romano 2026, "Valid Best-Model Identification for LLM Evaluation via
-Low-Rank Factorization", Algorithm 1. Predictions enter as a control variate only, so useless ones
-cost draws and not correctness. Strong where history predicts which candidate solves which example.
+Low-Rank Factorization", Algorithm 1; its models are the candidates here:
+
+    Stage 1: initialisation
+     4  fit (U_train, V) to the scores of past models; freeze V        (``selectors.history``)
+     5  for each model i: evaluate one batch of B random examples      (T_0 = 1)
+     9  refit U to the observed entries; predictions S^ = sigma(U'V)
+    10  lambda_i = 0
+    Stage 2: bandit loop
+    13  i = argmax of mu_i + sqrt(a / |O_i|), among models with |O_i| < n
+    14  every tau steps: refit U to what is observed now; S^ anew
+    17  lambda_i by step 3
+    18  sample a batch B_t of B examples from U_i, those that i has not seen
+    19  evaluate
+    20  update mu_i
+
+mu_i is the average (equation 3) of one estimate for each pull (equation 2), whose predictions,
+weight and examples left are fixed before the draw. Its mean is the model's mean whatever the
+predictions are (lemma 1), so useless ones cost pulls and not correctness:
+
+    theta = (sum_{O_i} S_ij + lambda sum_{U_i} S^_ij + Z) / n,  Z = |U_i| (S_ij - lambda S^_ij)  (2)
+    lambda = clip(1 - F Z-bar / (|U_i| Phi), 0, 1)                                              (27)
+
+with F and Phi the sums of the predictions over U_i and of their squares, and Z-bar the mean of Z so
+far. The pulls of a batch share all but Z, which is the paper's batch form.
+
+Where this differs. Models do not touch each other once V is frozen, so a model is refitted (lines 9
+and 14) when a batch of its own begins. A round of refits comes every 10 steps, not 1,000: it costs
+little here, and finds the best model with fewer calls. In flight, a pull's prediction and weight
+are those at its ask, mu_i rests on the pulls up to the first that is not told, and |O_i| counts
+pending pulls. A void pull is left out, and so is its example.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.pulse_estimates import OneStepEstimates, Step
-from bestarm_agent.selectors.rules.pulse_predictions import Predictions, Rest
-from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.rules.ucb_e import highest, left_of_batch
+from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
-    Ask,
     Belief,
     BoolArray,
-    Bounds,
     Choice,
     FloatArray,
     Pair,
@@ -26,27 +53,19 @@ from bestarm_agent.selectors.types import (
     State,
     Tell,
 )
-from bestarm_agent.stats.intervals.freedman import freedman
+from bestarm_agent.stats.arrays import SingleArray
+from bestarm_agent.stats.models.example_factors import Factors
 from bestarm_agent.stats.models.history_validation import HistoryModel
 
-_UNSEEN = int(State.UNSEEN)
-_PRIOR_PULLS = 64.0  # by which a prediction is taken for calibrated, hence of weight 1
+_UNSEEN, _PENDING, _VOID = int(State.UNSEEN), int(State.PENDING), int(State.VOID)
+_DONE, _FAILED = int(State.DONE), int(State.FAILED)
 
 
-class Pulse(UcbE):
+class Pulse(Rule):
     """UCB-E whose means are averages of doubly robust one-step estimates.
 
-    The example factors are frozen. A candidate's own factors are refitted when a batch of its pulls
-    begins, if it has new scores and ``tau`` batches have begun (over all candidates) since the last
-    round of refits. Each candidate's first batch is its warm-up, and counts.
-
-    In flight: predictions, weight and probability of a pull are those at its ask (see
-    ``pulse_estimates``). The estimate rests on the pulls up to the first one that is not told; the
-    width counts pending pulls.
-
-    Guarantee: with uniform draws the betting intervals on the raw scores hold at every time.
-    Freedman's interval (theorem 1) uses the predictions and, in place of a known bound, the
-    variance seen: heuristic, and so is everything under ``focus``, where raw scores are biased.
+    Each candidate's first batch is its warm-up, and counts. The intervals are those of the raw
+    scores: they hold at every time, and are blind to predictions.
 
     Args:
         history: what was learned from past candidates on the same examples, in the same order; the
@@ -54,13 +73,7 @@ class Pulse(UcbE):
             is UCB-E with the same ``a`` and ``batch``.
         a: exploration, > 0.
         batch: pulls of the same candidate per step, >= 1.
-        tau: steps between rounds of refits, >= 1; the paper uses 1,000. Few cost little here.
-        weight: how lambda is set from the scores. "covariance" regresses the candidate's scores on
-            their predictions, starting from 1; "plug-in" is the paper's, which looks at the mean
-            residual alone and leaves the warm-up without predictions.
-        interval: "betting" or "freedman".
-        focus: share in [0, 1) of the draws made with probability proportional to the predicted
-            standard deviation of the score, rather than uniformly.
+        tau: steps between rounds of refits, >= 1.
     """
 
     name: ClassVar[str] = "pulse"
@@ -73,141 +86,209 @@ class Pulse(UcbE):
         a: float = 1.0,
         batch: int = 64,
         tau: int = 10,
-        weight: Literal["covariance", "plug-in"] = "covariance",
-        interval: Literal["betting", "freedman"] = "betting",
-        focus: float = 0.0,
     ) -> None:
         if not a > 0:
             raise ValueError(f"a must be > 0, got {a}")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
         if tau < 1:
             raise ValueError(f"tau must be at least 1 step, got {tau}")
-        if not 0 <= focus < 1:
-            raise ValueError(f"focus must be in [0, 1), got {focus}")
-        super().__init__(problem, eta=a, batch=batch)
-        self._plain = history is None or not history.validation.is_useful
-        self._tau, self._weight, self._interval = tau, weight, interval
-        self._focus = focus
-        self._uniform = True  # whether all draws so far were
-        self._n_steps = 0  # batches begun after the warm-up
-        self._round = np.full(problem.n_candidates, -1)  # of each candidate's last refit
-        self._rest: Rest | None = None  # of the candidate of this batch
-        self._step: Step | None = None
-        self._step_is_shared = False  # with the uniform draws that follow in its batch
-        self._estimates = OneStepEstimates(self.table)
+        super().__init__(problem)
+        self.a, self.batch, self.tau = a, batch, tau
+        self._predictions: Predictions | None = None  # None: plain means
         if history is not None:
-            self._predictions = Predictions(history.factors, self.table)
+            predictions = Predictions(history.factors, self.table)
+            self._predictions = predictions if history.validation.is_useful else None
+        self._n_steps = 0  # t: batches begun in stage 2
+        self._round = np.full(problem.n_candidates, -1)  # of refits, each candidate's last
+        self._step: Step | None = None  # of the batch under way
+        self._draws: list[tuple[Step, float]] = []  # step and prediction, by number of the ask
+        self._estimates = [Estimate() for _ in range(problem.n_candidates)]
+        self._mu = np.full(problem.n_candidates, np.nan)  # equation 3; NaN: plain mean
 
     @property
     def uses_history(self) -> bool:
         """True if predictions are in use."""
-        return not self._plain
+        return self._predictions is not None
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        choice = super()._choose(allowed, rng)
-        if self._plain or not self._focus or choice is None:
-            return choice
-        candidate, example = choice.pair
-        rest = self._rest_of(candidate)
-        if rng.random() < self._focus:
-            example = rest.draw(rng)
-        share = (1.0 - self._focus) / rest.n + self._focus * rest.share(example)
-        return Choice(Pair(candidate, example), share, choice.reason)
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Lines 5 and 13, 6 and 18: models without a batch come first, their index is infinite."""
+        candidate = self.table.latest
+        if not (left_of_batch(self.table, self.batch) and allowed[candidate]):
+            candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
+        example, propensity = self.draw_unseen(candidate, rng)
+        return Choice(Pair(candidate, example), propensity, "ucb")
 
-    def _rest_of(self, candidate: int) -> Rest:
-        """Return the candidate's examples left, as its batch goes on or before one begins."""
-        if self._rest is not None and self.batch.goes_on(candidate):
-            return self._rest
-        left = self.table.cells[candidate] == _UNSEEN
-        return Rest(self._predictions.row(candidate), left, focused=True)
+    def asked(self, seq: int) -> None:
+        """Lines 9, 10, 14 and 17 as a batch begins; fix the pull's part of equation 2."""
+        if self._predictions is None:
+            return
+        candidate, example = int(self.table.candidate[seq]), int(self.table.example[seq])
+        begins = left_of_batch(self.table, self.batch) == self.batch - 1
+        if begins or self._step is None:
+            self._step = self._begin(self._predictions, candidate, example)
+        self._draws.append((self._step, float(self._predictions.row(candidate)[example])))
 
-    def _asked(self, ask: Ask) -> None:
-        begins = not self.batch.goes_on(ask.pair.candidate)
-        super()._asked(ask)
-        if not self._plain:
-            self._note(ask, begins)
+    def told(self, tell: Tell) -> None:
+        """Line 20, for the pulls that are told up to the first pending one."""
+        if self._predictions is None:
+            return
+        candidate, table = int(self.table.candidate[tell.seq]), self.table
+        estimate, trials = self._estimates[candidate], table.row(candidate)
+        while estimate.at < len(trials) and (state := table.state[trials[estimate.at]]) != _PENDING:
+            pull = trials[estimate.at]
+            score = None if state == _VOID else float(table.score[pull])
+            estimate.take(*self._draws[pull], score)
+        is_complete = estimate.at == table.n_examples  # then the plain mean is exact
+        self._mu[candidate] = estimate.mean if estimate.n and not is_complete else np.nan
 
-    def _note(self, ask: Ask, begins: bool) -> None:
-        """Fix the parts of this pull's estimate (equation 2)."""
-        candidate, example = ask.pair
-        if begins or self._rest is None:
-            self._rest = self._begin(candidate, example)
-            self._step = None
-        rest = self._rest
-        uniform = ask.propensity is None or abs(ask.propensity * rest.n - 1.0) < 1e-9
-        if self._step is None or not (uniform and self._step_is_shared):
-            self._step = self._new_step(candidate, rest)
-        self._step_is_shared = uniform
-        self._uniform &= uniform
-        # uniform draws of a batch all come from the examples left at its beginning
-        inverse = self._step.n_left if uniform else 1.0 / (ask.propensity or 1.0)
-        guess = float(self._predictions.row(candidate)[example])
-        self._estimates.asked(self._step, guess, float(inverse))
-        rest.drop(example)
+    def belief(self) -> Belief:
+        """Return mu_i."""
+        return Belief(np.where(np.isnan(self._mu), self.table.mean(), self._mu))
 
-    def _begin(self, candidate: int, example: int) -> Rest:
-        """Begin a batch with ``example``: refit its candidate, if a round of refits is due."""
-        left = self.table.cells[candidate] == _UNSEEN
-        if self.table.n_unseen_of(candidate) + 1 < self.table.n_examples:  # not the warm-up
-            due = self._n_steps // self._tau
-            self._n_steps += 1
-            if self._round[candidate] < due and self._predictions.refit(candidate):
-                self._round[candidate] = due
-        left[example] = True
-        return Rest(self._predictions.row(candidate), left, focused=self._focus > 0)
-
-    def _new_step(self, candidate: int, rest: Rest) -> Step:
-        plain = self._weight == "plug-in" and self._round[candidate] < 0  # the warm-up
-        weight = 0.0 if plain else self._lambda(candidate, rest)
-        return Step(weight, rest.total, rest.n, self.table.n_examples, plain)
-
-    def _lambda(self, candidate: int, rest: Rest) -> float:
-        tally = self._estimates.of(candidate)
-        if self._weight == "covariance":
-            spread = max(0.0, rest.squares / rest.n - (rest.total / rest.n) ** 2)
-            return tally.slope(_PRIOR_PULLS * spread)
-        share = 1.0 - rest.total * tally.mean_residual / (rest.n * rest.squares)  # eq. 27
-        return min(1.0, max(0.0, share))
-
-    def _told(self, tell: Tell) -> None:
-        if not self._plain:
-            self._estimates.advance(int(self.table.candidate[tell.seq]))
-        super()._told(tell)
-
-    def _grown(self) -> None:
-        if not self._plain:
-            n_new = self.table.n_candidates - len(self._round)
-            self._round = np.append(self._round, np.full(n_new, -1))
-            self._rest = None
+    def changed(self) -> None:
+        """Make room for candidates and examples."""
+        n_new = self.table.n_candidates - len(self._round)
+        self._round = np.append(self._round, np.full(n_new, -1))
+        self._mu = np.append(self._mu, np.full(n_new, np.nan))
+        self._estimates += [Estimate() for _ in range(n_new)]
+        self._step = None
+        if self._predictions is not None:
             self._predictions.grow()
-            self._estimates.grow()
-        super()._grown()
 
-    def _mean_of(self, candidate: int, seen: float) -> float:
-        """Return equation 3, or the plain mean once no example is left."""
-        if self._plain:
-            return seen
-        tally = self._estimates.of(candidate)
-        all_told = tally.at == self.table.n_examples
-        return tally.mean if tally.n and not all_told else seen
+    def _index(self) -> FloatArray:
+        """(K,) mu_i + sqrt(a / |O_i|) (line 13), pulls weighed by cost.
 
-    def _belief(self) -> Belief:
-        seen = self.table.mean()
-        if self._plain:
-            return Belief(seen)
-        means = np.array([self._mean_of(i, mean) for i, mean in enumerate(seen.tolist())])
-        if self._interval == "betting" and self._uniform:
-            return Belief(means)
-        return Belief(means, self._freedman_bounds(means))
+        A candidate with pending pulls but no score yet is taken to score 1, one with void pulls
+        only to score 0.
+        """
+        means = self.belief().mean
+        means = np.where(np.isnan(means), self.table.count(State.VOID) == 0, means)
+        with np.errstate(divide="ignore"):
+            width = np.sqrt(self.a / self.table.n_trials)
+        return np.asarray(means + width / np.sqrt(self.weights))
 
-    def _freedman_bounds(self, means: FloatArray) -> Bounds:
-        tallies = [self._estimates.of(i) for i in range(self.table.n_candidates)]
-        means = np.nan_to_num(np.clip(means, 0.0, 1.0), nan=0.5)
-        lower, upper = freedman(
-            means,
-            np.array([tally.variance for tally in tallies]),
-            np.array([tally.n for tally in tallies]),
-            (1.0 - self.problem.confidence) / max(1, len(tallies)),
-            bound=2.0 / (1.0 - self._focus),  # theorem 1; draws are (1 - focus) / |U| likely
+    def _begin(self, predictions: Predictions, candidate: int, example: int) -> Step:
+        """Begin a batch with ``example``, which is pending already."""
+        if self.table.n_unseen_of(candidate) + 1 < self.table.n_examples:  # stage 2
+            due = self._n_steps // self.tau  # lines 9 and 14
+            self._n_steps += 1
+            if self._round[candidate] < due and predictions.refit(candidate):
+                self._round[candidate] = due
+        left = self.table.cells[candidate] == _UNSEEN
+        left[example] = True
+        guesses = predictions.row(candidate)[left].astype(float)
+        total, squares = float(guesses.sum()), float(guesses @ guesses)  # F, Phi
+        is_first = self._round[candidate] < 0  # stage 1 and line 10
+        weight = 0.0 if is_first else self._weight(candidate, len(guesses), total, squares)
+        return Step(weight, total, len(guesses), self.table.n_examples, is_first)
+
+    def _weight(self, candidate: int, n_left: int, total: float, squares: float) -> float:
+        """Return lambda by equation 27."""
+        mean_residual = self._estimates[candidate].mean_residual
+        return min(1.0, max(0.0, 1.0 - total * mean_residual / (n_left * squares)))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Values of equation 2 that are fixed before the draws of a batch."""
+
+    weight: float  # lambda in [0, 1]
+    predicted: float  # F, the sum of the predictions of the examples left
+    n_left: int  # |U_i|
+    n_examples: int  # n
+    is_first: bool  # before the first refit, when predictions play no part
+
+
+@dataclass(slots=True)
+class Estimate:
+    """mu_i of one candidate, from its pulls as far as all before them are told."""
+
+    at: int = 0  # pulls taken
+    n: int = 0  # those that were scored
+    mean: float = 0.0  # equation 3
+    n_residual: int = 0
+    residual: float = 0.0  # summed Z of the pulls after the first refit
+    step: Step | None = None  # of the latest pull
+    total: float = 0.0  # summed scores
+    void: int = 0
+    seen: float = 0.0  # ``total`` when the step began: the sum over O_i
+    seen_void: int = 0
+
+    @property
+    def mean_residual(self) -> float:
+        """Z-bar: 0 where there is none."""
+        return self.residual / self.n_residual if self.n_residual else 0.0
+
+    def take(self, step: Step, prediction: float, score: float | None) -> None:
+        """Take in the next pull: its step, S^_ij and S_ij, None where it is void."""
+        self.at += 1
+        if score is None:
+            self.void += 1
+            return
+        if step is not self.step:
+            self.step, self.seen, self.seen_void = step, self.total, self.void
+        residual = (score - step.weight * prediction) * step.n_left  # Z
+        known = self.seen + step.weight * step.predicted
+        theta = (known + residual) / (step.n_examples - self.seen_void)  # equation 2
+        self.n += 1
+        self.mean += (theta - self.mean) / self.n  # equation 3
+        if not step.is_first:
+            self.residual += residual
+            self.n_residual += 1
+        self.total += score
+
+
+class Predictions:
+    """Predicted scores S^: candidates' rows of sigma(U'V), refitted when asked to.
+
+    A candidate stays at its last fit until ``refit``; before the first it is the average past
+    candidate. Examples beyond those of the factors are taken to be average. Rows are worked out
+    when they are first looked at.
+    """
+
+    def __init__(self, factors: Factors, table: ScoreTable) -> None:
+        if factors.n_examples > table.n_examples:
+            raise ValueError(
+                f"history has factors of {factors.n_examples} examples, the problem has only"
+                f" {table.n_examples}; align the history with the problem's examples"
+            )
+        self._learned = factors
+        self._table = table
+        self._positions: list[FloatArray] = []  # u_i
+        self._n_fitted: list[int] = []
+        self._rows: dict[int, SingleArray] = {}
+        self.grow()
+
+    def grow(self) -> None:
+        """Make room for candidates and examples that joined the table."""
+        table, known = self._table, self._learned.n_examples
+        columns = np.arange(table.n_examples)
+        self._factors = self._learned.at(np.where(columns < known, columns, -1))
+        n_new = table.n_candidates - len(self._positions)
+        self._positions += [np.zeros(self._factors.rank) for _ in range(n_new)]
+        self._n_fitted += [0] * n_new
+        self._rows.clear()
+
+    def row(self, candidate: int) -> SingleArray:
+        """(N,) predicted scores in (0, 1); not to be changed."""
+        row = self._rows.get(candidate)
+        if row is None:
+            row = self._rows[candidate] = self._factors.predict(self._positions[candidate])
+        return row
+
+    def refit(self, candidate: int) -> bool:
+        """Fit a candidate to all its scores; return whether there were new ones."""
+        table = self._table
+        n_scored, _, _, _ = table.tally(candidate)
+        if n_scored == self._n_fitted[candidate]:
+            return False
+        trials = np.asarray(table.row(candidate))
+        state = table.state[trials]
+        scored = trials[(state == _DONE) | (state == _FAILED)]
+        self._positions[candidate] = self._factors.locate(
+            table.example[scored], table.score[scored], self._positions[candidate]
         )
-        known = self.table.n_scored == self.table.n_examples
-        return np.where(known, means, lower), np.where(known, means, upper)
+        self._n_fitted[candidate] = n_scored
+        self._rows.pop(candidate, None)
+        return True

@@ -1,20 +1,56 @@
-"""Racing: one common example after the other, on the candidates that may still be the best.
+"""Rules that sample evenly: all candidates, or those that may still be the best.
 
-Maron & Moore 1994, "Hoeffding Races: Accelerating Model Selection Search for Classification and
-Function Approximation", where Hoeffding intervals tell who is out. Here candidates are compared in
-pairs by betting, which holds at every time and needs far fewer examples. Made for a confidence
-rather than a budget: it stops early where it can, and spends evenly on close candidates.
+``uniform`` and ``filled-subset`` are the baselines of best-arm identification, on examples of each
+candidate's own and on common ones (Zhou et al. 2024, "On Speeding Up Language Model Evaluation",
+Algorithm 4). Racing (Maron & Moore 1994, "Hoeffding Races: Accelerating Model Selection Search for
+Classification and Function Approximation") leaves out who is shown to be worse; there Hoeffding
+intervals tell, here candidates are compared in pairs by betting, which holds at every time and
+needs far fewer examples. It is made for a confidence rather than a budget: it stops early where it
+can, and spends evenly on close candidates.
+
+In flight: a pending pair counts as seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.filled_subset import FilledSubset
-from bestarm_agent.selectors.types import BoolArray, Choice, Problem, Tell
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem, Tell
+
+
+class Uniform(Rule):
+    """The candidate with the fewest pulls is next (ties at random), on a random unseen example.
+
+    With costs, n_i is proportional to 1 / sqrt(c_i).
+    """
+
+    name: ClassVar[str] = "uniform"
+
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Pick by the number of pulls, each counted by its weight."""
+        counted = np.where(allowed, self.table.n_trials * self.weights, np.inf)
+        fewest = np.flatnonzero(counted == counted.min())
+        candidate = int(fewest[rng.integers(len(fewest))])
+        example, propensity = self.draw_unseen(candidate, rng)
+        return Choice(Pair(candidate, example), propensity, self._reason)
+
+    _reason: ClassVar[str] = "uniform"
+
+
+class FilledSubset(Uniform):
+    """All candidates on one random example, then on the next.
+
+    So the first unseen example of one shared order is next for the candidate with the fewest asks;
+    candidates which join late or were not available catch up.
+    """
+
+    name: ClassVar[str] = "filled-subset"
+    common_examples: bool = True
+    heeds_costs: bool = False
+    _reason: ClassVar[str] = "fill"
 
 
 class Racing(FilledSubset):
@@ -22,10 +58,8 @@ class Racing(FilledSubset):
 
     A candidate that is out comes back if another one leads which is not shown to beat it. If none
     of the race may be asked, or the race is decided and the run goes on, the others are asked.
-    Without intervals (``Problem.track_intervals``) no candidate is ever out.
-
-    In flight: a pending pair counts as seen; comparisons rest on the scores told up to the first
-    pending one of each candidate.
+    Without intervals (``Problem.track_intervals``) no candidate is ever out. Comparisons rest on
+    the scores told up to the first pending one of each candidate.
     """
 
     name: ClassVar[str] = "racing"
@@ -34,29 +68,28 @@ class Racing(FilledSubset):
         super().__init__(problem)
         self._in_race: BoolArray | None = None  # None: to be worked out again
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Pick evenly from the race."""
         if self._in_race is None:
             self._in_race = self._field()
         field = allowed & self._in_race
-        return super()._choose(field if field.any() else allowed, rng)
+        return super().choose(field if field.any() else allowed, rng)
+
+    def told(self, tell: Tell) -> None:
+        """See anew who is in the race."""
+        self._in_race = None
+
+    def changed(self) -> None:
+        """See anew who is in the race."""
+        self._in_race = None
 
     def _field(self) -> BoolArray:
         """(K,) mask of the leader and its rivals; of all once there are none."""
-        leader = self.ranking()[0]
-        field = self.evidence.rivals(leader)
+        leader = self.answer.ranking()[0]
+        field = self.answer.rivals(leader)
         if not field.any():
             return ~field
         field[leader] = True
-        if (awaited := self.evidence.awaited) is not None:
+        if (awaited := self.answer.awaited) is not None:
             field[awaited] = True
         return field
-
-    def _told(self, tell: Tell) -> None:
-        self._in_race = None
-
-    def _left_race(self, candidates: Sequence[int]) -> None:
-        self._in_race = None
-
-    def _grown(self) -> None:
-        super()._grown()
-        self._in_race = None

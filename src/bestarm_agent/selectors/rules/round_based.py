@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import ceil
 
 import numpy as np
 
-from bestarm_agent.selectors.base import Selector
+from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.round_schedule import Field, Schedule, fit_schedule
 from bestarm_agent.selectors.types import (
     Belief,
@@ -19,6 +19,7 @@ from bestarm_agent.selectors.types import (
     Pair,
     Problem,
     State,
+    Stop,
     Tell,
 )
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -26,7 +27,7 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
 
 
-class RoundSelector(Selector):
+class RoundRule(Rule):
     """A rule that works in rounds; a subclass adds its schedule and says who leaves.
 
     Within a round the active candidate with the fewest pulls is next (ties at random), until all
@@ -75,14 +76,17 @@ class RoundSelector(Selector):
         worst_first = np.lexsort((ties[field.active], means[field.active]))
         return field.drop(*field.active[worst_first[:leaving]].tolist())
 
-    def _belief(self) -> Belief:
+    def belief(self) -> Belief:
         """Rank accepted candidates first, then active ones, then who left last, and so on."""
         field, tier = self._field, np.ones(self.table.n_candidates, dtype=np.int64)
         tier[list(field.accepted)] = 0
         tier[list(field.dropped)] = 1 + np.arange(len(field.dropped), 0, -1)
         return Belief(self.table.mean(), tier=tier)
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | Stop | None:
+        """Pick who is furthest behind what the round wants; see above on rounds to come."""
+        if self._stage >= len(self._plan) or self._left() <= 0:
+            return Stop.BUDGET
         n_trials = self.table.n_trials
         for field, targets in self._outlook():
             active = field.active
@@ -110,31 +114,26 @@ class RoundSelector(Selector):
             self._ahead.append(self._closed(field, stage, self._means_so_far(), level - 1))
         return self._ahead[level - 1]
 
-    def _told(self, tell: Tell) -> None:
+    def told(self, tell: Tell) -> None:
+        """Close the round if this was the last outcome that it waits for."""
         self._ahead.clear()
         candidate = int(self.table.candidate[tell.seq])
         if self._stage < len(self._plan) and self._is_wanted[candidate]:
             self._n_owed -= int(self.table.position[tell.seq] < self._wanted[candidate])
             self._close_rounds()
 
-    def _grown(self) -> None:
-        n_known = len(self._field.active) + len(self._field.accepted) + len(self._field.dropped)
-        new = np.arange(n_known, self.table.n_candidates)
-        active = np.concatenate([self._field.active, new])
-        self._field = Field(active, self._field.accepted, self._field.dropped)
-        self._reached = np.zeros(self.table.n_candidates, dtype=np.int64)
+    def changed(self) -> None:
+        """Plan the rest anew, for those in the race that did not leave and those that joined."""
+        field, out = self._field, self.answer.barred
+        n_known = len(field.active) + len(field.accepted) + len(field.dropped)
+        active = np.concatenate([field.active, np.arange(n_known, self.table.n_candidates)])
+        kept = tuple(who for who in field.accepted if not out[who])
+        left = [who for who in (*active.tolist(), *field.accepted) if out[who]]
+        self._field = Field(active, kept, field.dropped).drop(*left)
+        if not left:
+            self._reached = np.zeros(self.table.n_candidates, dtype=np.int64)
         self._budget = self.problem.budget or self._budget
         self._plan_rest()
-
-    def _left_race(self, candidates: Sequence[int]) -> None:
-        field = self._field
-        kept = tuple(who for who in field.accepted if who not in candidates)
-        gone = [who for who in candidates if who in field.active or who in field.accepted]
-        self._field = Field(field.active, kept, field.dropped).drop(*gone)
-        self._plan_rest()
-
-    def _is_complete(self) -> bool:
-        return self._stage >= len(self._plan) or self._left() <= 0
 
     def _left(self) -> float:
         """Return the rest of the budget: pulls, or money for so many at the first mean cost."""

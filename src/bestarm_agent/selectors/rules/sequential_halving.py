@@ -13,12 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.round_based import RoundSelector
+from bestarm_agent.selectors.rules.round_based import RoundRule
 from bestarm_agent.selectors.rules.round_schedule import Schedule
 
 
-class SequentialHalving(RoundSelector):
-    """Halve the candidates after each of ceil(log2 K) rounds; see ``RoundSelector``."""
+class SequentialHalving(RoundRule):
+    """Halve the candidates after each of ceil(log2 K) rounds; see ``RoundRule``."""
 
     name: ClassVar[str] = "sequential-halving"
 

@@ -14,13 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.round_based import RoundSelector
+from bestarm_agent.selectors.rules.round_based import RoundRule
 from bestarm_agent.selectors.rules.round_schedule import Schedule
 from bestarm_agent.selectors.types import IntArray
 
 
-class SuccessiveRejects(RoundSelector):
-    """Drop the worst candidate after each of K - 1 phases; see ``RoundSelector``."""
+class SuccessiveRejects(RoundRule):
+    """Drop the worst candidate after each of K - 1 phases; see ``RoundRule``."""
 
     name: ClassVar[str] = "sysrs"
 

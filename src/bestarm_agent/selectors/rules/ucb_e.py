@@ -11,37 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.base import Selector
-from bestarm_agent.selectors.types import Ask, BoolArray, Choice, FloatArray, Pair, Problem, Tell
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.types import BoolArray, Choice, FloatArray, Pair, Problem, State
 
 
-class Batch:
-    """The pulls of one candidate in a row, before a rule looks at its index again."""
-
-    def __init__(self, size: int) -> None:
-        if size < 1:
-            raise ValueError(f"batch must be at least 1, got {size}")
-        self.size = size
-        self.candidate = 0
-        self.left = 0  # pulls that are still to be asked
-
-    def goes_on(self, candidate: int) -> bool:
-        """Return whether a pull of this candidate belongs to the batch under way."""
-        return self.left > 0 and candidate == self.candidate
-
-    def count(self, candidate: int) -> None:
-        """Count a pull in: of the batch under way, or the first of a new one."""
-        self.left = (self.left if self.goes_on(candidate) else self.size) - 1
-        self.candidate = candidate
-
-
-def highest(values: FloatArray, rng: np.random.Generator) -> int:
-    """Return the place of the largest value; ties are broken at random."""
-    ties = np.flatnonzero(values == values.max())
-    return int(ties[rng.integers(len(ties))])
-
-
-class UcbE(Selector):
+class UcbE(Rule):
     """Upper confidence bound exploration.
 
     In flight: a pending pull counts in the width, so concurrent asks spread out. A candidate with
@@ -68,16 +43,19 @@ class UcbE(Selector):
     ) -> None:
         if not eta > 0:
             raise ValueError(f"eta must be > 0, got {eta}")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
         self.common_examples = common_examples
         self.heeds_costs = not common_examples
         super().__init__(problem)
         self.eta = eta
-        self.batch = Batch(batch)
-        self._estimate = np.ones(problem.n_candidates)
+        self.batch = batch
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        candidate = self.batch.candidate
-        if not (self.batch.left and allowed[candidate]):  # line 3: argmax B_i, ties uniformly
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Lines 3 and 4 of the paper's algorithm."""
+        candidate = self.table.latest
+        if not (left_of_batch(self.table, self.batch) and allowed[candidate]):
+            # line 3: argmax B_i, ties uniformly
             candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
         example, propensity = self.draw_unseen(candidate, rng)  # line 3: j in [m] \ S_i
         return Choice(Pair(candidate, example), propensity, "ucb")
@@ -87,25 +65,25 @@ class UcbE(Selector):
         with np.errstate(divide="ignore"):
             width = np.sqrt(self.eta / self.table.n_trials)
         # line 5: B_i = mean_i + sqrt(eta / |S_i|), with pulls weighed by cost
-        index: FloatArray = self._estimate + width / np.sqrt(self.weights)
+        index: FloatArray = self._means() + width / np.sqrt(self.weights)
         return index
 
-    def _asked(self, ask: Ask) -> None:
-        self.batch.count(ask.pair.candidate)
+    def _means(self) -> FloatArray:
+        """(K,) means of the scores so far; 1 without any, 0 where all pulls are void."""
+        means = self.table.mean()
+        return np.where(np.isnan(means), self.table.count(State.VOID) == 0, means)
 
-    def _told(self, tell: Tell) -> None:
-        self._update(int(self.table.candidate[tell.seq]))
 
-    def _grown(self) -> None:
-        self._estimate = np.ones(self.table.n_candidates)
-        for candidate in range(self.table.n_candidates):
-            self._update(candidate)
+def left_of_batch(table: ScoreTable, size: int, since: int = 0) -> int:
+    """Return how many pulls of the latest candidate are still due in its batch of ``size``.
 
-    def _update(self, candidate: int) -> None:
-        scored, total, _, void = self.table.tally(candidate)
-        mean = self._mean_of(candidate, total / scored) if scored else float(void == 0)
-        self._estimate[candidate] = mean
+    Asks of one candidate in a row make up batches, the first of which begins no earlier than with
+    the ask of number ``since``.
+    """
+    return -min(table.n_in_a_row, table.n_asked - since) % size
 
-    def _mean_of(self, candidate: int, seen: float) -> float:
-        """Return the estimate behind the index, given the mean of the candidate's scores so far."""
-        return seen
+
+def highest(values: FloatArray, rng: np.random.Generator) -> int:
+    """Return the place of the largest value; ties are broken at random."""
+    ties = np.flatnonzero(values == values.max())
+    return int(ties[rng.integers(len(ties))])

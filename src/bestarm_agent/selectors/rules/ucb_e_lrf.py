@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import ndtri
 
-from bestarm_agent.selectors.rules.lrf import LowRankSelector, random_pair
-from bestarm_agent.selectors.rules.ucb_e import Batch, highest
+from bestarm_agent.selectors.rules.lrf import LowRankRule, random_pair
+from bestarm_agent.selectors.rules.ucb_e import highest, left_of_batch
 from bestarm_agent.selectors.types import (
-    Ask,
     Belief,
     BoolArray,
     Bounds,
@@ -32,7 +31,7 @@ _UNSEEN, _PENDING = int(State.UNSEEN), int(State.PENDING)
 _SWEEPS_AGAIN = 3  # from the last fit
 
 
-class UcbELrf(LowRankSelector):
+class UcbELrf(LowRankRule):
     """UCB-E on the mean and the uncertainty of the low-rank ensemble (Algorithm 2).
 
     Begins with uniformly random pairs. Then it takes the candidate of the highest index, pulls it
@@ -54,7 +53,7 @@ class UcbELrf(LowRankSelector):
         warm_up: share T0 / (K N) of the grid to evaluate at random first, in [0, 1); the paper
             uses 5 %.
         batch: pulls b between fits, >= 1; the paper uses 32.
-        model: see ``LowRankSelector``.
+        model: see ``LowRankRule``.
     """
 
     name: ClassVar[str] = "ucb-e-lrf"
@@ -73,20 +72,24 @@ class UcbELrf(LowRankSelector):
             raise ValueError(f"eta must be > 0, got {eta}")
         if not 0 <= warm_up < 1:
             raise ValueError(f"warm_up must be in [0, 1), got {warm_up}")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
         super().__init__(problem, **model)
         self.eta, self.warm_up = eta, warm_up
-        self.batch = Batch(batch)
+        self.batch = batch
+        self._fitted_at = 0  # asks before the last fit
         self._n_fits = 0
         self._n_told = 0
         self._since_fit: list[int] = []  # asks told since the last fit
         self._spread_totals: FloatArray = np.empty(0)
         self._row_spreads: tuple[int, FloatArray] = (-1, np.empty(0))  # of one candidate
 
-    def _choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
+        """Pull the candidate of the batch, or that of the highest index."""
         if self._ensemble is None:
             return random_pair(self, allowed, rng)
-        candidate = self.batch.candidate
-        if not (self.batch.left and allowed[candidate]):
+        candidate = self.table.latest
+        if not (self.left and allowed[candidate]):
             candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
         return self._pull(candidate, rng)
 
@@ -98,14 +101,16 @@ class UcbELrf(LowRankSelector):
         bonus = self._bonus() / np.sqrt(self.weights)  # pulls weighed by cost
         return np.where(table.n_trials > 0, means + bonus, np.inf)
 
-    def _asked(self, ask: Ask) -> None:
-        if self._ensemble is not None:
-            self.batch.count(ask.pair.candidate)
-            if not self.table.n_unseen_of(ask.pair.candidate):
-                self.batch.left = 0
+    @property
+    def left(self) -> int:
+        """Pulls of the batch under way that are still to be asked."""
+        if self._ensemble is None or not self.table.n_unseen_of(self.table.latest):
+            return 0
+        return left_of_batch(self.table, self.batch, self._fitted_at)
 
-    def _told(self, tell: Tell) -> None:
-        super()._told(tell)
+    def told(self, tell: Tell) -> None:
+        """Fit the model if it is time to."""
+        super().told(tell)
         self._n_told += 1
         self._since_fit.append(tell.seq)
         if self._is_time_to_fit():
@@ -116,9 +121,9 @@ class UcbELrf(LowRankSelector):
         if self._ensemble is None:
             wanted = self.warm_up * table.n_candidates * table.n_examples
             return self._n_told >= wanted - 1e-9
-        if len(self._since_fit) >= self.batch.size:
+        if len(self._since_fit) >= self.batch:
             return True
-        return self.batch.left == 0 and self._n_told == table.n_asked
+        return self.left == 0 and self._n_told == table.n_asked
 
     def _pull(self, candidate: int, rng: np.random.Generator) -> Choice:
         """Take the unseen example of the largest R_ij (Algorithm 2, line 4), ties at random."""
@@ -149,11 +154,12 @@ class UcbELrf(LowRankSelector):
             self._ensemble = self._fitted_anew(self._n_fits)
         self._n_fits += 1
         self._since_fit.clear()
-        self.batch.left = 0
+        self._fitted_at = self.table.n_asked
         self._measure_spreads()
 
-    def _grown(self) -> None:
-        super()._grown()
+    def changed(self) -> None:
+        """Let the model grow."""
+        super().changed()
         self._measure_spreads()
 
     def _measure_spreads(self) -> None:
@@ -161,8 +167,9 @@ class UcbELrf(LowRankSelector):
         if self._ensemble is not None:
             self._spread_totals = self._ensemble.spread_totals()
 
-    def _belief(self) -> Belief:
-        belief = super()._belief()
+    def belief(self) -> Belief:
+        """Return the model's row means and intervals."""
+        belief = super().belief()
         return replace(belief, bounds=self._bounds()) if self.problem.track_intervals else belief
 
     def _bounds(self) -> Bounds:

@@ -1,0 +1,224 @@
+"""The pairs of a run: which were asked, what came back, and which come next.
+
+1. ``ask`` lets the rule choose among the candidates that may be asked now; the choice gets the next
+   number, and the table holds it as pending.
+2. ``tell`` puts an outcome into the table, then tells the rule and its answer.
+3. ``adopt`` and ``tell`` rebuild the same state from the log of an earlier process.
+4. ``estimates``, ``best``, ``margin`` and ``ranking`` say what is known so far; ``stopped`` says
+   why nothing will be asked any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.types import (
+    Ask,
+    BoolArray,
+    Choice,
+    Estimates,
+    IntArray,
+    Problem,
+    State,
+    Stop,
+    Tell,
+    Verdict,
+)
+from bestarm_agent.stats.keyed_random import KeyedRandom
+
+
+class Pairs:
+    """What a rule, or a plan with another aim, has asked and been told, and asks next.
+
+    Callers loop: ``ask`` for pairs, evaluate them in any order and number, ``tell`` the outcomes.
+    Only one thread may use it. Its state changes by ``ask`` (or ``adopt``), ``tell`` and what joins
+    or leaves: fed the same log, a new one asks the same pairs. ``ask(n)`` equals n times
+    ``ask(1)``.
+
+    Attributes:
+        rule: chooses the pairs.
+        table: everything asked and told so far; read only for callers.
+        answer: what the table says about the candidates.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.table = rule.table
+        self.answer = rule.answer
+        self._random = KeyedRandom(rule.problem.seed, "selector")
+        self._open = rule.open
+
+    @property
+    def problem(self) -> Problem:
+        """The problem as it is now: candidates and budget may have grown."""
+        return self.rule.problem
+
+    @property
+    def name(self) -> str:
+        """The rule's name."""
+        return self.rule.name
+
+    def ask(
+        self, n: int = 1, *, allowed: BoolArray | None = None, busy: BoolArray | None = None
+    ) -> list[Ask]:
+        """Choose up to ``n`` >= 0 pairs and mark them as pending.
+
+        ``allowed`` (K,) marks the candidates that can be called and paid for; None means all.
+        ``busy`` (K,) marks those that have to wait now: when it is the turn of one of them, no
+        other takes its place, or the budget would go to the fast ones.
+
+        Fewer than ``n`` come back, or none, when nothing can be asked until something is told, or
+        when no allowed candidate matters any more (see ``stopped`` for "never again").
+        """
+        if busy is not None and not self.rule.seeks_best:
+            allowed, busy = ~busy if allowed is None else allowed & ~busy, None
+        asks: list[Ask] = []
+        while len(asks) < n and (choice := self.next_choice(allowed)) is not None:
+            if busy is not None and busy[choice.pair.candidate]:
+                break
+            ask = Ask(self.table.n_asked, *choice)
+            self._register(ask)
+            asks.append(ask)
+        return asks
+
+    def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
+        """Return what would be asked next among the ``allowed`` (K,) candidates; change nothing."""
+        rows = self._open if allowed is None else self._open & allowed
+        if not rows.any() or self._is_done():
+            return None
+        if allowed is not None and self.problem.seeks_proof and not self._may_decide(rows):
+            return None
+        choice = self.rule.choose(rows, self._random.at(self.table.n_asked))
+        return None if isinstance(choice, Stop) else choice
+
+    def adopt(self, asks: Sequence[Ask]) -> None:
+        """Mark pairs as pending that an earlier process of the same run asked, in order.
+
+        Raises ValueError if an ask's number is not the next one, or its pair was asked before.
+        """
+        for ask in asks:
+            self._register(ask)
+
+    def tell(self, results: Sequence[Tell]) -> None:
+        """Record outcomes, in any order; a second outcome of the same ask is ignored.
+
+        Raises ValueError for an unknown ask number, a score outside [0, 1] or a negative cost.
+        """
+        for result in results:
+            if self.table.tell(result):
+                self.answer.advance(int(self.table.candidate[result.seq]))
+                self.rule.told(result)
+                self.answer.review(self.rule.top_k)
+
+    def add_candidates(
+        self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None
+    ) -> None:
+        """Add ``count`` >= 0 candidates as the last rows; intervals begin anew over all of them.
+
+        ``costs`` and ``axes`` are those of ``Problem.joined_by``, which raises ValueError.
+        """
+        self.rule.problem = self.problem.joined_by(count, costs, axes)
+        self.table.add_candidates(count)
+        self._regrow()
+
+    def add_examples(self, count: int) -> None:
+        """Add ``count`` >= 0 examples as the last columns; intervals begin anew over all N."""
+        self.table.add_examples(count)
+        self._regrow()
+
+    def add_budget(self, count: int) -> None:
+        """Add ``count`` >= 0 pairs to the budget of rules that plan for one.
+
+        Raises ValueError if ``count`` is negative, or no budget was given at the start.
+        """
+        if count < 0 or self.problem.budget is None:
+            raise ValueError(f"cannot add {count} pairs to a budget of {self.problem.budget}")
+        self.rule.problem = replace(self.problem, budget=self.problem.budget + count)
+        self.rule.changed()
+
+    def bar(self, candidates: Sequence[int]) -> None:
+        """Take candidates out of the competition for good, for a reason that is not their scores.
+
+        Statements about the others stay valid, since intervals are joint over all candidates.
+        Nobody leaves a plan that does not look for the best.
+        """
+        rows = [candidate for candidate in candidates if not self.barred[candidate]]
+        if rows and self.rule.seeks_best:
+            self.answer.bar(rows)
+            self._open[rows] = False
+            self.rule.changed()
+
+    def stopped(self) -> Stop | None:
+        """Return why nothing will be asked any more, or None while that may still happen."""
+        if not self.rule.seeks_best:
+            return self._rules_stop()
+        is_settled = self.answer.is_settled(self.rule.top_k)
+        if is_settled and self.answer.is_separated(self.rule.top_k):
+            return Stop.SEPARATED
+        if self.answer.good_enough is not None:
+            return self.answer.good_enough
+        if not self._open.any() and not self.table.count(State.PENDING).any():
+            return Stop.EXHAUSTED
+        if is_settled:
+            return Stop.INDIFFERENT
+        return self._rules_stop() if self._open.any() else None
+
+    @property
+    def barred(self) -> BoolArray:
+        """(K,) candidates that ``bar`` took out of the competition; not to be written."""
+        return self.answer.barred
+
+    def estimates(self) -> Estimates:
+        """Return point estimates and intervals of every candidate's mean over all N examples."""
+        return self.answer.estimates()
+
+    def best(self) -> Verdict:
+        """Name the candidate with the highest estimate; raises ValueError if there is none."""
+        return self.answer.best()
+
+    def margin(self, candidate: int | None = None) -> float:
+        """Bound how far a candidate, by default the leading one, is from the best, in [0, 1]."""
+        return self.answer.margin(candidate)
+
+    def ranking(self) -> list[int]:
+        """Return all candidates, best first; rules that drop candidates rank those last."""
+        return self.answer.ranking()
+
+    def top(self, count: int | None = None) -> tuple[int, ...]:
+        """Return the ``count`` best candidates, best first; by default as many as are wanted."""
+        return tuple(self.ranking()[: self.rule.top_k if count is None else count])
+
+    def _rules_stop(self) -> Stop | None:
+        choice = self.rule.choose(self._open, self._random.at(self.table.n_asked))
+        return choice if isinstance(choice, Stop) else None
+
+    def _is_done(self) -> bool:
+        """Return whether the best is known well enough to end the run."""
+        if not self.rule.seeks_best:
+            return False
+        return self.answer.is_settled(self.rule.top_k) or self.answer.good_enough is not None
+
+    def _may_decide(self, rows: BoolArray) -> bool:
+        """Return whether scores of any of these rows can still help to establish the best."""
+        if not self.rule.seeks_best:
+            return True
+        order = self.answer.presumed_order
+        field = self.answer.contenders(self.ranking() if order is None else order, self.rule.top_k)
+        return bool((rows & field).any()) or not field.any()
+
+    def _register(self, ask: Ask) -> None:
+        self.table.ask(ask)
+        candidate = ask.pair.candidate
+        self.answer.asked(candidate)
+        if self.table.n_unseen_of(candidate) == 0:
+            self._open[candidate] = False
+        self.rule.asked(ask.seq)
+
+    def _regrow(self) -> None:
+        self.answer.restart()
+        self._open = self.rule.open
+        if self.rule.common_examples:
+            self.rule.order.grow()
+        self.rule.changed()

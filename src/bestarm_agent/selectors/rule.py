@@ -1,0 +1,162 @@
+"""What a selection rule is: it looks at the table and says which pair comes next.
+
+Costs. For a given sum of c_i n_i, the difference of two means is estimated best with n_i
+proportional to sigma_i / sqrt(c_i) (Cochran 1977, "Sampling Techniques", section 5.5). Kanarios,
+Zhang & Ying 2024, "Cost Aware Best Arm Identification" (arXiv 2402.16710), prove that square-root
+rule optimal for two Gaussian candidates. So a rule that spreads pulls counts a pull of i as
+w_i = sqrt(c_i / c) pulls.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from bestarm_agent.selectors.evidence import Evidence
+from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.shared_order import SharedOrder
+from bestarm_agent.selectors.types import (
+    Belief,
+    BoolArray,
+    Choice,
+    FloatArray,
+    Problem,
+    State,
+    Stop,
+    Tell,
+)
+from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds
+
+_MOST_SPREAD = 1e4  # of costs: a pull never counts as more than 100 of another
+
+
+class Rule(ABC):
+    """Decides which (candidate, example) pair is asked next; ``Pairs`` asks for it.
+
+    A subclass writes ``choose``. One that remembers more than the table writes ``told``, and one
+    with a model of the scores ``belief``. Two further notices, ``asked`` and ``changed``, are for
+    those that have to act at once. A rule learns by these calls alone, live or from a log, and its
+    choices depend on nothing else: fed the same log, a new one chooses the same pairs.
+
+    Attributes:
+        name: for users.
+        anytime: whether it chooses the same pairs whatever ``Problem.budget`` is. Else its answer
+            is meant for the end of that budget.
+        heeds_costs: whether ``Problem.costs`` change which pairs it chooses.
+        exogenous: whether examples are drawn without regard to any score (uniformly among the
+            candidate's unseen ones, or by a fixed random order). Only then do the intervals hold at
+            every stopping time, and only then may they stop a run.
+        common_examples: whether all candidates take their examples from one random order, drawn
+            before any score is seen. Then ``draw_unseen`` follows ``order``, and candidates are
+            also compared in pairs. Set before ``__init__`` if it depends on arguments.
+        seeks_best: whether it looks for the best candidate. A plan with another aim ends by a
+            ``Stop`` of its own, bars nobody, and lets others take the turn of a busy candidate.
+        top_k: how many candidates are wanted; 1 unless the rule looks for a set.
+        problem: candidates and budget may have grown since the start.
+        table: everything asked and told so far; read only.
+        answer: what the table says about the candidates.
+        order: of the examples, where they are common. A rule may put another one in its place
+            before the first ask.
+    """
+
+    name: ClassVar[str]
+    anytime: bool = True
+    heeds_costs: bool = True
+    exogenous: ClassVar[bool] = True
+    common_examples: bool = False
+    seeks_best: ClassVar[bool] = True
+    top_k: int = 1
+    order: SharedOrder  # only with common examples
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.table = ScoreTable(problem.n_candidates, problem.n_examples)
+        if self.common_examples:
+            self.order = SharedOrder(self.table, problem.seed)
+        self.answer = Evidence(
+            problem,
+            self.table,
+            self.belief,
+            self.odds_of,
+            exogenous=self.exogenous,
+            paired=self.common_examples,
+        )
+
+    @abstractmethod
+    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | Stop | None:
+        """Pick the next pair among the ``allowed`` (K,) candidates, each with an unseen example.
+
+        ``rng`` belongs to this ask number alone. Return None to wait until something is told, or
+        why nothing will be asked any more. Must change nothing: a choice may not be followed.
+        """
+
+    def told(self, tell: Tell) -> None:  # noqa: B027
+        """Take in an outcome, once per ask; the table holds it already."""
+
+    def belief(self) -> Belief:
+        """Return the estimates of the candidates' means: here, the means of the scores seen."""
+        return Belief(self.table.mean())
+
+    def asked(self, seq: int) -> None:  # noqa: B027
+        """Note that a pair was asked, by this process or an earlier one; the table holds it."""
+
+    def changed(self) -> None:  # noqa: B027
+        """Note that candidates, examples or budget have joined, or candidates have left."""
+
+    def draw_unseen(self, candidate: int, rng: np.random.Generator) -> tuple[int, float | None]:
+        """Draw one of a candidate's unseen examples; return it and its propensity.
+
+        Uniformly, or the next of the shared order where examples are common.
+        """
+        if self.common_examples:
+            return self.order.draw(candidate)
+        return self.table.draw_unseen(candidate, rng), 1.0 / self.table.n_unseen_of(candidate)
+
+    def odds_of(self, example: int) -> Odds:
+        """Return how an example that was asked was drawn among those left of its generation."""
+        return self.order.odds_of(example) if self.common_examples else EVEN
+
+    @property
+    def open(self) -> BoolArray:
+        """(K,) candidates that have unseen examples and are in the competition."""
+        return (self.table.n_unseen > 0) & ~self.answer.barred
+
+    def expected_costs(self) -> FloatArray | None:
+        """(K,) expected cost of one more pull, by what pulls have cost; None if none were given."""
+        costs = self.problem.costs
+        return None if costs is None else expected_costs(np.array(costs), self.table)
+
+    @property
+    def weights(self) -> FloatArray:
+        """(K,) weight of a pull of each candidate where a rule spreads pulls.
+
+        1 where the rule works per pull, and on common examples: examples that only one of two
+        candidates has seen say nothing about their difference, so both are pulled alike.
+        """
+        costs = None if self.common_examples else self.expected_costs()
+        if costs is None or not len(costs):
+            return np.ones(self.table.n_candidates)
+        return pull_weights(costs)
+
+
+def expected_costs(prior: FloatArray, table: ScoreTable) -> FloatArray:
+    """(K,) expected cost of one more pull, > 0, given the ``prior`` (K,) costs, > 0.
+
+    A candidate's own mean cost, in which the prior counts as one pull. Priors made from upper
+    bounds are all too high, so they are scaled by the cost of the pulls so far, all candidates
+    together, over what the prior expected of the same pulls.
+    """
+    n_told = table.n_trials - table.count(State.PENDING)
+    foreseen, spent = float(n_told @ prior), float(table.spent.sum())
+    scale = spent / foreseen if foreseen > 0 and spent > 0 else 1.0
+    expected = (scale * prior + table.spent) / (1 + n_told)
+    floored: FloatArray = np.maximum(expected, expected.max(initial=0.0) / _MOST_SPREAD)
+    return floored
+
+
+def pull_weights(expected: FloatArray) -> FloatArray:
+    """(K,) weights sqrt(c_i / c) of one pull of each candidate, c being the geometric mean."""
+    weights: FloatArray = np.sqrt(expected / np.exp(np.log(expected).mean()))
+    return weights
