@@ -22,9 +22,7 @@ from benchmarks.papers.reproduce import fill_report
 from benchmarks.papers.stored_studies import Bench, markdown, measured, say
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.rules.round_based import RoundRule
-from bestarm_agent.selectors.rules.sequential_halving import SequentialHalving
-from bestarm_agent.selectors.rules.successive_rejects import SuccessiveRejects
+from bestarm_agent.selectors.rules.opt_mai import RoundRule, SequentialHalving, SuccessiveRejects
 from bestarm_agent.selectors.types import Problem
 
 Scores: TypeAlias = NDArray[np.float32]

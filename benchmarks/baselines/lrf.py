@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors import BoolArray, Choice, Tell
-from bestarm_agent.selectors.rules.lrf import LowRankRule, random_pair
+from bestarm_agent.selectors.rules.ucb_e_lrf import SWEEPS, UcbELrf, random_pair
 from bestarm_agent.selectors.types import Belief
 
 
-class Lrf(LowRankRule):
+class Lrf(UcbELrf):
     """Uniformly random pairs, compared by the low-rank model of ``ucb-e-lrf``.
 
     The model is fitted from the start whenever estimates are asked for after a tell (some 15 ms at
@@ -22,6 +22,7 @@ class Lrf(LowRankRule):
     """
 
     name: ClassVar[str] = "lrf"
+    exogenous: ClassVar[bool] = True
 
     def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
         """Pick any unseen pair."""
@@ -29,16 +30,15 @@ class Lrf(LowRankRule):
 
     def told(self, tell: Tell) -> None:
         """Give up the last fit."""
-        super().told(tell)
-        self._ensemble = None
+        self._seen = self._ensemble = None
 
     def changed(self) -> None:
         """Give up the last fit."""
-        super().changed()
-        self._ensemble = None
+        self._seen = self._ensemble = None
 
     def belief(self) -> Belief:
         """Fit the model if there are new scores."""
         if self._ensemble is None and self.table.n_scored.any():
-            self._ensemble = self._fitted_anew(0)
-        return super().belief()
+            self._ensemble = self._new_ensemble(0)
+            self._ensemble.fit(self._seen_cells(), SWEEPS, self._random.at(1))
+        return Belief(super().belief().mean)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from bestarm_agent.selectors.rules import sequential_halving, successive_rejects
+from bestarm_agent.selectors.rules import opt_mai
 
 
-class SequentialHalving(sequential_halving.SequentialHalving):
+class SequentialHalving(opt_mai.SequentialHalving):
     """Karnin, Koren & Somekh 2013, but the pulls of earlier rounds count in later ones."""
 
     name: ClassVar[str] = "sequential-halving, own examples"
     common_examples: bool = False
 
 
-class SuccessiveRejects(successive_rejects.SuccessiveRejects):
+class SuccessiveRejects(opt_mai.SuccessiveRejects):
     """Audibert & Bubeck 2010, section 4."""
 
     name: ClassVar[str] = "successive-rejects"

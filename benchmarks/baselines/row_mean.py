@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors import BoolArray, Choice, Rule
-from bestarm_agent.selectors.rules.lrf import random_pair
+from bestarm_agent.selectors.rules.ucb_e_lrf import random_pair
 
 
 class RowMean(Rule):

@@ -11,9 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.rules.round_based import RoundRule, all_decided
-from bestarm_agent.selectors.rules.round_schedule import Field, Schedule
-from bestarm_agent.selectors.rules.successive_rejects import one_leaves_per_phase
+from bestarm_agent.selectors.rules.opt_mai import (
+    Field,
+    RoundRule,
+    Schedule,
+    all_decided,
+    one_leaves_per_phase,
+)
 from bestarm_agent.selectors.types import FloatArray, Problem
 
 

@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors import Choice, Pair
-from bestarm_agent.selectors.rules.lrf import LowRankRule
 from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
 from bestarm_agent.selectors.types import Belief, FloatArray
 
@@ -34,4 +33,4 @@ class ScoreOnly(UcbELrf):
 
     def belief(self) -> Belief:
         """Return the model's row means; the betting intervals hold."""
-        return LowRankRule.belief(self)
+        return Belief(super().belief().mean)

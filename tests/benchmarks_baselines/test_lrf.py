@@ -5,11 +5,9 @@ from benchmarks.baselines.lrf import Lrf
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.lrf import SWEEPS
+from bestarm_agent.selectors.rules.ucb_e_lrf import SWEEPS, LowRankEnsemble, SeenCells
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.models.low_rank import LowRankEnsemble
-from bestarm_agent.stats.models.observed_cells import SeenCells
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

@@ -5,11 +5,9 @@ from benchmarks.baselines.score_only import ScoreOnly
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.lrf import SWEEPS
-from bestarm_agent.selectors.rules.ucb_e_lrf import _SWEEPS_AGAIN
+from bestarm_agent.selectors.rules.ucb_e_lrf import SWEEPS, SWEEPS_AGAIN, LowRankEnsemble
 from bestarm_agent.selectors.types import Guarantee, Problem
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.models.low_rank import LowRankEnsemble
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 from tests.selectors.rules.test_ucb_e_lrf import cells_of, correlated_world
@@ -31,7 +29,7 @@ def test_one_by_one_the_ablation_is_algorithm_6() -> None:
     for number in range(6):
         run.tell()
         cells = cells_of(selector)
-        model.fit(cells, _SWEEPS_AGAIN if number else SWEEPS, draws.at(2 * number + 1))
+        model.fit(cells, SWEEPS_AGAIN if number else SWEEPS, draws.at(2 * number + 1))
         bounds = model.means(cells) + np.sqrt(1.0 / selector.table.n_scored)
         before = len(run.pairs)
         run.go(batch)

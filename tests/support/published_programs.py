@@ -7,18 +7,15 @@ changes one of the package's rules into what the program does, faults included.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.selectors.rules.pulse import Predictions, Pulse, Step
-from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
+from bestarm_agent.selectors.rules.ucb_e_lrf import Cells, LowRankEnsemble, UcbELrf, _Dropped, pairs
 from bestarm_agent.selectors.types import BoolArray, FloatArray, Problem, State
 from bestarm_agent.stats.arrays import IndexArray
-from bestarm_agent.stats.models.low_rank import LowRankEnsemble, _Dropped
-from bestarm_agent.stats.models.normal_equations import pairs
-from bestarm_agent.stats.models.observed_cells import Cells
 
 
 class PublishedEnsemble(LowRankEnsemble):
@@ -69,8 +66,6 @@ class PublishedUcbELrf(ColdUcbELrf):
     The program also has a ridge of 0.1, which the package's rule takes as a parameter.
     """
 
-    _model: ClassVar[type[LowRankEnsemble]] = PublishedEnsemble
-
     def __init__(
         self,
         problem: Problem,
@@ -80,12 +75,15 @@ class PublishedUcbELrf(ColdUcbELrf):
     ) -> None:
         super().__init__(problem, ridge=ridge, **rule)
 
+    def _model(self) -> type[LowRankEnsemble]:
+        return PublishedEnsemble
+
     def _measure_spreads(self) -> None:
         super()._measure_spreads()
         if self._ensemble is not None:
             rows, columns = np.nonzero(self.table.observed())
             seen = self._ensemble.cell_spreads(rows, columns)
-            self._spread_totals -= np.bincount(rows, seen, self.table.n_candidates)
+            self._totals -= np.bincount(rows, seen, self.table.n_candidates)
 
 
 class PublishedPulse(Pulse):

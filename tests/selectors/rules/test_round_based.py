@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.rules.round_schedule import Field, Schedule, fit_schedule
-from bestarm_agent.selectors.rules.sequential_halving import SequentialHalving
-from bestarm_agent.selectors.rules.successive_rejects import (
+from bestarm_agent.selectors.rules.opt_mai import (
+    Field,
+    Schedule,
+    SequentialHalving,
     SuccessiveRejects,
+    fit_schedule,
     one_leaves_per_phase,
 )
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell

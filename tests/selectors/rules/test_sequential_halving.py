@@ -5,7 +5,7 @@ import pytest
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.sequential_halving import SequentialHalving
+from bestarm_agent.selectors.rules.opt_mai import SequentialHalving
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

@@ -5,7 +5,7 @@ import pytest
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.successive_rejects import (
+from bestarm_agent.selectors.rules.opt_mai import (
     SuccessiveRejects,
     one_leaves_per_phase,
 )

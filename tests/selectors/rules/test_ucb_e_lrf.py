@@ -5,13 +5,16 @@ import pytest
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.lrf import SWEEPS
 from bestarm_agent.selectors.rules.racing import Uniform
-from bestarm_agent.selectors.rules.ucb_e_lrf import _SWEEPS_AGAIN, UcbELrf
+from bestarm_agent.selectors.rules.ucb_e_lrf import (
+    SWEEPS,
+    SWEEPS_AGAIN,
+    LowRankEnsemble,
+    SeenCells,
+    UcbELrf,
+)
 from bestarm_agent.selectors.types import Guarantee, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.models.low_rank import LowRankEnsemble
-from bestarm_agent.stats.models.observed_cells import SeenCells
 from bestarm_agent.testing.selector_runs import Run, World, finish_pending
 from bestarm_agent.testing.selector_suite import SelectorSuite
 from tests.support.published_programs import PublishedUcbELrf
@@ -61,7 +64,7 @@ def test_one_by_one_it_is_algorithm_2() -> None:
         if run.waiting:
             run.tell()
         cells = cells_of(run.selector)
-        model.fit(cells, _SWEEPS_AGAIN if number else SWEEPS, draws.at(2 * number + 1))
+        model.fit(cells, SWEEPS_AGAIN if number else SWEEPS, draws.at(2 * number + 1))
         spreads = model.spreads()
         bounds = model.means(cells) + 3.0 * spreads.mean(axis=1)
         unseen = run.selector.table.cells == State.UNSEEN

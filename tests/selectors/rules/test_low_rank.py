@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.models.low_rank import LowRankEnsemble, _bernoulli_places
-from bestarm_agent.stats.models.observed_cells import SeenCells
+from bestarm_agent.selectors.rules.ucb_e_lrf import LowRankEnsemble, SeenCells, _bernoulli_places
 from tests.support.published_programs import PublishedEnsemble
 
 Array = NDArray[np.float64]
