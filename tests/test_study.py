@@ -15,14 +15,14 @@ from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.engine.results.standing import Standing, Status
-from bestarm_agent.engine.run.event_log import initial_size
+from bestarm_agent.engine.run.replay import initial_size
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.selection import build_selector
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay import ReplayProvider
 from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.types import Guarantee, Problem
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 from tests.support.api_studies import FastClock
 from tests.support.replay_check import unexplained_asks
 from tests.support.studies import recorded_scores, store_of, write_study
@@ -48,7 +48,7 @@ async def reached(asked: int, study: Study, running: asyncio.Task[Standing]) -> 
 
 def events_of(path: Path) -> Sequence[Event]:
     async def read() -> Sequence[Event]:
-        async with await SqlStore.connect(store_of(path), create=False) as store:
+        async with await Store.connect(store_of(path), create=False) as store:
             return await store.events_of("latest")
 
     return asyncio.run(read())

@@ -21,14 +21,14 @@ from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.store.run_state import RunState, fold
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 
 RECORDING = Path(__file__).parents[2] / "src/bestarm_agent/cli/demo_files/answers.jsonl.gz"
 
 
 async def read(store: Path) -> tuple[RunState, list[Told], dict[str, Reply]]:
     """Return the latest run of a store, and all replies by key."""
-    async with await SqlStore.connect(store, create=False) as opened:
+    async with await Store.connect(store, create=False) as opened:
         events = await opened.events_of("latest")
         replies = {key: reply async for key, reply in opened.replies()}
     return fold(events), [event for event in events if isinstance(event, Told)], replies

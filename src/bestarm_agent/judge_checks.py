@@ -28,8 +28,8 @@ from bestarm_agent.engine.setup.candidates import prepare
 from bestarm_agent.engine.setup.open_run import Options, catalog_of, store_of
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import Blame, ConfigError, JudgeError, nearest
-from bestarm_agent.store.registry import open_store
 from bestarm_agent.store.run_state import folded
+from bestarm_agent.store.store import open_store
 
 
 async def compare_stored(

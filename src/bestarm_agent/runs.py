@@ -25,18 +25,16 @@ from bestarm_agent.engine.results.pair_filter import PairFilter
 from bestarm_agent.engine.results.pair_outcomes import Outcomes, RunTexts, texts_of
 from bestarm_agent.engine.results.paired_comparison import PairedComparison, compare_candidates
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.event_log import initial_size
-from bestarm_agent.engine.run.replay import RunReplay
+from bestarm_agent.engine.run.replay import RunReplay, initial_size
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.selection import Selection, find_rule
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.gate.mode import Gate
 from bestarm_agent.preselection.mode import Preselection, is_routed
 from bestarm_agent.report.gather import report_of
-from bestarm_agent.store.base import RunInfo, RunStore
-from bestarm_agent.store.registry import StorePlace, folder_of, open_store
+from bestarm_agent.store.export import whole_file
 from bestarm_agent.store.run_state import RunState, fold, folded
-from bestarm_agent.store.whole_files import whole_file
+from bestarm_agent.store.store import RunInfo, Store, StorePlace, folder_of, open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +92,9 @@ class Archive:
         write_page(page, target)
         return target
 
-    async def _replayed(self, store: RunStore, run_id: str) -> tuple[StoredRun, RunReplay]:
+    async def _replayed(self, store: Store, run_id: str) -> tuple[StoredRun, RunReplay]:
         mode, replay = await recorded_replay(store, run_id, self._where)
-        await replay.feed_all(store.pages_of(run_id))
+        await replay.take_all(store.texts_of(run_id))
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
         standing = await with_confirmation(store, standing, state.started)
@@ -105,7 +103,7 @@ class Archive:
         return StoredRun(standing, tuple(failures_of(state)), check, result), replay
 
     async def _check(
-        self, store: RunStore, state: RunState, run_id: str, standing: Standing
+        self, store: Store, state: RunState, run_id: str, standing: Standing
     ) -> JudgeCheck | None:
         labels = () if state.started is None else run_labels(state.started, self._where, run_id)
         return await check_run(store, state, labels, standing.confidence) if labels else None
@@ -157,9 +155,7 @@ class Archive:
             yield await texts_of(store, await folded(store, run), folder_of(self._where))
 
 
-async def recorded_replay(
-    store: RunStore, run_id: str, where: StorePlace
-) -> tuple[Mode, RunReplay]:
+async def recorded_replay(store: Store, run_id: str, where: StorePlace) -> tuple[Mode, RunReplay]:
     """Return a stored run's mode, and what its log is to be fed to.
 
     Raises:

@@ -53,8 +53,8 @@ from bestarm_agent.judges.base import Judge
 from bestarm_agent.preselection.mode import check_resumable
 from bestarm_agent.report.gather import report_of
 from bestarm_agent.runs import report_path, write_page
-from bestarm_agent.store.registry import StorePlace
 from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.store import StorePlace
 
 
 class Study:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from copy import deepcopy
 from enum import Enum
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.run.stopping import End
-from bestarm_agent.store.memory_store import MemoryLog, MemoryStore
-from bestarm_agent.store.run_listing import Progress
+from bestarm_agent.store.store import RunLog, Store
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.engine.test_reservations import Vendor, exact, vendor
 from tests.support.runs import Actor, Scene, scored
@@ -29,33 +28,43 @@ class Exit(Enum):
     STOP = "stop"
 
 
-class SlowLog(MemoryLog):
+class SlowLog(RunLog):
     """A log whose commits take 0.2 s, whoever waits for them."""
 
-    def __init__(self, run_id: str, name: str) -> None:
-        super().__init__(run_id, name)
+    def __init__(self, log: RunLog) -> None:
+        vars(self).update(vars(log))
+        self._queued: list[Event] = []
         self._commits: list[asyncio.Task[None]] = []
+
+    def append(self, event: Event) -> None:
+        self._queued.append(event)
 
     async def flush(self) -> None:
         if self._queued:
             committed, self._queued = self._queued, []
-            progress = deepcopy(self._progress)
-            self._commits.append(asyncio.create_task(self._commit(committed, progress)))
+            self._commits.append(asyncio.create_task(self._commit(committed)))
         if self._commits:
             await asyncio.shield(self._commits[-1])
 
-    async def _commit(self, events: list[str], progress: Progress) -> None:
+    async def _commit(self, events: list[Event]) -> None:
         await asyncio.sleep(0.2)
-        self._flushed += events
-        self.durable = progress
+        for event in events:
+            super().append(event)
+        await super().flush()
+
+    async def close(self) -> None:
+        await self.flush()
+        await super().close()
 
 
-class SlowStore(MemoryStore):
+class SlowStore(Store):
     """A store whose commits take 0.2 s."""
 
-    async def create(self, name: str) -> MemoryLog:
-        log = self._logs["run"] = SlowLog("run", name)
-        return log
+    async def create(self, name: str) -> RunLog:
+        return SlowLog(await super().create(name))
+
+    async def open(self, run: str) -> RunLog:
+        return SlowLog(await super().open(run))
 
     async def put_reply(self, key: str, reply: Reply) -> None:
         await asyncio.sleep(0.2)
@@ -63,12 +72,11 @@ class SlowStore(MemoryStore):
 
     def survived(self) -> SlowStore:
         """Copy what is committed."""
-        copy = SlowStore()
-        copy._replies = dict(self._replies)
-        for run_id, log in self._logs.items():
-            other = copy._logs[run_id] = SlowLog(run_id, "scene")
-            other._flushed, other._closed = list(log._flushed), True
-            other.durable, other._progress = deepcopy(log.durable), deepcopy(log.durable)
+        copy = SlowStore.in_memory()
+        contents = (one._database._engine.raw_connection() for one in (self, copy))
+        here, there = (one.driver_connection for one in contents)
+        assert here is not None
+        here.backup(there)
         return copy
 
 
@@ -102,7 +110,7 @@ async def finished(scene: Scene) -> End:
 
 def test_a_pair_that_is_killed_n_times_has_n_lost_attempts() -> None:
     actor = Actor("p", lambda *_: scored(1.0), latency=lambda _: 6.0)
-    store = SlowStore()
+    store = SlowStore.in_memory()
 
     def scene() -> Scene:
         budget = Budget(calls=40)
@@ -137,7 +145,7 @@ def test_requests_are_recorded_and_capped_however_processes_end(
 ) -> None:
     one, two = vendor("one", seed, failing, 300), vendor("two", seed, failing, 40)
     judge = vendor("judge", seed, failing, 30) if judged else None
-    store = SlowStore()
+    store = SlowStore.in_memory()
 
     def scene() -> Scene:
         return Scene(

@@ -16,12 +16,12 @@ import pytest
 
 from bestarm_agent.domain.events import Asked, Event, Stopped, Told
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.engine.run.event_log import initial_size
+from bestarm_agent.engine.run.replay import initial_size
 from bestarm_agent.engine.setup.open_run import STORE_FILE
 from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.run_state import fold
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 from tests.support.processes import kill_once
 from tests.support.replay_check import unexplained_asks
 from tests.support.studies import write_study
@@ -59,7 +59,7 @@ def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
 
 
 async def contents(store: Path) -> tuple[Sequence[Event], list[Reply]]:
-    async with await SqlStore.connect(store, create=False) as opened:
+    async with await Store.connect(store, create=False) as opened:
         runs = await opened.runs()
         events = await opened.events_of(runs[-1].id) if runs else []
         return events, [reply async for _, reply in opened.replies()]

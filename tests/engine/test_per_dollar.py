@@ -14,7 +14,7 @@ from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.domain.spend import Budget, nanos
 from bestarm_agent.engine.results.standing import Standing, Status
-from bestarm_agent.engine.run.event_log import Size, initial_size, known_costs, planned_pulls
+from bestarm_agent.engine.run.replay import Size, initial_size, known_costs, planned_pulls
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.engine.setup.selection import build_selector

@@ -18,7 +18,7 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.ledger import Balance
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, FastClock, study_of
 from tests.support.fake_api import FakeApi, Script, in_thread, quality, storm
 from tests.support.fake_api.faults import calm
@@ -51,7 +51,7 @@ async def run_study(path: Path) -> tuple[Standing, Balance, Sequence[Event]]:
         standing = await study.run()
         balance = study.balance()
         await study.write_report()
-    async with await SqlStore.connect(path.parent / "runs" / STORE_FILE, create=False) as store:
+    async with await Store.connect(path.parent / "runs" / STORE_FILE, create=False) as store:
         return standing, balance, await store.events_of("latest")
 
 

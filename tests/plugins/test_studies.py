@@ -23,7 +23,7 @@ from bestarm_agent.judges.base import Calls, Judge, JudgeOptions
 from bestarm_agent.providers.base_provider import BaseProvider, ProviderOptions
 from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.rules.racing import Uniform
-from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.store import Store
 from tests.support.distributions import install
 from tests.support.studies import write_study
 
@@ -163,7 +163,7 @@ def test_objects_take_the_place_of_names() -> None:
     content = study()
     del content["scorer"], content["selector"]
     parrot = Parrot("parrot", ProviderOptions(), Path())
-    judge, store = Talks("talks", JudgeOptions()), MemoryStore()
+    judge, store = Talks("talks", JudgeOptions()), Store.in_memory()
 
     async def scene() -> Standing:
         providers = {"parrot": parrot}
@@ -184,7 +184,7 @@ def test_an_object_takes_no_options_and_has_one_name() -> None:
     parrot = Parrot("parrot", ProviderOptions(), Path())
 
     async def scene(content: dict[str, Any], providers: dict[str, Any]) -> None:
-        async with Study.open(content, providers=providers, store=MemoryStore()):
+        async with Study.open(content, providers=providers, store=Store.in_memory()):
             pass
 
     content = study(selector="uniform", scorer="recorded", providers={"parrot": {"volume": 3}})

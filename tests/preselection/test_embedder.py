@@ -16,7 +16,7 @@ from bestarm_agent.preselection.feedback import Record
 from bestarm_agent.preselection.router import Router
 from bestarm_agent.preselection.serving import Service
 from bestarm_agent.preselection.settings import RoutedCandidate, RouterSettings
-from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.store import Store
 from tests.support.commands import invoke
 from tests.support.fake_api import Call, FakeApi, in_thread
 from tests.support.studies import write_study
@@ -53,7 +53,7 @@ def lines(n: int) -> str:
 
 def test_a_router_learns_on_vectors_and_a_prompt_is_embedded_once(api: FakeApi) -> None:
     async def main() -> None:
-        store = MemoryStore()
+        store = Store.in_memory()
         names = [RoutedCandidate("poet"), RoutedCandidate("sums")]
         async with (
             Router.open("r", store, names, SETTINGS) as router,

@@ -14,8 +14,7 @@ from bestarm_agent.preselection.learner import quality_by_place
 from bestarm_agent.preselection.router import Router
 from bestarm_agent.preselection.router_state import Snapshot, dump, load
 from bestarm_agent.preselection.settings import Arms, RoutedCandidate, RouterSettings
-from bestarm_agent.store.memory_store import MemoryStore
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 
 pytest.importorskip("sklearn", reason="needs the extra preselect")
 
@@ -50,7 +49,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def test_it_learns_who_suits_which_prompts(rule: str) -> None:
     async def main() -> None:
         settings = RouterSettings(rule=rule, collect=10, n_components=3)
-        async with Router.open("r", MemoryStore(), NAMES, settings) as router:
+        async with Router.open("r", Store.in_memory(), NAMES, settings) as router:
             for i in range(200):
                 assert router.learn(record(i))
             assert (router.n_learnt, router.n_waiting) == (200, 0)
@@ -62,7 +61,7 @@ def test_it_learns_who_suits_which_prompts(rule: str) -> None:
 
 def test_given_features_are_learnt_too_and_winners_suffice() -> None:
     async def main() -> None:
-        async with Router.open("r", MemoryStore(), NAMES, GIVEN) as router:
+        async with Router.open("r", Store.in_memory(), NAMES, GIVEN) as router:
             for i in range(200):
                 router.learn(given(i))
             assert router.choose("", 1, features=(1, 0.4)) == ["poet"]
@@ -99,7 +98,7 @@ def test_a_router_that_was_closed_goes_on_as_one_that_was_not(tmp_path: Path, cu
 
 def test_choices_before_features_are_random_and_the_same_for_the_same_state() -> None:
     async def main() -> None:
-        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+        async with Router.open("r", Store.in_memory(), NAMES, FAST) as router:
             chosen = [router.choose(poem(i), 1)[0] for i in range(60)]
             assert set(chosen) == {"poet", "sums", "other"}
             assert chosen == [router.choose(poem(i), 1)[0] for i in range(60)]
@@ -111,7 +110,7 @@ def test_choices_before_features_are_random_and_the_same_for_the_same_state() ->
 
 def test_what_says_nothing_is_not_learnt() -> None:
     async def main() -> None:
-        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+        async with Router.open("r", Store.in_memory(), NAMES, FAST) as router:
             assert not router.learn(Record("x", ("poet",), ranking=("poet",)))
             assert not router.learn(Record("x", ("poet", "sums")))
             assert router.n_waiting == 0
@@ -128,7 +127,7 @@ def test_dollars_weigh_against_winners() -> None:
     async def main(cost_weight: float) -> list[str]:
         priced = [RoutedCandidate("poet", 0.01), RoutedCandidate("sums", 0.001)]
         settings = RouterSettings(cost_weight=cost_weight, collect=5)
-        async with Router.open("r", MemoryStore(), priced, settings) as router:
+        async with Router.open("r", Store.in_memory(), priced, settings) as router:
             for i in range(90):
                 winner = "sums" if i % 3 == 0 else "poet"
                 router.learn(Record(poem(i), ("poet", "sums"), ranking=(winner,)))
@@ -160,7 +159,7 @@ def test_candidates_join_and_change_nothing_for_the_others(
 
     async def main() -> None:
         settings = RouterSettings(rule=rule, arms=arms, collect=10, n_components=3)
-        store = MemoryStore()
+        store = Store.in_memory()
         async with (
             Router.open("as it was", store, NAMES, settings) as one,
             Router.open("joined", store, NAMES, settings) as other,
@@ -185,7 +184,7 @@ def test_candidates_join_and_change_nothing_for_the_others(
 @pytest.mark.slow
 def test_one_that_joins_is_tried_and_learnt() -> None:
     async def main() -> None:
-        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+        async with Router.open("r", Store.in_memory(), NAMES, FAST) as router:
             for i in range(100):
                 router.learn(record(i))
             router.add_candidates(LATE)
@@ -207,7 +206,7 @@ def test_dollars_weigh_against_scores() -> None:
     async def main() -> None:
         priced = [RoutedCandidate("poet", 0.01), RoutedCandidate("sums", 0.001)]
         settings = RouterSettings(cost_weight=10.0, collect=5)
-        async with Router.open("r", MemoryStore(), priced, settings) as router:
+        async with Router.open("r", Store.in_memory(), priced, settings) as router:
             for i in range(60):
                 found = {"poet": 1.0, "sums": 1.0}
                 router.learn(Record(poem(i), ("poet", "sums"), scores=found))
@@ -222,7 +221,7 @@ def test_dollars_weigh_against_scores() -> None:
 
 def test_only_those_that_can_run_are_chosen() -> None:
     async def main() -> None:
-        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+        async with Router.open("r", Store.in_memory(), NAMES, FAST) as router:
             for i in range(40):
                 assert set(router.choose(poem(i), 2, among=["poet", "other"])) == {"poet", "other"}
                 router.learn(record(i))
@@ -236,7 +235,7 @@ def test_only_those_that_can_run_are_chosen() -> None:
 
 def test_prompts_that_never_differ_leave_the_best_on_the_whole() -> None:
     async def main() -> None:
-        async with Router.open("r", MemoryStore(), NAMES, FAST) as router:
+        async with Router.open("r", Store.in_memory(), NAMES, FAST) as router:
             for _ in range(60):
                 router.learn(Record("ping", ("poet", "sums"), ranking=("sums",)))
             assert router.choose("ping", 1) == ["sums"]
@@ -247,7 +246,7 @@ def test_prompts_that_never_differ_leave_the_best_on_the_whole() -> None:
 
 
 def test_two_writers_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    async def overtake(store: SqlStore) -> None:
+    async def overtake(store: Store) -> None:
         async with Router.open("r", store) as late:
             async with Router.open("r", store) as early:
                 early.learn(record(1))
@@ -257,7 +256,7 @@ def test_two_writers_do_not_overwrite_each_other(tmp_path: Path) -> None:
         where = tmp_path / "runs.sqlite"
         async with Router.open("r", where, NAMES, FAST) as router:
             router.learn(record(0))
-        async with await SqlStore.connect(where) as store:
+        async with await Store.connect(where) as store:
             with pytest.raises(StoreError, match="another process stored it meanwhile"):
                 await overtake(store)
             async with Router.open("r", store) as router:
@@ -268,7 +267,7 @@ def test_two_writers_do_not_overwrite_each_other(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_the_router_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
-        store = MemoryStore()
+        store = Store.in_memory()
         with pytest.raises(ConfigError, match="no router 'r' in this store"):
             async with Router.open("r", store):
                 pass

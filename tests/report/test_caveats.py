@@ -19,7 +19,7 @@ from bestarm_agent.report.progress_text import budget_line
 from bestarm_agent.report.text import how_sure
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.store.pair_records import CandidateTotals
+from bestarm_agent.store.run_state import CandidateTotals
 from tests.support.commands import invoke
 from tests.support.standings import standing_of, standing_with, state_of
 from tests.support.studies import write_study

@@ -12,10 +12,9 @@ import os
 import sys
 
 from bestarm_agent.errors import RunNotFoundError
-from bestarm_agent.store.base import RunLog, RunStore
 from bestarm_agent.store.run_state import fold
-from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_runs import asked, grid, reply, started, told
+from bestarm_agent.store.store import RunLog, Store
+from tests.support.store_runs import asked, grid, reply, started, told
 
 IN_FLIGHT = 16
 
@@ -24,7 +23,7 @@ def say(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-async def take_up(store: RunStore, name: str) -> tuple[RunLog, list[int], int]:
+async def take_up(store: Store, name: str) -> tuple[RunLog, list[int], int]:
     """Open or begin the run; return its log, the asks in flight at the kill, and the next ask."""
     try:
         log = await store.open(name)
@@ -37,7 +36,7 @@ async def take_up(store: RunStore, name: str) -> tuple[RunLog, list[int], int]:
     return log, list(state.pending), len(state.asks)
 
 
-async def evaluate(store: RunStore, log: RunLog, seq: int) -> None:
+async def evaluate(store: Store, log: RunLog, seq: int) -> None:
     """Bring an ask that was appended to its end, as a run does; never buy a stored reply again."""
     await log.flush()
     say(f"ask {seq}")
@@ -50,7 +49,7 @@ async def evaluate(store: RunStore, log: RunLog, seq: int) -> None:
 
 
 async def main(url: str, name: str, limit: int) -> None:
-    async with await SqlStore.connect(url) as store:
+    async with await Store.connect(url) as store:
         log, pending, following = await take_up(store, name)
         numbers = iter([*pending, *range(following, limit)])
 

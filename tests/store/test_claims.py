@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 
 HOLDER = """
 import asyncio, sys
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 
 async def main():
-    store = await SqlStore.connect(sys.argv[1])
+    store = await Store.connect(sys.argv[1])
     print(await store.claim_reply("key"), flush=True)
     await asyncio.to_thread(sys.stdin.read)
 
@@ -55,7 +55,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.mark.slow
 def test_the_claim_of_a_killed_process_is_free(place: str) -> None:
     async def main() -> None:
-        async with await SqlStore.connect(place) as store:
+        async with await Store.connect(place) as store:
             with holder(place):
                 assert not await store.claim_reply("key")
             async with asyncio.timeout(20):
@@ -69,7 +69,7 @@ def test_claims_leave_the_writing_of_runs_alone(place: str) -> None:
     """Claims of many keys neither wait for the writer nor keep each other out."""
 
     async def main() -> None:
-        async with await SqlStore.connect(place) as one, await SqlStore.connect(place) as other:
+        async with await Store.connect(place) as one, await Store.connect(place) as other:
             keys = [str(number) for number in range(200)]
             assert all([await one.claim_reply(key) for key in keys])
             assert not any([await other.claim_reply(key) for key in keys])

@@ -32,7 +32,7 @@ from bestarm_agent.domain.rows import Rows
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.store.codec import dump_event, dump_reply, kind_of, load_event, load_reply
-from bestarm_agent.testing.store_runs import (
+from tests.support.store_runs import (
     AT,
     asked,
     failed,
@@ -329,7 +329,6 @@ def test_every_stored_class_is_covered_by_the_round_trip() -> None:
             "Resumed",
             "Scored",
             "Vote",
-            "Draw",
             "Failed",
             "Usage",
             "Spend",

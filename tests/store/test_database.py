@@ -19,16 +19,16 @@ import pytest
 from sqlalchemy import Connection
 
 from bestarm_agent.errors import ConfigError, RunNotFoundError, StoreError, StoreVersionError
-from bestarm_agent.store import sqlite_file, tables
-from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_runs import asked, begin, reply, small_run
+from bestarm_agent.store import store as module
+from bestarm_agent.store.store import SCHEMA, TABLES, Store
+from tests.support.store_runs import asked, begin, reply, small_run
 
 
 def fill(path: Path | str) -> None:
     """Open a store, making it if need be, and put a run and a reply in."""
 
     async def main() -> None:
-        async with await SqlStore.connect(path) as store:
+        async with await Store.connect(path) as store:
             log = await store.create("study")
             for event in small_run():
                 log.append(event)
@@ -41,7 +41,7 @@ def check(path: Path | str, *, create: bool = True) -> None:
     """Open a store and see that what ``fill`` put in is there."""
 
     async def main() -> None:
-        async with await SqlStore.connect(path, create=create) as store:
+        async with await Store.connect(path, create=create) as store:
             assert await store.events_of("study") == small_run()
             assert await store.get_reply("key") == reply()
 
@@ -51,7 +51,7 @@ def check(path: Path | str, *, create: bool = True) -> None:
 def refuse(path: Path | str, kind: type[Exception], match: str, *, create: bool = True) -> None:
     """See that opening is refused in one paragraph."""
     with pytest.raises(kind, match=match) as caught:
-        asyncio.run(SqlStore.connect(path, create=create))
+        asyncio.run(Store.connect(path, create=create))
     assert "\n" not in str(caught.value)
 
 
@@ -83,17 +83,17 @@ def test_the_file_is_for_the_user_alone_and_folders_are_made(tmp_path: Path) -> 
     path = tmp_path / "new" / "folder" / "runs.db"
 
     async def main() -> None:
-        async with await SqlStore.connect(path) as store:
+        async with await Store.connect(path) as store:
             log = await store.create("study")
             for event in small_run():
                 log.append(event)
             await log.flush()
             modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
-            beside = ("", "-wal", "-shm", f".{log.run_id}.lock")
+            beside = ("", "-wal", "-shm", ".locks")
             assert modes == {f"runs.db{suffix}": 0o600 for suffix in beside}
 
     asyncio.run(main())
-    assert [p.name for p in path.parent.iterdir()] == ["runs.db"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["runs.db", "runs.db.locks"]
 
 
 def test_a_store_opens_by_path_by_text_and_by_url(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ def test_processes_that_open_a_new_store_at_the_same_time_wait_for_each_other(
         now += seconds
 
     clock = SimpleNamespace(sleep=pause, monotonic=lambda: now)
-    monkeypatch.setattr(sqlite_file, "time", clock)
-    sqlite_file.write_ahead(cast(Connection, Busy(3)))
+    monkeypatch.setattr(module, "time", clock)
+    module.write_ahead(cast(Connection, Busy(3)))
     assert now == pytest.approx(0.03)
     with pytest.raises(sqlite3.OperationalError, match="locked"):
-        sqlite_file.write_ahead(cast(Connection, Busy(10_000)))
-    assert now == pytest.approx(0.03 + sqlite_file.BUSY_SECONDS, abs=0.02)
+        module.write_ahead(cast(Connection, Busy(10_000)))
+    assert now == pytest.approx(0.03 + module.BUSY_SECONDS, abs=0.02)
 
 
 def test_an_absent_store_is_not_made_where_that_is_not_wanted(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) ->
     before = path.read_bytes()
     refuse(path, StoreVersionError, "schema version 99.*knows 4.*pip install --upgrade")
     assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["runs.db", "runs.db.locks"]
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -218,7 +218,7 @@ def test_a_store_that_may_not_be_written_is_named(tmp_path: Path) -> None:
 )
 def test_other_urls_are_refused_without_showing_passwords(url: str, match: str) -> None:
     with pytest.raises(ConfigError, match=match) as caught:
-        asyncio.run(SqlStore.connect(url))
+        asyncio.run(Store.connect(url))
     assert "hunter2" not in str(caught.value)
 
 
@@ -244,7 +244,7 @@ def test_an_empty_file_gets_the_tables(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     path.touch()
     fill(path)
-    assert schema_version(path) == str(tables.SCHEMA)
+    assert schema_version(path) == str(SCHEMA)
     check(path)
 
 
@@ -252,10 +252,10 @@ def test_the_tables_are_those_of_version_4(tmp_path: Path) -> None:
     """When this fails, the version of the layout has to rise."""
     path = tmp_path / "runs.db"
     fill(path)
-    assert {table: columns(path, table) for table in tables.tables.tables} == {
+    assert {table: columns(path, table) for table in TABLES.tables} == {
         "meta": ["key", "value"],
-        "runs": ["ordinal", "id", "name", "at", "n_events", "n_asked", "n_told", "stopped"],
-        "events": ["run_id", "n", "kind", "seq", "payload"],
+        "runs": ["ordinal", "id", "name", "at", "n_asked", "n_told", "stopped", "n_events"],
+        "events": ["run_id", "n", "kind", "payload"],
         "replies": ["key", "payload"],
         "states": ["name", "version", "payload"],
     }
@@ -277,7 +277,7 @@ def test_a_store_that_is_gone_stops_the_run_at_its_next_event(
     fill(tmp_path / "other.db")
 
     async def main() -> None:
-        store = await SqlStore.connect(path)
+        store = await Store.connect(path)
         log = await begin(store)
         lose(path)
         if is_replaced:
@@ -321,7 +321,7 @@ def test_a_store_can_be_read_where_nothing_may_be_written(open_folder: Path) -> 
     with read_only(path.parent):
         check(path, create=False)
     assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == ["runs.db"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["runs.db", "runs.db.locks"]
 
 
 def test_a_run_of_a_read_only_store_cannot_be_resumed(open_folder: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_run_of_a_read_only_store_cannot_be_resumed(open_folder: Path) -> None
     fill(path)
 
     async def resume() -> None:
-        async with await SqlStore.connect(path, create=False) as store:
+        async with await Store.connect(path, create=False) as store:
             await store.open("latest")
 
     with read_only(path.parent), pytest.raises(StoreError, match="can only be read here"):
@@ -342,7 +342,7 @@ def copied_while_in_use(folder: Path, *endings: str) -> Path:
     copy.parent.mkdir()
 
     async def main() -> None:
-        async with await SqlStore.connect(folder / "runs.db") as store:
+        async with await Store.connect(folder / "runs.db") as store:
             log = await store.create("study")
             for event in small_run():
                 log.append(event)

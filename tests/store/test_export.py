@@ -16,10 +16,9 @@ from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.simulation.score_matrices import load_matrix
-from bestarm_agent.store.export import Form, export_scores
+from bestarm_agent.store.export import Form, Texts, export_scores, labels, matrix
 from bestarm_agent.store.run_state import RunState, fold
-from bestarm_agent.store.score_export_rows import Texts, labels, matrix
-from bestarm_agent.testing.store_runs import asked, failed, grid, started, told
+from tests.support.store_runs import asked, failed, grid, started, told
 
 SCORES = [
     [0.5, None, None, None],  # scored, void, pending, never asked

@@ -15,9 +15,9 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store import database, sqlite_file
-from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_runs import asked, begin, reply, started, told
+from bestarm_agent.store import store as module
+from bestarm_agent.store.store import Store
+from tests.support.store_runs import asked, begin, reply, started, told
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def test_what_is_queued_at_once_shares_a_transaction_and_a_wake_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+        async with await Store.connect(tmp_path / "runs.db") as store:
             log = await begin(store)
             loop = asyncio.get_running_loop()
             wake_ups = Mock(side_effect=loop.call_soon_threadsafe)
@@ -80,7 +80,7 @@ def test_a_full_disk_surfaces_everywhere_and_spares_what_was_flushed(tmp_path: P
     path = tmp_path / "runs.db"
 
     async def overflow() -> None:
-        store = await SqlStore.connect(path)
+        store = await Store.connect(path)
         log = await begin(store)
         await store.put_reply("small", reply())
         log.append(asked(0))
@@ -97,7 +97,7 @@ def test_a_full_disk_surfaces_everywhere_and_spares_what_was_flushed(tmp_path: P
             await store.close()
 
     async def look() -> None:
-        async with await SqlStore.connect(path) as store:
+        async with await Store.connect(path) as store:
             assert await (await store.open("study")).events() == [started()]
             assert await store.get_reply("small") == reply()
             assert await store.get_reply("large") is None
@@ -109,7 +109,7 @@ def test_a_full_disk_surfaces_everywhere_and_spares_what_was_flushed(tmp_path: P
 
 def test_a_failed_write_that_nobody_waited_for_surfaces_at_close(tmp_path: Path) -> None:
     async def main() -> None:
-        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+        async with await Store.connect(tmp_path / "runs.db") as store:
             log = await begin(store)
             for seq in range(10_000):
                 log.append(asked(seq))
@@ -121,7 +121,7 @@ def test_a_failed_write_that_nobody_waited_for_surfaces_at_close(tmp_path: Path)
 @pytest.mark.slow
 def test_a_failed_write_is_noted_on_the_error_that_ends_the_session(tmp_path: Path) -> None:
     async def main() -> None:
-        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+        async with await Store.connect(tmp_path / "runs.db") as store:
             log = await begin(store)
             for seq in range(10_000):
                 log.append(asked(seq))
@@ -135,11 +135,11 @@ def test_a_failed_write_is_noted_on_the_error_that_ends_the_session(tmp_path: Pa
 def test_a_store_that_another_process_keeps_busy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(module, "BUSY_SECONDS", 0.01)
     path = tmp_path / "runs.db"
 
     async def main() -> None:
-        store = await SqlStore.connect(path)
+        store = await Store.connect(path)
         with closing(sqlite3.connect(path)) as other:
             other.execute("BEGIN IMMEDIATE")
             assert await store.runs() == []  # reading goes on
@@ -153,7 +153,7 @@ def test_a_store_that_another_process_keeps_busy_is_named(
 
 def test_an_error_that_nobody_foresaw_surfaces_too(tmp_path: Path) -> None:
     async def main() -> None:
-        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+        async with await Store.connect(tmp_path / "runs.db") as store:
             await store.put_reply("no digest: \ud83d", reply())
 
     with pytest.raises(StoreError, match="could not be written: UnicodeEncodeError"):
@@ -162,7 +162,7 @@ def test_an_error_that_nobody_foresaw_surfaces_too(tmp_path: Path) -> None:
 
 def test_a_closed_store_takes_nothing_and_closes_twice(tmp_path: Path) -> None:
     async def main() -> None:
-        store = await SqlStore.connect(tmp_path / "runs.db")
+        store = await Store.connect(tmp_path / "runs.db")
         log = await begin(store)
         await store.close()
         await store.close()
@@ -180,13 +180,13 @@ def test_damage_in_a_log_is_named_by_its_event(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
 
     async def write() -> None:
-        async with await SqlStore.connect(path) as store:
+        async with await Store.connect(path) as store:
             log = await begin(store)
             for seq in range(3):
                 log.append(asked(seq))
 
     async def read(match: str) -> None:
-        async with await SqlStore.connect(path) as store:
+        async with await Store.connect(path) as store:
             with pytest.raises(StoreError, match=match):
                 await store.events_of("study")
 
@@ -206,18 +206,18 @@ def test_a_slow_checkpoint_does_not_hold_up_commits(
 ) -> None:
     """The disk takes its time to copy the log; replies become durable meanwhile."""
     begun, goes_on = threading.Event(), threading.Event()
-    copy = sqlite_file.checkpoint
+    copy = module.checkpoint
 
     def slow(connection: Connection) -> int:
         begun.set()
         assert goes_on.wait(60)
         return copy(connection)
 
-    monkeypatch.setattr(sqlite_file, "checkpoint", slow)
-    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 3)
+    monkeypatch.setattr(module, "checkpoint", slow)
+    monkeypatch.setattr(module, "COMMITS_BETWEEN", 3)
 
     async def main() -> None:
-        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+        async with await Store.connect(tmp_path / "runs.db") as store:
             for number in range(20):
                 await store.put_reply(f"key-{number}", reply())
             assert await asyncio.to_thread(begun.wait, 60)
@@ -235,10 +235,10 @@ def test_the_log_is_copied_into_the_database_while_a_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "runs.db"
-    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 10)
+    monkeypatch.setattr(module, "COMMITS_BETWEEN", 10)
 
     async def main() -> None:
-        async with await SqlStore.connect(path) as store, asyncio.timeout(60):
+        async with await Store.connect(path) as store, asyncio.timeout(60):
             before = size(path)
             number = 0
             while size(path) == before:
@@ -251,48 +251,49 @@ def test_the_log_is_copied_into_the_database_while_a_run_goes_on(
 def test_the_log_is_copied_after_every_so_many_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, wanted = 0, list[int]()
+    begun, noted = 0, list[int]()
 
-    class Noted(threading.Event):
-        def set(self) -> None:
-            wanted.append(begun)
-            super().set()
+    class Noted(threading.Thread):
+        def start(self) -> None:
+            if self.name == "bestarm-checkpoint":
+                noted.append(begun)
+            super().start()
 
-    monkeypatch.setattr(sqlite_file, "Event", Noted)
-    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 4)
+    monkeypatch.setattr(module, "Thread", Noted)
+    monkeypatch.setattr(module, "COMMITS_BETWEEN", 4)
 
     async def main() -> None:
         nonlocal begun
-        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+        async with await Store.connect(tmp_path / "runs.db") as store:
             for begun in range(1, 10):
                 await store.put_reply(f"key-{begun}", reply())
 
     asyncio.run(main())
-    assert wanted == [4, 8, 9], "and at the end"
+    assert noted == [4, 8]
 
 
 def test_a_log_that_grows_too_long_is_ended_by_the_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
-    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 5)
-    monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 100)
+    monkeypatch.setattr(module, "COMMITS_BETWEEN", 5)
+    monkeypatch.setattr(module, "LONGEST_LOG", 100)
 
     def note(_connection: Connection) -> int:
         threads.append(threading.current_thread().name)
         return 101
 
-    monkeypatch.setattr(sqlite_file, "checkpoint", note)
+    monkeypatch.setattr(module, "checkpoint", note)
 
     async def main() -> None:
-        async with await SqlStore.connect(tmp_path / "runs.db") as store, asyncio.timeout(60):
+        async with await Store.connect(tmp_path / "runs.db") as store, asyncio.timeout(60):
             number = 0
             while "bestarm-store" not in threads:
                 await store.put_reply(f"key-{number}", reply())
                 number += 1
 
     asyncio.run(main())
-    assert threads[:2] == ["bestarm-checkpoints", "bestarm-store"]
+    assert threads[:2] == ["bestarm-checkpoint", "bestarm-store"]
 
 
 def test_a_log_is_ended_though_commits_come_during_every_checkpoint(
@@ -300,7 +301,7 @@ def test_a_log_is_ended_though_commits_come_during_every_checkpoint(
 ) -> None:
     """One that was copied in full, as of when that began, would not begin anew."""
     commits, ends = 0, threading.Event()
-    copy = sqlite_file.checkpoint
+    copy = module.checkpoint
 
     def during_commits(connection: Connection) -> int:
         pages, seen = copy(connection), commits
@@ -310,13 +311,13 @@ def test_a_log_is_ended_though_commits_come_during_every_checkpoint(
             time.sleep(0)
         return pages
 
-    monkeypatch.setattr(sqlite_file, "checkpoint", during_commits)
-    monkeypatch.setattr(sqlite_file, "COMMITS_BETWEEN", 5)
-    monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 50)
+    monkeypatch.setattr(module, "checkpoint", during_commits)
+    monkeypatch.setattr(module, "COMMITS_BETWEEN", 5)
+    monkeypatch.setattr(module, "LONGEST_LOG", 50)
 
     async def main() -> None:
         nonlocal commits
-        async with await SqlStore.connect(tmp_path / "runs.db") as store, asyncio.timeout(60):
+        async with await Store.connect(tmp_path / "runs.db") as store, asyncio.timeout(60):
             while not ends.is_set():
                 await store.put_reply(f"key-{commits}", reply("x" * 10_000))
                 commits += 1

@@ -14,8 +14,8 @@ import pytest
 
 from bestarm_agent.errors import StoreError
 from bestarm_agent.store.run_state import RunState, fold
-from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_runs import reply
+from bestarm_agent.store.store import Store
+from tests.support.store_runs import reply
 
 WRITER = Path(__file__).with_name("kill_writer.py")
 FOREVER = 100_000
@@ -46,7 +46,7 @@ def acknowledged(lines: Iterable[str]) -> dict[str, list[int]]:
 
 
 async def read(store: Path | str, run: str) -> tuple[RunState, dict[str, str]]:
-    async with await SqlStore.connect(store, create=False) as opened:
+    async with await Store.connect(store, create=False) as opened:
         replies = {key: value.text async for key, value in opened.replies()}
         return fold(await opened.events_of(run)), replies
 
@@ -82,7 +82,7 @@ def test_a_killed_writers_lock_never_blocks_and_a_live_ones_always(tmp_path: Pat
     path = tmp_path / "runs.db"
 
     async def open_it() -> None:
-        async with await SqlStore.connect(path) as store:
+        async with await Store.connect(path) as store:
             await store.open("study")
 
     process = writer(path, "study")

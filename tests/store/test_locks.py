@@ -1,56 +1,80 @@
+"""Locks of a store in a file: who may write a run, and who may buy a reply."""
+
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store import locks
+from bestarm_agent.store.locks import FileLocks, Locks
+
+HOLDER = """
+import sys
+from pathlib import Path
 from bestarm_agent.store.locks import FileLocks
 
+locks = FileLocks(Path(sys.argv[1]))
+print(locks.claim("key"), flush=True)
+locks.acquire("run")
+print("acquired", flush=True)
+sys.stdin.readline()
+"""
 
-def test_a_lock_holds_against_everybody_and_leaves_no_file(tmp_path: Path) -> None:
-    one, other = FileLocks(tmp_path / "runs.db"), FileLocks(tmp_path / "runs.db")
+
+@pytest.mark.parametrize("shared", [False, True], ids=["in a file", "in memory"])
+def test_a_lock_holds_against_everybody(tmp_path: Path, shared: bool) -> None:
+    one: Locks = Locks() if shared else FileLocks(tmp_path / "runs.db.locks")
+    other = one if shared else FileLocks(tmp_path / "runs.db.locks")
     one.acquire("run")
     other.acquire("another run")
     for taker in (one, other):
-        with pytest.raises(StoreError, match=f"run run is being written by process {os.getpid()}"):
+        with pytest.raises(StoreError, match="run run is being written by "):
             taker.acquire("run")
     one.release("run")
     one.release("run")
     other.acquire("run")
     other.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_claim_locks_one_byte_of_a_file_for_the_user_alone(tmp_path: Path) -> None:
-    one, other = (locks._ByteLocks(tmp_path / "claims") for _ in range(2))
-    assert one.take(5)
-    assert [other.take(number) for number in (4, 5, 6)] == [True, False, True]
-    assert (tmp_path / "claims").stat().st_mode & 0o777 == 0o600
     one.close()
-    other.close()
 
 
-def test_a_lock_on_a_file_that_was_just_removed_is_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last holder removes the file between another's opening it and locking it."""
-    path = tmp_path / "runs.db.run.lock"
-    lock_file = locks._lock_file
-    attempts: list[int] = []
+def test_the_writer_is_named_and_the_file_is_for_the_user_alone(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db.locks"
+    one, other = FileLocks(path), FileLocks(path)
+    one.acquire("run")
+    with pytest.raises(StoreError, match=f"is being written by process {os.getpid()}; wait"):
+        other.acquire("run")
+    assert path.stat().st_mode & 0o777 == 0o600
 
-    def late(handle: int, run_id: str) -> None:
-        if not attempts:
-            path.unlink()
-        attempts.append(handle)
-        lock_file(handle, run_id)
 
-    monkeypatch.setattr(locks, "_lock_file", late)
-    mine = FileLocks(tmp_path / "runs.db")
-    mine.acquire("run")
-    assert len(attempts) == 2
-    with pytest.raises(StoreError, match="being written"):
-        FileLocks(tmp_path / "runs.db").acquire("run")
-    mine.close()
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system does not tell")
+def test_a_claim_of_a_stopped_process_ends_and_its_runs_stay_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db.locks"
+    one, other = FileLocks(path), FileLocks(path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert [process.stdout.readline() for _ in range(2)] == ["True\n", "acquired\n"]
+        assert not one.claim("key")
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        assert one.claim("key")
+        assert not other.claim("key"), "one buyer at a time takes the place of the stopped one"
+        with pytest.raises(StoreError, match=f"written by process {process.pid}"):
+            one.acquire("run")
+        one.unclaim("key")
+        assert other.claim("key")
+    finally:
+        process.kill()
+        process.communicate()
+    other.unclaim("key")
+    assert one.claim("key")

@@ -9,9 +9,9 @@ import pytest
 
 from bestarm_agent.domain.rows import Rows
 from bestarm_agent.selectors.types import State
-from bestarm_agent.store import pair_records
-from bestarm_agent.store.pair_records import AskedPairs, ToldPairs
-from bestarm_agent.testing.store_runs import asked, failed, told
+from bestarm_agent.store import run_state
+from bestarm_agent.store.run_state import AskedPairs, fold
+from tests.support.store_runs import asked, failed, grid, started, told
 
 N = 700  # several pages, the last one not full
 
@@ -38,19 +38,19 @@ def test_asks_come_back() -> None:
 
 
 def test_outcomes_come_back_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_records, "_KEPT", 2)
+    monkeypatch.setattr(run_state, "_KEPT", 2)
     rng = np.random.default_rng(1)
     order = rng.permutation(N)[: N - 40].tolist()
     kinds = [told, failed, lambda seq: failed(seq, score=0.0)]
     outcomes = {seq: replace(kinds[seq % 3](seq), elapsed=float(seq)) for seq in order}
-    pairs = ToldPairs()
-    for outcome in outcomes.values():
-        pairs.put(outcome, before=1000.0)
+    log = [started(), *grid(1, N), *(asked(seq, 0, seq) for seq in range(N))]
+    state = fold([*log, *outcomes.values()])
+    pairs = state.told
     assert list(pairs) == order
     assert list(reversed(pairs)) == order[::-1]
     assert dict(pairs.items()) == outcomes
     assert all(pairs[seq] == outcomes[seq] for seq in rng.permutation(order).tolist())
-    assert pairs.at.tolist() == [1000.0 + seq for seq in order]
+    assert pairs.at.tolist() == [float(seq) for seq in order]
     assert pairs.failed() == [seq for seq in order if seq % 3]
     states = {0: State.DONE, 1: State.VOID, 2: State.FAILED}
     for seq in range(N):

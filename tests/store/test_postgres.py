@@ -15,11 +15,11 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import StoreError, StoreVersionError
 from bestarm_agent.runs import Archive
-from bestarm_agent.store import group_commit, server_restarts
-from bestarm_agent.store.group_commit import Batch
-from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_runs import asked, begin, reply, started, told
-from bestarm_agent.testing.store_suite import StoreSuite
+from bestarm_agent.store import locks
+from bestarm_agent.store import store as module
+from bestarm_agent.store.store import Store
+from tests.support.store_runs import asked, begin, reply, started, told
+from tests.support.store_suite import StoreSuite
 from tests.support.studies import write_study
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -31,10 +31,10 @@ class TestPostgresStore(StoreSuite):
         self.urls: dict[Path, str] = {}
         self.new_database = new_database
 
-    async def connect(self, place: Path) -> SqlStore:
+    async def connect(self, place: Path) -> Store:
         if place not in self.urls:
             self.urls[place] = self.new_database()
-        return await SqlStore.connect(self.urls[place])
+        return await Store.connect(self.urls[place])
 
 
 def test_another_programs_tables_are_left_alone(new_database: Callable[[], str]) -> None:
@@ -45,7 +45,7 @@ def test_another_programs_tables_are_left_alone(new_database: Callable[[], str])
         connection.execute("CREATE TABLE events (id INT)")
 
     async def put(url: str) -> None:
-        async with await SqlStore.connect(url) as store:
+        async with await Store.connect(url) as store:
             await store.put_reply("key", reply())
 
     asyncio.run(put(beside))
@@ -57,7 +57,7 @@ def test_a_newer_store_is_refused(new_database: Callable[[], str]) -> None:
     url = new_database()
 
     async def connect() -> None:
-        async with await SqlStore.connect(url):
+        async with await Store.connect(url):
             pass
 
     asyncio.run(connect())
@@ -72,7 +72,7 @@ def test_processes_that_meet_in_an_empty_database_agree(new_database: Callable[[
 
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(SqlStore.connect(url)) for _ in range(8)]
+            tasks = [group.create_task(Store.connect(url)) for _ in range(8)]
         stores = [task.result() for task in tasks]
         await stores[0].put_reply("key", reply())
         assert await stores[7].get_reply("key") == reply()
@@ -86,7 +86,7 @@ def test_locks_are_free_when_a_store_is_closed(new_database: Callable[[], str]) 
     url = new_database()
 
     async def main() -> None:
-        async with await SqlStore.connect(url) as store, await SqlStore.connect(url) as other:
+        async with await Store.connect(url) as store, await Store.connect(url) as other:
             await begin(store)
             assert await store.claim_reply("key")
             with psycopg.connect(url) as connection:
@@ -116,7 +116,7 @@ def test_a_restart_of_the_server_is_survived(
     url = new_database()
 
     async def main() -> None:
-        async with await SqlStore.connect(url) as store, await SqlStore.connect(url) as other:
+        async with await Store.connect(url) as store, await Store.connect(url) as other:
             log = await begin(store)
             assert await store.claim_reply("key")
             await asyncio.to_thread(restart_server)
@@ -129,7 +129,7 @@ def test_a_restart_of_the_server_is_survived(
                 await other.open("latest")
             assert not await other.claim_reply("key")
             log.append(told(0))
-        async with await SqlStore.connect(url) as store:
+        async with await Store.connect(url) as store:
             assert await store.events_of("latest") == [started(), asked(0), told(0)]
 
     asyncio.run(main())
@@ -139,10 +139,10 @@ def test_what_was_committed_without_an_answer_is_not_written_twice(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_database()
-    write, ended = group_commit._write, 0
+    write, ended = module._write, 0
 
     def write_and_lose_the_connection(
-        connection: Connection, batches: Sequence[Batch], *, again: bool
+        connection: Connection, batches: Sequence[module._Batch], *, again: bool
     ) -> None:
         nonlocal ended
         write(connection, batches, again=again)
@@ -152,9 +152,9 @@ def test_what_was_committed_without_an_answer_is_not_written_twice(
             end_other_sessions(url)
 
     async def main() -> None:
-        async with await SqlStore.connect(url) as store:
+        async with await Store.connect(url) as store:
             log = await begin(store)
-            monkeypatch.setattr(group_commit, "_write", write_and_lose_the_connection)
+            monkeypatch.setattr(module, "_write", write_and_lose_the_connection)
             log.append(asked(0))
             log.append(told(0))
             await log.flush()
@@ -169,11 +169,11 @@ def test_what_was_committed_without_an_answer_is_not_written_twice(
 def test_a_run_that_another_process_took_after_a_lost_connection_is_not_written(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_restarts, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(locks, "PATIENCE_SECONDS", 0.5)
     url = new_database()
 
     async def main() -> None:
-        store, other = await SqlStore.connect(url), await SqlStore.connect(url)
+        store, other = await Store.connect(url), await Store.connect(url)
         log = await begin(store)
         end_other_sessions(url)
         taken = await other.open("latest")
@@ -191,11 +191,11 @@ def test_a_run_that_another_process_took_after_a_lost_connection_is_not_written(
 def test_a_server_that_stays_away_surfaces(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_restarts, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(locks, "PATIENCE_SECONDS", 0.5)
     url = new_database()
 
     async def main() -> None:
-        store = await SqlStore.connect(url)
+        store = await Store.connect(url)
         log = await begin(store)
         name = url.partition("@/")[2].partition("?")[0]
         with psycopg.connect(url.replace(f"/{name}?", "/postgres?"), autocommit=True) as server:
@@ -215,7 +215,7 @@ def test_a_server_that_stays_away_surfaces(
 def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path: Path) -> None:
     url = f"postgresql://me:hunter2@/runs?host={tmp_path}"
     with pytest.raises(StoreError, match=r"me:\*\*\*@.*cannot be used") as caught:
-        asyncio.run(SqlStore.connect(url))
+        asyncio.run(Store.connect(url))
     assert "hunter2" not in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -1,16 +1,33 @@
+"""How a run is found among others; and the form of its id."""
+
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
 
 from bestarm_agent.errors import RunNotFoundError
-from bestarm_agent.store.base import RunInfo
-from bestarm_agent.store.run_listing import new_run_id, resolve
+from bestarm_agent.store import store as module
+from bestarm_agent.store.store import CONFIRMS, Store, new_run_id
+from tests.support.store_runs import begin
+
+Runs = Sequence[tuple[str, str]]  # id and name
 
 
-def info(run_id: str, name: str = "study") -> RunInfo:
-    return RunInfo(run_id, name, "2026-11-21T09:30:15Z", 0, 0, None)
+def found(asked: str, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Find a run among others; return its id."""
+    ids = iter([run_id for run_id, _ in runs])
+    monkeypatch.setattr(module, "new_run_id", lambda _now: next(ids))
+
+    async def main() -> str:
+        async with Store.in_memory() as store:
+            for _, name in runs:
+                await begin(store, name)
+            return (await store.find(asked)).id
+
+    return asyncio.run(main())
 
 
 def test_an_id_is_time_and_chance() -> None:
@@ -20,26 +37,35 @@ def test_an_id_is_time_and_chance() -> None:
     assert len(ids) > 95  # four letters of 32: 100 draws collide with probability 0.005
 
 
-def test_an_exact_match_wins_over_a_prefix() -> None:
-    runs = [info("2026-a", name="x"), info("2026-ab", name="2026"), info("2027", name="2026-a")]
-    assert resolve("2026-a", runs) is runs[0]  # an id before a name
-    assert resolve("2026", runs) is runs[1]  # a name before a prefix
-    assert resolve("2026-ab", runs) is runs[1]
+RUNS = [("2026-a", "x"), ("2026-ab", "2026"), ("2027", "2026-a")]
 
 
-def test_latest_is_a_word_of_its_own() -> None:
-    runs = [info("1", name="latest"), info("2")]
-    assert resolve("latest", runs) is runs[1]
+@pytest.mark.parametrize(
+    ("asked", "runs", "expected"),
+    [
+        ("2026-a", RUNS, "2026-a"),  # an id before a name
+        ("2026", RUNS, "2026-ab"),  # a name before a prefix
+        ("2026-ab", RUNS, "2026-ab"),
+        ("202", [("2026-a", "x"), ("1", "y")], "2026-a"),
+        ("latest", [("1", "latest"), ("2", "study")], "2"),
+        ("latest", [("1", "study"), ("2", f"1{CONFIRMS}")], "1"),
+        ("latest", [("2", f"1{CONFIRMS}")], "2"),
+    ],
+)
+def test_which_run_is_meant(
+    monkeypatch: pytest.MonkeyPatch, asked: str, runs: Runs, expected: str
+) -> None:
+    assert found(asked, runs, monkeypatch) == expected
 
 
-def test_a_long_list_is_cut() -> None:
-    runs = [info(f"run-{i:02d}") for i in range(12)]
+def test_a_long_list_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [(f"run-{i:02d}", "study") for i in range(12)]
     with pytest.raises(
         RunNotFoundError, match=r"is run-11 \(study\), .*run-04 \(study\) and 4 old"
     ):
-        resolve("nope", runs)
+        found("nope", runs, monkeypatch)
 
 
-def test_nothing_is_no_prefix() -> None:
+def test_nothing_is_no_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunNotFoundError, match="no run ''"):
-        resolve("", [info("1")])
+        found("", [("1", "study")], monkeypatch)

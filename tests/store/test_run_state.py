@@ -24,10 +24,9 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.codec import dump_event, load_event
-from bestarm_agent.store.memory_store import MemoryStore
-from bestarm_agent.store.pair_records import PendingCost, state_of
-from bestarm_agent.store.run_state import RunState, Session, fold, folded
-from bestarm_agent.testing.store_runs import (
+from bestarm_agent.store.run_state import PendingCost, RunState, Session, fold, folded, state_of
+from bestarm_agent.store.store import Store
+from tests.support.store_runs import (
     AT,
     asked,
     begin,
@@ -92,7 +91,7 @@ def test_who_could_not_be_called_when_the_last_session_ended() -> None:
 
 def test_a_stored_log_is_folded() -> None:
     async def scene() -> RunState:
-        store = MemoryStore()
+        store = Store.in_memory()
         await (await begin(store)).flush()
         return await folded(store, "latest")
 

@@ -6,49 +6,62 @@ import tracemalloc
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from bestarm_agent.store import memory_store, sql_store
+from bestarm_agent.errors import StoreError
+from bestarm_agent.store import store as module
 from bestarm_agent.store.codec import dump_event
-from bestarm_agent.store.memory_store import MemoryStore
-from bestarm_agent.store.named_states import KEPT_VERSIONS
 from bestarm_agent.store.run_state import fold
-from bestarm_agent.store.sql_store import SqlStore
-from bestarm_agent.testing.store_runs import asked, begin, grid, started, told
-from bestarm_agent.testing.store_suite import StoreSuite
+from bestarm_agent.store.store import Store
+from tests.support.store_runs import asked, begin, grid, reply, started, told
+from tests.support.store_suite import StoreSuite
 
 
 class TestSqliteStore(StoreSuite):
-    async def connect(self, place: Path) -> SqlStore:
-        return await SqlStore.connect(place / "runs.db")
+    async def connect(self, place: Path) -> Store:
+        return await Store.connect(place / "runs.db")
 
 
-@pytest.mark.parametrize("module", [sql_store, memory_store])
 def test_an_id_that_is_taken_is_drawn_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = iter(["20261121-093015-k3f9", "20261121-093015-k3f9", "20261121-093015-m2x7"])
     monkeypatch.setattr(module, "new_run_id", lambda _now: next(ids))
 
     async def main() -> None:
-        store = (
-            MemoryStore()
-            if module is memory_store
-            else await SqlStore.connect(tmp_path / "runs.db")
-        )
-        assert (await begin(store)).run_id == "20261121-093015-k3f9"
-        assert (await begin(store)).run_id == "20261121-093015-m2x7"
-        await store.close()
+        async with await Store.connect(tmp_path / "runs.db") as store:
+            assert (await begin(store)).run_id == "20261121-093015-k3f9"
+            assert (await begin(store)).run_id == "20261121-093015-m2x7"
 
     asyncio.run(main())
+
+
+def test_a_store_in_memory_goes_on_where_it_was() -> None:
+    async def begun(store: Store) -> None:
+        log = await begin(store)
+        log.append(asked(0))
+        await log.close()
+        await store.put_reply("key", reply())
+
+    async def read(store: Store) -> None:
+        log = await store.open("study")
+        log.append(told(0))
+        await log.flush()
+        assert await store.events_of("latest") == [started(), asked(0), told(0)]
+        assert await store.get_reply("key") == reply()
+        with pytest.raises(StoreError, match="is being written"):
+            await store.open("study")
+
+    store = Store.in_memory()
+    asyncio.run(begun(store))
+    asyncio.run(read(store))
 
 
 def test_run_ids_tell_the_time_of_the_injected_clock(tmp_path: Path) -> None:
     async def main() -> None:
         at = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)
-        async with await SqlStore.connect(tmp_path / "runs.db", now=lambda: at) as store:
+        async with await Store.connect(tmp_path / "runs.db", now=lambda: at) as store:
             assert (await begin(store)).run_id.startswith("20261121-093015-")
 
     asyncio.run(main())
@@ -60,7 +73,7 @@ def test_a_log_is_read_page_by_page(tmp_path: Path) -> None:
     n = 3000
 
     async def scene() -> tuple[int, int]:
-        async with await SqlStore.connect(tmp_path / "runs.sqlite") as store:
+        async with await Store.connect(tmp_path / "runs.sqlite") as store:
             log = await begin(store)
             for event in grid(1, n):
                 log.append(event)
@@ -85,27 +98,27 @@ def test_a_log_is_read_page_by_page(tmp_path: Path) -> None:
 
 def test_the_last_versions_of_a_state_are_kept(tmp_path: Path) -> None:
     async def main() -> None:
-        async with await SqlStore.connect(tmp_path / "runs.db") as store:
-            for version in range(KEPT_VERSIONS + 2):
+        async with await Store.connect(tmp_path / "runs.db") as store:
+            for version in range(12):
                 await store.put_state("router", b"", after=version)
 
     asyncio.run(main())
     with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
         versions = connection.execute("SELECT version FROM states ORDER BY version").fetchall()
-    assert versions == [(version,) for version in range(3, KEPT_VERSIONS + 3)]
+    assert versions == [(version,) for version in range(3, 13)]
 
 
 def test_the_events_of_pairs_are_noted_for_who_looks_closely(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("DEBUG", logger=sql_store.__name__)
+    caplog.set_level("DEBUG", logger=module.__name__)
 
     async def main() -> None:
-        async with await SqlStore.connect(tmp_path / "runs.db") as store:
+        async with await Store.connect(tmp_path / "runs.db") as store:
             (await begin(store)).append(asked(0))
 
     asyncio.run(main())
-    noted = [record for record in caplog.records if record.name == sql_store.__name__]
+    noted = [record for record in caplog.records if record.name == module.__name__]
     assert [record.levelname for record in noted] == ["INFO", "DEBUG"]
 
 

@@ -27,7 +27,7 @@ from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.clock import SystemClock
 from bestarm_agent.store.run_state import fold
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 from tests.support.api_studies import (
     ANTHROPIC_MODELS,
     OPENAI_MODELS,
@@ -347,12 +347,12 @@ def _command(arguments: Sequence[str], folder: Path) -> None:
 
 
 async def _run_id(store: Path, name: str) -> str | None:
-    async with await SqlStore.connect(store) as opened:
+    async with await Store.connect(store) as opened:
         return next((run.id for run in await opened.runs() if run.name == name), None)
 
 
 async def _events(store: Path) -> list[Sequence[Event]]:
-    async with await SqlStore.connect(store, create=False) as opened:
+    async with await Store.connect(store, create=False) as opened:
         runs = {run.name: run.id for run in await opened.runs()}
         return [await opened.events_of(runs[name]) for name in NAMES]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bestarm_agent.domain.events import Asked, Event
-from bestarm_agent.engine.run.event_log import Replayer
+from bestarm_agent.engine.run.replay import Replayer
 from bestarm_agent.selectors.pairs import Pairs
 
 

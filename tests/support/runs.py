@@ -26,16 +26,16 @@ from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
-from bestarm_agent.engine.run.event_log import EventLog, examples_added, replay
+from bestarm_agent.engine.run.event_log import EventLog, examples_added
+from bestarm_agent.engine.run.replay import replay
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.engine.run.stopping import End, Rules
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.store.base import RunLog
-from bestarm_agent.store.memory_store import MemoryStore
 from bestarm_agent.store.run_state import fold
+from bestarm_agent.store.store import RunLog, Store
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 
 PROMPT = PromptTemplate("q", text="{{ question }}")
@@ -159,7 +159,7 @@ class Scene:
         rules: Rules | None = None,
         policy: RetryPolicy | None = None,
         selector: str = "ucb-e",
-        store: MemoryStore | None = None,
+        store: Store | None = None,
         judge: Actor | None = None,
         use_cache: bool = True,
         limiters: Mapping[str, LimiterRules] | None = None,
@@ -177,7 +177,7 @@ class Scene:
         self.in_flight = in_flight
         self.provider_in_flight = provider_in_flight
         self.selector = selector
-        self.store = store or MemoryStore()
+        self.store = store or Store.in_memory()
         self.judge = judge
         self.use_cache = use_cache
         self.board = WaitBoard()
@@ -244,6 +244,7 @@ class Scene:
 
     def _loop(self, log: RunLog, events: Sequence[Event]) -> RunLoop:
         state = fold(events)
+        self.log = log
         event_log = EventLog(log, state)
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         clients = self.clients(ledger)

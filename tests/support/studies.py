@@ -13,7 +13,7 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 from bestarm_agent.study import Study
 
 
@@ -87,7 +87,7 @@ def events_of(path: Path) -> list[Event]:
     """What the latest run of the study at ``path`` logged."""
 
     async def read() -> list[Event]:
-        async with await SqlStore.connect(path.parent / "runs" / STORE_FILE) as store:
+        async with await Store.connect(path.parent / "runs" / STORE_FILE) as store:
             return list(await store.events_of("latest"))
 
     return asyncio.run(read())

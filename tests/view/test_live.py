@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.runs import Archive
-from bestarm_agent.store.memory_store import MemoryStore
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 from bestarm_agent.study import Study
 from bestarm_agent.view.followed_run import FollowedRun
 from tests.support.studies import run_all, store_of, write_study
@@ -97,9 +95,9 @@ def test_a_standing_that_grew_event_by_event_is_that_of_the_whole_log(
 
     async def scene() -> None:
         whole = await Archive(place).record("latest")
-        async with await SqlStore.connect(place) as store:
+        async with await Store.connect(place) as store:
             events = await store.events_of("latest")
-        growing = MemoryStore()
+        growing = Store.in_memory()
         log = await growing.create(whole.standing.name)
         run = FollowedRun(growing, place, log.run_id)
         for start in range(0, len(events), 7):
@@ -115,16 +113,18 @@ def test_a_standing_that_grew_event_by_event_is_that_of_the_whole_log(
 
 def test_only_what_is_new_is_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    read = SqlStore.pages_of
+    read = Store.texts_of
 
-    def noting(self: SqlStore, run: str, *, since: int = 0) -> AsyncIterator[Sequence[Event]]:
+    def noting(
+        self: Store, run: str, *, since: int = 0
+    ) -> AsyncIterator[Sequence[tuple[str, str]]]:
         asked.append(since)
         return read(self, run, since=since)
 
-    monkeypatch.setattr(SqlStore, "pages_of", noting)
+    monkeypatch.setattr(Store, "texts_of", noting)
 
     async def scene() -> None:
-        async with await SqlStore.connect(store) as reader:
+        async with await Store.connect(store) as reader:
             run = FollowedRun(reader, store, (await reader.runs())[-1].id)
             async with run.refreshed() as state:
                 n_events = state.n_events

@@ -25,7 +25,7 @@ from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.event_log import Size
+from bestarm_agent.engine.run.replay import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.pairs import Pairs

@@ -139,10 +139,10 @@ async def _write_parquet(outcomes: AsyncIterator[PairOutcome], out: Path) -> int
     from bestarm_agent.store.export import (
         ROWS_WITH_TEXTS,
         arrow_types,
+        escaped,
         export_stream,
         parquet_rows,
     )
-    from bestarm_agent.store.score_export_rows import escaped
 
     plain = arrow_types(PairOutcome)
     types = {name: plain.get(name, "string") for name in _flat_columns()}

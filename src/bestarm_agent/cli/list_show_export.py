@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from bestarm_agent.engine.results.pair_outcomes import PairOutcome, RunTexts
     from bestarm_agent.runs import Archive, StoredRun
-    from bestarm_agent.store.base import RunInfo
+    from bestarm_agent.store.export import Texts
     from bestarm_agent.store.run_state import RunState
-    from bestarm_agent.store.score_export_rows import Texts
+    from bestarm_agent.store.store import RunInfo
 
 
 _T = TypeVar("_T")
@@ -186,7 +186,7 @@ def _texts(archive: Archive, run: str) -> Iterator[tuple[RunState, Iterator[Text
 
 def _texts_of(runner: Runner, opened: RunTexts) -> Iterator[Texts]:
     from bestarm_agent.engine.results.pair_outcomes import verdicts
-    from bestarm_agent.store.score_export_rows import Texts
+    from bestarm_agent.store.export import Texts
 
     pages = opened.pages(range(len(opened.state.asks)))
 

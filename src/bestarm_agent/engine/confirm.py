@@ -24,9 +24,9 @@ from bestarm_agent.engine.setup.open_run import check_unchanged, loaded_study
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import RunNotFoundError
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.run_listing import CONFIRMS as SUFFIX
 from bestarm_agent.store.run_state import RunState, folded
+from bestarm_agent.store.store import CONFIRMS as SUFFIX
+from bestarm_agent.store.store import Store
 
 CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)  # these end a run at any stage
 _MOST_KEPT = 2  # a half of each cap is kept back at most, so that a choice can be made
@@ -85,9 +85,7 @@ async def spent_on_confirming(opened: OpenedRun) -> Spend:
     return Spend() if known is None else known.spend + known.pending_spend
 
 
-async def with_confirmation(
-    store: RunStore, standing: Standing, started: Started | None
-) -> Standing:
+async def with_confirmation(store: Store, standing: Standing, started: Started | None) -> Standing:
     """Add to the standing of a stored run what one on the examples kept back says of its winner."""
     if started is None or not started.kept_back or standing.winner is None:
         return standing
@@ -150,7 +148,7 @@ def _baseline(opened: OpenedRun) -> Sequence[Candidate]:
     return [one for one in state.candidates if one.label == label]
 
 
-async def _known(store: RunStore, name: str) -> RunState | None:
+async def _known(store: Store, name: str) -> RunState | None:
     try:
         return await folded(store, name)
     except RunNotFoundError:

@@ -15,8 +15,8 @@ from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.build_standing import LiveState, build_standing
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
-from bestarm_agent.engine.run.event_log import EventLog, Size
-from bestarm_agent.engine.run.replay import RunReplay
+from bestarm_agent.engine.run.event_log import EventLog
+from bestarm_agent.engine.run.replay import RunReplay, Size
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.engine.run.stopping import Rules
 from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices
@@ -24,7 +24,7 @@ from bestarm_agent.engine.setup.open_run import Options, check_new
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.models.history_validation import HistoryModel
-from bestarm_agent.store.base import RunLog, RunStore
+from bestarm_agent.store.store import RunLog, Store
 
 
 class LiveRun:
@@ -35,7 +35,7 @@ class LiveRun:
         parts: StudyParts,
         prepared: PreparedCandidates,
         replay: RunReplay,
-        store: RunStore,
+        store: Store,
         log: RunLog,
         options: Options,
         history: HistoryModel | None,

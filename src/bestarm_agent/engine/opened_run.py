@@ -24,9 +24,8 @@ from bestarm_agent.engine.setup.open_run import (
 )
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.stats.models.history_validation import HistoryModel
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.registry import closing, open_store
 from bestarm_agent.store.run_state import RunState, fold
+from bestarm_agent.store.store import Store, closing, open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class OpenedRun:
     """A run whose log this process writes, with its providers started."""
 
     parts: StudyParts
-    store: RunStore
+    store: Store
     live: LiveRun
     options: Options
     notices: tuple[str, ...]  # sentences for the user, besides those of ``parts``
@@ -83,7 +82,7 @@ async def resumed_run(
         parts = parts_of(known)
         history = recorded_history(known, where)
         replay = _replay(parts, history)
-        await replay.feed_all(store.pages_of(log.run_id))
+        await replay.take_all(store.texts_of(log.run_id))
         state = replay.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         prepared = await _prepared(parts, state.candidates, ledger, options)

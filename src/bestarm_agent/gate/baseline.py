@@ -12,7 +12,7 @@ from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.gate.mode import Gate
 from bestarm_agent.runs import Archive, StoredRun
-from bestarm_agent.store.registry import StorePlace
+from bestarm_agent.store.store import StorePlace
 
 
 async def gate_parts(parts: StudyParts, where: StorePlace) -> StudyParts:

@@ -13,8 +13,8 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Started
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.interop.stored_runs import model_of, scorer_of, usage_of
+from bestarm_agent.store.export import Record, Texts, records
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.score_export_rows import Record, Texts, records
 
 
 def write_inspect_logs(state: RunState, texts: Iterable[Texts], folder: Path) -> list[Path]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Usage
+from bestarm_agent.store.export import Record
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.score_export_rows import Record
 
 
 def scorer_of(started: Started) -> str:

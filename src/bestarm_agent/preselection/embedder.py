@@ -23,7 +23,7 @@ from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.feedback import Record
-from bestarm_agent.store.base import RunStore
+from bestarm_agent.store.store import Store
 
 _PROMPT = PromptTemplate("asis", text="{{ text }}")
 _FIELD = "text"
@@ -89,7 +89,7 @@ def embedder_of(
 
 
 @asynccontextmanager
-async def open_embedder(model: str, store: RunStore, options: Options) -> AsyncIterator[Embedder]:
+async def open_embedder(model: str, store: Store, options: Options) -> AsyncIterator[Embedder]:
     """Open an embedder that no study knows of, without a cap on what it spends."""
     study = study_from(
         {

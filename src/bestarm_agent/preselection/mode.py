@@ -14,7 +14,7 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.event_log import Size
+from bestarm_agent.engine.run.replay import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import Judge

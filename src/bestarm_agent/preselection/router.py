@@ -22,8 +22,7 @@ from bestarm_agent.preselection.settings import (
     check_candidates,
     parse_candidates,
 )
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.registry import StorePlace, open_store
+from bestarm_agent.store.store import Store, StorePlace, open_store
 
 _STATE = "router/"  # what a router's name in the store begins with
 
@@ -36,11 +35,11 @@ class Router:
 
     Example:
         >>> import asyncio
-        >>> from bestarm_agent.store.memory_store import MemoryStore
+        >>> from bestarm_agent.store.store import Store
         >>> async def demo() -> list[str]:
         ...     settings = RouterSettings(collect=2)
         ...     names = [RoutedCandidate("a"), RoutedCandidate("b"), RoutedCandidate("c")]
-        ...     async with Router.open("demo", MemoryStore(), names, settings) as router:
+        ...     async with Router.open("demo", Store.in_memory(), names, settings) as router:
         ...         for i in range(20):
         ...             router.learn(Record(f"add {i}", ("a", "b", "c"), ranking=("b",)))
         ...         return router.choose("add 99", k=1)
@@ -60,7 +59,7 @@ class Router:
         self.candidates = tuple(candidates)
         self.settings = settings
         self.version = 0  # of the saved state it stands on; 0 before the first ``save``
-        self._store: RunStore | None = None
+        self._store: Store | None = None
         self._n_first = len(candidates) if n_first is None else n_first
         self._row = {candidate.name: i for i, candidate in enumerate(candidates)}
         self._learner = Learner(candidates, settings, self._n_first)
@@ -93,7 +92,7 @@ class Router:
                 await router.save()
 
     @staticmethod
-    async def exists(name: str, store: RunStore) -> bool:
+    async def exists(name: str, store: Store) -> bool:
         """Return whether a store holds a router of this name."""
         return await store.get_state(_STATE + name) is not None
 
@@ -101,7 +100,7 @@ class Router:
     async def _found(
         cls,
         name: str,
-        store: RunStore,
+        store: Store,
         candidates: Sequence[RoutedCandidate],
         settings: RouterSettings | None,
     ) -> Router:

@@ -45,7 +45,7 @@ from bestarm_agent.preselection.mode import open_preselection
 from bestarm_agent.preselection.router import Router
 from bestarm_agent.preselection.serving_log import RoundLog
 from bestarm_agent.preselection.settings import RoutedCandidate, RouterSettings
-from bestarm_agent.store.registry import open_store
+from bestarm_agent.store.store import open_store
 
 
 class RoutedCandidates:

@@ -21,8 +21,8 @@ from bestarm_agent.engine.run.event_log import EventLog, examples_added, judged
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.preselection.mode import ROUTED
-from bestarm_agent.store.base import RunStore
 from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.store import Store
 
 
 class RoundLog:
@@ -48,7 +48,7 @@ class RoundLog:
 
     @classmethod
     async def begin(
-        cls, store: RunStore, parts: StudyParts, events: Sequence[Event], router: str, clock: Clock
+        cls, store: Store, parts: StudyParts, events: Sequence[Event], router: str, clock: Clock
     ) -> RoundLog:
         """Begin a log; raise StoreError if it could not be written."""
         started, *others = events

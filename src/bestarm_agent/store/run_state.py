@@ -1,10 +1,23 @@
-"""The state of a run, computed from the events of its log."""
+"""The state of a run, computed from its log: columns of numbers, outcomes as packed JSON.
+
+A run of a million pairs would take 2 GB as objects. Here a pair takes about 150 bytes, and an
+``Asked`` or ``Told`` is made anew each time one is looked at.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import math
+import zlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, SupportsIndex, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
@@ -24,10 +37,322 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.example import Slice
+from bestarm_agent.domain.outcome import Failed, Scored
+from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.pair_records import AskedPairs, CandidateTotals, PendingCost, ToldPairs
+from bestarm_agent.selectors.types import Ask, Pair, State
+from bestarm_agent.store.codec import dump_event, load_event
+from bestarm_agent.store.store import Store
+
+_PAGE = 128  # outcomes packed together
+_KEPT = 32  # pages kept unpacked: those in flight together were told at about the same time
+_PENDING, _DONE = int(State.PENDING), int(State.DONE)
+_NOT_SCORED = (int(State.FAILED), int(State.VOID))
+# events of this form, nearly all, become numbers without becoming objects
+_ASKED = {"type", "seq", "candidate", "example", "propensity", "reason"}
+_TOLD = {"type", "seq", "outcome", "elapsed"}
+_SCORED = {
+    *("value", "answer", "usage", "seconds", "reply_key", "cached", "usd_nanos", "votes"),
+    *("spend", "judge_spend", "lost_spend", "measures"),
+}
+_AMOUNTS = ("pulls", "calls", "tokens", "usd_nanos", "gpu_seconds")
+
+
+def state_of(told: Told | None) -> State:
+    """Return the state of an ask's cell, given its outcome or None."""
+    if told is None:
+        return State.PENDING
+    if told.score is None:
+        return State.VOID
+    return State.FAILED if isinstance(told.outcome, Failed) else State.DONE
+
+
+class AskedPairs(Sequence[Asked]):
+    """All asks of a run, in the order of asking."""
+
+    def __init__(self) -> None:
+        self._candidate = array("i")
+        self._example = array("i")
+        self._propensity = array("d")  # NaN for None
+        self._reason = array("i")
+        self._reasons: list[str] = []
+        self._reason_of: dict[str, int] = {}
+        self._excluded: dict[int, Rows] = {}  # by ask number; alike ones are one object
+        self._alike: dict[Rows, Rows] = {}
+
+    @property
+    def candidate(self) -> NDArray[np.int32]:
+        """(asked,) row of every ask; a copy."""
+        return np.array(self._candidate, dtype=np.int32)
+
+    @property
+    def example(self) -> NDArray[np.int32]:
+        """(asked,) column of every ask; a copy."""
+        return np.array(self._example, dtype=np.int32)
+
+    def add(self, row: int, column: int, propensity: float | None, reason: str) -> None:
+        """Add the next ask, of which no row was excluded."""
+        self._candidate.append(row)
+        self._example.append(column)
+        self._propensity.append(math.nan if propensity is None else propensity)
+        number = self._reason_of.get(reason)
+        if number is None:
+            number = self._reason_of[reason] = len(self._reasons)
+            self._reasons.append(reason)
+        self._reason.append(number)
+
+    def append(self, ask: Asked) -> None:
+        """Add the next ask."""
+        if ask.excluded:
+            self._excluded[ask.seq] = self._alike.setdefault(ask.excluded, ask.excluded)
+        self.add(ask.candidate, ask.example, ask.propensity, ask.reason)
+
+    def pair(self, seq: int) -> tuple[int, int]:
+        """Return row and column of an ask."""
+        return self._candidate[seq], self._example[seq]
+
+    def ask(self, seq: int) -> Ask:
+        """Return an ask as the rule saw it."""
+        propensity = self._propensity[seq]
+        return Ask(
+            seq,
+            Pair(self._candidate[seq], self._example[seq]),
+            None if math.isnan(propensity) else propensity,
+            self._reasons[self._reason[seq]],
+        )
+
+    def __len__(self) -> int:
+        return len(self._candidate)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Asked: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Asked]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Asked | list[Asked]:
+        if isinstance(index, slice):
+            return [self[seq] for seq in range(*index.indices(len(self)))]
+        seq = range(len(self))[index]
+        propensity = self._propensity[seq]
+        return Asked(
+            seq,
+            self._candidate[seq],
+            self._example[seq],
+            None if math.isnan(propensity) else propensity,
+            self._reasons[self._reason[seq]],
+            self._excluded.get(seq, NO_ROWS),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AskedPairs) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ToldPairs(Mapping[int, Told]):
+    """The outcomes of a run by ask number; iterated in the order of telling."""
+
+    def __init__(self) -> None:
+        self.last_failed: int | None = None  # the ask told last whose pair failed or is void
+        # in the order of telling
+        self._order = array("i")  # ask numbers
+        self._at = array("d")
+        self._spend: tuple[array[Any], ...] = tuple(array(kind) for kind in "iiqqd")
+        self._seconds = array("d")
+        self._output = array("i")  # tokens; -1 unless it was scored
+        self._pages: list[bytes] = []
+        self._open: list[str] = []  # JSON of the last page's outcomes, not packed yet
+        # by ask number
+        self._place = array("i")  # place in the order, -1 while pending
+        self._state = array("b")
+        self._score = array("d")
+        self._unpacked: OrderedDict[int, list[str]] = OrderedDict()
+
+    @property
+    def order(self) -> NDArray[np.int32]:
+        """(told,) ask numbers, in the order of telling; a copy."""
+        return np.array(self._order, dtype=np.int32)
+
+    @property
+    def state(self) -> NDArray[np.int8]:
+        """(seqs,) ``State`` by ask number, up to the last one that was told; a copy."""
+        return np.array(self._state, dtype=np.int8)
+
+    @property
+    def score(self) -> NDArray[np.float64]:
+        """(seqs,) scores by ask number, as ``state``; NaN where there is none."""
+        return np.array(self._score)
+
+    @property
+    def at(self) -> NDArray[np.float64]:
+        """(told,) seconds of work on the run when each outcome came, in the order of telling."""
+        return np.array(self._at)
+
+    def put(
+        self,
+        seq: int,
+        state: int,
+        score: float | None,
+        at: float,
+        spend: Sequence[Any],  # amounts as in ``_AMOUNTS``
+        seconds: float,
+        output: int,
+        text: str,
+    ) -> None:
+        """Add an outcome; ``text`` is its event as JSON."""
+        missing = seq + 1 - len(self._place)
+        if missing > 0:
+            self._place.extend([-1] * missing)
+            self._state.extend([_PENDING] * missing)
+            self._score.extend([math.nan] * missing)
+        self._place[seq] = len(self._order)
+        self._state[seq] = state
+        self._score[seq] = math.nan if score is None else score
+        self._order.append(seq)
+        self._at.append(at)
+        for column, amount in zip(self._spend, spend, strict=True):
+            column.append(amount)
+        self._seconds.append(seconds)
+        self._output.append(output)
+        if state in _NOT_SCORED:
+            self.last_failed = seq
+        self._open.append(text)
+        if len(self._open) == _PAGE:
+            self._pages.append(zlib.compress("\n".join(self._open).encode(), 1))
+            self._open = []
+
+    def state_at(self, seq: int) -> State:
+        """Return the state of an ask's cell."""
+        return State(self._state[seq]) if seq in self else State.PENDING
+
+    def score_at(self, seq: int) -> float | None:
+        """Return the score of an ask; None while it is pending, or if it is void."""
+        score = self._score[seq] if seq in self else math.nan
+        return None if math.isnan(score) else score
+
+    def usd_nanos_at(self, seq: int) -> int:
+        """Return what an ask that was told has cost, in nano-dollars."""
+        return int(self._spend[3][self._place[seq]])
+
+    def failed(self) -> list[int]:
+        """Return the asks whose pair failed or is void, in the order of telling."""
+        return [seq for seq in self._order if self._state[seq] in _NOT_SCORED]
+
+    def sums(
+        self, start: int, rows: NDArray[np.int32], n_rows: int
+    ) -> Iterator[tuple[int, Spend, list[float], int, int]]:
+        """Sum up what was told from number ``start`` on, by row.
+
+        ``rows`` are the rows of these asks. Yields row, cost, the seconds > 0 of its answers, its
+        scored replies and their output tokens.
+        """
+        scored = np.array(self._output[start:], dtype=np.int64)
+        columns = [
+            np.bincount(rows, np.array(amounts[start:], dtype=np.float64), n_rows)
+            for amounts in self._spend
+        ]
+        replies = np.bincount(rows, scored >= 0, n_rows)
+        output = np.bincount(rows, np.maximum(scored, 0), n_rows)
+        seconds = np.array(self._seconds[start:])
+        order = np.argsort(rows, kind="stable")
+        ends = np.cumsum(np.bincount(rows, minlength=n_rows))
+        for row in np.unique(rows).tolist():
+            first = int(ends[row - 1]) if row else 0
+            times = seconds[order[first : int(ends[row])]]
+            pulls, calls, tokens, nanos, gpu = (float(column[row]) for column in columns)
+            spend = Spend(int(pulls), int(calls), int(tokens), round(nanos), gpu)
+            yield row, spend, times[times > 0].tolist(), int(replies[row]), int(output[row])
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._order)
+
+    def __reversed__(self) -> Iterator[int]:
+        return reversed(self._order)
+
+    def __contains__(self, seq: object) -> bool:
+        return isinstance(seq, int) and 0 <= seq < len(self._place) and self._place[seq] >= 0
+
+    def __getitem__(self, seq: int) -> Told:
+        if seq not in self:
+            raise KeyError(seq)
+        page, place = divmod(self._place[seq], _PAGE)
+        lines = self._open if page == len(self._pages) else self._lines(page)
+        return cast("Told", load_event(lines[place]))
+
+    def _lines(self, page: int) -> list[str]:
+        lines = self._unpacked.pop(page, None)
+        if lines is None:
+            lines = zlib.decompress(self._pages[page]).decode().split("\n")
+            if len(self._unpacked) >= _KEPT:
+                self._unpacked.popitem(last=False)
+        self._unpacked[page] = lines
+        return lines
+
+
+class PendingPairs(Mapping[int, Asked]):
+    """The asks without an outcome, by number, in the order of asking."""
+
+    def __init__(self, asks: AskedPairs) -> None:
+        self._asks = asks
+        self.seqs: dict[int, None] = {}
+
+    def __getitem__(self, seq: int) -> Asked:
+        if seq not in self.seqs:
+            raise KeyError(seq)
+        return self._asks[seq]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.seqs)
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+
+@dataclass(slots=True)
+class CandidateTotals:
+    """Totals over the outcomes of one candidate."""
+
+    spend: Spend = field(default_factory=Spend)
+    judge_spend: Spend = field(default_factory=Spend)  # its part for judging
+    lost_spend: Spend = field(default_factory=Spend)  # its part without an answer
+    seconds: float = 0.0  # of answered calls, summed
+    latencies: list[float] = field(default_factory=list)  # the same, sorted
+    replies: int = 0  # that were scored
+    output_tokens: int = 0  # of these replies
+    measures: list[float] = field(default_factory=list)  # their sum by each further scorer
+    measured: list[int] = field(default_factory=list)  # replies that each of them could score
+
+    def measure(self, values: Sequence[float | None]) -> None:
+        """Add a reply's scores by the further scorers."""
+        missing = len(values) - len(self.measures)
+        self.measures += [0.0] * missing
+        self.measured += [0] * missing
+        for k, value in enumerate(values):
+            if value is not None:
+                self.measures[k] += value
+                self.measured[k] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCost:
+    """Cost of a pair without an outcome."""
+
+    spend: Spend = field(default_factory=Spend)  # of the candidate's call, as far as known exactly
+    judge_spend: Spend = field(default_factory=Spend)  # of judging, as far as known exactly
+    # whether the first attempt may have been sent, at a cost not counted here
+    first_sent: bool = True
+    # further attempts that may have been sent, at most at these costs
+    attempts: tuple[Attempted, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the whole cost is known."""
+        return not self.first_sent and not self.attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,53 +364,130 @@ class Session:
     stopped: Stopped | None = None  # how it ended; None while it runs, or if it was killed
 
 
-@dataclass(slots=True, repr=False)
 class RunState:
-    """A run as of its latest event; read only, apart from ``apply``.
+    """A run as of its latest event; read only, apart from ``apply`` and ``take``.
 
     K candidates are numbered by row, N examples by column, asks in the order of asking.
     """
 
-    n_events: int = 0
-    started: Started | None = None
-    candidates: list[Candidate] = field(default_factory=list)  # (K,)
-    costs: list[float | None] = field(default_factory=list)  # (K,) most dollars of a call
-    prices: list[str | None] = field(default_factory=list)  # (K,) sources of the prices
-    totals: list[CandidateTotals] = field(default_factory=list)  # (K,)
-    barred: dict[int, str] = field(default_factory=dict)  # by row: why it was excluded
-    example_ids: list[str] = field(default_factory=list)  # (N,)
-    example_digests: list[str] = field(default_factory=list)  # (N,)
-    slices: tuple[Slice, ...] = ()  # groups of examples that are looked at by themselves
-    asks: AskedPairs = field(default_factory=AskedPairs)
-    told: ToldPairs = field(default_factory=ToldPairs)  # by ask number
-    pending: dict[int, Asked] = field(default_factory=dict)  # by ask number, in ask order
-    pending_costs: dict[int, PendingCost] = field(default_factory=dict)  # where events tell them
-    budgets: list[Budget] = field(default_factory=list)  # in order; the last one holds
-    configured: Budget | None = None  # the run's own caps; None before they differed from others
-    spend: Spend = field(default_factory=Spend)  # cost of all outcomes, and of proposers' calls
-    proposer_calls: dict[str, ProposerCalled] = field(default_factory=dict)  # by key of the reply
-    rounds: int = 0  # rounds of proposals that are over
-    reservations: Reservations = field(default_factory=Reservations)  # of all sessions that stopped
-    sessions: list[Session] = field(default_factory=list)
-    seconds: float = 0.0  # wall-clock, of the sessions that are over
-    elapsed: float = 0.0  # of the one that is not, at its last outcome
-    _asked_cells: list[bytearray] = field(default_factory=list)  # (K,) a bit for each example
+    def __init__(self) -> None:
+        self.n_events = 0
+        self.started: Started | None = None
+        self.candidates: list[Candidate] = []  # (K,)
+        self.costs: list[float | None] = []  # (K,) most dollars of a call
+        self.prices: list[str | None] = []  # (K,) sources of the prices
+        self.barred: dict[int, str] = {}  # by row: why it was excluded
+        self.example_ids: list[str] = []  # (N,)
+        self.example_digests: list[str] = []  # (N,)
+        self.slices: tuple[Slice, ...] = ()  # groups of examples that are looked at by themselves
+        self.asks = AskedPairs()
+        self.told = ToldPairs()  # by ask number
+        self.pending = PendingPairs(self.asks)  # by ask number, in ask order
+        self.pending_costs: dict[int, PendingCost] = {}  # where events tell them
+        self.budgets: list[Budget] = []  # in order; the last one holds
+        # the run's own caps; None before they differed from others
+        self.configured: Budget | None = None
+        self.proposer_calls: dict[str, ProposerCalled] = {}  # by key of the reply
+        self.rounds = 0  # rounds of proposals that are over
+        self.reservations = Reservations()  # of all sessions that stopped
+        self.sessions: list[Session] = []
+        self.seconds = 0.0  # wall-clock, of the sessions that are over
+        self.elapsed = 0.0  # of the one that is not, at its last outcome
+        self._totals: list[CandidateTotals] = []
+        self._summed = 0  # outcomes in the totals
+        self._asked_cells: list[bytearray] = []  # (K,) a bit for each example
 
-    def apply(self, event: Event) -> None:
-        """Add the next event; raise StoreError with its number, from 0, if it cannot come here."""
+    def apply(self, event: Event, text: str = "") -> None:
+        """Add the next event; raise StoreError with its number, from 0, if it cannot come here.
+
+        ``text`` is the event as JSON, if it was written already.
+        """
         if (self.n_events == 0) != isinstance(event, Started):
             raise self._impossible(f"{type(event).__name__}; Started comes first, and only then")
-        if isinstance(event, Asked):
-            self._asked(event)
-        elif isinstance(event, Told):
-            self._told(event)
-        else:
-            self._rare(event)
+        match event:
+            case Asked():
+                self._note_ask(event.seq, event.candidate, event.example)
+                self.asks.append(event)
+            case Told():
+                self._tell(event, text)
+            case _:
+                self._rare(event)
         self.n_events += 1
+
+    def take(self, page: Sequence[tuple[str, str]]) -> list[int | Event]:
+        """Add the next events of a log, each given by its tag and its JSON.
+
+        Returns:
+            The events in their order: the number of an ask, ``~seq`` if it was scored, any other
+            event as it is.
+
+        Raises:
+            StoreError: as ``apply``; or an event is damaged.
+        """
+        moves: list[int | Event] = []
+        records = _records(page)
+        for (kind, text), record in zip(page, records, strict=True):
+            if kind == "asked" and record.keys() == _ASKED and self.n_events:
+                seq, row, column = record["seq"], record["candidate"], record["example"]
+                self._note_ask(seq, row, column)
+                self.asks.add(row, column, record["propensity"], record["reason"])
+                moves.append(seq)
+                self.n_events += 1
+            elif kind == "told" and _is_scored(record):
+                self._tell_scored(record, text)
+                moves.append(~record["seq"])
+                self.n_events += 1
+            else:
+                event = self._loaded(text)
+                self.apply(event, text)
+                moves.append(event.seq if isinstance(event, Asked) else event)
+        return moves
+
+    def _loaded(self, text: str) -> Event:
+        try:
+            return load_event(text)
+        except StoreError as error:
+            raise type(error)(f"event {self.n_events} of the log: {error}") from error
 
     def __repr__(self) -> str:  # asyncio.run shows its result to itself, which must not take long
         size = f"{len(self.candidates)} x {len(self.example_ids)}"
         return f"RunState({self.name!r}, {size}, {self.n_events} events)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RunState):
+            return NotImplemented
+        derived = ("_totals", "_summed", "pending")
+        mine, others = (
+            {name: value for name, value in vars(one).items() if name not in derived}
+            for one in (self, other)
+        )
+        return mine == others and list(self.pending) == list(other.pending)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def totals(self) -> list[CandidateTotals]:
+        """(K,) totals of the candidates."""
+        told = self.told.order[self._summed :]
+        if len(told):
+            rows = self.asks.candidate[told]
+            for row, spend, seconds, replies, output in self.told.sums(
+                self._summed, rows, len(self.candidates)
+            ):
+                one = self._totals[row]
+                one.spend += spend
+                one.seconds += math.fsum(seconds)
+                one.latencies.extend(seconds)
+                one.latencies.sort()
+                one.replies += replies
+                one.output_tokens += output
+            self._summed += len(told)
+        return self._totals
+
+    @property
+    def spend(self) -> Spend:
+        """The cost of all outcomes, and of proposers' calls."""
+        return sum((one.spend for one in self.totals), self.proposer_spend)
 
     @property
     def budget(self) -> Budget:
@@ -124,42 +526,68 @@ class RunState:
         last = self.sessions[-1].stopped if self.sessions else None
         return last.reason if last is not None else None
 
-    def _asked(self, ask: Asked) -> None:
-        pair = (ask.candidate, ask.example)
-        if ask.seq != len(self.asks):
-            raise self._impossible(f"ask {ask.seq} comes where ask {len(self.asks)} is due")
-        if not self._has_cell(*pair):
-            grid = f"{len(self.candidates)} x {len(self.example_ids)}"
-            raise self._impossible(f"ask {ask.seq} is for pair {pair} of a grid of {grid}")
-        self._mark(ask)
-        self.asks.append(ask)
-        self.pending[ask.seq] = ask
-
-    def _mark(self, ask: Asked) -> None:
+    def _note_ask(self, seq: int, row: int, column: int) -> None:
         """Note that a pair was asked, which happens once."""
-        cells, (byte, bit) = self._asked_cells[ask.candidate], divmod(ask.example, 8)
-        cells.extend(bytes(max(0, byte + 1 - len(cells))))
-        if cells[byte] >> bit & 1:
-            pair = (ask.candidate, ask.example)
-            raise self._impossible(f"ask {ask.seq} is for pair {pair}, which was asked before")
-        cells[byte] |= 1 << bit
+        if seq != len(self.asks):
+            raise self._impossible(f"ask {seq} comes where ask {len(self.asks)} is due")
+        if not (0 <= row < len(self.candidates) and 0 <= column < len(self.example_ids)):
+            grid = f"{len(self.candidates)} x {len(self.example_ids)}"
+            raise self._impossible(f"ask {seq} is for pair {(row, column)} of a grid of {grid}")
+        cells, byte, bit = self._asked_cells[row], column >> 3, 1 << (column & 7)
+        if byte >= len(cells):
+            cells.extend(bytes(byte + 1 - len(cells)))
+        if cells[byte] & bit:
+            raise self._impossible(f"ask {seq} is for pair {(row, column)}, which was asked before")
+        cells[byte] |= bit
+        self.pending.seqs[seq] = None
 
-    def _told(self, told: Told) -> None:
-        ask = self.pending.get(told.seq)
-        if ask is None:
-            problem = "for the second time" if told.seq in self.told else "which was never asked"
-            raise self._impossible(f"there is an outcome of ask {told.seq}, {problem}")
-        if told.score is not None and not 0 <= told.score <= 1:
-            raise self._impossible(f"ask {told.seq} scores {told.score}, outside [0, 1]")
+    def _end_ask(self, seq: int, score: float | None) -> CandidateTotals:
+        """Check that an ask may have this outcome; return its candidate's totals."""
+        if seq not in self.pending.seqs:
+            problem = "for the second time" if seq in self.told else "which was never asked"
+            raise self._impossible(f"there is an outcome of ask {seq}, {problem}")
+        if score is not None and not 0 <= score <= 1:
+            raise self._impossible(f"ask {seq} scores {score}, outside [0, 1]")
+        del self.pending.seqs[seq]
+        self.pending_costs.pop(seq, None)
+        return self._totals[self.asks.pair(seq)[0]]
+
+    def _tell(self, told: Told, text: str) -> None:
         outcome = told.outcome
-        self.told.put(told, self.seconds)
-        del self.pending[told.seq]
-        self.pending_costs.pop(told.seq, None)
-        self.spend += outcome.spend
-        totals = self.totals[ask.candidate]
-        totals.pay(outcome)
+        totals = self._end_ask(told.seq, told.score)
+        totals.judge_spend += outcome.judge_spend
+        totals.lost_spend += outcome.lost_spend
+        output = -1
+        if isinstance(outcome, Scored):
+            totals.measure(outcome.measures)
+            output = outcome.usage.output
+        at = self.seconds + told.elapsed
+        amounts = tuple(getattr(outcome.spend, name) for name in _AMOUNTS)
+        state, text = int(state_of(told)), text or dump_event(told)
+        self.told.put(told.seq, state, told.score, at, amounts, outcome.seconds, output, text)
         self.elapsed = max(self.elapsed, told.elapsed)
-        totals.describe(outcome)
+
+    def _tell_scored(self, record: dict[str, Any], text: str) -> None:
+        """Add an outcome that is ``Scored``, given as JSON has it."""
+        seq, outcome, elapsed = record["seq"], record["outcome"], record.get("elapsed", 0.0)
+        score, usage = outcome["value"], outcome.get("usage") or {}
+        output = usage.get("output", 0)
+        totals = self._end_ask(seq, score)
+        spend = outcome.get("spend")
+        if spend is None:
+            tokens = usage.get("input", 0) + output
+            amounts = (1, 1, tokens, outcome.get("usd_nanos") or 0, 0.0)
+        else:
+            amounts = tuple(spend.get(name, 0) for name in _AMOUNTS)
+        if "judge_spend" in outcome:
+            totals.judge_spend += Spend(**outcome["judge_spend"])
+        if "lost_spend" in outcome:
+            totals.lost_spend += Spend(**outcome["lost_spend"])
+        if "measures" in outcome:
+            totals.measure(outcome["measures"])
+        at, seconds = self.seconds + elapsed, outcome.get("seconds", 0.0)
+        self.told.put(seq, _DONE, score, at, amounts, seconds, output, text)
+        self.elapsed = max(self.elapsed, elapsed)
 
     def _rare(self, event: Event) -> None:
         match event:
@@ -179,14 +607,20 @@ class RunState:
                 self.sessions.append(Session(event.at, event.version))
                 self._end_session(self.elapsed)  # 0 unless the session before was killed
             case Stopped():
-                self._stop(event)
+                if self.sessions[-1].stopped is not None:
+                    raise self._impossible("the run stops, and nothing was going on")
+                self.sessions[-1] = replace(self.sessions[-1], stopped=event)
+                self.reservations += event.reservations
+                self._end_session(event.seconds)
             case Attempted() | Charged():
                 self._set_cost(event)
-            case ProposerCalled() | Proposed():
-                self._propose(event)
+            case ProposerCalled():
+                self.proposer_calls[event.key] = event
+            case Proposed():
+                self.rounds = event.rounds
 
     def _set_cost(self, event: Attempted | Charged) -> None:
-        if event.seq not in self.pending:
+        if event.seq not in self.pending.seqs:
             raise self._impossible(f"ask {event.seq} costs something, and is not pending")
         if isinstance(event, Charged):
             cost = PendingCost(event.spend, event.judge_spend, first_sent=False)
@@ -195,20 +629,12 @@ class RunState:
             cost = replace(known, attempts=(*known.attempts, event))
         self.pending_costs[event.seq] = cost
 
-    def _propose(self, event: ProposerCalled | Proposed) -> None:
-        if isinstance(event, Proposed):
-            self.rounds = event.rounds
-            return
-        before = self.proposer_calls.get(event.key)
-        self.spend += event.cost - (Spend() if before is None else before.cost)
-        self.proposer_calls[event.key] = event
-
     def _add_candidates(self, event: CandidatesAdded) -> None:
         nothing = (None,) * len(event.candidates)
         self.candidates += event.candidates
         self.costs += event.costs or nothing
         self.prices += event.prices or nothing
-        self.totals += [CandidateTotals() for _ in event.candidates]
+        self._totals += [CandidateTotals() for _ in event.candidates]
         self._asked_cells += [bytearray() for _ in event.candidates]
 
     def _bar(self, event: CandidatesBarred) -> None:
@@ -225,25 +651,29 @@ class RunState:
         self.example_digests += event.digests
         self.slices += event.slices
 
-    def _stop(self, event: Stopped) -> None:
-        if self.sessions[-1].stopped is not None:
-            raise self._impossible("the run stops, and nothing was going on")
-        self.sessions[-1] = replace(self.sessions[-1], stopped=event)
-        self.reservations += event.reservations
-        self._end_session(event.seconds)
-
     def _end_session(self, seconds: float) -> None:
         self.seconds += seconds
         self.elapsed = 0.0
-
-    def _has_cell(self, candidate: int, example: int) -> bool:
-        return 0 <= candidate < len(self.candidates) and 0 <= example < len(self.example_ids)
 
     def _impossible(self, problem: str) -> StoreError:
         return StoreError(
             f"event {self.n_events} of the log is impossible: {problem}; the log is damaged: "
             f"restore the store from a copy, or begin a new run (it reuses the stored replies)"
         )
+
+
+def _records(page: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Parse the events of a page, all at once; those that are damaged become empty."""
+    try:
+        records: list[dict[str, Any]] = json.loads(f"[{','.join(text for _, text in page)}]")
+    except ValueError:
+        return [{} for _ in page]
+    return records if len(records) == len(page) else [{} for _ in page]
+
+
+def _is_scored(record: dict[str, Any]) -> bool:
+    outcome = record.get("outcome")
+    return outcome is not None and outcome.keys() <= _SCORED and record.keys() <= _TOLD
 
 
 def fold(events: Iterable[Event]) -> RunState:
@@ -259,14 +689,9 @@ def fold(events: Iterable[Event]) -> RunState:
     return state
 
 
-async def folded(store: RunStore, run: str) -> RunState:
+async def folded(store: Store, run: str) -> RunState:
     """Fold a run's log; raise RunNotFoundError if there is no such run."""
     state = RunState()
-
-    def take(events: Sequence[Event]) -> None:
-        for event in events:
-            state.apply(event)
-
-    async for page in store.pages_of((await store.find(run)).id):
-        await asyncio.to_thread(take, page)
+    async for page in store.texts_of(run):
+        await asyncio.to_thread(state.take, page)
     return state

@@ -1,4 +1,4 @@
-"""Conformance suites for people who write selectors, providers, judges or stores."""
+"""Conformance suites for people who write selectors, providers or judges."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from bestarm_agent.testing.preselector_suite import PreselectorSuite
     from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
     from bestarm_agent.testing.selector_suite import SelectorSuite
-    from bestarm_agent.testing.store_suite import StoreSuite
     from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "ProviderCase",
     "ProviderSuite",
     "SelectorSuite",
-    "StoreSuite",
     "run_virtual",
 ]
 
@@ -32,7 +30,6 @@ if not TYPE_CHECKING:  # else type checkers would accept every name
             "testing.preselector_suite": ("PreselectorSuite",),
             "testing.provider_suite": ("ProviderCase", "ProviderSuite"),
             "testing.selector_suite": ("SelectorSuite",),
-            "testing.store_suite": ("StoreSuite",),
             "testing.virtual_time": ("LoopClock", "run_virtual"),
         },
     )

@@ -36,7 +36,7 @@ from bestarm_agent.report.text import (
     state,
 )
 from bestarm_agent.report.winners_number import number_lines
-from bestarm_agent.store.base import RunInfo
+from bestarm_agent.store.store import RunInfo
 
 Object: TypeAlias = dict[str, Json]
 Labels: TypeAlias = Mapping[tuple[str, str], Label]

@@ -16,9 +16,8 @@ from bestarm_agent.engine.results.pair_filter import PairFilter
 from bestarm_agent.engine.results.pair_outcomes import PAGE, PairOutcome, RunTexts
 from bestarm_agent.engine.results.paired_comparison import compare_candidates
 from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.registry import StorePlace
-from bestarm_agent.store.score_export_rows import labels as names
+from bestarm_agent.store.export import labels as names
+from bestarm_agent.store.store import Store, StorePlace
 from bestarm_agent.view.documents import (
     Labels,
     Object,
@@ -39,7 +38,7 @@ _FLIPS: Final = 50  # examples shown on which two candidates differ
 class Endpoints:
     """Answers requests about the runs of some stores, which are numbered in this order."""
 
-    def __init__(self, stores: Sequence[RunStore], places: Sequence[StorePlace]) -> None:
+    def __init__(self, stores: Sequence[Store], places: Sequence[StorePlace]) -> None:
         self._stores = stores
         self._places = places
         self._open: dict[tuple[int, str], FollowedRun] = {}

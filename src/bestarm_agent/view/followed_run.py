@@ -7,16 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from bestarm_agent.certification.mode import Certification
-from bestarm_agent.domain.events import Event
 from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.results.build_standing import recorded_standing
 from bestarm_agent.engine.results.pair_outcomes import RunTexts, texts_of
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.runs import recorded_replay
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.registry import StorePlace, folder_of
 from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.store import Store, StorePlace, folder_of
 
 
 class FollowedRun:
@@ -26,7 +24,7 @@ class FollowedRun:
     keeps other readers out meanwhile.
     """
 
-    def __init__(self, store: RunStore, place: StorePlace, run_id: str) -> None:
+    def __init__(self, store: Store, place: StorePlace, run_id: str) -> None:
         self.run_id = run_id
         self.place = place
         self._store = store
@@ -51,7 +49,7 @@ class FollowedRun:
             StoreError: the log is damaged.
         """
         async with self._reading:
-            async for page in self._store.pages_of(self.run_id, since=self.state.n_events):
+            async for page in self._store.texts_of(self.run_id, since=self.state.n_events):
                 self._shown = None
                 await asyncio.to_thread(self._take, page)
             yield self.state
@@ -75,19 +73,18 @@ class FollowedRun:
     async def _rebuilt(self) -> tuple[Mode, RunReplay]:
         """Replay the log; then what is new goes to the replay."""
         mode, replay = await recorded_replay(self._store, self.run_id, self.place)
-        await replay.feed_all(self._store.pages_of(self.run_id))
+        await replay.take_all(self._store.texts_of(self.run_id))
         # a certification reads its plan off the whole log, and is built anew each time
         if len(replay.state.asks) and not isinstance(mode, Certification):
             self._replay = mode, replay
             self._folded = RunState()
         return mode, replay
 
-    def _take(self, events: Sequence[Event]) -> None:
+    def _take(self, page: Sequence[tuple[str, str]]) -> None:
         if self._replay is not None:
-            self._replay[1].feed(events)
-            return
-        for event in events:
-            self._folded.apply(event)
+            self._replay[1].take(page)
+        else:
+            self._folded.take(page)
 
     def _work_out(self, mode: Mode, replay: RunReplay) -> tuple[Standing, list[str]]:
         state, pairs = replay.state, replay.pairs

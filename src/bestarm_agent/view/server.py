@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
-from bestarm_agent.store.registry import StorePlace, open_store
+from bestarm_agent.store.store import StorePlace, open_store
 from bestarm_agent.view.endpoints import Endpoints
 
 _HOSTS: Final = ("127.0.0.1", "localhost")

@@ -16,7 +16,7 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.run.event_log import judged
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.selectors.types import State
-from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.store import Store
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Answer, Scene, scored
 
@@ -66,7 +66,7 @@ def test_a_pull_is_paid_once() -> None:
 
 
 def evaluated(
-    answer: Answer, *, origin: Origin = Origin.FRESH, store: MemoryStore | None = None
+    answer: Answer, *, origin: Origin = Origin.FRESH, store: Store | None = None
 ) -> tuple[Outcome | None, Call]:
     """Evaluate one pair of model ``a``, which reuses what the store holds."""
     scene = Scene({"a": Actor("p", answer)}, n_examples=1, store=store)
@@ -93,7 +93,7 @@ def evaluated(
 def test_a_reply_that_the_run_bought_itself_is_not_called_cached(
     origin: Origin, cached: bool
 ) -> None:
-    store = MemoryStore()
+    store = Store.in_memory()
     bought, _ = evaluated(lambda *_: scored(0.5), origin=origin, store=store)
     assert isinstance(bought, Scored)
     assert not bought.cached

@@ -15,7 +15,7 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.providers.base import Capabilities
-from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.store import Store
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 from tests.support.runs import Actor, scored
 
@@ -82,7 +82,7 @@ class Scene:
     def __init__(self, *, use_cache: bool = True) -> None:
         self.provider = actor()
         self.ledger = Ledger(Budget())
-        self.store = MemoryStore()
+        self.store = Store.in_memory()
         self.replies = ReplyCache(self.store, self.ledger, use_cache=use_cache)
         self.client = ProviderClient(
             self.provider, self.ledger, RetryPolicy(), LoopClock(), WaitBoard(), Gate(4)

@@ -15,7 +15,7 @@ from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import FailureKind, ProviderError
-from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.store import Store
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
 from tests.support.fake_api import FakeApi, in_thread, quality
@@ -88,7 +88,7 @@ def test_a_pair_that_waits_for_another_runs_purchase_holds_no_place() -> None:
     """Candidate `a` is being bought elsewhere; meanwhile the one place is for `b`."""
     slow = Actor("p", lambda *_: scored(0.5), latency=lambda _: 100.0)
     quick = Actor("q", lambda *_: scored(0.4))
-    store = CountingStore()
+    store = counting()
     first = Scene({"a": slow}, n_examples=1, store=store)
     second = Scene({"a": slow, "b": quick}, n_examples=1, in_flight=1, store=store)
 
@@ -127,16 +127,20 @@ def test_replies_that_another_run_bought_are_judged_in_the_places_of_the_run() -
     assert (len(bought.sent), len(judge.sent), judge.most) == (4, 4, 1)
 
 
-class CountingStore(MemoryStore):
+class CountingStore(Store):
     """Notes when the right to buy each reply was asked for."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked_at: dict[str, list[float]] = {}
+    asked_at: dict[str, list[float]]
 
     async def claim_reply(self, key: str) -> bool:
         self.asked_at.setdefault(key, []).append(asyncio.get_running_loop().time())
         return await super().claim_reply(key)
+
+
+def counting() -> CountingStore:
+    store = CountingStore.in_memory()
+    store.asked_at = {}
+    return store
 
 
 def test_a_run_cancelled_while_it_waits_for_a_place_gives_its_claim_back() -> None:

@@ -21,9 +21,9 @@ from bestarm_agent.engine.results.pair_filter import PairFilter
 from bestarm_agent.engine.results.pair_outcomes import PAGE, PairOutcome, RunTexts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.runs import Archive
-from bestarm_agent.store.memory_store import MemoryStore
 from bestarm_agent.store.run_state import fold
-from bestarm_agent.testing.store_runs import asked, failed, grid, started, told
+from bestarm_agent.store.store import Store
+from tests.support.store_runs import asked, failed, grid, started, told
 
 QUESTIONS: list[dict[str, Any]] = [
     {"id": "fr", "country": "France", "capital": "Paris"},
@@ -162,7 +162,7 @@ def test_an_example_that_changed_is_not_shown_as_asked(tmp_path: Path) -> None:
 
 def hand_made(events: Sequence[Event], examples: Sequence[Example] = ()) -> list[PairOutcome]:
     async def read() -> list[PairOutcome]:
-        texts = RunTexts(MemoryStore(), fold(events), examples)
+        texts = RunTexts(Store.in_memory(), fold(events), examples)
         return [pair async for pair in texts.outcomes()]
 
     return asyncio.run(read())
@@ -195,7 +195,7 @@ def test_chat_prompts_show_their_roles() -> None:
     assert pair.votes == (Vote("openai/m", 1.0, "7", "right"),)
 
 
-class CountingStore(MemoryStore):
+class CountingStore(Store):
     """A store that counts the replies it was asked for."""
 
     n_read = 0
@@ -209,7 +209,7 @@ def test_five_thousand_pairs_are_read_page_by_page() -> None:
     n = 5000
     asks = [asked(seq, 0, seq) for seq in range(n)]
     state = fold([started(), *grid(1, n), *asks, *(told(seq) for seq in range(n))])
-    store = CountingStore()
+    store = CountingStore.in_memory()
 
     async def read() -> int:
         n_seen, ahead = 0, 0
@@ -226,7 +226,7 @@ def test_five_thousand_pairs_are_read_page_by_page() -> None:
 def test_differing_pairs_come_together() -> None:
     asks = [asked(2 * j + i, i, j) for j in range(3) for i in range(2)]
     scores = [told(0, 1.0), told(1, 0.0), told(2, 1.0), told(3, 1.0), told(4, 0.0), failed(5)]
-    texts = RunTexts(MemoryStore(), fold([started(), *grid(2, 3), *asks, *scores]), ())
+    texts = RunTexts(Store.in_memory(), fold([started(), *grid(2, 3), *asks, *scores]), ())
 
     async def read() -> list[tuple[PairOutcome, PairOutcome]]:
         return [pair async for pair in texts.differing("model 0", "model 1")]

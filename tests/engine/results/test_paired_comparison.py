@@ -11,7 +11,7 @@ from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.engine.results.paired_comparison import Flip, compare_candidates
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.store.run_state import RunState, fold
-from bestarm_agent.testing.store_runs import asked, failed, grid, started, told
+from tests.support.store_runs import asked, failed, grid, started, told
 
 Scores = Sequence[float | None]
 

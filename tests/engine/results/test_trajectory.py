@@ -15,7 +15,7 @@ from bestarm_agent.engine.results.trajectory import (
     MOMENTS,
     Trajectory,
 )
-from bestarm_agent.engine.run.event_log import Replayer
+from bestarm_agent.engine.run.replay import Replayer
 from bestarm_agent.report import matrix as matrix_module
 from bestarm_agent.report.matrix import matrix_of
 from bestarm_agent.selectors.pairs import Pairs

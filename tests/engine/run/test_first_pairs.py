@@ -15,7 +15,7 @@ from bestarm_agent.cli.run_command import EXIT_FAILURES, exit_code
 from bestarm_agent.domain.events import Asked, Attempted, Event
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 from tests.support.api_studies import FastClock
 from tests.support.fake_api import Call, FakeApi, Fault
 from tests.support.studies import store_of
@@ -81,7 +81,7 @@ def test_a_dead_server_meets_the_retries_of_one_call(tmp_path: Path) -> None:
             stopped = await run(path)
             before = asked(api)
             dead = False
-            async with await SqlStore.connect(store_of(path)) as store:
+            async with await Store.connect(store_of(path)) as store:
                 events = list(await store.events_of("latest"))
             return stopped, before, events, await run(path, resumed=True)
 

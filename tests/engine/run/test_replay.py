@@ -15,14 +15,14 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
-from bestarm_agent.engine.run.event_log import EventLog, replay
-from bestarm_agent.engine.run.replay import RunReplay
+from bestarm_agent.engine.run.event_log import EventLog
+from bestarm_agent.engine.run.replay import RunReplay, replay
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.selectors.types import Ask, IntArray, Problem, Tell
-from bestarm_agent.store.memory_store import MemoryStore
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.testing.store_runs import asked, grid, started, told
+from bestarm_agent.store.store import Store
+from tests.support.store_runs import asked, grid, started, told
 
 CANDIDATES, EXAMPLES = grid(2, 10)
 
@@ -95,7 +95,7 @@ def test_what_is_recorded_reaches_log_state_and_objective() -> None:
     objective = Objective()
 
     async def scene() -> Sequence[Event]:
-        log = await MemoryStore().create("study")
+        log = await Store.in_memory().create("study")
         recording = EventLog(log, RunState(), cast("ObjectiveTracker", objective))
         recording.record(started())
         await recording.flush()

@@ -15,7 +15,7 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.engine.calls.attempt import RetryPolicy
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
-from bestarm_agent.engine.run.event_log import replay
+from bestarm_agent.engine.run.replay import replay
 from bestarm_agent.engine.run.stopping import End, Rules
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.selectors.types import State
@@ -455,7 +455,7 @@ def test_a_run_that_was_killed_in_a_call_goes_on_with_its_own_budget() -> None:
         loop = await scene.open()
         loop.allow(Budget(pulls=4))
         await loop.run()
-        await scene.store.close()
+        await scene.log.close()
         again = await scene.reopen()
         again.allow(None)
         await again.run()

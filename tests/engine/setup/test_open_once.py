@@ -13,7 +13,7 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
-from bestarm_agent.engine.run.event_log import Size
+from bestarm_agent.engine.run.replay import Size
 from bestarm_agent.engine.setup.candidates import CandidateFactory
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.selection import Selection

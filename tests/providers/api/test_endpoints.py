@@ -33,7 +33,7 @@ from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.registry import create_provider
-from bestarm_agent.store.memory_store import MemoryStore
+from bestarm_agent.store.store import Store
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 from tests.support.api_cases import PRICE, VENDORS, asked
 from tests.support.api_studies import OPENAI_MODELS, write_api_study
@@ -362,7 +362,7 @@ def run_over(
                 "limits": {"in_flight": in_flight, "max_attempts": 8, **(limits or {})},
             }
             path = write_api_study(folder, "", "", n_examples=N_EXAMPLES, changes=changes)
-            store = MemoryStore()
+            store = Store.in_memory()
             options = Options(store=store, clock=LoopClock())
             async with Study.open(path, options=options) as study:
                 standing = await study.run()

@@ -19,7 +19,7 @@ from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.engine.calls.attempt import replied_spend
 from bestarm_agent.engine.ledger import Balance
-from bestarm_agent.store.sql_store import SqlStore
+from bestarm_agent.store.store import Store
 from bestarm_agent.study import Study
 from tests.support.studies import store_of
 
@@ -62,7 +62,7 @@ def run_study(folder: Path, **changes: Json) -> Run:
         async with Study.open(path) as study:
             await study.run()
             balance = study.balance()
-        async with await SqlStore.connect(store_of(path), create=False) as store:
+        async with await Store.connect(store_of(path), create=False) as store:
             replies = [reply async for _, reply in store.replies()]
             return Run(balance, await store.events_of("latest"), replies)
 

@@ -14,7 +14,7 @@ import typer
 from bestarm_agent.cli.preselect.training import embedder_of
 from bestarm_agent.preselection.feedback import parse_prompt
 from bestarm_agent.preselection.router import Router
-from bestarm_agent.store.registry import open_store
+from bestarm_agent.store.store import open_store
 
 
 def choose_for(

@@ -22,8 +22,7 @@ from bestarm_agent.preselection.settings import (
     RouterSettings,
     parse_candidates,
 )
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.registry import open_store
+from bestarm_agent.store.store import Store, open_store
 
 _SAVE_EVERY = 50  # records of a stream: the most that a crash can lose
 _MOST_PROMPTS = 5000  # of a history, to make features from
@@ -97,7 +96,7 @@ def add_candidates(
 
 
 @asynccontextmanager
-async def embedder_of(router: Router, store: RunStore) -> AsyncIterator[Embedder | None]:
+async def embedder_of(router: Router, store: Store) -> AsyncIterator[Embedder | None]:
     """Open the model that makes vectors of a router's prompts; None where it has none."""
     if not router.settings.embedder:
         yield None

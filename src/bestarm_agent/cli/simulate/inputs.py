@@ -21,7 +21,7 @@ from bestarm_agent.simulation.replay_many import Plan, budget_shares
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.score_tables import open_csv
 from bestarm_agent.simulation.simulated_calls import Conditions, Latency
-from bestarm_agent.store.score_export_rows import labels, matrix
+from bestarm_agent.store.export import labels, matrix
 
 DEFAULT_POINTS = 20
 

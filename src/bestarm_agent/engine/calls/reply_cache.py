@@ -13,7 +13,7 @@ from bestarm_agent.engine.calls.attempt import replied_spend
 from bestarm_agent.engine.calls.retrying import Call, Origin
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.providers.base import Provider
-from bestarm_agent.store.base import RunStore
+from bestarm_agent.store.store import Store
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 1.0  # for a reply that another run is buying
 
@@ -34,7 +34,7 @@ class ReplyCache:
         use_cache: whether replies bought by other pairs or runs may be used.
     """
 
-    def __init__(self, store: RunStore, ledger: Ledger, *, use_cache: bool) -> None:
+    def __init__(self, store: Store, ledger: Ledger, *, use_cache: bool) -> None:
         self._store = store
         self._ledger = ledger
         self._use_cache = use_cache

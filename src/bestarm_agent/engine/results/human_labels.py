@@ -13,8 +13,8 @@ from pathlib import Path
 from bestarm_agent.config.datasets.gold_labels import Label, answer_digest, load_labels
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store.registry import StorePlace, folder_of
-from bestarm_agent.store.whole_files import whole_file
+from bestarm_agent.store.export import whole_file
+from bestarm_agent.store.store import StorePlace, folder_of
 
 
 def labels_path(where: StorePlace, run_id: str) -> Path:

@@ -25,9 +25,8 @@ from bestarm_agent.stats.agreement import (
     share,
     shifted,
 )
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.registry import StorePlace, folder_of
 from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.store import Store, StorePlace, folder_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,7 @@ def _length_bias(pairs: Sequence[Compared], alpha: float) -> Measure:
     return difference(errors[longer], errors[~longer], -1.0, 1.0, alpha)
 
 
-async def compare_run(store: RunStore, state: RunState, labels: Sequence[Label]) -> Comparison:
+async def compare_run(store: Store, state: RunState, labels: Sequence[Label]) -> Comparison:
     """Put a run's scores with gold scores; no call is made."""
     wanted = by_answer(labels)
     examples = {label.example for label in labels}
@@ -220,7 +219,7 @@ async def compare_run(store: RunStore, state: RunState, labels: Sequence[Label])
 
 
 async def check_run(
-    store: RunStore, state: RunState, labels: Sequence[Label], confidence: float
+    store: Store, state: RunState, labels: Sequence[Label], confidence: float
 ) -> JudgeCheck | None:
     """Measure a run's judge on gold scores; None if none of them is about a scored answer."""
     comparison = await compare_run(store, state, labels)

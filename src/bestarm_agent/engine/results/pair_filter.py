@@ -9,9 +9,8 @@ import numpy as np
 from bestarm_agent.domain.outcome import RIGHT
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.selectors.types import State
-from bestarm_agent.store.pair_records import ToldPairs
-from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.score_export_rows import labels
+from bestarm_agent.store.export import labels
+from bestarm_agent.store.run_state import RunState, ToldPairs
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,9 @@ from bestarm_agent.domain.spend import usd
 from bestarm_agent.engine.results.notebook import data_frame
 from bestarm_agent.engine.results.pair_filter import PairFilter, row_of, scores_of
 from bestarm_agent.errors import BestarmError, ConfigError
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.store.pair_records import state_of
-from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.score_export_rows import labels
+from bestarm_agent.store.export import labels
+from bestarm_agent.store.run_state import RunState, state_of
+from bestarm_agent.store.store import Store
 
 PAGE = 100  # replies read at a time
 
@@ -88,7 +87,7 @@ class RunTexts:
         problem: why the dataset cannot be read, or "".
     """
 
-    store: RunStore
+    store: Store
     state: RunState
     examples: Sequence[Example]
     problem: str = ""
@@ -233,7 +232,7 @@ class Outcomes:
         return data_frame([outcome.flat() async for outcome in self])
 
 
-async def texts_of(store: RunStore, state: RunState, folder: Path) -> RunTexts:
+async def texts_of(store: Store, state: RunState, folder: Path) -> RunTexts:
     """Return the texts of a run whose store is in ``folder``; its dataset is read in a thread."""
     return RunTexts(store, state, *await asyncio.to_thread(_read_dataset, state, folder))
 

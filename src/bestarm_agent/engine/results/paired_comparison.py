@@ -14,8 +14,8 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.intervals.paired_sequences import PairedSequences
 from bestarm_agent.stats.mcnemar import mcnemar
+from bestarm_agent.store.export import labels
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.score_export_rows import labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
-from bestarm_agent.store.pair_records import CandidateTotals
-from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.run_state import CandidateTotals, RunState
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,17 +20,10 @@ from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
-from bestarm_agent.engine.run.event_log import (
-    EventLog,
-    candidates_added,
-    cost_of,
-    gold_of,
-    join,
-    judged,
-    move_budget,
-)
+from bestarm_agent.engine.run.event_log import EventLog, candidates_added, judged
 from bestarm_agent.engine.run.in_flight import InFlight
 from bestarm_agent.engine.run.next_pairs import NextPairs
+from bestarm_agent.engine.run.replay import cost_of, gold_of, join, move_budget
 from bestarm_agent.engine.run.stopping import End, Rules, end_of_silence
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import State, Stop, Tell

@@ -24,9 +24,9 @@ from bestarm_agent.simulation.score_matrices import load_matrix
 from bestarm_agent.simulation.score_tables import read_table
 from bestarm_agent.stats.models.example_factors import Factors
 from bestarm_agent.stats.models.history_validation import STRONG, HistoryModel, Validation, learn
-from bestarm_agent.store.registry import StorePlace, folder_of
+from bestarm_agent.store.export import matrix as scores_of
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.score_export_rows import matrix as scores_of
+from bestarm_agent.store.store import StorePlace, folder_of
 
 Scores: TypeAlias = NDArray[np.float64]
 ReadRun: TypeAlias = Callable[[str], Awaitable[RunState]]

@@ -24,7 +24,7 @@ from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
 from bestarm_agent.engine.results.confirmation import widest
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
-from bestarm_agent.engine.run.event_log import Size, known_costs
+from bestarm_agent.engine.run.replay import Size, known_costs
 from bestarm_agent.engine.setup.candidates import check_prices, longest_of, prepare
 from bestarm_agent.engine.setup.open_run import Options, store_of
 from bestarm_agent.engine.setup.study_parts import StudyParts
@@ -33,7 +33,7 @@ from bestarm_agent.selectors.rule import pull_weights
 from bestarm_agent.selectors.types import FloatArray
 from bestarm_agent.stats.detectable import examples_to_part
 from bestarm_agent.stats.mcnemar import examples_needed
-from bestarm_agent.store.registry import open_store
+from bestarm_agent.store.store import open_store
 
 POWER = 0.8  # probability of finding a difference
 _DISAGREE = (0.05, 0.1, 0.2, 0.4, 0.8)  # of examples on which one of two candidates is right

@@ -19,7 +19,7 @@ from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.event_log import Size, axes_of
+from bestarm_agent.engine.run.replay import Size, axes_of
 from bestarm_agent.errors import PluginError, counted, nearest
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import MeasuredJudge

@@ -1,5 +1,4 @@
 """Conformance tests of replies, named states and claims; part of ``StoreSuite``."""
-# ruff: noqa: D102 - what a test checks is its name
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ import pytest
 
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store.base import RunStore
-from bestarm_agent.testing.store_runs import reply
+from bestarm_agent.store.store import Store
+from tests.support.store_runs import reply
 
 
 class ReplySuite:
     """Conformance tests of a store beyond its logs, and ways to open a store."""
 
-    async def connect(self, place: Path) -> RunStore:
+    async def connect(self, place: Path) -> Store:
         """Open the store of this place, empty the first time.
 
         It is closed and opened again within one test, and opened twice at once.
@@ -28,7 +27,7 @@ class ReplySuite:
         raise NotImplementedError
 
     @asynccontextmanager
-    async def opened(self, place: Path) -> AsyncIterator[RunStore]:
+    async def opened(self, place: Path) -> AsyncIterator[Store]:
         """The store of this place, closed at the end."""
         store = await self.connect(place)
         try:
@@ -36,7 +35,7 @@ class ReplySuite:
         finally:
             await store.close()
 
-    def run(self, place: Path, test: Callable[[RunStore], Coroutine[Any, Any, None]]) -> None:
+    def run(self, place: Path, test: Callable[[Store], Coroutine[Any, Any, None]]) -> None:
         """Run a test with the store of this place."""
 
         async def main() -> None:
@@ -48,12 +47,12 @@ class ReplySuite:
     def test_a_state_is_there_once_stored(self, tmp_path: Path) -> None:
         data = bytes(range(256)) * 1000
 
-        async def write(store: RunStore) -> None:
+        async def write(store: Store) -> None:
             assert await store.get_state("router") is None
             assert await store.put_state("router", data, after=0) == 1
             assert await store.get_state("router") == (1, data)
 
-        async def read(store: RunStore) -> None:
+        async def read(store: Store) -> None:
             assert await store.get_state("router") == (1, data)
             assert await store.get_state("other") is None
 
@@ -61,7 +60,7 @@ class ReplySuite:
         self.run(tmp_path, read)
 
     def test_versions_count_up_by_name(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             for version in range(25):
                 assert await store.put_state("a", b"%d" % version, after=version) == version + 1
             assert await store.put_state("b", b"", after=0) == 1
@@ -74,7 +73,7 @@ class ReplySuite:
     def test_a_state_is_not_overwritten_by_who_did_not_see_it(
         self, tmp_path: Path, after: int
     ) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             for version in range(2):
                 await store.put_state("router", b"%d" % version, after=version)
             with pytest.raises(StoreError, match=rf"at version 2, not at {after}.*open it again"):
@@ -84,14 +83,14 @@ class ReplySuite:
         self.run(tmp_path, test)
 
     def test_of_many_that_store_at_once_one_succeeds(self, tmp_path: Path) -> None:
-        async def attempt(store: RunStore, data: bytes) -> bool:
+        async def attempt(store: Store, data: bytes) -> bool:
             try:
                 await store.put_state("router", data, after=0)
             except StoreError:
                 return False
             return True
 
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(attempt(store, b"%d" % i)) for i in range(8)]
             won = [i for i, task in enumerate(tasks) if task.result()]
@@ -103,7 +102,7 @@ class ReplySuite:
     # claims
 
     def test_a_claim_keeps_others_out_until_it_is_released(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             async with self.opened(tmp_path) as other:
                 assert await store.claim_reply("key")
                 assert await other.claim_reply("another key")
@@ -116,7 +115,7 @@ class ReplySuite:
         self.run(tmp_path, test)
 
     def test_closing_releases_claims(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             async with self.opened(tmp_path) as other:
                 assert await other.claim_reply("key")
             assert await store.claim_reply("key")
@@ -124,7 +123,7 @@ class ReplySuite:
         self.run(tmp_path, test)
 
     def test_only_the_holder_releases_a_claim(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             await store.release_reply("key")
             assert await store.claim_reply("key")
             await store.release_reply("another key")
@@ -133,7 +132,7 @@ class ReplySuite:
         self.run(tmp_path, test)
 
     def test_of_many_claims_at_once_one_succeeds(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             async with self.opened(tmp_path) as other, asyncio.TaskGroup() as group:
                 takers = [store, other] * 10
                 tasks = [group.create_task(taker.claim_reply("key")) for taker in takers]
@@ -142,12 +141,12 @@ class ReplySuite:
         self.run(tmp_path, test)
 
     def test_a_reply_is_there_once_stored(self, tmp_path: Path) -> None:
-        async def write(store: RunStore) -> None:
+        async def write(store: Store) -> None:
             assert await store.get_reply("key") is None
             await store.put_reply("key", reply())
             assert await store.get_reply("key") == reply()
 
-        async def read(store: RunStore) -> None:
+        async def read(store: Store) -> None:
             assert await store.get_reply("key") == reply()
             assert await store.get_reply("other") is None
 
@@ -155,7 +154,7 @@ class ReplySuite:
         self.run(tmp_path, read)
 
     def test_the_first_reply_under_a_key_stays(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             await store.put_reply("key", reply("first"))
             await store.put_reply("key", reply("second"))
             async with asyncio.TaskGroup() as group:
@@ -169,7 +168,7 @@ class ReplySuite:
     def test_all_replies_are_listed(self, tmp_path: Path) -> None:
         keys = [f"{i:032x}" for i in range(1203)]
 
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             async with asyncio.TaskGroup() as group:
                 for key in keys:
                     group.create_task(store.put_reply(key, reply(key)))
@@ -183,7 +182,7 @@ class ReplySuite:
     def test_a_reply_whose_storing_was_cancelled_is_stored_all_the_same(
         self, tmp_path: Path
     ) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             task = asyncio.create_task(store.put_reply("key", reply()))
             await asyncio.sleep(0)
             task.cancel()
@@ -194,7 +193,7 @@ class ReplySuite:
         self.run(tmp_path, test)
 
 
-async def must_get(store: RunStore, key: str) -> Reply:
+async def must_get(store: Store, key: str) -> Reply:
     """Return a stored reply that has to be there."""
     found = await store.get_reply(key)
     assert found is not None

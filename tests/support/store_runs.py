@@ -19,7 +19,7 @@ from bestarm_agent.domain.request_reply import Finish, Reply
 from bestarm_agent.domain.rows import Rows
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
-from bestarm_agent.store.base import RunLog, RunStore
+from bestarm_agent.store.store import RunLog, Store
 
 AT = "2026-11-21T09:30:15.250000Z"
 
@@ -115,7 +115,7 @@ def reply(text: str = "46") -> Reply:
     )
 
 
-async def begin(store: RunStore, name: str = "study") -> RunLog:
+async def begin(store: Store, name: str = "study") -> RunLog:
     """Begin a run whose start is durable."""
     log = await store.create(name)
     log.append(started(name))

@@ -2,13 +2,12 @@
 
 ::
 
-    from bestarm_agent.testing.store_suite import StoreSuite
+    from tests.support.store_suite import StoreSuite
 
     class TestMyStore(StoreSuite):
         async def connect(self, place):
             return await MyStore.connect(place / "runs")
 """
-# ruff: noqa: D102 - what a test checks is its name
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import CandidatesAdded, Event, Started, Stopped
 from bestarm_agent.errors import RunNotFoundError, StoreError
-from bestarm_agent.store.base import RunInfo, RunStore
-from bestarm_agent.testing.reply_suite import ReplySuite, must_get
-from bestarm_agent.testing.store_runs import AT, asked, begin, reply, small_run, started, told
+from bestarm_agent.store.store import RunInfo, Store
+from tests.support.reply_suite import ReplySuite, must_get
+from tests.support.store_runs import AT, asked, begin, reply, small_run, started, told
 
 ODD_TEXTS = ("", "NUL \0 and \x1b", "lone surrogate \ud83d", "añ 答え 🎲", "x" * 1_000_000)
 
@@ -37,14 +36,14 @@ class StoreSuite(ReplySuite):
     def test_what_is_flushed_is_there_after_reopening(self, tmp_path: Path) -> None:
         events = small_run()
 
-        async def write(store: RunStore) -> None:
+        async def write(store: Store) -> None:
             log = await store.create("study")
             for event in events:
                 log.append(event)
             await log.flush()
             assert await log.events() == events
 
-        async def read(store: RunStore) -> None:
+        async def read(store: Store) -> None:
             assert await store.events_of("study") == events
             assert await (await store.open("latest")).events() == events
 
@@ -52,18 +51,18 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, read)
 
     def test_closing_flushes(self, tmp_path: Path) -> None:
-        async def write(store: RunStore) -> None:
+        async def write(store: Store) -> None:
             log = await store.create("study")
             log.append(started())
 
-        async def read(store: RunStore) -> None:
+        async def read(store: Store) -> None:
             assert await store.events_of("study") == [started()]
 
         self.run(tmp_path, write)
         self.run(tmp_path, read)
 
     def test_a_log_goes_on_where_it_ended(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await begin(store)
             log.append(asked(0))
             await log.close()
@@ -75,7 +74,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_events_can_be_read_from_a_number_on(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await begin(store)
             log.append(asked(0))
             await log.flush()
@@ -86,7 +85,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_two_runs_do_not_mix(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             one, other = await begin(store, "one"), await begin(store, "other")
             for seq in range(50):
                 one.append(asked(seq))
@@ -99,7 +98,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_flushes_from_many_tasks_keep_the_order_of_appending(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await begin(store)
             events: list[Event] = []
 
@@ -117,7 +116,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_a_run_starts_once_and_first_of_all(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await store.create("study")
             for wrong in (asked(0), started("another name")):
                 with pytest.raises(ValueError, match=log.run_id):
@@ -131,7 +130,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_what_json_cannot_hold_is_refused_and_leaves_no_gap(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await begin(store)
             with pytest.raises(ValueError, match="told"):
                 log.append(told(0, float("nan")))
@@ -142,7 +141,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_a_closed_log_takes_nothing(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await begin(store)
             await log.close()
             await log.close()
@@ -152,7 +151,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_odd_texts_come_back_as_they_were(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await begin(store)
             stops = [Stopped(AT, text, 0.0) for text in ODD_TEXTS[:4]]
             for event in stops:
@@ -179,7 +178,7 @@ class StoreSuite(ReplySuite):
         }
         candidate = Candidate("openai", "m", PromptTemplate("p", text="x"), params)
 
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await store.create("study")
             log.append(Started("study", AT, "0.1.0", config, "."))
             log.append(CandidatesAdded((candidate,)))
@@ -202,7 +201,7 @@ class StoreSuite(ReplySuite):
 
     @pytest.mark.parametrize("base", ["/home/me/study", r"C:\study"])
     def test_an_absolute_path_is_refused(self, tmp_path: Path, base: str) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await store.create("study")
             with pytest.raises(ValueError, match="relative"):
                 log.append(Started("study", AT, "0.1.0", {}, base))
@@ -212,7 +211,7 @@ class StoreSuite(ReplySuite):
     # the list of runs
 
     def test_a_run_is_listed_once_it_has_durably_started(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await store.create("study")
             assert await store.runs() == []
             log.append(started())
@@ -222,7 +221,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_the_list_says_how_far_a_run_is(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await store.create("study")
             seen = []
             for event in small_run():
@@ -239,7 +238,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_ids_are_readable_and_runs_listed_in_order_of_beginning(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             ids = [(await begin(store, f"study {i}")).run_id for i in range(20)]
             assert [info.id for info in await store.runs()] == ids
             assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-z]{4}", run) for run in ids)
@@ -248,7 +247,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_a_run_is_found_by_id_name_prefix_or_latest(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             ids = [(await begin(store, name)).run_id for name in ("a", "b", "a")]
             for ref, expected in {"a": 2, "b": 1, "latest": 2, ids[0]: 0, ids[1][:-1]: 1}.items():
                 assert (await store.find(ref)).id == ids[expected]
@@ -261,7 +260,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_an_empty_store_says_so(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             assert await store.runs() == []
             with pytest.raises(RunNotFoundError, match="empty"):
                 await store.open("latest")
@@ -271,7 +270,7 @@ class StoreSuite(ReplySuite):
     # one writer at a time
 
     def test_a_second_writer_is_refused_until_the_first_lets_go(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await begin(store)
             with pytest.raises(StoreError, match=rf"{log.run_id} is being written.*stop it"):
                 await store.open("study")
@@ -285,7 +284,7 @@ class StoreSuite(ReplySuite):
         self.run(tmp_path, test)
 
     def test_reading_and_other_runs_go_on_while_one_is_written(self, tmp_path: Path) -> None:
-        async def test(store: RunStore) -> None:
+        async def test(store: Store) -> None:
             log = await begin(store)
             async with self.opened(tmp_path) as other:
                 log.append(asked(0))
