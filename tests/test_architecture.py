@@ -19,7 +19,7 @@ FLOORS = tuple(
     errors _version
     plugins
     stats.arrays
-    cluster stats.intervals
+    cluster
     stats
     stats.models
     selectors domain

@@ -68,12 +68,11 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         " sql_store sqlite_file",
         ("tests/store",),
     ),
-    "stats/intervals": (
-        "aimed_bets betting_bounds common_examples confidence_sequences lower_bound"
-        " non_inferiority paired_sequences whole_sequences",
-        ("tests/stats/intervals", "tests/gate"),
+    "stats": (
+        "betting non_inferiority paired_sequences",
+        ("tests/stats", "tests/gate"),
     ),
-    "selectors": ("ask_order_intervals", ("tests/selectors/test_ask_order_intervals.py",)),
+    "selectors": ("answer", ("tests/selectors/test_answer.py",)),
     "report": (
         "caveats certificate differences limits markdown matrix outlook page_data pair_sample"
         " progress_text quantities slices text verdicts winners_number",

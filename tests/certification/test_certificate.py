@@ -13,7 +13,7 @@ from bestarm_agent.certification.certificate import (
     plan_rounds,
     single_goal,
 )
-from bestarm_agent.stats.intervals.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Verdict
 from tests.stats.conftest import RateCheck
 
 GOAL = Goal(0.1, 0.1)

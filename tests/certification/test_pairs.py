@@ -15,8 +15,8 @@ from bestarm_agent.engine.run.replay import Size
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
-from bestarm_agent.stats.intervals.non_inferiority import Verdict
 from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.stats.non_inferiority import Verdict
 from tests.stats.conftest import RateCheck
 
 N = 200

@@ -5,7 +5,7 @@ import pytest
 
 from bestarm_agent.certification.betting import Goal, Method, RiskTest
 from bestarm_agent.certification.certificate import Screen
-from bestarm_agent.stats.intervals.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Verdict
 from tests.stats.conftest import RateCheck
 
 

@@ -8,7 +8,7 @@ import pytest
 from bestarm_agent.certification.betting import Goal, Method
 from bestarm_agent.certification.tables import certify_losses
 from bestarm_agent.stats.arrays import FloatArray
-from bestarm_agent.stats.intervals.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Verdict
 
 GOAL = Goal(0.2, 0.1)
 DATA = Path(__file__).parents[3] / "shared" / "data"

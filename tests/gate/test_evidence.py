@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict, shown
+from bestarm_agent.stats.non_inferiority import Comparison, Question, Verdict, shown
 from tests.stats.conftest import RateCheck
 from tests.support.gate_worlds import World, fixed_gate, question_of, simulate, wrong
 

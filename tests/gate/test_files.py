@@ -8,7 +8,7 @@ import pytest
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.gate.files import junit, markdown
 from bestarm_agent.gate.summary import Compared, gate_result, word
-from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
+from bestarm_agent.stats.non_inferiority import Question, Verdict
 
 HOSTILE = "a|b <img src=x> [x](http://e.vil) @all #1 `c`\n\x1b[31m*_"
 QUESTION = Question(0.05, False, 0.05, 3, 2_000)

@@ -9,7 +9,7 @@ import pytest
 from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
-from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
+from bestarm_agent.stats.non_inferiority import Question, Verdict
 from tests.stats.conftest import RateCheck
 
 Latency = Callable[[float], float]

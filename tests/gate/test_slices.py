@@ -13,7 +13,7 @@ from bestarm_agent.domain.example import Slice
 from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import FloatArray, Problem, Stop
-from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
+from bestarm_agent.stats.non_inferiority import Comparison, Question, Verdict
 from tests.gate.test_pairs import drive, plan_of, scored
 from tests.stats.conftest import RateCheck
 from tests.support.commands import invoke

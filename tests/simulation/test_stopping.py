@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from bestarm_agent.selectors.evidence import Evidence
+from bestarm_agent.selectors.answer import Answer
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.racing import Racing
@@ -147,9 +147,9 @@ def test_racing_on_real_rows(name: str, how: str) -> None:
 @pytest.mark.slow
 def test_the_check_finds_a_rule_that_decides_too_soon() -> None:
     # Judging two coins by who leads after ten examples each is wrong far more often than in 20 %.
-    class HastyEvidence(Evidence):
-        def _rivals(self, best: int, bounds: Bounds) -> BoolArray:
-            rivals = super()._rivals(best, bounds)
+    class HastyAnswer(Answer):
+        def _rivals_of_leader(self, leader: int, bounds: Bounds) -> BoolArray:
+            rivals = super()._rivals_of_leader(leader, bounds)
             rivals[:] &= self._table.n_scored.min() < 10
             return rivals
 
@@ -158,7 +158,7 @@ def test_the_check_finds_a_rule_that_decides_too_soon() -> None:
 
         def __init__(self, problem: Problem) -> None:
             super().__init__(problem)
-            self.answer = HastyEvidence(
+            self.answer = HastyAnswer(
                 problem, self.table, self.belief, self.odds_of, exogenous=True, paired=True
             )
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.intervals.betting_bounds import bet_grid, wealth_paths
+from bestarm_agent.stats.betting import bet_grid, wealth_paths
 
 FloatArray = NDArray[np.float64]
 _CHUNK = 500  # worlds in memory at once

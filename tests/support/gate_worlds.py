@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.gate.pairs import agenda
-from bestarm_agent.stats.intervals.aimed_bets import kelly_bet
-from bestarm_agent.stats.intervals.non_inferiority import Question, Shown, shown
+from bestarm_agent.stats.non_inferiority import Question, Shown, kelly_bet, shown
 
 FloatArray = NDArray[np.float64]
 _CHUNK = 250  # worlds in memory at once

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bestarm_agent.certification.betting import Goal, Method, RiskTest
 from bestarm_agent.errors import nearest
 from bestarm_agent.stats.arrays import FloatArray
-from bestarm_agent.stats.intervals.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Verdict
 
 _STRICTER = 1.0 - 1e-6
 _DEFAULT_RATIO = 3  # unlabelled examples per label, where nothing says how many

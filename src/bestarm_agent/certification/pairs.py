@@ -41,7 +41,7 @@ from bestarm_agent.selectors.types import (
     Stop,
     Tell,
 )
-from bestarm_agent.stats.intervals.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Verdict
 
 LABEL, GUESS = "label", "guess"  # reasons of asks: for its label, or for its guess only
 

@@ -13,7 +13,7 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.run_lines import run_json, run_lines
 from bestarm_agent.report.text import safe
-from bestarm_agent.stats.intervals.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Verdict
 
 _WIDTH = len("Labels used: ")
 _COLUMNS = ("Candidate", "Verdict", "Labels", "e-value", "Needed", "Mean loss")

@@ -18,8 +18,8 @@ from bestarm_agent.certification.certificate import (
     single_goal,
 )
 from bestarm_agent.stats.arrays import FloatArray
-from bestarm_agent.stats.intervals.non_inferiority import Verdict
 from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.stats.non_inferiority import Verdict
 
 
 def certify_losses(

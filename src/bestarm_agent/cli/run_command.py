@@ -26,7 +26,7 @@ from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.text import safe
-from bestarm_agent.stats.intervals.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Verdict
 from bestarm_agent.study import Study
 
 _FRAME_SECONDS = 0.25

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.report.text import safe
-from bestarm_agent.stats.intervals.non_inferiority import Verdict
+from bestarm_agent.stats.non_inferiority import Verdict
 
 _MARKS = {Verdict.PASSED: "✅", Verdict.FAILED: "❌", Verdict.UNDECIDED: "⚠️"}
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -24,8 +24,8 @@ import numpy as np
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import BoolArray, Choice, Pair, Problem, State, Stop, Tell
-from bestarm_agent.stats.intervals.non_inferiority import Comparison, Question, Verdict
 from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.stats.non_inferiority import Comparison, Question, Verdict
 
 _LEAD = 32  # examples by which one side may be ahead, while the other cannot be called
 

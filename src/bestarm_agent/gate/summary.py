@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.gate.pairs import worst
 from bestarm_agent.report.text import safe
-from bestarm_agent.stats.intervals.non_inferiority import Question, Verdict
+from bestarm_agent.stats.non_inferiority import Question, Verdict
 
 TITLE_WIDTH = len("Baseline:  ")
 _NAMED = 3  # slices that a sentence names

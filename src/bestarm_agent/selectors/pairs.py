@@ -108,8 +108,9 @@ class Pairs:
         """
         for result in results:
             if self.table.tell(result):
-                self.answer.advance(int(self.table.candidate[result.seq]))
+                self.answer.forget()
                 self.rule.told(result)
+                self.answer.forget()
                 self.answer.review(self.rule.top_k)
 
     def add_candidates(
@@ -149,20 +150,21 @@ class Pairs:
             self.answer.bar(rows)
             self._open[rows] = False
             self.rule.changed()
+            self.answer.forget()
 
     def stopped(self) -> Stop | None:
         """Return why nothing will be asked any more, or None while that may still happen."""
         if not self.rule.seeks_best:
             return self._rules_stop()
-        is_settled = self.answer.is_settled(self.rule.top_k)
-        if is_settled and self.answer.is_separated(self.rule.top_k):
-            return Stop.SEPARATED
-        if self.answer.good_enough is not None:
-            return self.answer.good_enough
+        established = self.answer.established(self.rule.top_k)
+        if established is Stop.SEPARATED:
+            return established
+        if self.answer.is_within:
+            return Stop.WITHIN
         if not self._open.any() and not self.table.count(State.PENDING).any():
             return Stop.EXHAUSTED
-        if is_settled:
-            return Stop.INDIFFERENT
+        if established is not None:
+            return established
         return self._rules_stop() if self._open.any() else None
 
     @property
@@ -198,14 +200,15 @@ class Pairs:
         """Return whether the best is known well enough to end the run."""
         if not self.rule.seeks_best:
             return False
-        return self.answer.is_settled(self.rule.top_k) or self.answer.good_enough is not None
+        return self.answer.is_within or self.answer.established(self.rule.top_k) is not None
 
     def _may_decide(self, rows: BoolArray) -> bool:
         """Return whether scores of any of these rows can still help to establish the best."""
         if not self.rule.seeks_best:
             return True
         order = self.answer.presumed_order
-        field = self.answer.contenders(self.ranking() if order is None else order, self.rule.top_k)
+        presumed = self.ranking() if order is None else order.tolist()
+        field = self.answer.open(presumed, self.rule.top_k)
         return bool((rows & field).any()) or not field.any()
 
     def _register(self, ask: Ask) -> None:
@@ -215,6 +218,7 @@ class Pairs:
         if self.table.n_unseen_of(candidate) == 0:
             self._open[candidate] = False
         self.rule.asked(ask.seq)
+        self.answer.forget()
 
     def _regrow(self) -> None:
         self.answer.restart()
@@ -222,3 +226,4 @@ class Pairs:
         if self.rule.common_examples:
             self.rule.order.grow()
         self.rule.changed()
+        self.answer.forget()

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bestarm_agent.selectors.evidence import Evidence
+from bestarm_agent.selectors.answer import Answer
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import (
@@ -27,7 +27,7 @@ from bestarm_agent.selectors.types import (
     Stop,
     Tell,
 )
-from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds
+from bestarm_agent.stats.betting import EVEN, Odds
 
 _MOST_SPREAD = 1e4  # of costs: a pull never counts as more than 100 of another
 
@@ -75,7 +75,7 @@ class Rule(ABC):
         self.table = ScoreTable(problem.n_candidates, problem.n_examples)
         if self.common_examples:
             self.order = SharedOrder(self.table, problem.seed)
-        self.answer = Evidence(
+        self.answer = Answer(
             problem,
             self.table,
             self.belief,
@@ -115,7 +115,7 @@ class Rule(ABC):
         return self.table.draw_unseen(candidate, rng), 1.0 / self.table.n_unseen_of(candidate)
 
     def odds_of(self, example: int) -> Odds:
-        """Return how an example that was asked was drawn among those left of its generation."""
+        """Return how an example that was asked was drawn among those left."""
         return self.order.odds_of(example) if self.common_examples else EVEN
 
     @property

@@ -40,12 +40,17 @@ class ScoreTable:
     Trials are stored by their ask number ``seq``; the (K, N) grid holds one byte per cell, so a
     study of 2,000 x 12,000 opens in 24 MB. Statistics must use ``row``, which yields a candidate's
     trials in ask order: completion order is biased when wrong answers come back later.
+
+    Attributes:
+        has_late_examples: whether examples joined after the first ask, so that no row has drawn
+            from all of them alike.
     """
 
     def __init__(self, n_candidates: int, n_examples: int) -> None:
         self.n_candidates = n_candidates
         self.n_examples = n_examples
         self.n_asked = 0
+        self.has_late_examples = False
         self.n_in_a_row = 0  # latest asks that went to one candidate
         self._cells = np.zeros((n_candidates, n_examples), dtype=np.int8)
         self._candidate = np.zeros(64, dtype=np.int32)
@@ -119,6 +124,7 @@ class ScoreTable:
 
     def add_examples(self, count: int) -> None:
         """Add ``count`` >= 0 unseen columns."""
+        self.has_late_examples |= count > 0 and self.n_asked > 0
         self.n_examples += count
         self._cells = _with_room(self._cells, self.n_candidates, self.n_examples)
 
@@ -212,6 +218,11 @@ class ScoreTable:
         means = np.full(self.n_candidates, np.nan)
         np.divide(self.total, n, out=means, where=n > 0)
         return means
+
+    def certain(self) -> tuple[FloatArray, FloatArray]:
+        """(K,) least and (K,) highest means over all N that the scores seen leave possible."""
+        least = self.total / self.n_examples
+        return least, least + 1.0 - self.n_scored / self.n_examples
 
     @property
     def void_share(self) -> FloatArray:

@@ -6,7 +6,7 @@ import numpy as np
 
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import FloatArray, IntArray, State
-from bestarm_agent.stats.intervals.betting_bounds import Odds
+from bestarm_agent.stats.betting import Odds
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _UNSEEN = int(State.UNSEEN)

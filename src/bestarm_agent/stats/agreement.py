@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bestarm_agent.stats.intervals.betting_bounds import bet_grid
-from bestarm_agent.stats.intervals.lower_bound import LowerBound
+from bestarm_agent.stats.betting import bet_grid, lower_bound
 
 _CUT = 0.5
 
@@ -127,7 +126,7 @@ def kappa(one: ArrayLike, other: ArrayLike, alpha: float) -> Measure:
 def mean(values: ArrayLike, low: float, high: float, alpha: float) -> Measure:
     """Return the mean of values in [low, high] with a betting interval; the whole range if empty.
 
-    Source: Waudby-Smith and Ramdas (2024), JRSS B 86(1), section 4; see ``betting_bounds``.
+    Source: Waudby-Smith and Ramdas (2024), JRSS B 86(1), section 4; see ``betting``.
     """
     drawn = np.asarray(values, dtype=float)
     if not drawn.size:
@@ -186,10 +185,8 @@ def shifted(observed: Measure, bias: Measure) -> Measure:
 
 
 def _lower(unit: NDArray[np.float64], alpha: float) -> float:
-    bound = LowerBound(alpha, bet_grid(len(unit), alpha))
-    for value in unit:
-        bound.push(min(1.0, max(0.0, float(value))))
-    return min(bound.lower, float(unit.mean()))
+    bound = lower_bound(np.clip(unit, 0.0, 1.0), alpha, None, bet_grid(len(unit), alpha))
+    return min(bound, float(unit.mean()))
 
 
 def _scores(values: ArrayLike) -> NDArray[np.float64]:

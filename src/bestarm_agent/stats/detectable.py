@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.intervals.betting_bounds import bet_grid, wealth_paths
+from bestarm_agent.stats.betting import Bets, Wealth
+from bestarm_agent.stats.paired_sequences import pair_bets
 
 _CELLS, _FEWEST, _MOST = 200_000, 20, 200  # examples over all worlds; numbers of worlds
-_LOOKED_AT = 1024  # draws, at first
+_BLOCK = 1024  # draws that are looked at together
 
 
 def examples_to_part(
@@ -33,26 +34,24 @@ def examples_to_part(
 
     Example:
         >>> examples_to_part(0.1, 0.2, n_examples=2000, alpha=0.025)
-        255
+        240
     """
     rng = np.random.default_rng(0)
     better, worse = (round(n_examples * (disagree + d) / 2) for d in (difference, -difference))
     halves = np.full(n_examples, 1, dtype=np.int8)  # twice the value of each example
     halves[:better] = 2
     halves[better : better + worse] = 0
-    bets = bet_grid(n_examples, alpha)
+    bets = pair_bets(n_examples, alpha)
     worlds = int(np.clip(_CELLS // n_examples, _FEWEST, _MOST))
     first = [_shown_after(rng.permutation(halves), bets, alpha) for _ in range(worlds)]
     return int(np.quantile(first, power, method="higher"))
 
 
-def _shown_after(drawn: NDArray[np.int8], bets: tuple[float, ...], alpha: float) -> int:
+def _shown_after(drawn: NDArray[np.int8], bets: Bets, alpha: float) -> int:
     """Return after how many of the draws the bets are won; all if they are not before the end."""
-    size, n = len(drawn), min(len(drawn), _LOOKED_AT)
-    while True:  # the wealth is worked out for as many draws as needed, not for all of them
-        shown = wealth_paths(drawn[:n] / 2, 0.5, bets, size) >= 1.0 / alpha
+    wealth = Wealth(1, 0.5, bets, len(drawn))
+    for start in range(0, len(drawn), _BLOCK):
+        shown = wealth.extend(drawn[None, start : start + _BLOCK] / 2) >= 1.0 / alpha
         if shown.any():
-            return int(shown.argmax()) + 1
-        if n == size:
-            return size
-        n = min(size, 4 * n)
+            return start + int(shown.argmax()) + 1
+    return len(drawn)

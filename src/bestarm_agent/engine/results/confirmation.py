@@ -3,7 +3,7 @@
 The mean of a candidate that was chosen for its mean is too high on average: the luck that helped it
 to be chosen is in that mean. Scores on examples kept back have no such luck. Given the choice they
 are like scores on new examples, so the interval is for the mean over such (draws with replacement,
-``betting_bounds``), and holds at all times, also if the budget ends early.
+``betting``), and holds at all times, also if the budget ends early.
 
 It is not for the mean over the N examples of the study. Of N fixed examples, those kept back are
 what the choice left over: a candidate chosen for its luck on the one part was unlucky on the other.
@@ -26,8 +26,7 @@ from functools import lru_cache
 import numpy as np
 
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.intervals.betting_bounds import bet_grid
-from bestarm_agent.stats.intervals.lower_bound import LowerBound
+from bestarm_agent.stats.betting import bet_grid, lower_bound
 from bestarm_agent.store.run_state import RunState
 
 _FIRST = 0.8  # of what is left of alpha, for each further winner
@@ -122,13 +121,12 @@ def mean_of_new(ranges: Ranges, n_planned: int, alpha: float) -> Measure:
     ``n_planned`` draws are planned. The value is the mean of the middles; NaN without a draw.
     """
     bets = bet_grid(n_planned, alpha / 2)
-    below, above = LowerBound(alpha / 2, bets), LowerBound(alpha / 2, bets)
-    for low, high in ranges:
-        below.push(low)
-        above.push(1.0 - high)
+    ends = np.array(ranges).reshape(-1, 2)
+    lower = lower_bound(ends[:, 0], alpha / 2, None, bets)
+    upper = 1.0 - lower_bound(1.0 - ends[:, 1], alpha / 2, None, bets)
     known = [low for low, high in ranges if low == high]
     value = sum(known) / len(known) if known else float("nan")
-    return Measure(value, below.lower, 1.0 - above.lower)
+    return Measure(value, lower, upper)
 
 
 def _difference(

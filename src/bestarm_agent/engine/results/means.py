@@ -5,7 +5,7 @@ further scorer. A candidate's mean is over all N examples, like that of its scor
 length. Retries, waits and judging belong to the study and not to the candidate, and a reply from
 the cache counts with what the call that bought it cost and took.
 
-The intervals are those of scores (``AskOrderIntervals``), of value over bound: a quantity enters
+The intervals are those of scores (``RowIntervals``), of value over bound: a quantity enters
 in the order of asking, since slow or expensive calls often come back late. Where contested examples
 come early more often, they are often also more expensive: with x_t the t-th value of a candidate
 and r_t its ratio (``Odds``), the mean of x_1 + ... + x_(t-1) and (N - t + 1) r_t x_t, over N, is
@@ -14,7 +14,7 @@ expected to be the mean (Des Raj); their average over t is reported, divided by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,11 +23,11 @@ from bestarm_agent.config.study.objective import LENGTH, PRICE, SECONDS
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import usd
-from bestarm_agent.selectors.ask_order_intervals import AskOrderIntervals, even_odds
+from bestarm_agent.selectors.answer import OddsOf, RowIntervals, even_odds
 from bestarm_agent.selectors.rule import expected_costs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, FloatArray, Pair, State, Tell
-from bestarm_agent.stats.intervals.betting_bounds import EVEN, Odds
+from bestarm_agent.stats.betting import EVEN
 
 _CALLS = 1000  # whose price is told
 _LONG = 2**20  # tokens of a reply without a limit, which its mean is counted by
@@ -57,7 +57,7 @@ class MeanTracker:
         name: the quantity, as limits name it: ``PRICE`` (dollars of 1,000 calls), ``SECONDS``,
             ``LENGTH``, or one of the ``measures``.
         confidence: joint level of the intervals, in (0, 1); None states nothing, at no cost.
-        odds: how an example that was asked was drawn among those left of its generation.
+        odds: how an example that was asked was drawn among those left.
         measures: names of the study's further scorers, in their order.
         timeout: seconds that a call may take.
     """
@@ -66,7 +66,7 @@ class MeanTracker:
         self,
         name: str,
         confidence: float | None,
-        odds: Callable[[int], Odds] = even_odds,
+        odds: OddsOf = even_odds,
         *,
         measures: Sequence[str] = (),
         timeout: float = float("inf"),
@@ -77,13 +77,12 @@ class MeanTracker:
         self._confidence = confidence
         self._odds = odds
         self._is_even = True  # whether all examples so far were drawn uniformly
-        self._generations: list[int] = []
         self._table = ScoreTable(0, 0)  # the score of a pair is its value over the bound
         self._bounds: list[float] = []  # by row
         self._loose = set[int]()  # rows whose values may be above their bound
         self._unknown = set[int]()  # rows without an interval
         self._number_of: dict[int, int] = {}  # in the table, by number of a pending ask
-        self._intervals: AskOrderIntervals | None = None
+        self._intervals: RowIntervals | None = None
 
     def take(self, event: Event) -> None:
         """Take the run's next event in."""
@@ -102,7 +101,6 @@ class MeanTracker:
                 self._intervals = None
             case ExamplesAdded():
                 self._table.add_examples(len(event.ids))
-                self._generations.append(len(event.ids))
                 self._intervals = None
 
     def means(self) -> Means:
@@ -115,10 +113,9 @@ class MeanTracker:
             for row in np.flatnonzero(partly).tolist():
                 mean[row] = self._weighed(row)
         if self._intervals is None:
-            self._intervals = AskOrderIntervals(
-                table, self._generations, self._confidence, self._odds
-            )
-        lower, upper = self._intervals.lower * bounds, self._intervals.upper * bounds
+            alpha = None if self._confidence is None else 1.0 - self._confidence
+            self._intervals = RowIntervals(table, alpha, self._odds)
+        lower, upper = (end * bounds for end in self._intervals.bounds())
         unknown = [*self._unknown]
         lower[unknown], upper[unknown] = 0.0, bounds[unknown]
         upper[[*self._loose]] = np.inf
@@ -171,8 +168,6 @@ class MeanTracker:
                 self._loose.add(row)
             share = min(1.0, value / bound) if bound else 0.0
             self._table.tell(Tell(seq, State.DONE, share, value))
-        if self._intervals is not None:
-            self._intervals.advance(row)
 
     def _value(self, told: Told) -> float | None:
         """Return the quantity; None where it is not known."""

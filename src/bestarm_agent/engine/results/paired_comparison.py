@@ -12,8 +12,8 @@ from bestarm_agent.domain.outcome import RIGHT
 from bestarm_agent.engine.results.pair_filter import row_of
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.intervals.paired_sequences import PairedSequences
 from bestarm_agent.stats.mcnemar import mcnemar
+from bestarm_agent.stats.paired_sequences import PairedSequences
 from bestarm_agent.store.export import labels
 from bestarm_agent.store.run_state import RunState
 
@@ -153,10 +153,11 @@ def _interval(one: _Side, two: _Side, shared: Sequence[str], alpha: float) -> tu
     """Bound the difference over the shared examples."""
     columns = {id_: j for j, id_ in enumerate(shared)}
     sequences = PairedSequences(2, len(columns), alpha)
-    for id_ in one.ranges:
-        if id_ in two.ranges and id_ in columns:
-            for row, side in enumerate((one, two)):
-                sequences.push(row, columns[id_], *side.ranges[id_])
+    common = [id_ for id_ in one.ranges if id_ in two.ranges and id_ in columns]
+    places = np.array([columns[id_] for id_ in common], dtype=np.int64)
+    for row, side in enumerate((one, two)):
+        low, high = np.array([side.ranges[id_] for id_ in common]).T
+        sequences.extend(row, places, low, high)
     return sequences.difference(0, 1, alpha)
 
 

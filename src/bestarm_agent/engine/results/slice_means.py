@@ -3,7 +3,7 @@
 A candidate's scores on a slice enter in the order of asking, up to the first that is pending. One
 random order of all examples, read where it is in the slice, is a random order of the
 slice, so the intervals are those of scores: draws without replacement from the slice
-(``betting_bounds``). For K candidates and S slices each interval has the K S-th part of the error
+(``betting``). For K candidates and S slices each interval has the K S-th part of the error
 probability: all hold together, at all times, as a statement of its own beside that of the ranking.
 It does not matter how much of each slice a candidate has seen.
 """
@@ -18,8 +18,7 @@ import numpy as np
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import BoolArray, IntArray, State
-from bestarm_agent.stats.intervals.betting_bounds import EVEN
-from bestarm_agent.stats.intervals.whole_sequences import mean_interval
+from bestarm_agent.stats.betting import EVEN, mean_interval
 from bestarm_agent.store.run_state import RunState
 
 _SHOWN = 30  # candidates

@@ -28,7 +28,7 @@ four scores per candidate, another model learns what levels share
 (``stats.models.crossed_effects``).
 
 Only allocation and the answer rest on the model. A run is stopped by the betting intervals and the
-paired comparisons of ``PairedIntervals`` alone, which hold whatever the scores are like.
+paired comparisons of ``Answer`` alone, which hold whatever the scores are like.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Auto(Rule):
             is_capped = not (problem.seeks_proof and problem.open_ended)
             if is_capped or not self.table.leads_blindly(drawn[0]):
                 return drawn
-        field = allowed & self.answer.contenders(self._duels.order, self.top_k)
+        field = allowed & self.answer.open(self._duels.order.tolist(), self.top_k)
         if field.any():
             return self._duels.behind(field, n_trials), "proof"
         return drawn or self._draw(self._duels, allowed, rng)

@@ -85,11 +85,5 @@ class Racing(FilledSubset):
 
     def _field(self) -> BoolArray:
         """(K,) mask of the leader and its rivals; of all once there are none."""
-        leader = self.answer.ranking()[0]
-        field = self.answer.rivals(leader)
-        if not field.any():
-            return ~field
-        field[leader] = True
-        if (awaited := self.answer.awaited) is not None:
-            field[awaited] = True
-        return field
+        field = self.answer.open(self.answer.ranking(), 1)
+        return field if field.any() else ~field

@@ -3,6 +3,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.intervals.betting_bounds import bet_grid
-from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
-from bestarm_agent.stats.intervals.lower_bound import LowerBound
+from bestarm_agent.stats.betting import MeanInterval, bet_grid, lower_bound, mean_interval
+from tests.stats.one_by_one import Intervals
 
-DATA = Path(__file__).parents[3] / "../shared/data"
+DATA = Path(__file__).parents[2] / "../shared/data"
 SLACK = 1e-9
 RateCheck = Callable[[int, int, float], None]
-
-
-def feed(sequences: PopulationSequences, row: int, values: NDArray[np.float64]) -> None:
-    for example, value in enumerate(values.tolist()):
-        sequences.push(row, example, value, value)
 
 
 @st.composite
@@ -36,26 +31,26 @@ def cells(draw: st.DrawFn) -> list[tuple[float, float]]:
 
 
 def test_every_value_known_by_hand() -> None:
-    sequences = PopulationSequences(1, [4], alpha=0.1)
-    feed(sequences, 0, np.array([0.1, 0.2, 0.3, 0.8]))
+    sequences = Intervals(1, 4, 0.1)
+    sequences.extend(0, np.array([0.1, 0.2, 0.3, 0.8]))
     assert sequences.lower[0] == sequences.upper[0] == pytest.approx(0.35)
 
 
 def test_certain_bounds_by_hand() -> None:
     # At a level as low as this only what is certain counts: unseen values are in [0, 1].
-    sequences = PopulationSequences(1, [4], alpha=1e-9)
-    sequences.push(0, 3, 1.0, 1.0)
-    sequences.push(0, 1, 0.0, 0.0)
+    sequences = Intervals(1, 4, 1e-9)
+    sequences.push(0, 1.0, 1.0)
+    sequences.push(0, 0.0, 0.0)
     assert (sequences.lower[0], sequences.upper[0]) == (0.25, 0.75)
-    sequences.push(0, 0, 0.0, 1.0)  # void: nothing is learnt
+    sequences.push(0, 0.0, 1.0)  # void: nothing is learnt
     assert (sequences.lower[0], sequences.upper[0]) == (0.25, 0.75)
 
 
 def test_a_first_rejection_by_hand() -> None:
     # N = 100, alpha = .8: each side rejects at wealth 2.5. The bets are early_bets(100, .4). After
     # a first draw of 1 each at m is worth its share times 1 + min(b sqrt(m), .98) (1 / m - 1).
-    sequences = PopulationSequences(1, [100], alpha=0.8)
-    sequences.push(0, 0, 1.0, 1.0)
+    sequences = Intervals(1, 100, 0.8)
+    sequences.push(0, 1.0, 1.0)
     smallest = math.sqrt(2 * math.log(2.5) / 100)
     bets = [smallest, smallest ** (2 / 3), smallest ** (1 / 3), 1.0]
     shares = [0.19, 0.19, 0.22, 0.4]
@@ -74,11 +69,11 @@ def test_ends_move_inwards_and_stay_within_what_is_certain(
     row: list[tuple[float, float]], spare: int, alpha: float
 ) -> None:
     n = len(row) + spare
-    sequences = PopulationSequences(1, [n], alpha)
+    sequences = Intervals(1, n, alpha)
     before = (0.0, 1.0)
     least, most = 0.0, float(n)
     for example, (low, high) in enumerate(row):
-        sequences.push(0, example, low, high)
+        sequences.push(0, low, high)
         now = float(sequences.lower[0]), float(sequences.upper[0])
         least, most = least + low, most - (1 - high)
         assert least / n - SLACK <= now[0] <= now[1] <= most / n + SLACK
@@ -93,9 +88,9 @@ def test_ends_move_inwards_and_stay_within_what_is_certain(
 
 @given(row=cells())
 def test_width_at_the_end_is_what_was_void(row: list[tuple[float, float]]) -> None:
-    sequences = PopulationSequences(1, [len(row)], 0.5)
-    for example, (low, high) in enumerate(row):
-        sequences.push(0, example, low, high)
+    sequences = Intervals(1, len(row), 0.5)
+    for low, high in row:
+        sequences.push(0, low, high)
     void = sum(high - low for low, high in row) / len(row)
     width = float(sequences.upper[0] - sequences.lower[0])
     assert width == pytest.approx(void, abs=SLACK)
@@ -106,10 +101,9 @@ def test_width_at_the_end_is_what_was_void(row: list[tuple[float, float]]) -> No
 def test_rows_of_equal_values_tie_exactly_in_any_order() -> None:
     rng = np.random.default_rng(0)
     values = np.round(rng.random(300), 1)
-    sequences = PopulationSequences(20, [200, 100], 0.05)
+    sequences = Intervals(20, 300, 0.05)
     for row in range(20):
-        first, second = rng.permutation(values[:200]), rng.permutation(values[200:])
-        feed(sequences, row, np.concatenate([first, second]))
+        sequences.extend(row, rng.permutation(values))
     assert len(set(sequences.lower.tolist())) == 1
     assert (sequences.lower == sequences.upper).all()
 
@@ -117,22 +111,22 @@ def test_rows_of_equal_values_tie_exactly_in_any_order() -> None:
 def test_rows_do_not_touch_each_other() -> None:
     rng = np.random.default_rng(1)
     values = rng.random((3, 40))
-    together, swapped = (PopulationSequences(3, [40], 0.05) for _ in range(2))
+    together, swapped = (Intervals(3, 40, 0.05) for _ in range(2))
     for row in range(3):
-        feed(together, row, values[row])
+        together.extend(row, values[row])
     for example in range(40):  # interleaved, and rows in another order
         for row in (2, 0, 1):
             value = float(values[row, example])
-            swapped.push((row + 1) % 3, example, value, value)
+            swapped.push((row + 1) % 3, value, value)
     np.testing.assert_array_equal(together.lower, np.roll(swapped.lower, -1))
     np.testing.assert_array_equal(together.upper, np.roll(swapped.upper, -1))
 
 
 def test_mirrored_values_give_mirrored_bounds() -> None:
     values = np.random.default_rng(2).beta(2, 5, 60).round(3)
-    sequences = PopulationSequences(2, [100], 0.05)
-    feed(sequences, 0, values)
-    feed(sequences, 1, 1 - values)
+    sequences = Intervals(2, 100, 0.05)
+    sequences.extend(0, values)
+    sequences.extend(1, 1 - values)
     assert sequences.lower[0] == pytest.approx(1 - sequences.upper[1], abs=1e-3)
     assert sequences.upper[0] == pytest.approx(1 - sequences.lower[1], abs=1e-3)
 
@@ -140,35 +134,14 @@ def test_mirrored_values_give_mirrored_bounds() -> None:
 def test_a_void_cell_enters_each_bound_at_its_worst() -> None:
     rng = np.random.default_rng(3)
     values, void = rng.random(80).round(2), rng.random(80) < 0.2
-    ranged, low, high = (PopulationSequences(1, [120], 0.05) for _ in range(3))
-    for example, (value, hidden) in enumerate(zip(values.tolist(), void, strict=True)):
+    ranged, low, high = (Intervals(1, 120, 0.05) for _ in range(3))
+    for value, hidden in zip(values.tolist(), void, strict=True):
         ends = (0.0, 1.0) if hidden else (value, value)
-        ranged.push(0, example, *ends)
-        low.push(0, example, ends[0], ends[0])
-        high.push(0, example, ends[1], ends[1])
+        ranged.push(0, *ends)
+        low.push(0, ends[0], ends[0])
+        high.push(0, ends[1], ends[1])
     assert ranged.lower[0] == low.lower[0]
     assert ranged.upper[0] == high.upper[0]
-
-
-def test_strata_are_combined_by_size() -> None:
-    # The first stratum (2 of 8) fully seen: mean 1; the second unseen: [0, 1].
-    sequences = PopulationSequences(1, [2, 6], 0.1)
-    sequences.push(0, 0, 1.0, 1.0)
-    sequences.push(0, 1, 1.0, 1.0)
-    assert (sequences.lower[0], sequences.upper[0]) == (0.25, 1.0)
-    for example in range(2, 8):
-        sequences.push(0, example, 0.5, 0.5)
-    assert sequences.lower[0] == sequences.upper[0] == 0.625
-
-
-def test_examples_added_later_keep_what_was_learnt() -> None:
-    # A run that grows by one example loses little: the old stratum's bounds stay, at alpha / 2.
-    values = np.random.default_rng(4).beta(8, 2, 400)
-    before, after = PopulationSequences(1, [500], 0.05), PopulationSequences(1, [500, 1], 0.05)
-    feed(before, 0, values)
-    feed(after, 0, values)
-    widths = [float(s.upper[0] - s.lower[0]) for s in (before, after)]
-    assert widths[0] < widths[1] < 1.2 * widths[0] + 1 / 501
 
 
 @pytest.mark.parametrize("ones", [400, 450, 475])
@@ -176,15 +149,11 @@ def test_early_bets_are_narrower_after_few_of_many(ones: int) -> None:
     # Beside equal shares of the wealth, at 10 to 50 of 500 coins.
     rng = np.random.default_rng(21)
     draws = rng.permutation((np.arange(500) < ones) * 1.0)[:50]
-    sequences, bets = PopulationSequences(1, [500], 0.05), bet_grid(500, 0.025)
-    below, above = LowerBound(0.025, bets, 500), LowerBound(0.025, bets, 500)
-    for n, value in enumerate(draws.tolist(), start=1):
-        sequences.push(0, n - 1, value, value)
-        below.push(value)
-        above.push(1.0 - value)
-        if n >= 10:
-            width = float(sequences.upper[0] - sequences.lower[0])
-            assert width < 1.0 - above.lower - below.lower
+    for n in range(10, 51):
+        early = MeanInterval(500, 0.05)
+        early.extend(draws[:n], draws[:n])
+        lower, upper = mean_interval(draws[:n], draws[:n], 0.05, 500)
+        assert early.upper - early.lower < upper - lower
 
 
 @pytest.mark.parametrize("kind", ["beta", "constant", "rare"])
@@ -196,9 +165,9 @@ def test_narrower_than_hoeffding_on_populations_of_low_variance(kind: str) -> No
         "constant": np.full(1000, 0.7),
         "rare": (np.arange(1000) < 20) * 1.0,
     }[kind]
-    sequences = PopulationSequences(1, [1000], 0.05)
+    sequences = Intervals(1, 1000, 0.05)
     draws = rng.permutation(population)[:300]
-    feed(sequences, 0, draws)
+    sequences.extend(0, draws)
     # Hoeffding-Serfling at n = 300 alone (Bardenet and Maillard 2015, corollary 2.5)
     once = 2 * math.sqrt((1 - 299 / 1000) * math.log(2 / 0.05) / (2 * 300))
     assert sequences.upper[0] - sequences.lower[0] < 0.75 * once
@@ -209,25 +178,25 @@ def test_close_to_a_normal_interval_on_coins() -> None:
     rng = np.random.default_rng(7)
     widths = []
     for _ in range(10):
-        sequences = PopulationSequences(1, [1000], 0.05)
-        feed(sequences, 0, rng.permutation((np.arange(1000) < 500) * 1.0)[:500])
+        sequences = Intervals(1, 1000, 0.05)
+        sequences.extend(0, rng.permutation((np.arange(1000) < 500) * 1.0)[:500])
         widths.append(float(sequences.upper[0] - sequences.lower[0]))
     assert np.mean(widths) < 2 * 0.031 * 1.6
 
 
 def ever_misses(
-    values: NDArray[np.float64], void: NDArray[np.bool_], alpha: float, strata: list[int]
+    values: NDArray[np.float64], void: NDArray[np.bool_], alpha: float
 ) -> NDArray[np.bool_]:
     """(R,) whether the bounds of each row of (R, N) values in ask order ever miss its mean."""
     runs, n = values.shape
-    sequences = PopulationSequences(runs, strata, alpha)
+    sequences = Intervals(runs, n, alpha)
     missed = np.zeros(runs, dtype=bool)
     means = values.mean(axis=1)
     for example in range(n - 1):
         low = np.where(void[:, example], 0.0, values[:, example]).tolist()
         high = np.where(void[:, example], 1.0, values[:, example]).tolist()
         for row in range(runs):
-            sequences.push(row, example, low[row], high[row])
+            sequences.push(row, low[row], high[row])
         missed |= (sequences.lower > means + SLACK) | (sequences.upper < means - SLACK)
     return missed
 
@@ -252,7 +221,7 @@ def test_the_mean_is_ever_missed_at_most_at_level_alpha(name: str, check_rate: R
     # 400 runs at alpha = .2, a miss at any time counts: stopping when it suits does not help.
     rng = np.random.default_rng(9)
     values = rng.permuted(np.tile(populations(80)[name], (400, 1)), axis=1)
-    missed = ever_misses(values, np.zeros(values.shape, dtype=bool), 0.2, [80])
+    missed = ever_misses(values, np.zeros(values.shape, dtype=bool), 0.2)
     check_rate(int(missed.sum()), 400, 0.2)
 
 
@@ -269,19 +238,7 @@ def test_missing_values_may_depend_on_the_scores(mechanism: str, check_rate: Rat
         "after_a_success": np.roll(values, 1, axis=1) > 0.9,
     }[mechanism]
     void = chance & (rng.random(values.shape) < 0.5)
-    check_rate(int(ever_misses(values, void, 0.2, [80]).sum()), 400, 0.2)
-
-
-@pytest.mark.slow
-@pytest.mark.coverage
-def test_strata_with_different_means(check_rate: RateCheck) -> None:
-    # 400 runs at alpha = .2; the second half is much harder than the first.
-    rng = np.random.default_rng(11)
-    easy = rng.permuted(np.tile((np.arange(50) < 45) * 1.0, (400, 1)), axis=1)
-    hard = rng.permuted(np.tile((np.arange(30) < 6) * 1.0, (400, 1)), axis=1)
-    values = np.concatenate([easy, hard], axis=1)
-    missed = ever_misses(values, np.zeros(values.shape, dtype=bool), 0.2, [50, 30])
-    check_rate(int(missed.sum()), 400, 0.2)
+    check_rate(int(ever_misses(values, void, 0.2).sum()), 400, 0.2)
 
 
 @pytest.mark.slow
@@ -292,12 +249,12 @@ def test_joint_over_rows_that_are_sampled_adaptively(check_rate: RateCheck) -> N
     misses = 0
     for _ in range(150):
         rows = rng.permuted((np.arange(60) < np.arange(20, 52, 4)[:, None]) * 1.0, axis=1)
-        sequences, seen = PopulationSequences(8, [60], 0.2 / 8), np.zeros(8, dtype=int)
+        sequences, seen = Intervals(8, 60, 0.2 / 8), np.zeros(8, dtype=int)
         missed = False
         for _ in range(200):
             row = int(np.argmax(np.where(seen < 60, sequences.upper, -1.0)))
             value = float(rows[row, seen[row]])
-            sequences.push(row, int(seen[row]), value, value)
+            sequences.push(row, value, value)
             seen[row] += 1
             mean = rows[row].mean()
             missed |= not sequences.lower[row] - SLACK <= mean <= sequences.upper[row] + SLACK
@@ -327,8 +284,8 @@ def test_why_values_are_fed_in_the_order_of_asking(check_rate: RateCheck) -> Non
     asked = rng.permuted(np.tile((np.arange(200) < 100) * 1.0, (100, 1)), axis=1)
     completed = np.array([scores[completion_order(scores, rng)] for scores in asked])
     nothing = np.zeros(asked.shape, dtype=bool)
-    check_rate(int(ever_misses(asked, nothing, 0.2, [200]).sum()), 100, 0.2)
-    assert ever_misses(completed, nothing, 0.2, [200]).mean() > 0.5
+    check_rate(int(ever_misses(asked, nothing, 0.2).sum()), 100, 0.2)
+    assert ever_misses(completed, nothing, 0.2).mean() > 0.5
 
 
 @pytest.mark.slow
@@ -344,15 +301,15 @@ def test_real_rows(name: str, check_rate: RateCheck) -> None:
     rng = np.random.default_rng(13)
     sample = scores[:, rng.choice(scores.shape[1], 120, replace=False)].clip(0, 1)
     values = rng.permuted(np.repeat(sample, 20, axis=0), axis=1)
-    missed = ever_misses(values, np.zeros(values.shape, dtype=bool), 0.2, [120])
+    missed = ever_misses(values, np.zeros(values.shape, dtype=bool), 0.2)
     check_rate(int(missed.sum()), len(values), 0.2)
 
 
 def test_a_failed_pair_of_bounds_never_crosses() -> None:
     # Values in an order that is anything but random: both bounds fail.
-    population = PopulationSequences(1, [400], 0.5)
-    for example, value in enumerate([1.0] * 200 + [0.0] * 200):
-        population.push(0, example, value, value)
+    population = Intervals(1, 400, 0.5)
+    for value in [1.0] * 200 + [0.0] * 200:
+        population.push(0, value, value)
         assert 0 <= population.lower[0] <= population.upper[0] <= 1
     assert population.lower[0] == population.upper[0] == 0.5
 
@@ -360,31 +317,62 @@ def test_a_failed_pair_of_bounds_never_crosses() -> None:
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, math.nan])
 def test_alpha_is_checked(alpha: float) -> None:
     with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\)"):
-        PopulationSequences(1, [3], alpha)
-
-
-@pytest.mark.parametrize("strata", [[], [0], [3, 0]])
-def test_strata_are_checked(strata: list[int]) -> None:
-    with pytest.raises(ValueError, match="strata must be one or more sizes >= 1"):
-        PopulationSequences(1, strata, 0.1)
+        Intervals(1, 3, alpha)
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.1, 0.5), (0.5, 1.1), (0.6, 0.5), (math.nan, 1.0)])
 def test_values_are_checked(low: float, high: float) -> None:
-    sequences = PopulationSequences(1, [3], 0.1)
+    sequences = Intervals(1, 3, 0.1)
     with pytest.raises(ValueError, match="0 <= low <= high <= 1 must hold"):
-        sequences.push(0, 0, low, high)
+        sequences.push(0, low, high)
     assert (sequences.lower[0], sequences.upper[0]) == (0.0, 1.0)
 
 
-def test_examples_outside_and_values_too_many_are_refused() -> None:
-    sequences = PopulationSequences(1, [1, 2], 0.1)
-    with pytest.raises(ValueError, match=r"example must be in 0\.\.2, got 3"):
-        sequences.push(0, 3, 0.5, 0.5)
-    sequences.push(0, 0, 0.5, 0.5)
-    with pytest.raises(ValueError, match="all 1 values of this stratum"):
-        sequences.push(0, 0, 0.5, 0.5)
+def test_values_too_many_are_refused() -> None:
+    interval = MeanInterval(1, 0.1)
+    interval.extend(np.array([0.5]), np.array([0.5]))
+    with pytest.raises(ValueError, match="there are 1 values in all, got 2"):
+        interval.extend(np.array([0.5]), np.array([0.5]))
+    with pytest.raises(ValueError, match="size must be >= 1, got 0"):
+        MeanInterval(0, 0.1)
 
 
-def test_no_rows() -> None:
-    assert PopulationSequences(0, [3], 0.1).lower.shape == (0,)
+def state(interval: MeanInterval) -> tuple[float, float]:
+    return interval.lower, interval.upper
+
+
+@settings(max_examples=150)
+@given(row=cells(), cuts=st.lists(st.integers(0, 25), max_size=4), spare=st.integers(0, 10))
+@with_example(row=[(1.0, 1.0)] * 12 + [(0.0, 0.0)] * 12, cuts=[20], spare=6)  # both bounds fail
+def test_the_ends_do_not_depend_on_when_one_looks(
+    row: list[tuple[float, float]], cuts: list[int], spare: int
+) -> None:
+    low, high = np.array(row).T
+    odds = np.where(np.arange(2 * len(row)).reshape(-1, 2) % 3, 1.25, 1.5)
+    for alpha in (0.01, 0.8):
+        for given_odds in (None, odds):
+            once, often, singly = (MeanInterval(len(row) + spare, alpha) for _ in range(3))
+            once.extend(low, high, given_odds)
+            places = [0, *sorted(min(cut, len(row)) for cut in cuts), len(row)]
+            for start, stop in pairwise(places):
+                part = None if given_odds is None else odds[start:stop]
+                often.extend(low[start:stop], high[start:stop], part)
+            for i in range(len(row)):
+                part = None if given_odds is None else odds[i : i + 1]
+                singly.extend(low[i : i + 1], high[i : i + 1], part)
+            assert state(once) == state(often) == state(singly)
+
+
+def test_all_values_give_the_mean_and_none_give_nothing() -> None:
+    values = np.array([0.0, 1.0, 0.5, 1.0])
+    assert mean_interval(values, values, 0.05, 4) == (0.625, 0.625)
+    assert mean_interval(values[:0], values[:0], 0.05, 4) == (0.0, 1.0)
+    assert mean_interval(values, np.ones(4), 0.05, 4) == (0.625, 1.0)
+
+
+def test_each_end_has_half_of_the_error_probability() -> None:
+    low = np.tile([0.0, 0.6, 1.0], 20)
+    high = low + 0.2 * (low < 1.0)
+    bets = bet_grid(200, 0.05)
+    ends = lower_bound(low, 0.05, 200, bets), 1.0 - lower_bound(1.0 - high, 0.05, 200, bets)
+    assert mean_interval(low, high, 0.1, 200) == ends

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.intervals.betting_bounds import Wager, bet_grid
-from bestarm_agent.stats.intervals.paired_sequences import PairedSequences
+from bestarm_agent.stats.paired_sequences import PairedSequences, pair_bets
 from tests.stats.conftest import RateCheck
+from tests.stats.one_by_one import Wager, push
 
 Scores = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ def in_step(pairs: PairedSequences, scores: Scores, start: int = 0) -> None:
     for place in range(start, start + scores.shape[1]):
         for row in range(len(scores)):
             value = float(scores[row, place - start])
-            pairs.push(row, place, value, value)
+            push(pairs, row, place, value, value)
 
 
 def coins(rng: np.random.Generator, heads: tuple[int, ...], n: int) -> Scores:
@@ -32,7 +32,7 @@ def test_one_leader_throughout_is_a_fixed_pair_at_a_lower_bar() -> None:
     scores = np.array([np.full(30, 0.9), np.full(30, 0.5), np.full(30, 0.6)])
     pairs = PairedSequences(3, 200, alpha=0.05)
     in_step(pairs, scores)
-    wager = Wager(0.5, bet_grid(200, 0.05), 200)
+    wager = Wager(0.5, pair_bets(200, 0.05), 200)
     for value in (1 + 0.9 - scores[1]) / 2:
         wager.push(float(value))
     assert set(pairs.leaders) == {0}
@@ -47,24 +47,25 @@ def test_the_odds_follow_the_pair_when_the_leader_changes() -> None:
     in_step(pairs, scores)
     assert list(pairs.leaders) == [0, 0, 0, 1]
     n, half = 10, 5.0
-    factors = np.ones(len(bet_grid(n, 0.4)))
+    sizes, shares = pair_bets(n, 0.4)
+    factors = np.ones(len(sizes))
     for place, leader in enumerate(pairs.leaders):
         x = (1 + scores[leader, place] - scores[2, place]) / 2
         drawn = ((1 + scores[leader] - scores[2]) / 2)[:place].sum()
         fair, growth = (half - drawn) / (n - place), n / (n - place)
-        stakes = np.minimum(np.array(bet_grid(n, 0.4)) * np.sqrt(fair) * growth, 0.98)
+        stakes = np.minimum(np.array(sizes) * np.sqrt(fair) * growth, 0.98)
         factors = factors * (1 + stakes * (x / fair - 1))
     pairs.rejected()
-    assert pairs._wealth[-1].now(2) == pytest.approx(factors.mean())
+    assert pairs._wealth[-1].now[2] == pytest.approx(np.dot(shares, factors))
 
 
 def test_the_leader_is_committed_when_a_place_is_first_asked() -> None:
     pairs = PairedSequences(3, 50, alpha=0.05)
     for row, value in enumerate((0.2, 0.9, 0.4)):
-        pairs.push(row, 0, value, value)
+        push(pairs, row, 0, value, value)
     pairs.ask(2)  # before any score of the second place is known, row 1 leads
-    pairs.push(2, 1, 1.0, 1.0)
-    pairs.push(0, 1, 1.0, 1.0)
+    push(pairs, 2, 1, 1.0, 1.0)
+    push(pairs, 0, 1, 1.0, 1.0)
     assert list(pairs.leaders) == [0, 1]
     awaited = [pairs.awaited]
     pairs.ask(1)
@@ -72,7 +73,7 @@ def test_the_leader_is_committed_when_a_place_is_first_asked() -> None:
     assert awaited == [1, None]
     assert (pairs._highest(-1, np.inf)[[0, 2]] > 0).all()
     assert pairs._wealth[-1].n.tolist() == [1, 1, 1]
-    pairs.push(1, 1, 0.0, 0.0)
+    push(pairs, 1, 1, 0.0, 0.0)
     pairs.rejected()
     assert pairs._wealth[-1].n.tolist() == [2, 2, 2]
 
@@ -97,7 +98,7 @@ def test_leaders_that_were_committed_stay_for_rows_that_join() -> None:
     later = PairedSequences(3, 100, 0.05, leaders=first.leaders)
     in_step(later, scores)
     for place in range(60):
-        later.push(2, place, 0.0, 0.0)
+        push(later, 2, place, 0.0, 0.0)
     assert list(later.leaders) == list(first.leaders)
     assert later.rejected()[:2].tolist() == first.rejected().tolist()
     assert later.rejected()[2]
@@ -117,9 +118,9 @@ def test_the_lag_by_hand() -> None:
     draws = np.full(80, (1 + 0.02) / 2)
 
     def rejects(gap: float) -> bool:
-        wager = Wager((1 - gap) / 2, bet_grid(300, 0.1), 300)
+        wager = Wager((1 - gap) / 2, pair_bets(300, 0.1), 300)
         wager.extend(draws)
-        return wager.wealth >= 10
+        return bool(wager.wealth >= 10)
 
     assert rejects(found)
     assert not rejects(found - 2 * 2.0**-11)
@@ -164,7 +165,7 @@ def followed(
         told[row][place] = (0.0, 1.0) if hidden else (value, value)
         total[row] += 0.0 if hidden else value
         while fed[row] in told[row]:
-            pairs.push(row, int(fed[row]), *told[row][fed[row]])
+            push(pairs, row, int(fed[row]), *told[row][fed[row]])
             fed[row] += 1
         yield pairs
 
@@ -212,7 +213,7 @@ def test_a_leader_chosen_by_what_it_scores_would_be_wrong() -> None:
     rng, lost = np.random.default_rng(12), 0
     for _ in range(40):
         scores, pairs = coins(rng, (31, 30, 30, 30), 60), PairedSequences(4, 60, 0.2)
-        pairs._leaders.extend((1 + scores[1:].argmax(axis=0)).tolist())
+        pairs.leaders.extend((1 + scores[1:].argmax(axis=0)).tolist())
         in_step(pairs, scores)
         lost += bool(pairs.rejected()[0])
     assert lost > 20

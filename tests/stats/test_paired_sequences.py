@@ -9,16 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.intervals.betting_bounds import Wager, bet_grid
-from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
-from bestarm_agent.stats.intervals.paired_sequences import PairedSequences
+from bestarm_agent.stats.paired_sequences import PairedSequences, pair_bets
+from tests.stats.one_by_one import Intervals, Wager, push
 
 RateCheck = Callable[[int, int, float], None]
 
 
 def feed(pairs: PairedSequences, row: int, values: NDArray[np.float64], start: int = 0) -> None:
-    for example, value in enumerate(values.tolist(), start=start):
-        pairs.push(row, example, value, value)
+    pairs.extend(row, np.arange(start, start + len(values)), values, values)
 
 
 def correlated(
@@ -38,7 +36,7 @@ def test_wealth_by_hand() -> None:
     pairs = PairedSequences(2, 4, alpha=0.5)
     feed(pairs, 0, np.array([1.0, 0.3]))
     feed(pairs, 1, np.array([0.0, 0.3]))
-    by_hand = Wager(0.5, bet_grid(4, 0.5), 4)
+    by_hand = Wager(0.5, pair_bets(4, 0.5), 4)
     by_hand.push(1.0)
     by_hand.push(0.5)
     assert pairs.wealth(0, 1) == pytest.approx(by_hand.wealth)
@@ -119,7 +117,7 @@ def test_the_shortfall_by_hand() -> None:
     found = pairs.shortfall(0, 1)
     wins = []
     for lead in np.arange(0, 1, 2**-11):
-        wager = Wager((1 - lead) / 2, bet_grid(300, 0.05), 300)
+        wager = Wager((1 - lead) / 2, pair_bets(300, 0.05), 300)
         wager.extend(np.full(200, 0.5))
         wins.append(wager.wealth >= 20)
     assert wins == sorted(wins)
@@ -144,13 +142,13 @@ def test_the_shortfall_vanishes_where_a_row_is_beaten() -> None:
 def test_pairing_needs_fewer_examples_than_separate_intervals() -> None:
     rng = np.random.default_rng(1)
     values = correlated(rng, 400, [0.0, 0.08])
-    pairs, separate = PairedSequences(2, 400, 0.05), PopulationSequences(2, [400], 0.05 / 2)
+    pairs, separate = PairedSequences(2, 400, 0.05), Intervals(2, 400, 0.05 / 2)
     needs: dict[str, int] = {}
     for example in range(400):
         for row in range(2):
             value = float(values[row, example])
-            pairs.push(row, example, value, value)
-            separate.push(row, example, value, value)
+            push(pairs, row, example, value, value)
+            separate.push(row, value, value)
         if pairs.beaten_by(0)[1]:
             needs.setdefault("paired", example)
         if separate.lower[0] > separate.upper[1]:
@@ -193,10 +191,10 @@ def test_state_grows_with_the_leaders_not_with_the_pairs() -> None:
 def test_void_cells_count_at_their_worst_for_the_challenger() -> None:
     hidden, known = PairedSequences(2, 10, 0.1), PairedSequences(2, 10, 0.1)
     for example, (x, y) in enumerate([(1.0, 0.0), (1.0, 0.5), (0.8, 0.1)]):
-        hidden.push(0, example, *((0.0, 1.0) if example == 1 else (x, x)))
-        hidden.push(1, example, *((0.0, 1.0) if example == 2 else (y, y)))
-        known.push(0, example, *((0.0, 0.0) if example == 1 else (x, x)))
-        known.push(1, example, *((1.0, 1.0) if example == 2 else (y, y)))
+        push(hidden, 0, example, *((0.0, 1.0) if example == 1 else (x, x)))
+        push(hidden, 1, example, *((0.0, 1.0) if example == 2 else (y, y)))
+        push(known, 0, example, *((0.0, 0.0) if example == 1 else (x, x)))
+        push(known, 1, example, *((1.0, 1.0) if example == 2 else (y, y)))
     assert hidden.wealth(0, 1) == known.wealth(0, 1)
 
 
@@ -244,7 +242,7 @@ def test_the_best_row_is_lost_at_most_at_level_alpha(noise: float, check_rate: R
             if index[row] < 0:
                 break
             value = float(values[row, seen[row]])
-            pairs.push(row, int(seen[row]), value, value)
+            push(pairs, row, int(seen[row]), value, value)
             seen[row] += 1
             total[row] += value
             beaten |= pairs.beaten_by(int(np.argmax(total / np.maximum(seen, 1))))
@@ -263,8 +261,8 @@ def test_two_equal_rows_against_each_other(check_rate: RateCheck) -> None:
         y = rng.permutation(x)
         pairs = PairedSequences(2, 80, 0.2)
         for example in range(80):
-            pairs.push(0, example, x[example], x[example])
-            pairs.push(1, example, y[example], y[example])
+            push(pairs, 0, example, x[example], x[example])
+            push(pairs, 1, example, y[example], y[example])
             if pairs.beaten_by(1)[0]:
                 lost += 1
                 break
@@ -281,8 +279,8 @@ def test_difference_is_ever_missed_at_most_at_level_alpha(check_rate: RateCheck)
         x, y = rng.permuted((np.arange(50) < np.array([[30], [24]])) * 1.0, axis=1)
         pairs, missed = PairedSequences(2, 50, 0.2), False
         for example in range(50):
-            pairs.push(0, example, x[example], x[example])
-            pairs.push(1, example, y[example], y[example])
+            push(pairs, 0, example, x[example], x[example])
+            push(pairs, 1, example, y[example], y[example])
             if example % 5 == 4:
                 low, high = pairs.difference(0, 1, 0.2)
                 missed |= not low - 1e-9 <= 0.12 <= high + 1e-9
@@ -292,13 +290,13 @@ def test_difference_is_ever_missed_at_most_at_level_alpha(check_rate: RateCheck)
 
 def test_another_order_is_refused() -> None:
     pairs = PairedSequences(2, 10, 0.1)
-    pairs.push(0, 4, 1.0, 1.0)
+    push(pairs, 0, 4, 1.0, 1.0)
     with pytest.raises(ValueError, match="row 1 must take example 4 next"):
-        pairs.push(1, 5, 1.0, 1.0)
+        push(pairs, 1, 5, 1.0, 1.0)
     with pytest.raises(ValueError, match="example 4 has its place"):
-        pairs.push(0, 4, 1.0, 1.0)
+        push(pairs, 0, 4, 1.0, 1.0)
     with pytest.raises(ValueError, match=r"example must be in 0\.\.9, got 10"):
-        pairs.push(0, 10, 1.0, 1.0)
+        push(pairs, 0, 10, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, math.nan])
@@ -311,7 +309,7 @@ def test_the_level_is_checked(alpha: float) -> None:
 
 def test_values_are_checked() -> None:
     with pytest.raises(ValueError, match="0 <= low <= high <= 1 must hold"):
-        PairedSequences(2, 10, 0.1).push(0, 0, 0.6, 0.5)
+        push(PairedSequences(2, 10, 0.1), 0, 0, 0.6, 0.5)
     with pytest.raises(ValueError, match="alpha must be"):
         PairedSequences(2, 10, 0.1).difference(0, 1, 2.0)
 

@@ -8,40 +8,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bestarm_agent.stats.intervals.betting_bounds import Wager, bet_grid, early_bets
-from bestarm_agent.stats.intervals.lower_bound import LowerBound
+from bestarm_agent.stats.betting import (
+    Bets,
+    LowerBound,
+    Wealth,
+    bet_grid,
+    early_bets,
+    lower_bound,
+    wealth_paths,
+)
+from bestarm_agent.stats.paired_sequences import pair_bets
+from tests.stats.one_by_one import Wager
 
 values_in_unit = st.lists(
     st.one_of(st.sampled_from([0.0, 1.0, 0.5]), st.floats(0, 1)), min_size=1, max_size=30
 )
 
 
-def wealth_path(
-    values: tuple[float, ...],
-    mean: float,
-    bets: tuple[float, ...],
-    shares: tuple[float, ...] | None = None,
-) -> list[float]:
-    wager = Wager(mean, bets, len(values), shares)
-    path = []
-    for value in values:
-        wager.push(value)
-        path.append(wager.wealth)
+def wealth_path(values: tuple[float, ...], mean: float, bets: Bets) -> list[float]:
+    path: list[float] = wealth_paths(np.array(values), mean, bets, len(values)).tolist()
     return path
 
 
 def test_two_draws_by_hand() -> None:
     # N = 4, m = 1/2, one bet b = 1/2.
-    wager = Wager(0.5, (0.5,), size=4)
+    wager = Wager(0.5, Bets((0.5,), (1.0,)), size=4)
     wager.push(1.0)  # c = 1/2, stake = .5 sqrt(.5), gain = 1
     assert wager.wealth == pytest.approx(1.353553, abs=1e-6)
     wager.push(0.0)  # c = (2 - 1) / 3, stake = .5 sqrt(1/3) 4/3 = .3849, gain = -1
     assert wager.wealth == pytest.approx(1.353553 * (1 - 0.384900), abs=1e-6)
-    assert (wager.n, wager.total) == (2, 1.0)
 
 
 def test_two_draws_with_replacement_by_hand() -> None:
-    wager = Wager(0.25, (0.5, 1.0))
+    wager = Wager(0.25, Bets((0.5, 1.0), (0.5, 0.5)))
     wager.push(1.0)  # c = 1/4, stakes .25 and .5, gain = 3: 1.75 and 2.5
     assert wager.wealth == pytest.approx(2.125)
     wager.push(0.0)
@@ -66,13 +65,11 @@ POPULATIONS = [
 
 
 @pytest.mark.parametrize("population", POPULATIONS)
-@pytest.mark.parametrize("bets", [(bet_grid(5, 0.1),), early_bets(5, 0.1)])
-def test_wealth_is_a_fair_game_over_all_orders(
-    population: tuple[float, ...], bets: tuple[tuple[float, ...], ...]
-) -> None:
+@pytest.mark.parametrize("bets", [bet_grid(5, 0.1), early_bets(5, 0.1), pair_bets(5, 0.1)])
+def test_wealth_is_a_fair_game_over_all_orders(population: tuple[float, ...], bets: Bets) -> None:
     # Exact, not simulated: the mean over all 120 orders is 1 at every time under the true mean.
     true_mean = sum(population) / 5
-    paths = np.array([wealth_path(order, true_mean, *bets) for order in permutations(population)])
+    paths = np.array([wealth_path(order, true_mean, bets) for order in permutations(population)])
     fair = paths.mean(axis=0)
     np.testing.assert_allclose(fair, 1.0, rtol=1e-3)  # odds of 0 are raised to 1e-9
     assert (fair <= 1 + 1e-9).all()
@@ -106,17 +103,26 @@ def test_understating_never_pays(hide: str) -> None:
 
 
 @given(values=values_in_unit, spare=st.integers(0, 20), mean=st.floats(0.01, 1.0))
-def test_a_vector_of_draws_equals_one_by_one(values: list[float], spare: int, mean: float) -> None:
+def test_blocks_of_draws_equal_one_by_one(values: list[float], spare: int, mean: float) -> None:
     for size in (None, len(values) + spare):
-        one, many = (Wager(mean, bet_grid(100, 0.05), size) for _ in range(2))
-        for value in values:
-            one.push(value)
+        one, many = (Wealth(1, mean, bet_grid(100, 0.05), size) for _ in range(2))
+        path = [float(one.extend(np.array([[value]]))[0, 0]) for value in values]
         cut = len(values) // 3
-        many.extend(np.array(values[:cut]))
-        many.extend(np.array(values[cut:]))
-        assert many.n == one.n
-        assert many.total == pytest.approx(one.total)
-        assert many.wealth == pytest.approx(one.wealth, rel=1e-6)
+        parts = [many.extend(np.array([part])) for part in (values[:cut], values[cut:])]
+        assert np.concatenate(parts, axis=1)[0].tolist() == path
+        assert (many.n, many.now, many.highest) == (one.n, one.now, one.highest)
+
+
+def test_rows_do_not_touch_each_other() -> None:
+    values = np.random.default_rng(0).random((3, 20))
+    means = np.array([0.3, 0.5, 0.7])
+    together = Wealth(3, means, bet_grid(30, 0.05), 30)
+    paths = together.extend(values)
+    together.extend(values[:1, :5], rows=np.array([1]))
+    for row in range(3):
+        alone = Wealth(1, float(means[row]), bet_grid(30, 0.05), 30)
+        assert paths[row] == pytest.approx(alone.extend(values[row : row + 1])[0])
+        assert together.n.tolist() == [20, 25, 20]
 
 
 @given(values=values_in_unit, spare=st.integers(0, 20), means=st.tuples(*[st.floats(0.01, 1)] * 2))
@@ -140,17 +146,16 @@ def test_bound_is_the_edge_of_what_is_rejected(kind: str, size: int | None) -> N
     draws = {"coin": (share < 0.6) * 1.0, "rare": (share < 0.04) * 1.0, "beta": share}[kind]
     alpha, bets = 0.05, bet_grid(200, 0.05)
     bound, edge = LowerBound(alpha, bets, size), 0.0
-    for t, value in enumerate(draws.tolist(), start=1):
-        bound.push(value)
+    for t in range(1, 151):
+        bound.extend(np.asarray(draws[t - 1 : t], dtype=np.float64))
         for mean in np.arange(edge, 1.0, 1 / 2000)[1:]:
             wager = Wager(float(mean), bets, size)
             wager.extend(np.asarray(draws[:t], dtype=np.float64))
             if wager.wealth < 1 / alpha:
                 break
             edge = float(mean)
-        assert bound.lower <= max(edge + 1 / 2000, draws[:t].sum() / 200) + 1e-9
-        coarse = 4 * max(1 / 32, 1 / (t + 7)) * max(draws[:t].mean() - edge, 0) + 4 * 0.5 / 200
-        assert bound.lower >= edge - 1.05 * coarse - 1 / 2000
+        step = math.sqrt(math.log(1 / alpha) / 2 / t) / 128
+        assert edge - 1 / 2000 - step <= bound.lower <= edge + 1 / 2000 + 1e-9
 
 
 @settings(max_examples=50)
@@ -159,7 +164,7 @@ def test_bound_never_falls_and_stays_in_the_unit_interval(values: list[float], s
     bound = LowerBound(0.1, bet_grid(50, 0.1), len(values) + spare)
     ends = [0.0]
     for value in values:
-        bound.push(value)
+        bound.extend(np.array([value]))
         ends.append(bound.lower)
     assert all(0.0 <= a <= b <= 1.0 for a, b in pairwise(ends))
 
@@ -167,28 +172,50 @@ def test_bound_never_falls_and_stays_in_the_unit_interval(values: list[float], s
 def test_a_rare_success_is_bounded_away_from_zero() -> None:
     # The first probes are far above the mean of 1/50 and must come down.
     bound = LowerBound(0.05, bet_grid(10_000, 0.05), 10_000)
-    for t in range(5_000):
-        bound.push(float(t % 50 == 0))
+    bound.extend((np.arange(5_000) % 50 == 0) * 1.0)
     assert 0.014 < bound.lower < 0.02
 
 
+@pytest.mark.parametrize("size", [100, None])
+@pytest.mark.parametrize("chance", [0.03, 0.5, 0.9, 1.0])
+def test_the_bound_does_not_depend_on_the_blocks(chance: float, size: int | None) -> None:
+    rng = np.random.default_rng(3)
+    values = (rng.random(90) < chance).astype(float)
+    bets = early_bets(100, 0.01)
+    bound, cuts = LowerBound(0.01, bets, size), [0, 1, 2, 7, 40, 41, 90]
+    for start, stop in pairwise(cuts):
+        bound.extend(values[start:stop])
+        once = LowerBound(0.01, bets, size)
+        once.extend(values[:stop])
+        assert bound.lower == once.lower
+    certain = 0.0 if size is None else values.sum() / size
+    assert lower_bound(values, 0.01, size, bets) == max(bound.lower, certain)
+
+
 def test_bets_span_what_the_horizon_allows() -> None:
-    bets = bet_grid(1000, 0.01)
-    assert bets[-1] == 1.0
-    assert bets[0] == pytest.approx(0.5 * math.sqrt(2 * math.log(100) / 1000))
-    ratios = np.array(bets[1:]) / np.array(bets[:-1])
+    sizes, shares = bet_grid(1000, 0.01)
+    assert sizes[-1] == 1.0
+    assert sizes[0] == pytest.approx(0.5 * math.sqrt(2 * math.log(100) / 1000))
+    ratios = np.array(sizes[1:]) / np.array(sizes[:-1])
     assert ratios == pytest.approx(ratios[0])
     assert ratios[0] <= 3.0
-    assert len(bet_grid(1, 0.5)) == 2
+    assert shares == pytest.approx([1 / len(sizes)] * len(sizes))
+    assert len(bet_grid(1, 0.5).sizes) == 2
 
 
 def test_early_bets_stake_most_on_the_largest() -> None:
-    bets, shares = early_bets(500, 0.025)
-    assert bets[0] == pytest.approx(math.sqrt(2 * math.log(40) / 500))
-    assert bets[-1] == 1.0
-    assert max(b / a for a, b in pairwise(bets)) <= 2.0
+    sizes, shares = early_bets(500, 0.025)
+    assert sizes[0] == pytest.approx(math.sqrt(2 * math.log(40) / 500))
+    assert sizes[-1] == 1.0
+    assert max(b / a for a, b in pairwise(sizes)) <= 2.0
     assert shares == pytest.approx([0.38 / 3, 0.38 / 3, 0.38 / 3, 0.22, 0.4])
-    assert Wager(0.5, bets, 500, shares)._wealths == pytest.approx(np.array(shares) * len(bets))
+
+
+def test_bets_on_pairs_have_shares_by_their_sizes() -> None:
+    sizes, shares = pair_bets(500, 0.025)
+    assert sizes == bet_grid(500, 0.025).sizes
+    assert shares == pytest.approx(np.array(sizes) / sum(sizes))
+    assert sum(shares) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("horizon", "alpha"), [(0, 0.1), (10, 0.0), (10, 1.0), (10, math.nan)])

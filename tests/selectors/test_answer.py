@@ -13,7 +13,7 @@ from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
-from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
+from tests.stats.one_by_one import Intervals
 
 IN_FLIGHT, SLOWER, RUNS = 32, 3.0, 100
 
@@ -48,13 +48,13 @@ def ever_misses(selector: Pairs, seed: int, means: list[float], n_told: int) -> 
     scores = (rng.random((n_rows, n_examples)) < np.array(means)[:, None]).astype(float)
     truth = scores.mean(axis=1)
     alpha = (1 - selector.problem.confidence) / n_rows
-    naive = PopulationSequences(n_rows, [n_examples], alpha)
+    naive = Intervals(n_rows, n_examples, alpha)
     calls = SlowWhenWrong(selector, scores, rng)
     missed = naive_missed = False
     for _ in range(n_told):
         calls.send()
         pair = calls.receive().pair
-        naive.push(pair.candidate, pair.example, scores[pair], scores[pair])
+        naive.push(pair.candidate, scores[pair], scores[pair])
         found = selector.estimates()
         missed |= misses(found.lower, found.upper, truth)
         naive_missed |= misses(naive.lower, naive.upper, truth)

@@ -15,12 +15,11 @@ from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.stats.intervals.betting_bounds import Odds, Wager, bet_grid
-from bestarm_agent.stats.intervals.confidence_sequences import PopulationSequences
-from bestarm_agent.stats.intervals.lower_bound import LowerBound
-from bestarm_agent.stats.intervals.paired_sequences import PairedSequences
+from bestarm_agent.stats.betting import Bets, LowerBound, Odds, bet_grid
 from bestarm_agent.stats.models.example_factors import Factors
 from bestarm_agent.stats.models.history_validation import HistoryModel, Validation
+from bestarm_agent.stats.paired_sequences import PairedSequences
+from tests.stats.one_by_one import Intervals, Wager, push
 
 FloatArray: TypeAlias = NDArray[np.float64]
 RateCheck: TypeAlias = Callable[[int, int, float], None]
@@ -42,10 +41,10 @@ def chance_of(order: tuple[int, ...], weights: FloatArray) -> float:
 
 def test_a_draw_by_hand() -> None:
     # N = 4, m = 1/2, one bet b = 1/2: c = 1/2, stake = .5 sqrt(.5) = .3536.
-    wager = Wager(0.5, (0.5,), size=4)
+    wager = Wager(0.5, Bets((0.5,), (1.0,)), size=4)
     wager.push(1.0, Odds(2.0, 2.0))  # at most .98 / 2; gain = 2 (1 / .5 - 1)
     assert wager.wealth == pytest.approx(1 + 0.353553 * 2)
-    wager = Wager(0.5, (0.5,), size=4)
+    wager = Wager(0.5, Bets((0.5,), (1.0,)), size=4)
     wager.push(1.0, Odds(0.5, 4.0))  # at most .98 / 4 = .245; gain = 1/2
     assert wager.wealth == pytest.approx(1 + 0.245 / 2)
 
@@ -84,16 +83,12 @@ def test_a_lower_bound_replays_its_odds() -> None:
     bets = bet_grid(60, 0.1)
     bound = LowerBound(0.1, bets, 60)
     odds = odds_along(tuple(range(60)), weights)
-    for value, odd in zip(values[:30].tolist(), odds, strict=False):
-        bound.push(value, odd)
+    bound.extend(values[:30], np.array(odds[:30]))
     assert 0.2 < bound.lower < values.mean()
 
     def highest(wager: Wager) -> float:
-        wealths = []
-        for value, odd in zip(values[:30].tolist(), odds, strict=False):
-            wager.push(value, odd)
-            wealths.append(wager.wealth)
-        return max(wealths)
+        wager.extend(values[:30], np.array(odds[:30]))
+        return wager.highest
 
     assert highest(Wager(bound.lower, bets, 60)) >= 10
     assert highest(Wager(min(1.0, bound.lower + 0.05), bets, 60)) < 10
@@ -136,11 +131,11 @@ def test_the_mean_is_ever_missed_at_most_at_level_alpha(heavy: str, check_rate: 
     missed, alone = 0, 0
     for _ in range(300):
         order = drawn(rng, weights)
-        weighed, naive = (PopulationSequences(1, [60], 0.2) for _ in range(2))
+        weighed, naive = (Intervals(1, 60, 0.2) for _ in range(2))
         bad = worse = False
         for example, odds in zip(order[:-1], odds_along(order, weights), strict=False):
-            weighed.push(0, example, values[example], values[example], odds)
-            naive.push(0, example, values[example], values[example])
+            weighed.push(0, values[example], values[example], odds)
+            naive.push(0, values[example], values[example])
             bad |= not weighed.lower[0] - 1e-9 <= 2 / 3 <= weighed.upper[0] + 1e-9
             worse |= not naive.lower[0] - 1e-9 <= 2 / 3 <= naive.upper[0] + 1e-9
         missed, alone = missed + bad, alone + worse
@@ -164,8 +159,8 @@ def test_a_row_as_good_as_another_is_beaten_at_most_at_level_alpha(check_rate: R
         weighed, naive = (PairedSequences(2, 80, 0.2) for _ in range(2))
         for example, odds in zip(order, odds_along(order, weights), strict=True):
             for row, values in enumerate((x, y)):
-                weighed.push(row, example, values[example], values[example], odds)
-                naive.push(row, example, values[example], values[example])
+                push(weighed, row, example, values[example], values[example], odds)
+                push(naive, row, example, values[example], values[example])
         lost += bool(weighed.beaten_by(1)[0])  # looks at every prefix, not at the last alone
         alone += bool(naive.beaten_by(1)[0])
     check_rate(lost, 400, 0.2)
@@ -184,9 +179,9 @@ def test_the_odds_hold_also_after_a_run_of_the_same_seed(check_rate: RateCheck) 
         offset[seen] = np.where(values[seen] == 1, -1.0, 9.0)
         history = HistoryModel(Factors(offset, np.ones((300, 1))), strong)
         order = Auto(Problem(2, 300, seed=seed), history=history).order
-        row, bad = PopulationSequences(1, [300], 0.2), False
+        row, bad = Intervals(1, 300, 0.2), False
         for example in order.examples[:-1].tolist():
-            row.push(0, example, values[example], values[example], order.odds_of(example))
+            row.push(0, values[example], values[example], order.odds_of(example))
             bad |= not row.lower[0] - 1e-9 <= 0.5 <= row.upper[0] + 1e-9
         missed += bad
     check_rate(missed, 100, 0.2)

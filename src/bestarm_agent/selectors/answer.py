@@ -1,0 +1,465 @@
+"""What the scores so far say: estimates, who is still open, and whether the best is established.
+
+An example is hard or easy for all candidates, which cancels in differences: two candidates are told
+apart on common examples long before their intervals are. With alpha = 1 - confidence, two
+statements are made. Each holds at all times with probability at least 1 - alpha:
+
+    (A) which candidate is the best, and how far the leading one may be behind it
+        common examples: ``PairedSequences.rejected`` and ``lag``, at alpha
+        otherwise: as (B)
+    (B) every candidate's mean, and every pair of candidates, all together
+        common examples: intervals at alpha / 2 (each at alpha / 2K), and the fixed pairs of
+        ``PairedSequences.beaten_by`` and ``shortfall`` at alpha / 2
+        otherwise: intervals at alpha (each at alpha / K), and pairs whose intervals are apart
+
+(A) is about the leading one alone. A set of k, a candidate that somebody names, and a race that
+some have left (one of them may have been the best) need (B).
+
+Nothing is worked out before it is looked at, and then from where it stood: what is found does not
+depend on how often one looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.types import (
+    Belief,
+    BoolArray,
+    Bounds,
+    Estimates,
+    FloatArray,
+    Guarantee,
+    IntArray,
+    Problem,
+    State,
+    Stop,
+    Verdict,
+)
+from bestarm_agent.stats.betting import EVEN, MeanInterval, Odds
+from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.stats.paired_sequences import PairedSequences
+
+_PENDING, _VOID = int(State.PENDING), int(State.VOID)
+_SHARE_NEW = 0.02  # of the scores, between two looks at whether the best is near enough
+_SLACK = 1e-9  # of means that are equal but for rounding
+
+OddsOf = Callable[[int], Odds]
+
+
+def even_odds(_example: int) -> Odds:
+    """Return the odds of an example that was drawn uniformly."""
+    return EVEN
+
+
+class Answer:
+    """Estimates and statements about the candidates, at ``problem.confidence``.
+
+    Args:
+        problem: the task; what it says of stopping holds.
+        table: everything asked and told.
+        belief: what the rule thinks of the candidates now.
+        odds_of: gives the odds with which an example that was asked was drawn.
+        exogenous: whether examples are drawn without regard to scores; only then are there
+            intervals.
+        paired: whether candidates share one order of the examples; only then are they compared in
+            pairs.
+
+    Attributes:
+        barred: (K,) candidates that left the competition for a reason that is not their scores.
+        tie_ranks: (K,) random numbers in [0, 1) that put equals in order.
+        presumed_order: the candidates by a recent ranking, best first, or None. A rule whose belief
+            is expensive may set it: what that order leaves open counts as not established.
+        is_within: whether the best are shown to be within ``problem.within``, as of the last
+            review.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        table: ScoreTable,
+        belief: Callable[[], Belief],
+        odds_of: OddsOf,
+        *,
+        exogenous: bool,
+        paired: bool,
+    ) -> None:
+        self._problem, self._table = problem, table
+        self._think, self._odds_of = belief, odds_of
+        self._exogenous, self._paired = exogenous, paired
+        self._ties = KeyedRandom(problem.seed, "ties")
+        self.barred: BoolArray = np.empty(0, dtype=np.bool_)
+        self.tie_ranks: FloatArray = np.empty(0)
+        self.presumed_order: IntArray | None = None
+        self.is_within = False
+        self._pairs: PairedSequences | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew, over all rows and columns that the table has now.
+
+        Candidates that join later take the same order from its beginning; whoever led at a place
+        stays its leader. Examples that join after the first ask fall anywhere in the order, which
+        is then no longer one random order of all: what is certain is all that is stated then.
+        """
+        table, problem = self._table, self._problem
+        n_old, n_rows = len(self.barred), table.n_candidates
+        self.barred = np.concatenate([self.barred, np.full(n_rows - n_old, False)])
+        self.tie_ranks = np.concatenate(
+            [self.tie_ranks, self._ties.at(n_old).random(n_rows - n_old)]
+        )
+        leaders = () if self._pairs is None else self._pairs.leaders
+        alpha = 1.0 - problem.confidence if problem.track_intervals and self._exogenous else None
+        self._pairs = None
+        if alpha is None or not self._paired or table.has_late_examples:
+            self._intervals = RowIntervals(table, alpha, self._odds_of)  # (B)
+        else:
+            self._intervals = RowIntervals(table, alpha / 2, self._odds_of)  # (B)
+            self._pairs = PairedSequences(  # (A) at alpha, (B) at pair_alpha
+                n_rows, table.n_examples, alpha, pair_alpha=alpha / 2, leaders=leaders
+            )
+            for row in range(n_rows):
+                for _ in table.row(row):
+                    self._pairs.ask(row)
+        self._next_review = 0  # number of scores
+        self.forget()
+
+    def forget(self) -> None:
+        """Work the rule's belief and what follows from it out again when it is looked at."""
+        self._belief: Belief | None = None
+        self._is_settled: bool | None = None
+
+    def asked(self, candidate: int) -> None:
+        """Note that a candidate is asked for its next example, after the table did."""
+        self.forget()
+        if self._pairs is not None:
+            if self._pairs.asked[candidate] == len(self._pairs.leaders):
+                self._feed(self._pairs.front)  # one of them leads, by what is known now
+            self._pairs.ask(candidate)
+
+    def bar(self, candidates: list[int]) -> None:
+        """Take candidates out of the competition."""
+        self.barred[candidates] = True
+        self.forget()
+
+    def estimates(self) -> Estimates:
+        """Return point estimates and intervals of every candidate's mean over all N examples."""
+        belief = self._now()
+        lower, upper = self._bounds(belief)
+        return Estimates(
+            mean=np.clip(belief.mean, 0.0, 1.0),
+            lower=lower.copy(),
+            upper=upper.copy(),
+            n=self._table.n_scored,
+            pending=self._table.count(State.PENDING).copy(),
+            void=self._table.count(State.VOID).copy(),
+            guarantee=self._guarantee(belief),
+            confidence=self._problem.confidence,
+        )
+
+    def best(self) -> Verdict:
+        """Name the candidate with the highest estimate, and those it is not shown to beat.
+
+        Raises ValueError if there is no candidate.
+        """
+        belief, order = self._now(), self.ranking()
+        self._check_any()
+        tied = np.flatnonzero(self._rivals_of_leader(order[0], self._bounds(belief)))
+        return Verdict(
+            best=order[0],
+            tied=tuple(tied.tolist()),
+            runner_up=order[1] if len(order) > 1 else None,
+            separated=not len(tied),
+            confidence=self._problem.confidence,
+            guarantee=self._guarantee(belief),
+            probability=self._probability(order[0], belief),
+        )
+
+    def ranking(self) -> list[int]:
+        """Return the candidates by falling estimate, ties in random order.
+
+        Those without an estimate come after the others, and the barred ones last.
+        """
+        belief = self._now()
+        means = np.nan_to_num(belief.mean, nan=-np.inf)
+        tier = np.zeros(len(means)) if belief.tier is None else belief.tier
+        order: list[int] = np.lexsort((self.tie_ranks, -means, tier, self.barred)).tolist()
+        return order
+
+    def open(self, order: Sequence[int], top_k: int) -> BoolArray:
+        """(K,) mask of those whose scores can still show that the first ``top_k`` are the best.
+
+        These are the first ``top_k`` with a rival that they are not shown to beat, the rivals, and
+        the one without whose next score nothing more can be shown, if there is one.
+        """
+        field = np.full(self._table.n_candidates, False)
+        for one, rivals in self._undecided(order, top_k, self._intervals.bounds()):
+            field |= rivals
+            field[one] |= rivals.any()
+        if field.any() and self._pairs is not None and self._pairs.awaited is not None:
+            field[self._pairs.awaited] = True
+        return field
+
+    def established(self, top_k: int) -> Stop | None:
+        """Return SEPARATED or INDIFFERENT if no more scores are needed to name the best ``top_k``.
+
+        SEPARATED if they are shown to beat all others, INDIFFERENT if more scores cannot part them
+        from their rivals. Only valid intervals may say so, and only if the problem asks to stop.
+        """
+        if not self._problem.stop_when_separated or self._table.n_candidates == 0:
+            return None
+        if self._is_settled is None:
+            self._is_settled = self._works_out_settled(top_k)
+        if not self._is_settled:
+            return None
+        undecided = self._undecided(self.ranking(), top_k, self._bounds(self._now()))
+        return Stop.INDIFFERENT if any(rivals.any() for _, rivals in undecided) else Stop.SEPARATED
+
+    def review(self, top_k: int) -> None:
+        """See whether the best are near enough to stop, whenever 2 % more scores are in."""
+        gap = self._problem.within
+        if gap is None or (n := int(self._table.n_scored.sum())) < self._next_review:
+            return
+        self._next_review = n + max(1, int(_SHARE_NEW * n))
+        self.is_within = self._are_within(gap, self.ranking()[:top_k])
+
+    def margin(self, candidate: int | None = None) -> float:
+        """Bound how far a candidate, by default the leading one, is from the best, in [0, 1].
+
+        Statements about the leading candidate hold together with those of ``best``, at all times;
+        statements about any number of given candidates with the intervals. Raises ValueError if
+        there is no candidate.
+        """
+        self._check_any()
+        if candidate is not None:
+            return self._gap_of_any(candidate, self._bounds(self._now()), self.barred)
+        leader, within = self.ranking()[0], self._problem.within
+        gap = self._gap_of_leader(leader, self._bounds(self._now()))
+        if within is not None and gap > within and self._are_within(within, [leader]):
+            return within  # bounds are rounded upwards
+        return gap
+
+    def _works_out_settled(self, top_k: int) -> bool:
+        if not (self._exogenous or self._is_exact()):
+            return False
+        presumed = self.presumed_order
+        if presumed is not None and self._may_change(
+            presumed.tolist(), top_k, self._intervals.bounds()
+        ):
+            return False
+        belief = self._now()
+        if self._guarantee(belief) is Guarantee.HEURISTIC:
+            return False
+        return not self._may_change(self.ranking(), top_k, self._bounds(belief))
+
+    def _may_change(self, order: list[int], top_k: int, bounds: Bounds) -> bool:
+        """Tell whether more scores may part one of the first ``top_k`` from a rival.
+
+        The complete rivals of a complete candidate stay as good as it.
+        """
+        complete = (self._table.n_unseen == 0) & (self._table.count(State.PENDING) == 0)
+        return any(
+            bool((rivals & ~complete if complete[one] else rivals).any())
+            for one, rivals in self._undecided(order, top_k, bounds)
+        )
+
+    def _undecided(
+        self, order: Sequence[int], top_k: int, bounds: Bounds
+    ) -> Iterator[tuple[int, BoolArray]]:
+        """Yield each of the first ``top_k``, and the (K,) others that it is not shown to beat."""
+        chosen = list(order[:top_k])
+        for one in chosen:
+            if top_k == 1:
+                rivals = self._rivals_of_leader(one, bounds)
+            else:
+                rivals = self._rivals_of_any(one, bounds, self.barred)
+            rivals[chosen] = False
+            yield one, rivals
+
+    def _rivals_of_leader(self, leader: int, bounds: Bounds) -> BoolArray:
+        """(K,) mask of those who may be better than the leading one, by (A)."""
+        if self._pairs is None or self.barred.any():
+            return self._rivals_of_any(leader, bounds, self.barred)
+        self._feed()
+        least, most = self._table.certain()
+        rivals: BoolArray = ~self._pairs.rejected() & (most >= least[leader] - _SLACK)
+        rivals[leader] = False
+        return rivals
+
+    def _rivals_of_any(self, one: int, bounds: Bounds, out: BoolArray) -> BoolArray:
+        """(K,) mask of those not ``out`` who may be better than any one, by (B).
+
+        Where intervals contradict a pair, they win: of two rows known in full they are exact.
+        """
+        lower, upper = bounds
+        reach: BoolArray = (upper >= lower[one]) & ~out
+        reach[one] = False
+        if self._pairs is None:
+            return reach
+        self._feed()
+        own_lower, own_upper = self._intervals.bounds()
+        return reach & ~self._pairs.beaten_by(one, reach & (own_lower < own_upper[one]))
+
+    def _gap_of_leader(self, leader: int, bounds: Bounds, enough: float = 0.0) -> float:
+        """Bound how far the leading one is below the best, by (A).
+
+        Below ``enough`` the bound need not be close.
+        """
+        if self._pairs is None or self.barred.any():
+            return self._gap_of_any(leader, bounds, self.barred)
+        rivals = self._rivals_of_leader(leader, bounds)
+        least, most = self._table.certain()
+        return _largest(self._pairs.lag, leader, rivals, most - least[leader], enough)
+
+    def _gap_of_any(self, one: int, bounds: Bounds, out: BoolArray) -> float:
+        """Bound how far any one is below the best of those not ``out``, by (B)."""
+        lower, upper = bounds
+        rivals, gaps = self._rivals_of_any(one, bounds, out), upper - lower[one]
+        if self._pairs is None:
+            return float(gaps.max(initial=0.0, where=rivals))
+        return _largest(self._pairs.shortfall, one, rivals, gaps)
+
+    def _are_within(self, gap: float, chosen: list[int]) -> bool:
+        """Tell whether each of the ``chosen`` is shown to be at most ``gap`` below all others."""
+        belief = self._now()
+        bounds = self._bounds(belief)
+        if self._guarantee(belief) is Guarantee.HEURISTIC:
+            return False
+        if len(chosen) == 1:
+            return self._gap_of_leader(chosen[0], bounds, gap) <= gap
+        out = self.barred.copy()
+        out[chosen] = True
+        return all(self._gap_of_any(one, bounds, out) <= gap for one in chosen)
+
+    def _probability(self, best: int, belief: Belief) -> float | None:
+        """Return the model's probability that ``best`` is best; None if that is not to be known."""
+        has_rival = np.count_nonzero(~self.barred) > 1
+        if belief.chance is None or not has_rival or self._voids_may_decide(best, belief.mean):
+            return None
+        return belief.chance(best)
+
+    def _voids_may_decide(self, best: int, mean: FloatArray) -> bool:
+        """Tell whether void pairs could change which candidate is best, by the (K,) ``mean``.
+
+        That is so if ``best``, its void pulls scored 0, would fall below another candidate, its
+        void pulls scored 1. One with void pulls only could have any mean.
+        """
+        share, mean = self._table.void_share, np.nan_to_num(mean, nan=0.0)
+        lowest, highest = mean[best] * (1.0 - share[best]), mean + share * (1.0 - mean)
+        ahead = (highest > lowest) & (share + share[best] > 0.0) & ~self.barred
+        ahead[best] = False
+        return bool(ahead.any())
+
+    def _now(self) -> Belief:
+        if self._belief is None:
+            self._belief = self._think()
+        return self._belief
+
+    def _bounds(self, belief: Belief) -> Bounds:
+        return self._intervals.bounds() if belief.bounds is None else belief.bounds
+
+    def _is_exact(self) -> bool:
+        missing = (self._table.n_scored < self._table.n_examples) & ~self.barred
+        return not missing.any()
+
+    def _guarantee(self, belief: Belief) -> Guarantee:
+        if self._is_exact():
+            return Guarantee.EXACT
+        is_valid = self._exogenous and belief.bounds is None
+        return Guarantee.ANYTIME_VALID if is_valid else Guarantee.HEURISTIC
+
+    def _feed(self, rows: IntArray | None = None) -> None:
+        """Let the paired sequences have what is told of some rows, by default of all."""
+        if self._pairs is None:
+            return
+        n_told = self._table.n_trials - self._table.count(State.PENDING)
+        behind = np.flatnonzero(n_told > self._pairs.length) if rows is None else rows
+        for row in behind.tolist():
+            start = int(self._pairs.length[row])
+            if n_told[row] > start:
+                self._pairs.extend(row, *told_prefix(self._table, row, start, self._odds_of))
+
+    def _check_any(self) -> None:
+        if not self._table.n_candidates:
+            raise ValueError("there is no candidate to choose from; add one first")
+
+
+class RowIntervals:
+    """Intervals of the means of a table's rows, jointly valid at every time (union bound).
+
+    A row's scores enter in the order of asking, as far as all of them are told: in order of
+    completion they would be biased whenever wrong answers take longer. A void trial is unknown for
+    good and enters as anything in [0, 1].
+
+    Args:
+        table: whose rows; one more row needs new intervals.
+        alpha: joint error probability, in (0, 1); None leaves every interval at [0, 1], at no cost.
+        odds_of: gives the odds with which an example that was asked was drawn.
+    """
+
+    def __init__(self, table: ScoreTable, alpha: float | None, odds_of: OddsOf = even_odds) -> None:
+        n_rows = table.n_candidates
+        self._table = table
+        self._alpha = None if alpha is None else alpha / max(1, n_rows)
+        self._odds_of = odds_of
+        self._rows: list[MeanInterval | None] = [None] * n_rows  # most of many are never used
+        self._n_told: IntArray = np.zeros(n_rows, dtype=np.int64)  # when looked at last
+        self._lower, self._upper = np.zeros(n_rows), np.ones(n_rows)
+
+    def bounds(self) -> Bounds:
+        """(K,) lower and (K,) upper ends, in [0, 1]; views, not to be written."""
+        if self._alpha is None:
+            return self._lower, self._upper
+        if self._table.has_late_examples:
+            return self._table.certain()
+        n_told = self._table.n_trials - self._table.count(State.PENDING)
+        for row in np.flatnonzero(n_told > self._n_told).tolist():
+            self._advance(row, self._alpha)
+        self._n_told = n_told
+        return self._lower, self._upper
+
+    def _advance(self, row: int, alpha: float) -> None:
+        interval = self._rows[row]
+        if interval is None:
+            interval = self._rows[row] = MeanInterval(self._table.n_examples, alpha)
+        _, low, high, odds = told_prefix(self._table, row, interval.n, self._odds_of)
+        if len(low):
+            interval.extend(low, high, odds)
+            self._lower[row], self._upper[row] = interval.lower, interval.upper
+
+
+def told_prefix(
+    table: ScoreTable, row: int, start: int, odds_of: OddsOf
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray | None]:
+    """Return a row's trials from the ``start``-th up to the first that is pending.
+
+    (n,) examples in the order of asking, (n,) lower and (n,) upper ends of their scores, and their
+    (n, 2) odds, None where all are even.
+    """
+    seqs = np.frombuffer(table.row(row), dtype=np.intc)[start:]
+    state = table.state[seqs]
+    pending = np.flatnonzero(state == _PENDING)
+    seqs = seqs[: pending[0]] if len(pending) else seqs
+    low = table.score[seqs]
+    high = np.where(state[: len(seqs)] == _VOID, 1.0, low)
+    examples = table.example[seqs].astype(np.int64)
+    odds = [odds_of(example) for example in examples.tolist()]
+    is_even = all(one == EVEN for one in odds)
+    return examples, low, high, None if is_even else np.array(odds)
+
+
+def _largest(
+    bound: Callable[[int, int, float], float],
+    leader: int,
+    among: BoolArray,
+    bounds: FloatArray,
+    largest: float = 0.0,
+) -> float:
+    """Return the largest bound of those ``among``, none above its (K,) ``bounds``."""
+    for other in (among & (bounds > _SLACK)).nonzero()[0].tolist():
+        if bounds[other] > largest:
+            largest = min(bounds[other], bound(leader, other, largest))
+    return float(largest)

@@ -1,1 +1,0 @@
-"""Confidence intervals and sequences for bounded means, without replacement."""

@@ -1,0 +1,337 @@
+"""E-processes that compare rows on the examples that both have seen.
+
+The noise that examples bring cancels in differences. Rows (candidates) take the examples in one
+shared order, drawn at random before any score is seen; each has come a different length. At place t
+of the order
+
+    x_t = (1 + V_i,t - V_j,t) / 2                                                          (1)
+
+is a draw without replacement from N values in [0, 1] of mean 1/2 + (mu_i - mu_j) / 2, whatever came
+before. Let D_t be the sum of x over the places before t. If mu_i <= mu_j, its conditional mean is
+
+    E[x_t | all rows before t] <= c_t = (N / 2 - D_t) / (N - t)                            (2)
+
+so the wealth of bets on x_t at the odds c_t (``betting``) is an e-process.
+
+**Which row is best** (``rejected``). H_j is "no row is better than j". The opponent i may change
+from place to place: (2) holds for every i if H_j is true, as long as i is chosen before any score
+of place t is known. So a leader I_t is committed when place t is first asked of any row: the one of
+the highest mean among the rows that have been asked all places before. One wealth per row j,
+
+    W_j = sum over bets of w_b prod_t (1 + l_t (x_t(I_t, j) / c_t(I_t, j) - 1)),   1 where I_t = j
+
+is an e-process under H_j. Where rows tie for the best, each of their H_j is true, and it is enough
+that one of them survives. So the best row is ever rejected at W_j >= 1 / alpha with probability at
+most alpha, with no union over rows.
+
+**How far the leader may be behind** (``lag``). For a row i and a gap d, let W_j(i, d) use
+c_t = (N (1 - d) / 2 - D_t) / (N - t) at the places with I_t = i. Let j be the best row, and W* use
+the true gap of every opponent: an e-process. A factor falls in c_t, so W_j(i, d) <= W* for every i
+and every d up to the true gap of i. Hence "i is less than d behind, since all W_j(i, d) reached
+1 / alpha" is wrong for any i, d and time with probability at most alpha in all, and so is the
+rejection of the best row.
+
+**Fixed pairs** (``beaten_by``, ``shortfall``): a beats b once the wealth of the pair (a, b), on all
+that both have seen, reaches (K - 1) / alpha. The best row is beaten only if one of the K - 1 pairs
+(a, best) errs. Sets need this too: if the chosen k rows beat all others and are not the best k,
+then one of K - 1 pairs errs, with b and c the rows of rank k and k + 1: (c, b), (b, a better one)
+or (a worse one, c). So do statements about rows that seldom lead.
+
+Shares. w_b = b / (sum of all b): most of a run's examples go to rows that are told apart by the
+larger bets, and a small bet that is needed in the end loses log(1 / w_b) by its smaller share.
+
+Unknown values enter as the least of V_i and the highest of V_j that are possible. Then D is smaller
+and c larger, so each wealth is at most what it would be, and all bounds hold.
+
+A wealth is worked out once it is looked at. Results depend on the values and the order of asking
+alone, not on when or how often they are looked at. Examples may have unequal chances (``Odds``)
+if these are known. An order that depends on scores breaks the guarantee.
+
+References:
+    Waudby-Smith and Ramdas (2024), JRSS B 86(1), section 5 (the wealth).
+    Baharav and Tse (2019), "Ultra fast medoid identification via correlated sequential halving"
+    (why common examples).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
+from bestarm_agent.stats.betting import (
+    EVEN,
+    Bets,
+    Wealth,
+    bet_grid,
+    check_ranges,
+    growth_factors,
+    lower_bound,
+)
+
+_LEADERS = -1  # stands for the committed leaders where a row is expected
+_FINE = 2.0**-11  # precision of a bound, rounded upwards
+_CHUNK = 512  # places that are worked out together
+_SLACK = 1e-9  # of compared sums
+
+
+def pair_bets(horizon: int, alpha: float) -> Bets:
+    """Return the bets of ``bet_grid``, with shares in proportion to their sizes."""
+    sizes = bet_grid(horizon, alpha).sizes
+    return Bets(sizes, tuple(size / sum(sizes) for size in sizes))
+
+
+class PairedSequences:
+    """E-processes and intervals for differences of row means on common examples.
+
+    Rows take the examples in one shared order, each as far as it has come. A leader is committed
+    for every place when it is first asked of any row: the row of the highest mean among those that
+    were asked all places before, as far as ``extend`` has told it. No score of that place is known
+    then.
+
+    Args:
+        n_rows: K >= 0.
+        n_examples: N >= 1, size of the population; all of one shared order.
+        alpha: probability with which the best row may ever be rejected, in (0, 1).
+        pair_alpha: the same for fixed pairs, all together; ``alpha`` if left out.
+        leaders: rows that were committed for the first places, where examples were asked before.
+
+    Attributes:
+        asked: (K,) places that every row was asked; not to be written.
+        length: (K,) places whose values are known; not to be written.
+        leaders: row that was committed for every place; not to be changed.
+
+    Example:
+        >>> pairs = PairedSequences(2, 40, alpha=0.05)
+        >>> for row in range(2):
+        ...     pairs.extend(row, np.arange(25), np.full(25, 1.0 - row), np.full(25, 1.0 - row))
+        >>> pairs.beaten_by(0)
+        array([False,  True])
+    """
+
+    def __init__(
+        self,
+        n_rows: int,
+        n_examples: int,
+        alpha: float,
+        *,
+        pair_alpha: float | None = None,
+        leaders: Sequence[int] = (),
+    ) -> None:
+        pair_alpha = alpha if pair_alpha is None else pair_alpha
+        if not (0.0 < alpha < 1.0 and 0.0 < pair_alpha < 1.0):
+            raise ValueError(f"alpha must be in (0, 1), got {alpha} and {pair_alpha}")
+        self.asked: IntArray = np.zeros(n_rows, dtype=np.int64)
+        self.length: IntArray = np.zeros(n_rows, dtype=np.int64)
+        self.leaders = array("q", leaders)
+        self._size = n_examples
+        self._order = array("q")  # the shared order, as far as the longest row has come
+        self._odds = array("d")  # ratio and most of every place in it
+        self._taken = bytearray(n_examples)
+        self._low = [array("d", [0.0]) for _ in range(n_rows)]  # sums of the first values
+        self._high = [array("d", [0.0]) for _ in range(n_rows)]
+        self._led = array("d")  # the leader's sums before and after each place, where known
+        self._enough = 1.0 / alpha
+        self._enough_for_pairs = max(1, n_rows - 1) / pair_alpha
+        self._bets = pair_bets(n_examples, alpha)
+        self._pair_bets = pair_bets(n_examples, 1.0 / self._enough_for_pairs)
+        self._wealth: dict[int, Wealth] = {}  # by opponent
+
+    @property
+    def front(self) -> IntArray:
+        """Return the rows that were asked all places so far: one of them leads at the next."""
+        return np.flatnonzero(self.asked == len(self.leaders))
+
+    @property
+    def awaited(self) -> int | None:
+        """Return the leader without which the wealths wait, if it was not asked; else None."""
+        place = self._n_led()
+        if place == len(self.leaders):
+            return None
+        leader = self.leaders[place]
+        return leader if self.asked[leader] <= place else None
+
+    def ask(self, row: int) -> None:
+        """Note that a row is asked for its next value; commit a leader if it is the first there."""
+        if self.asked[row] == len(self.leaders):
+            front = self.front.tolist()
+            means = [(self._low[one][-1] + 0.5) / (self.length[one] + 1) for one in front]
+            highest = max(means)
+            own = means[front.index(row)]
+            self.leaders.append(row if own >= highest else front[means.index(highest)])
+        self.asked[row] += 1
+
+    def extend(
+        self,
+        row: int,
+        examples: IntArray,
+        low: FloatArray,
+        high: FloatArray,
+        odds: FloatArray | None = None,
+    ) -> None:
+        """Take a row's next values along the shared order, known to lie in [low, high].
+
+        The first row to come to a place of the order sets its example, and the ``odds`` (n, 2) with
+        which it was drawn among those left (None where all are even). A row that was not asked is
+        asked now.
+
+        Raises:
+            ValueError: an example is not the order's next one, or a range is not within [0, 1].
+        """
+        check_ranges(low, high)
+        values = zip(examples.tolist(), low.tolist(), high.tolist(), strict=True)
+        lows, highs, start = self._low[row], self._high[row], int(self.length[row])
+        for place, (example, least, most) in enumerate(values, start):
+            if place == len(self._order):
+                self._append(example, EVEN if odds is None else odds[place - start].tolist())
+            elif self._order[place] != example:
+                raise ValueError(
+                    f"row {row} must take example {self._order[place]} next, as the rows before "
+                    f"it, got {example}; paired sequences need one shared order"
+                )
+            if place == self.asked[row]:
+                self.ask(row)
+            lows.append(lows[-1] + least)
+            highs.append(highs[-1] + most)
+            self.length[row] = place + 1
+
+    def rejected(self) -> BoolArray:
+        """Return a (K,) mask of the rows that are shown not to be the best; they stay in it."""
+        return np.asarray(self._highest(_LEADERS, self._enough) >= self._enough)
+
+    def beaten_by(self, leader: int, among: BoolArray | None = None) -> BoolArray:
+        """Return a (K,) mask of the rows ``among`` that ``leader`` is shown to beat, pair by pair.
+
+        A row once in it stays in it. Looking at fewer rows costs less.
+        """
+        highest = self._highest(leader, self._enough_for_pairs, among)
+        beaten: BoolArray = highest >= self._enough_for_pairs
+        return beaten if among is None else beaten & among
+
+    def wealth(self, better: int, worse: int) -> float:
+        """Return the e-value for "``better`` beats ``worse``" on all common examples, >= 0."""
+        self._highest(better, np.inf, np.arange(len(self.length)) == worse)
+        return float(self._wealth[better].now[worse])
+
+    def lag(self, leader: int, other: int, least: float = 0.0) -> float:
+        """Bound by how much ``other`` is better than ``leader``, if it is the best of all.
+
+        The largest over all other rows says how far ``leader`` is behind at most. The bound is in
+        [``least``, 1], rounded upwards; a larger ``least`` saves work.
+        """
+        led = np.frombuffer(self.leaders, dtype=np.int64) == leader
+        return self._gap(_LEADERS, other, led, least)
+
+    def shortfall(self, leader: int, other: int, least: float = 0.0) -> float:
+        """Bound by how much ``other`` may be better than ``leader``, by that pair alone.
+
+        All such bounds against the best row hold together, at all times, with probability at least
+        1 - ``pair_alpha``. The bound is in [``least``, 1], rounded upwards.
+        """
+        return self._gap(leader, other, np.full(len(self._order), True), least)
+
+    def difference(self, a: int, b: int, alpha: float) -> tuple[float, float]:
+        """Bound the mean of row ``a`` minus that of ``b``, in [-1, 1], at all times."""
+        return self._least_difference(a, b, alpha / 2), -self._least_difference(b, a, alpha / 2)
+
+    def _least_difference(self, a: int, b: int, alpha: float) -> float:
+        stop = int(min(self.length[a], self.length[b]))
+        bets = bet_grid(self._size, alpha)
+        values, _, odds = self._draws(a, np.array([b]), 0, stop)
+        pairs = np.column_stack([odds[0][0], odds[1]])
+        return 2.0 * lower_bound(values[0], alpha, self._size, bets, pairs) - 1.0
+
+    def _highest(self, opponent: int, enough: float, among: BoolArray | None = None) -> FloatArray:
+        """(K,) highest wealth so far against an opponent, of those not decided brought up to date.
+
+        Rows in step are worked out together.
+        """
+        if opponent not in self._wealth:
+            bets = self._bets if opponent == _LEADERS else self._pair_bets
+            self._wealth[opponent] = Wealth(len(self.length), 0.5, bets, self._size)
+        wealth = self._wealth[opponent]
+        stop = np.minimum(self.length, self._n_known(opponent))
+        due = (stop > wealth.n) & (wealth.highest < enough)
+        if among is not None:
+            due &= among
+        if opponent != _LEADERS:
+            due[opponent] = False
+        for row in np.flatnonzero(due).tolist():
+            start, end = int(wealth.n[row]), int(stop[row])
+            if start == end:  # taken along with an earlier row
+                continue
+            step = np.flatnonzero(due & (wealth.n == start) & (stop == end))
+            for at in range(start, end, _CHUNK):
+                values, drawn, odds = self._draws(opponent, step, at, min(end, at + _CHUNK))
+                wealth.extend(values, odds, rows=step, drawn=drawn)
+        return wealth.highest
+
+    def _gap(self, opponent: int, row: int, shifted: BoolArray, least: float) -> float:
+        """Find the least gap at the ``shifted`` places whose wealth has ever been enough."""
+        is_led = opponent == _LEADERS
+        sizes, shares = self._bets if is_led else self._pair_bets
+        enough = self._enough if is_led else self._enough_for_pairs
+        stop = int(min(self.length[row], self._n_known(opponent)))
+        values, drawn, odds = self._draws(opponent, np.array([row]), 0, stop)
+
+        def excludes(gap: float) -> bool:
+            mean = np.where(shifted[:stop], (1.0 - gap) / 2.0, 0.5)
+            factors = growth_factors(values, drawn, mean, np.array(sizes), self._size, 0, odds)
+            with np.errstate(over="ignore", under="ignore"):
+                path = np.tensordot(shares, np.cumprod(factors, axis=-1), axes=1)
+            refuted = drawn + values > self._size * mean + _SLACK
+            return bool(refuted.any() or path.max(initial=1.0) >= enough)
+
+        if excludes(least):
+            return least
+        low, high = least, 1.0
+        while high - low > _FINE:
+            middle = (low + high) / 2
+            low, high = (low, middle) if excludes(middle) else (middle, high)
+        return high
+
+    def _n_known(self, opponent: int) -> int:
+        """Return the number of places from the first at which an opponent's value is known."""
+        return self._n_led() if opponent == _LEADERS else int(self.length[opponent])
+
+    def _draws(
+        self, opponent: int, rows: IntArray, start: int, stop: int
+    ) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
+        """Return the (rows, places) values x_t of ``rows``, sums before them, and their odds.
+
+        x_t = (1 + the opponent's value - the row's) / 2, at the least that is possible.
+
+        The ratio is (rows, places), 0 where a row would meet itself; most is (places,).
+        """
+        ratio, most = np.array(self._odds[2 * start : 2 * stop]).reshape(-1, 2).T
+        high = np.array([self._high[row][start : stop + 1] for row in rows.tolist()])
+        if opponent == _LEADERS:
+            before, after = np.array(self._led[2 * start : 2 * stop]).reshape(-1, 2).T
+            leaders = np.array(self.leaders[start:stop])
+            ratio = np.where(leaders == rows[:, None], 0.0, ratio)
+        else:
+            sums = np.array(self._low[opponent][start : stop + 1])
+            before, after = sums[:-1], sums[1:]
+            ratio = np.broadcast_to(ratio, (len(rows), stop - start))
+        values = (1.0 + (after - before) - np.diff(high)) / 2.0
+        drawn = (np.arange(start, stop) + before - high[:, :-1]) / 2.0
+        return np.clip(values, 0.0, 1.0), drawn, (ratio, most)
+
+    def _n_led(self) -> int:
+        """Return the number of places from the first whose leaders' values are known."""
+        place = len(self._led) // 2
+        while place < len(self.leaders) and self.length[self.leaders[place]] > place:
+            self._led.extend(self._low[self.leaders[place]][place : place + 2])
+            place += 1
+        return place
+
+    def _append(self, example: int, odds: Iterable[float]) -> None:
+        if not 0 <= example < self._size:
+            raise ValueError(f"example must be in 0..{self._size - 1}, got {example}")
+        if self._taken[example]:
+            raise ValueError(f"example {example} has its place in the shared order already")
+        self._taken[example] = 1
+        self._order.append(example)
+        self._odds.extend(odds)
