@@ -57,7 +57,6 @@ FLOORS = tuple(
     engine.confirm
     engine.proposer
     report
-    preselection.rules preselection.features
     preselection gate certification
     interop.inspect_race
     interop.inspect_task

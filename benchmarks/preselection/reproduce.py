@@ -1,147 +1,212 @@
-"""Reproduce the experiments of the preselection paper, and route real prompts.
+"""Reproduce the experiments of the preselection paper (paper 4), and route real prompts.
 
-    python -m benchmarks.preselection.reproduce --data ../shared/data --out docs/reproduction
+    python -m benchmarks.preselection.reproduce --data ../shared/data
 
-Fills the marked places of ``preselection.md`` and draws its figures. Finished parts are kept under
-``--work``; delete a file there to measure that part again. One process, nine minutes of one core
-with the default repetitions.
+Nine minutes of one core with the default repetitions; ``--scale .1`` takes one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.papers.parts import Parts, reproduce
-from benchmarks.preselection.report import write_report
-from benchmarks.preselection.worlds import (
-    PAPER_RULES,
-    Contender,
-    play,
-    route,
-    router_table,
-    solver_rounds,
-    solver_table,
-    summary,
-    synthetic_rounds,
-)
+from benchmarks.preselection.rules import RULES
+from benchmarks.report import Bench, markdown, run
+from numpy.typing import NDArray
 
-from bestarm_agent.preselection.table_replay import Table
+from bestarm_agent.preselection.features import FeatureFilter, TextFeatures, joint_features
+from bestarm_agent.preselection.rule import FloatArray, IntArray, PreselectionProblem
+from bestarm_agent.preselection.worth import Table, route
+from tests.support.bandit_model import replay_model
 
 SETTINGS = [(n, d, k) for n in (10, 20, 50) for d, k in ((5, 2), (5, 5), (10, 3))]
 LENGTH = 500
-FLAT = {"spread": 0.0}  # theta starts at zero: every model equal
-ROUTERS = (
-    Contender("random", "random"),
-    Contender("mm", "mm"),
-    Contender("max-theta", "max-theta", FLAT),
-    Contender("epsilon-greedy", "epsilon-greedy", FLAT),
-    Contender("cppl", "cppl", FLAT),
-    Contender("linucb", "linucb", {"width": 0.3}),
-    Contender("thompson", "thompson", {"noise": 0.1}),
-)
-COST_WEIGHTS = (0.05, 0.1, 0.2, 0.4)
-PRICED = tuple(
-    Contender(f"{rule} λ={weight}", rule, params, weight)
-    for rule, params in (("cppl", FLAT), ("thompson", {"noise": 0.1}))
-    for weight in COST_WEIGHTS
-)
+PAPER_RULES = ("cppl", "max-theta", "epsilon-greedy", "mm")
+ROUTERS = ("random", *PAPER_RULES, "linucb")
+FIRST_PROMPTS = 500  # prompts from which the text features are made: the first to arrive
+COMPONENTS = 8  # of the instance features of SAT12
 
 
-def figure1(_data: Path, repetitions: int) -> dict[str, Any]:
+def synthetic_rounds(
+    n: int, d: int, length: int, seed: int
+) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Theta and contexts uniform on the unit interval and cube (section 6.1)."""
+    rng = np.random.default_rng([seed, 1])
+    theta = rng.random(d)
+    for _ in range(length):
+        contexts = rng.random((n, d))
+        yield contexts, contexts @ theta
+
+
+def solver_rounds(path: Path, seed: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """SAT instances without replacement, utility exp(-10 seconds) (section 6.2)."""
+    with np.load(path) as data:
+        features, arms, runtime = (
+            data[name].astype(np.float64) for name in ("features", "arm_features", "runtime")
+        )
+    instances = FeatureFilter().fit(features).transform(features)
+    for i in np.random.default_rng([seed, 2]).permutation(len(instances)):
+        yield joint_features(instances[i], arms), -10.0 * runtime[i]
+
+
+def regrets(
+    rule: str,
+    rounds: Callable[[int], Iterator[tuple[FloatArray, FloatArray]]],
+    size: tuple[int, int],
+    k: int,
+    n_ranked: int,
+    seeds: int,
+) -> list[float]:
+    """Cumulative weak regret (eq. 9) at the end of each repetition."""
+    ends = []
+    for seed in range(seeds):
+        made = RULES[rule](PreselectionProblem(*size, seed=seed))
+        ends.append(float(replay_model(made, rounds(seed), k, n_ranked=n_ranked, seed=seed)[-1]))
+    return ends
+
+
+def figure1(bench: Bench) -> dict[str, str]:
     """Synthetic contexts, winner feedback."""
-    return {
-        f"n={n} d={d} k={k}": {
-            rule: summary(
-                [
-                    play(rule, synthetic_rounds(n, d, LENGTH, seed), (n, d), k, 1, seed)
-                    for seed in range(repetitions)
-                ]
+    seeds, tasks = bench.seeds(100), {}
+    for n, d, k in SETTINGS:
+        for rule in PAPER_RULES:
+            key = {"part": "figure1", "n": n, "d": d, "k": k, "rule": rule, "seeds": seeds}
+            make = partial(_synthetic, n, d)
+            tasks[f"n={n} d={d} k={k}", rule] = (
+                key,
+                partial(regrets, rule, make, (n, d), k, 1, seeds),
             )
-            for rule in PAPER_RULES
-        }
-        for n, d, k in SETTINGS
-    }
+    return {"figure1": _regret_table(bench.all_found(tasks), seeds)}
 
 
-def figure2(data: Path, repetitions: int) -> dict[str, Any]:
+def _synthetic(n: int, d: int, seed: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+    return synthetic_rounds(n, d, LENGTH, seed)
+
+
+def figure2(bench: Bench) -> dict[str, str]:
     """SAT solver configurations; rankings and winners as feedback."""
-    with np.load(data / "sat_swgcp_saps.npz") as file:
-        arrays = dict(file)
-    return {
-        f"k={k} {feedback}": {
-            rule: summary(
-                [
-                    play(rule, solver_rounds(arrays, seed), (20, 28), k, n_ranked, seed)
-                    for seed in range(repetitions)
-                ]
-            )
-            for rule in PAPER_RULES
-        }
-        for feedback, ranked in (("ranking", True), ("winner", False))
-        for k in (2, 3, 5)
-        for n_ranked in [k if ranked else 1]
-    }
+    seeds, tasks = bench.seeds(50), {}
+    rounds = partial(solver_rounds, bench.data / "sat_swgcp_saps.npz")
+    for feedback in ("ranking", "winner"):
+        for k in (2, 3, 5):
+            n_ranked = k if feedback == "ranking" else 1
+            for rule in PAPER_RULES:
+                key = {"part": "figure2", "k": k, "feedback": feedback, "rule": rule}
+                tasks[f"k={k} {feedback}", rule] = (
+                    {**key, "seeds": seeds},
+                    partial(regrets, rule, rounds, (20, 28), k, n_ranked, seeds),
+                )
+    return {"figure2": _regret_table(bench.all_found(tasks), seeds)}
 
 
-def router(data: Path, repetitions: int) -> dict[str, Any]:
-    """Real prompts, nine models with prices."""
-    path = data / "router_llmrouter_9models.npz"
-    with np.load(path) as file:
-        n_prompts = file["scores"].shape[1]
-    return _routed(
-        n_prompts, lambda order: router_table(path, order), ROUTERS + PRICED, repetitions
+def _regret_table(found: Mapping[tuple[str, str], Sequence[float]], seeds: int) -> str:
+    """Regret at the end, and how far above CPPL's, in standard errors of the paired difference."""
+    rows = []
+    for title in dict.fromkeys(title for title, _ in found):
+        cppl = np.array(found[title, "cppl"])
+        cells = [_regret(np.array(found[title, rule]), cppl) for rule in PAPER_RULES]
+        rows.append([title, *cells])
+    return markdown([f"{seeds} repetitions", *PAPER_RULES], rows)
+
+
+def _regret(ends: FloatArray, cppl: FloatArray) -> str:
+    error = ends.std(ddof=1) / np.sqrt(len(ends))
+    apart = ends - cppl
+    spread = apart.std(ddof=1) / np.sqrt(len(ends))
+    beside = f" ({apart.mean() / spread:+.1f})" if spread else ""
+    return f"{ends.mean():.1f} ± {error:.1f}{beside}"
+
+
+def router_table(path: Path, order: IntArray) -> Table:
+    """Real prompts and nine models; text features are made from the prompts that come first."""
+    with np.load(path) as data:
+        texts = [str(text) for text in data["prompt_text"]]
+        scores = data["scores"].astype(np.float64)
+    fitted = TextFeatures(16).fit([texts[i] for i in order[:FIRST_PROMPTS]])
+    return _table(scores, fitted.transform(texts))
+
+
+def solver_table(path: Path, _order: IntArray) -> Table:
+    """31 SAT solvers: 1 - time / cutoff is the quality."""
+    with np.load(path) as data:
+        raw, scores = data["features"].astype(np.float64), data["scores"].astype(np.float64)
+    kept = FeatureFilter().fit(raw).transform(raw)
+    left, sizes, _ = np.linalg.svd(kept - kept.mean(axis=0), full_matrices=False)
+    components = left[:, :COMPONENTS] * sizes[:COMPONENTS]
+    return _table(scores, components / (components.std(axis=0) * np.sqrt(COMPONENTS)))
+
+
+def _table(scores: FloatArray, features: FloatArray) -> Table:
+    constant = np.ones((len(features), 1))  # so that an arm can be better on all prompts
+    return Table(
+        scores, np.hstack([constant, features]), np.eye(len(scores)), np.zeros(len(scores))
     )
 
 
-def solvers(data: Path, repetitions: int) -> dict[str, Any]:
-    """31 SAT solvers with instance features."""
-    table = solver_table(data / "aslib_sat12_indu.npz")
-    return _routed(table.scores.shape[1], lambda _order: table, ROUTERS, repetitions)
-
-
-def _routed(
-    length: int,
-    table_of: Callable[[Any], Table],
-    contenders: tuple[Contender, ...],
-    repetitions: int,
-) -> dict[str, Any]:
-    runs: dict[str, list[dict[str, Any]]] = {contender.label: [] for contender in contenders}
-    for seed in range(repetitions):
-        order = np.random.default_rng([seed, 3]).permutation(length)
+def routed(table_of: Callable[[IntArray], Table], length: int, rule: str, seeds: int) -> Any:  # noqa: ANN401 - JSON
+    """Qualities of each repetition: best of two, in the second half, and the first named there."""
+    runs = []
+    for seed in range(seeds):
+        order: NDArray[np.intp] = np.random.default_rng([seed, 3]).permutation(length)
         table = table_of(order)
-        for contender in contenders:
-            runs[contender.label].append(route(table, contender, order, seed))
-    return {"runs": runs, "yardsticks": yardsticks(table), "length": length}
+        problem = PreselectionProblem(len(table.utility), table.n_features, seed)
+        # where the rule learns a theta, it starts at zero: every model equal
+        flat = {} if rule in ("random", "mm", "linucb") else {"spread": 0.0}
+        chosen = route(RULES[rule](problem, **flat), table, order, 2)
+        quality = table.gained(chosen, order)
+        first = table.gained(chosen[:, :1], order)
+        half = length // 2
+        runs.append([quality.mean(), quality[half:].mean(), first[half:].mean()])
+    return np.array(runs).tolist()
 
 
-def yardsticks(table: Table) -> dict[str, Any]:
-    """What every fixed choice of one or two candidates, and an oracle, would have got."""
-    fixed = [
-        {
-            "arms": list(arms),
-            "quality": float(table.scores[list(arms)].max(axis=0).mean()),
-            "cost": float(table.costs[list(arms)].sum()),
-        }
-        for size in (1, 2)
-        for arms in combinations(range(len(table.scores)), size)
+def _routing(bench: Bench, part: str, table_of: Callable[[IntArray], Table]) -> dict[str, str]:
+    table = table_of(np.arange(FIRST_PROMPTS))
+    seeds, length = bench.seeds(3), table.utility.shape[1]
+    tasks = {
+        rule: (
+            {"part": part, "rule": rule, "seeds": seeds},
+            partial(routed, table_of, length, rule, seeds),
+        )
+        for rule in ROUTERS
+    }
+    rows = []
+    for rule, runs in bench.all_found(tasks).items():
+        best, late, first = np.mean(runs, axis=0)
+        error = np.std([run[0] for run in runs], ddof=1) / np.sqrt(len(runs))
+        rows.append([rule, f"{best:.3f} ± {error:.3f}", f"{late:.3f}", f"{first:.3f}"])
+    for size, label in ((1, "single"), (2, "pair")):
+        fixed = max(
+            table.utility[list(rows)].max(axis=0).mean()
+            for rows in combinations(range(len(table.utility)), size)
+        )
+        rows.append([f"always the best {label}", f"{fixed:.3f}", "", ""])
+    rows.append(["oracle", f"{table.utility.max(axis=0).mean():.3f}", "", ""])
+    heads = [
+        f"{length:,} prompts, {seeds} orders",
+        "best of 2",
+        "2nd half",
+        "first named, 2nd half",
     ]
-    best = table.scores == table.scores.max(axis=0)
-    cheapest = np.where(best, table.costs[:, None], np.inf).min(axis=0)
-    oracle = {"quality": float(table.scores.max(axis=0).mean()), "cost": float(cheapest.mean())}
-    return {"fixed": fixed, "oracle": oracle}
+    return {part: markdown(heads, rows)}
 
 
-PARTS: Parts = {
-    "figure1": (figure1, 100),
-    "figure2": (figure2, 50),
-    "router": (router, 3),
-    "solvers": (solvers, 3),
-}
+def router(bench: Bench) -> dict[str, str]:
+    """Real prompts, nine models."""
+    return _routing(bench, "router", partial(router_table, bench.data / _PROMPTS))
 
+
+def solvers(bench: Bench) -> dict[str, str]:
+    """31 SAT solvers with instance features."""
+    return _routing(bench, "solvers", partial(solver_table, bench.data / "aslib_sat12_indu.npz"))
+
+
+_PROMPTS = "router_llmrouter_9models.npz"
 
 if __name__ == "__main__":
-    reproduce("preselection", PARTS, write_report, __doc__)
+    parts = {"figure1": figure1, "figure2": figure2, "router": router, "solvers": solvers}
+    run(parts, Path(__file__).with_name("README.md"), __doc__)

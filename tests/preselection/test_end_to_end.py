@@ -20,9 +20,8 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.run.candidate_pool import request_of
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import Blame, JudgeError
-from bestarm_agent.preselection.feedback import Record
+from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
-from bestarm_agent.preselection.settings import RoutedCandidate, RouterSettings
 from tests.support.no_calls import NoCalls
 
 pytest.importorskip("torch", reason="needs the extra hf")
@@ -87,7 +86,9 @@ async def train(router: Router, parts: StudyParts, examples: list[Example]) -> N
     for example in examples:
         text = str(example.inputs["text"])
         shown = router.choose(text, k=2)
-        router.learn(Record(text, tuple(shown), scores=await scores(parts, shown, example)))
+        router.learn(
+            Record(prompt=text, shown=tuple(shown), scores=await scores(parts, shown, example))
+        )
 
 
 async def route(place: Path) -> tuple[list[Counter[str]], float, float]:
@@ -99,8 +100,8 @@ async def route(place: Path) -> tuple[list[Counter[str]], float, float]:
     """
     examples = prompts()
     parts = parts_of(examples)
-    names = [RoutedCandidate(candidate.label) for candidate in parts.candidates]
-    settings = RouterSettings(analyzer="char", collect=30, n_components=3, seed=1)
+    names = [RoutedCandidate(name=candidate.label) for candidate in parts.candidates]
+    settings = RouterSettings(collect=30, n_components=3, seed=1)
     chosen: list[Counter[str]] = [Counter(), Counter(), Counter()]
     routed, every = [], []
     async with AsyncExitStack() as stack:

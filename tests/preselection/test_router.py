@@ -1,24 +1,27 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
-from bestarm_agent.preselection.feedback import Record
-from bestarm_agent.preselection.learner import quality_by_place
-from bestarm_agent.preselection.router import Router
-from bestarm_agent.preselection.router_state import Snapshot, dump, load
-from bestarm_agent.preselection.settings import Arms, RoutedCandidate, RouterSettings
+from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
+from bestarm_agent.preselection.router import Router, quality_by_place
 from bestarm_agent.store.store import Store
 
 pytest.importorskip("sklearn", reason="needs the extra preselect")
 
-NAMES = [RoutedCandidate("poet", 0.01), RoutedCandidate("sums", 0.001), RoutedCandidate("other")]
+NAMES = [
+    RoutedCandidate(name="poet", usd=0.01),
+    RoutedCandidate(name="sums", usd=0.001),
+    RoutedCandidate(name="other"),
+]
 FAST = RouterSettings(collect=10, n_components=3)
 GIVEN = RouterSettings(source="given", collect=10)
 
@@ -32,21 +35,21 @@ def record(i: int) -> Record:
     is_poem = i % 2 == 0
     text = poem(i) if is_poem else f"add {i} and {i + 3}"
     found = {"poet": float(is_poem), "sums": float(not is_poem), "other": 0.3}
-    return Record(text, ("poet", "sums", "other"), scores=found)
+    return Record(prompt=text, shown=("poet", "sums", "other"), scores=found)
 
 
 def given(i: int) -> Record:
     x = (i % 2, (i * 7 % 10) / 10)
     winner = "poet" if i % 2 else "sums"
-    return Record("", ("poet", "sums", "other"), ranking=(winner,), features=x)
+    return Record(prompt="", shown=("poet", "sums", "other"), ranking=(winner,), features=x)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("rule", ["linucb", "cppl", "thompson", "max-theta"])
-def test_it_learns_who_suits_which_prompts(rule: str) -> None:
+@pytest.mark.parametrize("rule", ["linucb", "cppl"])
+def test_it_learns_who_suits_which_prompts(rule: Literal["linucb", "cppl"]) -> None:
     async def main() -> None:
         settings = RouterSettings(rule=rule, collect=10, n_components=3)
         async with Router.open("r", Store.in_memory(), NAMES, settings) as router:
@@ -111,11 +114,11 @@ def test_choices_before_features_are_random_and_the_same_for_the_same_state() ->
 def test_what_says_nothing_is_not_learnt() -> None:
     async def main() -> None:
         async with Router.open("r", Store.in_memory(), NAMES, FAST) as router:
-            assert not router.learn(Record("x", ("poet",), ranking=("poet",)))
-            assert not router.learn(Record("x", ("poet", "sums")))
+            assert not router.learn(Record(prompt="x", shown=("poet",), ranking=("poet",)))
+            assert not router.learn(Record(prompt="x", shown=("poet", "sums"), ranking=()))
             assert router.n_waiting == 0
             router.prepare([("one prompt", ()), ("another thing", ())])
-            equal = Record("x", ("poet", "sums"), scores={"poet": 1.0, "sums": 1.0})
+            equal = Record(prompt="x", shown=("poet", "sums"), scores={"poet": 1.0, "sums": 1.0})
             assert not router.learn(equal)
 
     run(main)
@@ -125,12 +128,12 @@ def test_dollars_weigh_against_winners() -> None:
     """The poet wins two times of three, and costs more than that is worth."""
 
     async def main(cost_weight: float) -> list[str]:
-        priced = [RoutedCandidate("poet", 0.01), RoutedCandidate("sums", 0.001)]
+        priced = [RoutedCandidate(name="poet", usd=0.01), RoutedCandidate(name="sums", usd=0.001)]
         settings = RouterSettings(cost_weight=cost_weight, collect=5)
         async with Router.open("r", Store.in_memory(), priced, settings) as router:
             for i in range(90):
                 winner = "sums" if i % 3 == 0 else "poet"
-                router.learn(Record(poem(i), ("poet", "sums"), ranking=(winner,)))
+                router.learn(Record(prompt=poem(i), shown=("poet", "sums"), ranking=(winner,)))
             return router.choose(poem(99), 1)
 
     assert asyncio.run(main(0.0)) == ["poet"]
@@ -139,79 +142,34 @@ def test_dollars_weigh_against_winners() -> None:
 
 def test_a_ranking_as_qualities() -> None:
     shown = ("a", "b", "c", "d")
-    assert quality_by_place(Record("x", shown, ranking=("c",))) == {"a": 0, "b": 0, "c": 1, "d": 0}
-    whole = quality_by_place(Record("x", shown, ranking=("d", "b", "a", "c")))
+    assert quality_by_place(Record(prompt="x", shown=shown, ranking=("c",))) == {
+        "a": 0,
+        "b": 0,
+        "c": 1,
+        "d": 0,
+    }
+    whole = quality_by_place(Record(prompt="x", shown=shown, ranking=("d", "b", "a", "c")))
     assert whole == pytest.approx({"d": 1, "b": 2 / 3, "a": 1 / 3, "c": 0})
-    assert quality_by_place(Record("x", ("a", "b"), ranking=("b", "a"))) == {"a": 0, "b": 1}
-
-
-LATE = [RoutedCandidate("late", 0.002, family="new")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arms", ["own", "shared", "both"])
-@pytest.mark.parametrize("rule", ["linucb", "cppl", "max-theta", "mm"])
-@pytest.mark.parametrize("n_before", [4, 60])
-def test_candidates_join_and_change_nothing_for_the_others(
-    rule: str, arms: Arms, n_before: int
-) -> None:
-    """Before features are made (after 10 records), and later."""
-
-    async def main() -> None:
-        settings = RouterSettings(rule=rule, arms=arms, collect=10, n_components=3)
-        store = Store.in_memory()
-        async with (
-            Router.open("as it was", store, NAMES, settings) as one,
-            Router.open("joined", store, NAMES, settings) as other,
-        ):
-            for i in range(n_before):
-                one.learn(record(i))
-                other.learn(record(i))
-            other.add_candidates(LATE)
-            for i in range(n_before, 80):  # who was there goes on alike
-                one.learn(record(i))
-                other.learn(record(i))
-            there = [candidate.name for candidate in NAMES]
-            for i in range(20):
-                assert one.choose(poem(i), 3) == other.choose(poem(i), 3, among=there)
-        async with Router.open("joined", store) as again:
-            assert [candidate.name for candidate in again.candidates] == [*there, "late"]
-            assert again.choose(poem(1), 4) == other.choose(poem(1), 4)
-
-    run(main)
-
-
-@pytest.mark.slow
-def test_one_that_joins_is_tried_and_learnt() -> None:
-    async def main() -> None:
-        async with Router.open("r", Store.in_memory(), NAMES, FAST) as router:
-            for i in range(100):
-                router.learn(record(i))
-            router.add_candidates(LATE)
-            assert "late" in router.choose(poem(7), 2)  # nothing is known of it: worth a try
-            for i in range(0, 200, 2):  # it is the better poet
-                found = {"poet": 0.6, "late": 1.0}
-                router.learn(Record(poem(i), ("poet", "late"), scores=found))
-            assert router.choose(poem(999), 1) == ["late"]
-            assert router.choose("add 55 and 58", 1) == ["sums"]
-            with pytest.raises(ConfigError, match="two candidates are called 'late'"):
-                router.add_candidates(LATE)
-
-    run(main)
+    assert quality_by_place(Record(prompt="x", shown=("a", "b"), ranking=("b", "a"))) == {
+        "a": 0,
+        "b": 1,
+    }
 
 
 def test_dollars_weigh_against_scores() -> None:
     """Both are right; the poet costs ten times as much."""
 
     async def main() -> None:
-        priced = [RoutedCandidate("poet", 0.01), RoutedCandidate("sums", 0.001)]
+        priced = [RoutedCandidate(name="poet", usd=0.01), RoutedCandidate(name="sums", usd=0.001)]
         settings = RouterSettings(cost_weight=10.0, collect=5)
         async with Router.open("r", Store.in_memory(), priced, settings) as router:
             for i in range(60):
                 found = {"poet": 1.0, "sums": 1.0}
-                router.learn(Record(poem(i), ("poet", "sums"), scores=found))
+                router.learn(Record(prompt=poem(i), shown=("poet", "sums"), scores=found))
             assert router.choose(poem(99), 1) == ["sums"]
-            billed = Record("x", ("poet", "sums"), scores=found, usd={"poet": 0.0, "sums": 0.5})
+            billed = Record(
+                prompt="x", shown=("poet", "sums"), scores=found, usd={"poet": 0.0, "sums": 0.5}
+            )
             assert router.learn(billed)
         with pytest.raises(ConfigError, match="price of 'other' is not known"):
             Router("r", NAMES, settings)
@@ -237,7 +195,7 @@ def test_prompts_that_never_differ_leave_the_best_on_the_whole() -> None:
     async def main() -> None:
         async with Router.open("r", Store.in_memory(), NAMES, FAST) as router:
             for _ in range(60):
-                router.learn(Record("ping", ("poet", "sums"), ranking=("sums",)))
+                router.learn(Record(prompt="ping", shown=("poet", "sums"), ranking=("sums",)))
             assert router.choose("ping", 1) == ["sums"]
             data = await router.save()
             assert data == 1
@@ -299,14 +257,23 @@ def test_what_does_not_fit_the_router_is_refused(tmp_path: Path) -> None:
     run(main)
 
 
-def test_snapshots_hold_arrays_and_refuse_what_is_none() -> None:
-    snapshot = Snapshot({"a": 1}, {"x": np.arange(3)}, {"y": np.eye(2)})
-    again = load(dump(snapshot), "r")
-    assert again.facts["a"] == 1
-    assert again.rule is not None
-    assert again.rule["x"].tolist() == [0, 1, 2]
-    for data in (b"", b"garbage", dump(snapshot)[:100]):
-        with pytest.raises(StoreError, match="state of router 'r' is damaged"):
-            load(data, "r")
-    with pytest.raises(StoreVersionError, match="newer version"):
-        load(dump(Snapshot({"format": 99})), "r")
+def test_what_is_no_router_of_this_version_is_refused() -> None:
+    async def stored(data: bytes) -> Store:
+        store = Store.in_memory()
+        await store.put_state("router/r", data, after=0)
+        return store
+
+    async def main() -> None:
+        async with Router.open("r", Store.in_memory(), NAMES, FAST) as router:
+            whole = router._dumped()
+        for data in (b"", b"garbage", whole[:100]):
+            with pytest.raises(StoreError, match="state of router 'r' is damaged"):
+                async with Router.open("r", await stored(data)):
+                    pass
+        file = io.BytesIO()
+        np.savez_compressed(file, facts=np.array(json.dumps({"format": 99})))
+        with pytest.raises(StoreVersionError, match="another version"):
+            async with Router.open("r", await stored(file.getvalue())):
+                pass
+
+    run(main)

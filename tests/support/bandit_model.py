@@ -6,10 +6,17 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bestarm_agent.preselection.rules.base import Preselector
-from bestarm_agent.preselection.rules.plackett_luce import draw_ranking
-from bestarm_agent.preselection.rules.types import Feedback, FloatArray, IntArray
+from bestarm_agent.preselection.rule import Feedback, FloatArray, IntArray, Preselector
 from bestarm_agent.stats.keyed_random import KeyedRandom
+
+
+def draw_ranking(log_utilities: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Draw a ranking of all arms, best first (eq. 4), from their (s,) log-utilities.
+
+    Sorting utilities in logs with Gumbel noise added draws from the Plackett-Luce model exactly
+    (Yellott 1977).
+    """
+    return np.argsort(-(log_utilities + rng.gumbel(size=len(log_utilities))))
 
 
 def weak_regret(log_utilities: FloatArray, chosen: IntArray) -> float:

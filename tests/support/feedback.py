@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bestarm_agent.preselection.rules.types import Feedback, FloatArray
+from bestarm_agent.preselection.rule import Feedback, FloatArray
 
 
 def winner_feedback(contexts: FloatArray, shown: Sequence[int], winner: int) -> Feedback:

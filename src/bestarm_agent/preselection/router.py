@@ -1,29 +1,42 @@
-"""The online router: choose candidates for a prompt, learn from what became of it, go on later."""
+"""The online router: choose candidates for a prompt, learn from what became of it, go on later.
+
+1. ``choose``: the prompt's features times each candidate's give the contexts; the rule (``cppl`` or
+   ``linucb``) names the k candidates of the largest index.
+2. ``learn``: a record's scores (less what the dollars weigh) or its ranking become the feedback.
+3. Until ``collect`` records are there, features of prompts cannot be made: choices are random, and
+   records wait.
+4. ``save``: settings, candidates and waiting records as JSON, features and rule as arrays, in one
+   version of a state in the store.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import zlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
-from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.preselection.feedback import Record, check_scores, parse_record
-from bestarm_agent.preselection.learner import Learner
-from bestarm_agent.preselection.prompt_features import Prompt
-from bestarm_agent.preselection.router_state import Snapshot, dump, load
-from bestarm_agent.preselection.rules.types import BoolArray
-from bestarm_agent.preselection.settings import (
-    RoutedCandidate,
-    RouterSettings,
-    as_json,
-    check_candidates,
-    parse_candidates,
+from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError, nearest
+from bestarm_agent.preselection.features import Prompt, PromptEncoder, joint_features
+from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
+from bestarm_agent.preselection.rule import (
+    Arrays,
+    BoolArray,
+    Feedback,
+    FloatArray,
+    PreselectionProblem,
+    Preselector,
+    score_feedback,
 )
+from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.store import Store, StorePlace, open_store
 
+FORMAT = 3  # of a saved router
 _STATE = "router/"  # what a router's name in the store begins with
 
 
@@ -38,31 +51,35 @@ class Router:
         >>> from bestarm_agent.store.store import Store
         >>> async def demo() -> list[str]:
         ...     settings = RouterSettings(collect=2)
-        ...     names = [RoutedCandidate("a"), RoutedCandidate("b"), RoutedCandidate("c")]
+        ...     names = [RoutedCandidate(name=name) for name in "abc"]
         ...     async with Router.open("demo", Store.in_memory(), names, settings) as router:
         ...         for i in range(20):
-        ...             router.learn(Record(f"add {i}", ("a", "b", "c"), ranking=("b",)))
+        ...             record = Record(prompt=f"add {i}", shown=("a", "b", "c"), ranking=("b",))
+        ...             router.learn(record)
         ...         return router.choose("add 99", k=1)
         >>> asyncio.run(demo())
         ['b']
     """
 
     def __init__(
-        self,
-        name: str,
-        candidates: Sequence[RoutedCandidate],
-        settings: RouterSettings,
-        n_first: int | None = None,
+        self, name: str, candidates: Sequence[RoutedCandidate], settings: RouterSettings
     ) -> None:
-        check_candidates(candidates, settings)
+        _check_candidates(candidates, settings)
         self.name = name
         self.candidates = tuple(candidates)
         self.settings = settings
         self.version = 0  # of the saved state it stands on; 0 before the first ``save``
         self._store: Store | None = None
-        self._n_first = len(candidates) if n_first is None else n_first
         self._row = {candidate.name: i for i, candidate in enumerate(candidates)}
-        self._learner = Learner(candidates, settings, self._n_first)
+        self._arms = settings.arm_features(candidates)
+        self._encoder = PromptEncoder(
+            by_text=settings.source == "text",
+            n_components=settings.n_components,
+            seed=settings.seed,
+        )
+        self._rule: Preselector | None = None  # made with the features
+        self._early = KeyedRandom(settings.seed, "early choice")
+        self._ties = KeyedRandom(settings.seed, "ties of scores")
         self._waiting: list[Record] = []
         self._changed = False
 
@@ -85,7 +102,19 @@ class Router:
             StoreError: the store cannot be used.
         """
         async with open_store(store, create=bool(candidates)) as opened:
-            router = await cls._found(name, opened, candidates, settings)
+            found = await opened.get_state(_STATE + name)
+            if found is None:
+                if not candidates:
+                    raise ConfigError(
+                        f"there is no router {name!r} in this store; `preselect train` makes one, "
+                        f"given its candidates"
+                    )
+                router = cls(name, candidates, settings or RouterSettings())
+            else:
+                router = cls._loaded(name, found[1])
+                router.version = found[0]
+                router._check_same(candidates, settings)
+            router._store = opened
             try:
                 yield router
             finally:
@@ -96,49 +125,15 @@ class Router:
         """Return whether a store holds a router of this name."""
         return await store.get_state(_STATE + name) is not None
 
-    @classmethod
-    async def _found(
-        cls,
-        name: str,
-        store: Store,
-        candidates: Sequence[RoutedCandidate],
-        settings: RouterSettings | None,
-    ) -> Router:
-        found = await store.get_state(_STATE + name)
-        if found is None:
-            if not candidates:
-                raise ConfigError(
-                    f"there is no router {name!r} in this store; `preselect train` makes one, "
-                    f"given its candidates"
-                )
-            router = cls(name, candidates, settings or RouterSettings())
-        else:
-            router = cls._from_snapshot(name, load(found[1], name))
-            router.version = found[0]
-            router._check_same(candidates, settings)
-        router._store = store
-        return router
-
-    @classmethod
-    def _from_snapshot(cls, name: str, snapshot: Snapshot) -> Router:
-        facts = snapshot.facts
-        settings = RouterSettings(**facts["settings"])
-        candidates = parse_candidates(facts["candidates"])
-        router = cls(name, candidates, settings, facts.get("n_first", len(candidates)))
-        router._waiting = [parse_record(row, f"router {name!r}") for row in facts["waiting"]]
-        if snapshot.encoder is not None and snapshot.rule is not None:
-            router._learner.restore(snapshot.rule, snapshot.encoder)
-        return router
-
     @property
     def ready(self) -> bool:
         """Return whether features have been made; choices are random before."""
-        return self._learner.ready
+        return self._rule is not None
 
     @property
     def n_learnt(self) -> int:
         """Records that taught the rule something."""
-        return self._learner.n_learnt
+        return self._rule.n_learnt if self._rule else 0
 
     @property
     def n_waiting(self) -> int:
@@ -163,14 +158,18 @@ class Router:
         """
         allowed = self._mask(self._row if among is None else among)
         described = (prompt, tuple(features))
-        self._learner.check(described)
+        self._encoder.check(described)
+        if not 1 <= k <= allowed.sum():
+            raise ConfigError(
+                f"k must be in 1..{allowed.sum()}, the candidates that can be run, got {k}"
+            )
         text = zlib.crc32(prompt.encode("utf-8", "replace"))
         draw = (self.n_learnt + self.n_waiting) << 32 | text
-        try:
-            chosen = self._learner.choose(described, k, allowed, draw)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        return [self.candidates[row].name for row in chosen]
+        if self._rule is None:
+            rows = self._early.at(draw).permutation(np.flatnonzero(allowed))[:k]
+        else:
+            rows = self._rule.choose(self._contexts(described), k, allowed=allowed, draw=draw)
+        return [self.candidates[row].name for row in rows]
 
     def learn(self, record: Record) -> bool:
         """Learn what became of a prompt; return whether it says anything.
@@ -178,12 +177,13 @@ class Router:
         Fewer than two candidates, nobody who won, or equal scores say nothing about who is better.
         Raise ConfigError if it names an unknown candidate, or lacks features.
         """
-        self._check(record)
+        self._encoder.check((record.prompt, record.features))
+        self._mask(record.shown)
         if len(record.shown) < 2 or not (record.scores or record.ranking):
             return False
         self._changed = True
-        if self._learner.ready:
-            return self._learner.learn(record)
+        if self._rule is not None:
+            return self._rule.learn(self._feedback(record))
         self._waiting.append(record)
         if len(self._waiting) >= self.settings.collect:
             self.prepare()
@@ -195,32 +195,17 @@ class Router:
         The more alike the prompts are to those that will come, the better; without any, those that
         wait are used. Raise ConfigError if features were made before, or scikit-learn is missing.
         """
-        if self._learner.ready:
+        if self._rule is not None:
             raise ConfigError(f"router {self.name!r} has its features already; they stay")
-        prompts = prompts or [(r.prompt, r.features) for r in self._waiting]
+        prompts = prompts or [(one.prompt, one.features) for one in self._waiting]
         if not prompts:
             raise ConfigError(f"router {self.name!r} has no prompts to make features from")
-        self._learner.prepare(prompts)
+        self._encoder.fit(prompts)
+        self._rule = self._new_rule()
         self._changed = True
         waiting, self._waiting = self._waiting, []
         for record in waiting:
-            self._learner.learn(record)
-
-    def add_candidates(self, candidates: Sequence[RoutedCandidate]) -> None:
-        """Let candidates join; what was learnt about the others stays.
-
-        Nothing is known of a new one but what its price, size and family share with the others, so
-        rules that explore run it often at first. ``cppl``, ``max-theta`` and ``epsilon-greedy``
-        take ever smaller steps and learn about a late one slowly. Raise ConfigError if a name is
-        there already, or a price is missing that ``cost_weight`` needs.
-        """
-        grown = (*self.candidates, *candidates)
-        check_candidates(grown, self.settings)
-        learner = Learner(grown, self.settings, self._n_first)
-        learner.take_over(self._learner)
-        self.candidates, self._learner = grown, learner
-        self._row = {candidate.name: i for i, candidate in enumerate(grown)}
-        self._changed = True
+            self._rule.learn(self._feedback(record))
 
     async def save(self) -> int:
         """Store what was learnt since the last time, durably; return the version.
@@ -231,21 +216,36 @@ class Router:
         if self._store is None:
             raise ValueError("a router is saved in the store that Router.open was given")
         if self._changed:
-            data = dump(self._snapshot())
+            data = self._dumped()
             self.version = await self._store.put_state(_STATE + self.name, data, after=self.version)
             self._changed = False
         return self.version
 
-    def _snapshot(self) -> Snapshot:
-        waiting = [record.as_json() for record in self._waiting]
-        facts: dict[str, Any] = {**as_json(self.settings, self.candidates), "waiting": waiting}
-        facts["n_first"] = self._n_first
-        return Snapshot(facts, *(self._learner.state() or ()))
+    def _new_rule(self) -> Preselector:
+        width = self._encoder.n_features * self._arms.shape[1]
+        return self.settings.make_rule(
+            PreselectionProblem(len(self.candidates), width, self.settings.seed)
+        )
 
-    def _check(self, record: Record) -> None:
-        self._learner.check((record.prompt, record.features))
-        check_scores(record, f"router {self.name!r}")
-        self._mask(record.shown)
+    def _contexts(self, prompt: Prompt) -> FloatArray:
+        return joint_features(self._encoder.vector(prompt), self._arms)
+
+    def _feedback(self, record: Record) -> Feedback:
+        contexts = self._contexts((record.prompt, record.features))
+        if record.scores or self.settings.cost_weight:
+            rows = [self._row[name] for name in record.shown]
+            quality = record.scores or quality_by_place(record)
+            utility = [quality[name] - self._weighed(record, name) for name in record.shown]
+            rng = self._ties.at(self.n_learnt)
+            return score_feedback(contexts, rows, np.array(utility), rng)
+        rest = [name for name in record.shown if name not in record.ranking]
+        order = np.array([self._row[name] for name in (*record.ranking, *rest)], dtype=np.intp)
+        return Feedback(contexts, order, len(record.ranking))
+
+    def _weighed(self, record: Record, name: str) -> float:
+        """Return what the dollars of a call weigh."""
+        usd = record.usd.get(name, self.candidates[self._row[name]].usd)
+        return self.settings.cost_weight * (usd or 0.0)
 
     def _mask(self, names: Iterable[str]) -> BoolArray:
         mask = np.zeros(len(self.candidates), dtype=np.bool_)
@@ -271,3 +271,78 @@ class Router:
                 f"router {self.name!r} was made with other settings; leave them out, or give the "
                 f"new router another name"
             )
+
+    def _dumped(self) -> bytes:
+        """Return the router as arrays without pickle, so that reading them runs no code."""
+        facts = {
+            "format": FORMAT,
+            "settings": self.settings.model_dump(),
+            "candidates": [one.model_dump() for one in self.candidates],
+            "waiting": [one.as_json() for one in self._waiting],
+        }
+        arrays: dict[str, Any] = {"facts": np.array(json.dumps(facts))}
+        if self._rule is not None:
+            arrays |= {f"rule/{key}": value for key, value in self._rule.state().items()}
+            arrays |= {f"encoder/{key}": value for key, value in self._encoder.state().items()}
+        file = io.BytesIO()
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+        return file.getvalue()
+
+    @classmethod
+    def _loaded(cls, name: str, data: bytes) -> Router:
+        """Return the router that ``_dumped`` wrote."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                arrays = dict(file)
+            facts = json.loads(str(arrays["facts"]))
+            format_ = int(facts["format"])
+        except (ValueError, KeyError, TypeError, OSError, EOFError, BadZipFile) as error:
+            raise StoreError(
+                f"the state of router {name!r} is damaged ({type(error).__name__}); go back to an "
+                f"earlier version, or give the router another name"
+            ) from error
+        if format_ != FORMAT:
+            raise StoreVersionError(
+                f"router {name!r} was stored by another version of bestarm-agent (format "
+                f"{format_}, this one reads {FORMAT}); use that version, or train a router of "
+                f"another name"
+            )
+        candidates = [RoutedCandidate.model_validate(row) for row in facts["candidates"]]
+        router = cls(name, candidates, RouterSettings.model_validate(facts["settings"]))
+        router._waiting = [Record.model_validate(row) for row in facts["waiting"]]
+        if rule := _part(arrays, "rule/"):
+            router._encoder.restore(_part(arrays, "encoder/"))
+            router._rule = router._new_rule()
+            router._rule.restore(rule)
+        return router
+
+
+def quality_by_place(record: Record) -> dict[str, float]:
+    """Turn a ranking into numbers in [0, 1]: 1 for the first, 0 for the last and the unranked.
+
+    Example:
+        >>> quality_by_place(Record(prompt="x", shown=("a", "b", "c"), ranking=("c", "a")))
+        {'a': 0.5, 'b': 0.0, 'c': 1.0}
+    """
+    steps = min(len(record.ranking), len(record.shown) - 1)
+    place = {name: j for j, name in enumerate(record.ranking)}
+    return {name: 1.0 - place.get(name, steps) / steps for name in record.shown}
+
+
+def _check_candidates(candidates: Sequence[RoutedCandidate], settings: RouterSettings) -> None:
+    names = [candidate.name for candidate in candidates]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"two candidates are called {twice[0]!r}; names must differ")
+    if len(names) < 2:
+        raise ConfigError(f"a router chooses among at least 2 candidates, got {len(names)}")
+    unpriced = [candidate.name for candidate in candidates if candidate.usd is None]
+    if settings.cost_weight and unpriced:
+        raise ConfigError(
+            f"cost_weight is set, but the price of {unpriced[0]!r} is not known, and an unknown "
+            f"price is not $0; give every candidate `usd`"
+        )
+
+
+def _part(arrays: Arrays, prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}

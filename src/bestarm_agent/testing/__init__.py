@@ -6,7 +6,6 @@ from bestarm_agent.plugins.public_names import lazy_names
 
 if TYPE_CHECKING:
     from bestarm_agent.testing.judge_suite import JudgeCase, JudgeSuite
-    from bestarm_agent.testing.preselector_suite import PreselectorSuite
     from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
     from bestarm_agent.testing.selector_suite import SelectorSuite
     from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
@@ -15,7 +14,6 @@ __all__ = [
     "JudgeCase",
     "JudgeSuite",
     "LoopClock",
-    "PreselectorSuite",
     "ProviderCase",
     "ProviderSuite",
     "SelectorSuite",
@@ -27,7 +25,6 @@ if not TYPE_CHECKING:  # else type checkers would accept every name
         globals(),
         {
             "testing.judge_suite": ("JudgeCase", "JudgeSuite"),
-            "testing.preselector_suite": ("PreselectorSuite",),
             "testing.provider_suite": ("ProviderCase", "ProviderSuite"),
             "testing.selector_suite": ("SelectorSuite",),
             "testing.virtual_time": ("LoopClock", "run_virtual"),

@@ -1,0 +1,192 @@
+"""Would routing pay? Routing replayed on prompts whose every score is known, beside a fixed choice.
+
+The prompts come in random orders. In each, the router routes them all; the k candidates that were
+best on the first half, by all their scores there, are the fixed choice. On the second half the two
+are compared prompt by prompt. Standard errors count a prompt once, in however many orders it comes,
+so that where routing gains nothing it is said to pay for at most one table in twenty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.preselection.features import PromptEncoder, joint_features
+from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
+from bestarm_agent.preselection.rule import (
+    FloatArray,
+    IntArray,
+    PreselectionProblem,
+    Preselector,
+    score_feedback,
+)
+from bestarm_agent.stats.arrays import one_thread
+from bestarm_agent.stats.keyed_random import KeyedRandom
+
+_ORDERS = 3
+_MOST_PROMPTS = 2_000  # of a history: more would not make it clearer, only slower
+_MOST_SUBSETS = 20_000
+_Z = 1.959964  # of a two-sided interval at 95 %
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All utilities of n candidates on N prompts, and what describes both."""
+
+    utility: FloatArray  # (n, N) score less what the dollars weigh
+    prompts: FloatArray  # (N, p) features of the prompts
+    arms: FloatArray  # (n, q) features of the candidates
+    # (n,) what a candidate's dollars weigh: of k that are run, each is paid, and the best counts
+    weighed: FloatArray
+
+    @property
+    def n_features(self) -> int:
+        """Return the length of an arm's joint context vector."""
+        return int(self.prompts.shape[1] * self.arms.shape[1])
+
+    def gained(self, chosen: IntArray, prompts: IntArray) -> FloatArray:
+        """Return the (T,) best scores less all dollars of (T, k) chosen rows on T prompts."""
+        scores = self.utility[chosen.T, prompts] + self.weighed[chosen.T]
+        gained: FloatArray = scores.max(axis=0) - self.weighed[chosen].sum(axis=1)
+        return gained
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What routing gains over a fixed choice, per prompt, in units of utility."""
+
+    gain: float
+    low: float  # ends of its 95 % interval
+    high: float
+    oracle: float  # what always running the best candidate alone would gain
+    k: int
+    n_prompts: int
+
+    def __str__(self) -> str:
+        """Say it in a sentence.
+
+        Example:
+            >>> print(Worth(0.04, 0.02, 0.06, 0.1, 2, 500))
+            Routing pays: on the second half of 500 prompts it gains 0.0400 over the 2 candidates \
+that were best on the first half (95 % interval 0.0200 to 0.0600, paired by prompt); an oracle \
+would gain 0.1000.
+        """
+        says = f"Routing makes no difference that {self.n_prompts:,} prompts can show"
+        if self.low > 0:
+            says = "Routing pays"
+        elif self.high < 0:
+            says = "Routing does not pay"
+        fixed = "candidate that was" if self.k == 1 else f"{self.k} candidates that were"
+        return (
+            f"{says}: on the second half of {self.n_prompts:,} prompts it gains {self.gain:.4f} "
+            f"over the {fixed} best on the first half (95 % interval {self.low:.4f} to "
+            f"{self.high:.4f}, paired by prompt); an oracle would gain {self.oracle:.4f}."
+        )
+
+
+def would_pay(records: Sequence[Record], settings: RouterSettings, k: int) -> Worth | None:
+    """Replay a router of these settings on a history; None if it is not a full table of scores.
+
+    Raises:
+        ConfigError: k is more than there are candidates, or features of the prompts are missing.
+    """
+    records = records[:_MOST_PROMPTS]
+    names = list(records[0].scores) if records else []
+    if len(records) < 4 or any(set(one.scores) != set(names) for one in records) or len(names) < 2:
+        return None
+    if not 1 <= k <= len(names):
+        raise ConfigError(f"k must be in 1..{len(names)}, got {k}")
+    return worth(table_of(records, settings), settings, k)
+
+
+def table_of(records: Sequence[Record], settings: RouterSettings) -> Table:
+    """Turn records with scores of the same candidates into a table."""
+    names = list(records[0].scores)
+    scores = np.array([[one.scores[name] for one in records] for name in names])
+    usd = np.array([[one.usd.get(name, 0.0) for one in records] for name in names]).mean(axis=1)
+    candidates = [
+        RoutedCandidate(name=name, usd=cost or None)
+        for name, cost in zip(names, usd.tolist(), strict=True)
+    ]
+    encoder = PromptEncoder(
+        by_text=settings.source == "text",
+        n_components=settings.n_components,
+        seed=settings.seed,
+    )
+    prompts = [(one.prompt, one.features) for one in records]
+    for prompt in prompts:
+        encoder.check(prompt)
+    encoder.fit(prompts)
+    vectors = np.array([encoder.vector(prompt) for prompt in prompts])
+    weighed = settings.cost_weight * usd
+    return Table(scores - weighed[:, None], vectors, settings.arm_features(candidates), weighed)
+
+
+@one_thread  # the rules' matrices are small: threads would cost more than they gain
+def worth(table: Table, settings: RouterSettings, k: int, *, orders: int = _ORDERS) -> Worth:
+    """Compare routing with the fixed choice, in random orders of the prompts."""
+    n, n_prompts = table.utility.shape
+    half = n_prompts // 2
+    gains, late, oracle = [], [], []
+    for turn in range(orders):
+        seed = settings.seed + turn
+        order = KeyedRandom(seed, "order of prompts").at(0).permutation(n_prompts)
+        rule = settings.make_rule(PreselectionProblem(n, table.n_features, seed))
+        chosen = route(rule, table, order, k)[half:]
+        late.append(order[half:])
+        rows = best_fixed_subset(table, order[:half], k)
+        fixed = table.gained(np.tile(rows, (n_prompts - half, 1)), order[half:])
+        gains.append(table.gained(chosen, order[half:]) - fixed)
+        oracle.append(table.utility[:, order[half:]].max(axis=0) - fixed)
+    gain, error = clustered(np.array(gains), np.array(late))
+    ends = (gain - _Z * error, gain + _Z * error)
+    return Worth(gain, *ends, float(np.mean(oracle)), k, n_prompts)
+
+
+def route(rule: Preselector, table: Table, order: IntArray, k: int) -> IntArray:
+    """Route the prompts one after another; after each, give the rule what its choice was worth.
+
+    A single answer teaches nothing about which candidate is better. With k = 1 two candidates are
+    therefore run on each prompt of the first half; in the second half one is run, and the rule
+    learns no more. ``order`` (T,) holds the prompts as they arrive. Return the (T, k) choices, the
+    most promising first.
+    """
+    draws = KeyedRandom(rule.problem.seed, "ties of scores")
+    chosen = np.empty((len(order), k), dtype=np.intp)
+    n_paired = len(order) // 2 if k == 1 else len(order)
+    for t, prompt in enumerate(order):
+        contexts = joint_features(table.prompts[prompt], table.arms)
+        run = rule.choose(contexts, max(k, 2) if t < n_paired else k)
+        chosen[t] = run[:k]
+        if len(run) > 1:
+            seen = table.utility[run, prompt]
+            rule.learn(score_feedback(contexts, run.tolist(), seen, draws.at(t)))
+    return chosen
+
+
+def best_fixed_subset(table: Table, prompts: IntArray, k: int) -> IntArray:
+    """Return the (k,) rows that gain most on these prompts if always run together."""
+    n = len(table.utility)
+    if comb(n, k) > _MOST_SUBSETS:
+        raise ConfigError(f"{comb(n, k):,} subsets of {k} of {n} are too many to try")
+    scores = table.utility[:, prompts] + table.weighed[:, None]
+    subsets = [list(rows) for rows in combinations(range(n), k)]
+    worths = [scores[rows].max(axis=0).mean() - table.weighed[rows].sum() for rows in subsets]
+    return np.array(subsets[int(np.argmax(worths))])
+
+
+def clustered(gains: FloatArray, prompts: IntArray) -> tuple[float, float]:
+    """Return the mean of (n, h) gains and its standard error, clustered by prompt.
+
+    With residuals e = gain - mean, summed over the orders of each of m prompts, the variance of the
+    mean is m / (m - 1) sum (sum e)^2 / (n h)^2 (Liang and Zeger 1986, Biometrika 73).
+    """
+    mean = float(gains.mean())
+    sums = np.bincount(prompts.ravel(), weights=(gains - mean).ravel())
+    m = len(np.unique(prompts))
+    return mean, float(np.sqrt(m / max(1, m - 1) * (sums**2).sum())) / gains.size

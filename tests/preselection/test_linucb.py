@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks.preselection.rules import Mm
+
+from bestarm_agent.preselection.cppl import Cppl
+from bestarm_agent.preselection.linucb import LinUcb
+from bestarm_agent.preselection.rule import (
+    Feedback,
+    PreselectionProblem,
+    score_feedback,
+)
+from tests.support.feedback import winner_feedback
+
+
+def test_mm_by_hand() -> None:
+    """Two arms, one win: wins 2 and 1; one step from utilities 1, 1 gives 2/1.5 and 1/1.5."""
+    rule = Mm(PreselectionProblem(2, 1), steps=1)
+    rule.learn(winner_feedback(np.zeros((2, 1)), [0, 1], winner=0))
+    assert rule.utilities == pytest.approx([2 / 1.5, 1 / 1.5])
+
+
+def test_mm_converges_to_the_maximum() -> None:
+    """At the fixed point wins equal expected wins (Hunter 2004, the score equation)."""
+    rule = Mm(PreselectionProblem(4, 1), steps=500)
+    contexts = np.zeros((4, 1))
+    for order in ([0, 1, 2, 3], [1, 0, 3, 2], [0, 2, 1, 3], [3, 0]):
+        rule.learn(Feedback(contexts, np.array(order), len(order)))
+    v = rule.utilities
+    stages = [[0, 1, 2, 3], [1, 2, 3], [2, 3], [1, 0, 3, 2], [0, 3, 2], [3, 2]]
+    stages += [[0, 2, 1, 3], [2, 1, 3], [1, 3], [3, 0]]
+    expected = sum(np.isin(np.arange(4), s) * v / v[s].sum() for s in stages) + 2 * v / (v + 1)
+    wins = np.array([1.0, 1, 1, 1])
+    for stage in stages:
+        wins[stage[0]] += 1
+    assert expected == pytest.approx(wins, rel=1e-6)
+
+
+def test_mm_counts_equal_sets_once() -> None:
+    rule = Mm(PreselectionProblem(3, 1))
+    for turn in range(10):
+        rule.learn(winner_feedback(np.zeros((3, 1)), [0, 2], winner=2 * (turn % 2)))
+    [(members, count)] = rule._sets.values()
+    assert (members.tolist(), count) == ([1, 0, 1], 10)
+
+
+def test_linucb_by_hand() -> None:
+    """d = 1, ridge 1: x = 1 scored 1 and x = 2 scored 0 give theta = 1/6, error sqrt(1/6) x."""
+    rule = LinUcb(PreselectionProblem(2, 1), width=2.0)
+    contexts = np.array([[1.0], [2.0]])
+    rule.learn(Feedback(contexts, np.array([0, 1]), 1, np.array([1.0, 0.0])))
+    assert rule.theta == pytest.approx([1 / 6])
+    index = rule.index(contexts, np.random.default_rng(0))
+    assert index == pytest.approx([1 / 6 + 2 / 6**0.5, 2 / 6 + 4 / 6**0.5])
+
+
+def test_winners_count_one_where_there_are_no_scores() -> None:
+    problem = PreselectionProblem(2, 2)
+    with_scores, without = LinUcb(problem), LinUcb(problem)
+    with_scores.learn(Feedback(np.eye(2), np.array([1, 0]), 1, np.array([1.0, 0.0])))
+    without.learn(Feedback(np.eye(2), np.array([1, 0]), 1))
+    assert with_scores.theta.tolist() == without.theta.tolist()
+
+
+def test_ties_teach_only_those_that_ask_for_them() -> None:
+    problem, contexts = PreselectionProblem(3, 3), np.eye(3)
+    tie = Feedback(contexts, np.array([0, 1]), 0, np.array([0.0, 0.0]))
+    unknown = Feedback(contexts, np.array([0, 1]), 0)
+    plain, with_ties = LinUcb(problem), LinUcb(problem, ties=1)
+    assert not plain.learn(tie)
+    assert with_ties.learn(tie)
+    assert not with_ties.learn(unknown)  # without scores there is nothing to regress
+    win = Feedback(contexts, np.array([0, 1]), 1, np.array([1.0, 0.0]))
+    assert plain.learn(win)
+    assert with_ties.learn(win)
+    assert plain.theta == pytest.approx([1 / 2, 0, 0])  # (1 + n)^-1 times the sum of scores
+    assert with_ties.theta == pytest.approx([1 / 3, 0, 0])
+    assert (plain.n_learnt, with_ties.n_learnt, plain.n_ties) == (1, 2, 0)
+    with pytest.raises(ValueError, match="ties must be 0 or 1"):
+        LinUcb(problem, ties=0.5)
+
+
+def test_a_rule_whose_arms_always_tie_explores_after_a_while() -> None:
+    """Arms 0 and 1 are always wrong together; arm 2 is always right."""
+    rule = Cppl(PreselectionProblem(3, 3), spread=0.0, omega=0.0)
+    contexts = np.eye(3)
+    for _ in range(5):  # 0 and 1 beat 2 by bad luck
+        for winner in (0, 1):
+            rule.learn(winner_feedback(contexts, [winner, 2], winner))
+    scores = np.array([0.0, 0.0, 1.0])
+    for turn in range(1500):
+        chosen = rule.choose(contexts, 2)
+        assert turn >= 100 or 2 not in chosen
+        rng = np.random.default_rng(turn)
+        rule.learn(score_feedback(contexts, chosen.tolist(), scores[chosen], rng))
+    assert rule.choose(contexts, 1).tolist() == [2]
+    other = Cppl(PreselectionProblem(3, 3), spread=0.0, omega=0.0)
+    other.restore(rule.state())
+    assert other.n_ties == rule.n_ties

@@ -1,0 +1,165 @@
+"""The log of prompts that a router's candidates answered, read as a run's log is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bestarm_agent.domain.example import Example
+from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.preselection.records import RouterSettings
+from bestarm_agent.preselection.serve import Served, Service
+from bestarm_agent.runs import Archive, StoredRun
+from bestarm_agent.selectors.types import Guarantee
+from bestarm_agent.store.run_state import RunState
+from bestarm_agent.study import Study
+from tests.support.commands import invoke
+from tests.support.studies import store_of, write_study
+
+pytest.importorskip("sklearn", reason="needs the extra preselect")
+
+K, N = 4, 30
+SETTINGS = RouterSettings(collect=10, n_components=3)
+Pick = Callable[[Service], list[Example]]
+
+
+def serve(path: Path, pick: Pick, calls: int | None = None) -> tuple[list[Served | None], Service]:
+    """Let two candidates answer each of the prompts picked."""
+
+    async def scene() -> tuple[list[Served | None], Service]:
+        caps = {} if calls is None else {"budget.calls": calls}
+        async with Service.open(path, settings=SETTINGS, overrides=caps) as service:
+            return [await service.serve(example, 2) for example in pick(service)], service
+
+    return asyncio.run(scene())
+
+
+def record_of(path: Path, run: str) -> StoredRun:
+    return asyncio.run(Archive(store_of(path)).record(run))
+
+
+def state_of(path: Path, run: str) -> RunState:
+    return asyncio.run(Archive(store_of(path)).state(run))
+
+
+def every(service: Service) -> list[Example]:
+    return list(service.parts.examples)
+
+
+def test_the_log_says_who_was_asked_and_what_became_of_it(tmp_path: Path) -> None:
+    path = write_study(tmp_path, n_candidates=K, n_examples=N)
+    found, service = serve(path, every)
+    record = record_of(path, service.run_id)
+    state, standing = state_of(path, service.run_id), record.standing
+    assert (state.name, state.end) == ("recorded-preselect", "served")
+    assert (standing.asked, standing.told, len(state.pending)) == (2 * N, 2 * N, 0)
+    assert standing.spent == service.spent
+    assert state.reservations.difference == type(service.spent)()
+    logged = {
+        (state.candidates[ask.candidate].label, state.example_ids[ask.example]): told.score
+        for ask, told in zip(state.asks, state.told.values(), strict=True)
+    }
+    assert logged == {
+        (answer.candidate, served.example.id): answer.score
+        for served in found
+        if served is not None
+        for answer in served.answers
+    }
+    assert {ask.reason for ask in state.asks[:20]} == {"random"}
+    assert {ask.reason for ask in state.asks[20:]} == {"linucb"}
+    assert standing.selector == "router"
+    assert standing.guarantee is Guarantee.HEURISTIC
+    assert not standing.established
+
+
+@pytest.mark.parametrize(("calls", "end"), [(7, "budget"), (2 * N, "served")])
+def test_the_log_says_why_it_ended(tmp_path: Path, calls: int, end: str) -> None:
+    path = write_study(tmp_path, n_candidates=K, n_examples=N)
+    _, service = serve(path, every, calls)
+    state = state_of(path, service.run_id)
+    assert (state.end, len(state.told)) == (end, calls)
+
+
+def test_an_error_is_an_end_too(tmp_path: Path) -> None:
+    path = write_study(tmp_path, n_candidates=K, n_examples=N)
+    with pytest.raises(ConfigError, match="a router looks at one text"):
+        serve(path, lambda service: [*every(service)[:3], Example("odd", {"a": 1, "b": 2})])
+    state = state_of(path, "latest")
+    assert (state.end, len(state.told)) == ("error", 6)
+
+
+def test_prompts_that_come_again_and_new_ones_join(tmp_path: Path) -> None:
+    path = write_study(tmp_path, n_candidates=2, n_examples=3)
+
+    def pick(service: Service) -> list[Example]:
+        first, second, _ = service.parts.examples
+        return [first, second, first, Example("e0", {"question": "new"}), first]
+
+    _, service = serve(path, pick)
+    state = state_of(path, service.run_id)
+    assert state.example_ids == ["e0", "e1", "e2", "e0", "e0", "e0"]
+    assert [ask.example for ask in state.asks] == [0, 0, 1, 1, 3, 3, 4, 4, 5, 5]
+    assert state.example_digests[0] == state.example_digests[3] != state.example_digests[4]
+    assert len(state.told) == 10
+
+
+def test_an_interruption_leaves_what_was_asked_pending(tmp_path: Path) -> None:
+    """Who is asked is in the log before the answers are there."""
+    path = write_study(tmp_path, n_candidates=2, n_examples=2, latency_seconds=60.0)
+    opened = asyncio.Queue[str]()
+
+    async def serve_first() -> None:
+        async with Service.open(path, settings=SETTINGS) as service:
+            opened.put_nowait(service.run_id)
+            await service.serve(every(service)[0], 2)
+
+    async def scene() -> str:
+        serving = asyncio.create_task(serve_first())
+        run, archive = await opened.get(), Archive(store_of(path))
+        while len((await archive.state(run)).asks) < 2:
+            assert not serving.done()
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        return run
+
+    state = state_of(path, asyncio.run(scene()))
+    assert (len(state.pending), len(state.told), state.end) == (2, 0, "interrupted")
+    assert state.reservations.settled.calls == 2, "they may be billed"
+
+
+@pytest.mark.slow
+def test_it_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_study(tmp_path, n_candidates=K, n_examples=N)
+    serve(path, every)
+
+    async def resumed() -> None:
+        async with Study.resume(options=Options(store=store_of(path))):
+            pass
+
+    with pytest.raises(ConfigError, match=r"what `preselect run` did.*run that command again"):
+        asyncio.run(resumed())
+    done = invoke(capsys, "resume", "--store", store_of(path))
+    assert done.code == 2
+    assert "what `preselect run` did" in done.err
+
+
+@pytest.mark.slow
+def test_the_usual_commands_read_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_study(tmp_path, n_candidates=K, n_examples=N)
+    ran = invoke(capsys, "preselect", "run", path, "--set", "collect=10")
+    [line] = [line for line in ran.out.splitlines() if line.startswith("run ")]
+    run = line.split()[1].rstrip(":")
+    shown = invoke(capsys, "show", run, "--store", store_of(path))
+    assert f"{run}, ended: served" in shown.out
+    exported = invoke(capsys, "export", run, "--store", store_of(path))
+    assert len(exported.out.splitlines()) == 1 + 2 * N
+    taught = invoke(
+        capsys,
+        *("select", "-c", path, "--history", run, "--selector", "pulse", "--budget-pulls", "20"),
+    )
+    assert taught.code in (0, 3), taught.err
