@@ -46,7 +46,6 @@ FLOORS = tuple(
     interop.replay_study
     engine.ledger engine.clock engine.__init__
     engine.limits
-    engine.model_turns
     engine.calls
     engine.results
     engine.run

@@ -35,8 +35,7 @@ from bestarm_agent import Budget, Study
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
-from bestarm_agent.providers.base import Capabilities
-from bestarm_agent.providers.base_provider import BaseProvider, ProviderOptions
+from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.runs import Archive
 from bestarm_agent.store.export import export_scores
 
@@ -46,7 +45,7 @@ IN_FLIGHT = 200
 _POLL = 0.5  # seconds between two looks at how far the run has come
 
 
-class Instant(BaseProvider):
+class Instant(Provider):
     """Answers at once, with a score that depends on the pair."""
 
     def capabilities(self, model: str) -> Capabilities:

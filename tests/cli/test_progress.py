@@ -51,7 +51,7 @@ def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
     board.watch(partial(loading_wait, loader))
     board.watch(partial(loading_wait, Actor("remote", lambda _request, _before: scored(1.0))))
     assert board.summary(now=0.0) == ()
-    loader.loading = ["models/large", "models/larger"]
+    loader.models = ["models/large", "models/larger"]
     standing = replace(standing_with(["a"], [[1.0]]), waits=board.summary(now=0.0))
     assert waits_line(standing.waits) == "hf is loading models/large and 1 more"
 
@@ -90,7 +90,11 @@ class Loader(Actor):
 
     name: str = "hf"
     answer: Answer = lambda _request, _before: scored(1.0)
-    loading: list[str] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
+
+    @property
+    def loading(self) -> list[str]:
+        return self.models
 
 
 def test_the_screen_shows_candidates_totals_and_why_it_waits() -> None:

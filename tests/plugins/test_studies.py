@@ -20,7 +20,7 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError, PluginError
 from bestarm_agent.judges.base import Calls, Judge, JudgeOptions
-from bestarm_agent.providers.base_provider import BaseProvider, ProviderOptions
+from bestarm_agent.providers.base import Provider, ProviderOptions
 from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.store.store import Store
@@ -36,10 +36,10 @@ RULE = """
 """
 PROVIDER = """
     from bestarm_agent.domain.request_reply import Reply
-    from bestarm_agent.providers.base_provider import BaseProvider
+    from bestarm_agent.providers.base import Provider
 
 
-    class Parrot(BaseProvider):
+    class Parrot(Provider):
         async def generate(self, request):
             return Reply(request.text if request.model == "loud" else "")
 """
@@ -60,7 +60,7 @@ ENTRY_POINTS = {
 }
 
 
-class Parrot(BaseProvider):
+class Parrot(Provider):
     async def generate(self, request: Request) -> Reply:
         return Reply(request.text or "" if request.model == "loud" else "")
 

@@ -12,20 +12,20 @@ _PROGRAM = """\
 #!{python}
 import sys
 assert sys.argv[1:] == [
-    "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"
+    "--query-gpu=index,uuid", "--format=csv,noheader"
 ], sys.argv
 {body}
 """
 
 
 def install(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, *mib: int | str, visible: str | None = None
+    monkeypatch: pytest.MonkeyPatch, folder: Path, n_devices: int, visible: str | None = None
 ) -> None:
-    """Put it first into PATH, with a device for each memory, and set CUDA_VISIBLE_DEVICES.
+    """Put it first into PATH, with some devices, and set CUDA_VISIBLE_DEVICES.
 
     Device 0 has the UUID GPU-000-aaaa, and so on.
     """
-    rows = [f"{number}, GPU-{number:03}-aaaa, {memory}" for number, memory in enumerate(mib)]
+    rows = [f"{number}, GPU-{number:03}-aaaa" for number in range(n_devices)]
     _write(monkeypatch, folder, f"print({os.linesep.join(rows)!r})")
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -1,9 +1,9 @@
 """A process that takes vLLM's arguments and speaks its protocol, without a model.
 
 As seen of vLLM 0.32: /health answers once the engine is up; /sleep, /wake_up and /is_sleeping are
-there only with VLLM_SERVER_DEV_MODE=1, /v1/load_lora_adapter only with
-VLLM_ALLOW_RUNTIME_LORA_UPDATING; unknown models are a 404; the engine is a process of its own. It
-echoes "model|prompt". The prompts "die" and "hang" and the variables FAKE_* make it misbehave.
+there only with VLLM_SERVER_DEV_MODE=1; unknown models are a 404; the engine is a process of its
+own. It echoes "model|prompt". The prompts "die" and "hang" and the variables FAKE_* make it
+misbehave.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ class Engine:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.models = [arguments.served_model_name]
-        self.has_lora = arguments.enable_lora
         self.can_sleep = os.environ.get("VLLM_SERVER_DEV_MODE") == "1"
-        self.can_load = bool(os.environ.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING"))
         self.is_sleeping = False
 
 
@@ -64,8 +62,6 @@ class Handler(BaseHTTPRequestHandler):
             self.generate(body, body["messages"][-1]["content"], "message")
         elif path in ("/sleep", "/wake_up") and self.engine.can_sleep:
             self.sleep(path == "/sleep")
-        elif path == "/v1/load_lora_adapter" and self.engine.can_load:
-            self.load(body)
         else:
             self.answer(404, {"detail": "Not Found"})
 
@@ -74,13 +70,6 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(60)
         self.engine.is_sleeping = begins
         self.answer(200, {"status": "sleeping" if begins else "awake"})
-
-    def load(self, body: dict[str, Any]) -> None:
-        if not self.engine.has_lora or not Path(body["lora_path"]).is_dir():
-            self.answer(404, {"error": {"message": f"No adapter found for {body['lora_path']}"}})
-            return
-        self.engine.models.append(body["lora_name"])
-        self.answer(200, {})
 
     def generate(self, body: dict[str, Any], prompt: str, kind: str) -> None:
         model = body["model"]
@@ -120,13 +109,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def check_devices(arguments: argparse.Namespace) -> None:
-    """End as vLLM does if it sees fewer devices than it is to use, or is to use too much of one."""
+    """End as vLLM does if it sees fewer devices than it is to use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and len(visible.split(",")) < arguments.tensor_parallel_size:
         say(f"ValueError: World size ({arguments.tensor_parallel_size}) is larger than {visible}")
-        sys.exit(1)
-    if not 0 < arguments.gpu_memory_utilization <= 1:
-        say("ValueError: GPU memory utilization must be in (0, 1]")
         sys.exit(1)
 
 
@@ -137,12 +123,10 @@ class Server(ThreadingHTTPServer):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("model", "served-model-name", "host", "max-loras", "dtype"):
+    for name in ("model", "served-model-name", "host", "dtype"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--port", type=int)
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
-    parser.add_argument("--gpu-memory-utilization", type=float, default=0.92)
-    parser.add_argument("--enable-lora", action="store_true")
     parser.add_argument("--enable-sleep-mode", action="store_true")
     arguments = parser.parse_args()
     say(f"loading {arguments.model} in {Path.cwd().name}")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from bestarm_agent.config.prompts.templates import CompiledPrompt
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Event, Started
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score, Vote
-from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.engine.calls.attempt import RetryPolicy
@@ -31,7 +28,7 @@ from bestarm_agent.engine.run.replay import replay
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.engine.run.stopping import End, Rules
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
-from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.store.run_state import fold
@@ -44,7 +41,7 @@ Answer = Callable[[Request, int], Reply | Exception]
 
 
 @dataclass
-class Actor:
+class Actor(Provider):
     """A provider that asks a function what to answer, after a latency.
 
     Attributes:
@@ -64,20 +61,6 @@ class Actor:
     active: int = 0
     most: int = 0
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        return None
-
-    def check(self, model: str) -> None:
-        return None
-
     def capabilities(self, model: str) -> Capabilities:
         return Capabilities(frozenset())
 
@@ -86,9 +69,6 @@ class Actor:
 
     def bound(self, request: Request) -> Spend:
         return self.bound_spend
-
-    def allowances(self, model: str) -> tuple[Allowance, ...]:
-        return ()
 
     async def generate(self, request: Request) -> Reply:
         before = sum(earlier == request for _, earlier in self.sent)
@@ -250,7 +230,7 @@ class Scene:
         clients = self.clients(ledger)
         judge_client = self.judges = self.judge_client(clients)
         candidates = self.candidates(clients, judge_client.bound(self.examples[0]))
-        pool = CandidatePool(self.in_flight, judge_client.turns)
+        pool = CandidatePool(self.in_flight)
         pool.add(candidates)
         size = len(candidates), len(self.examples)
         problem = Problem(*size, budget=self.budget.pulls, stop_when_separated=self.stops)

@@ -25,11 +25,6 @@ class Allowance:
     remaining: float | None = None  # >= 0, now
     reset_seconds: float | None = None  # >= 0, until the whole limit is back
 
-    def times(self, n: int) -> Allowance:
-        """Return the allowance of ``n`` servers that each report this one."""
-        limit, remaining = (None if x is None else n * x for x in (self.limit, self.remaining))
-        return Allowance(self.resource, limit, remaining, self.reset_seconds)
-
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:

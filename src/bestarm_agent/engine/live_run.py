@@ -79,7 +79,7 @@ class LiveRun:
     def loop(self) -> RunLoop:
         """The run loop; made when the run goes on, not when it is opened."""
         limits = self._parts.config.limits
-        pool = CandidatePool(limits.in_flight, self.factory.judge_client.turns)
+        pool = CandidatePool(limits.in_flight)
         pool.add(self._entries)
         return RunLoop(
             event_log=self.event_log,

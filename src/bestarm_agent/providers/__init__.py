@@ -4,13 +4,11 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import FailureKind, ProviderError
-from bestarm_agent.providers.base import Capabilities, Provider
-from bestarm_agent.providers.base_provider import BaseProvider, ProviderOptions
+from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.registry import create_provider
 
 __all__ = [
-    "BaseProvider",
     "Capabilities",
     "FailureKind",
     "Finish",

@@ -1,18 +1,24 @@
-"""The interface between the engine and all providers."""
+"""The base class of all providers: a new one writes ``generate``, and overrides what differs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeAlias
 
-from bestarm_agent.domain.digest import Json
+from pydantic import BaseModel
+from typing_extensions import TypeVar
+
+from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.user_functions import source_name
+from bestarm_agent.config.yaml.documents import parse_options
+from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import FailureKind
-from bestarm_agent.providers.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,54 +45,6 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
-    """Memory and times of a model that shares its memory with others."""
-
-    holder: str  # the model to load: itself, or the base model of an adapter
-    load_seconds: float | None = None  # measured time of loading; None: not loaded yet
-    call_seconds: float | None = None  # measured worker seconds of one call; None: not called yet
-    # the part of the provider's memory that it lies in: models of different parts never make room
-    # for each other
-    part: str = ""
-
-
-@runtime_checkable
-class SharesMemory(Protocol):
-    """A provider that may have to unload one model before it can load another."""
-
-    @property
-    def loading_share(self) -> float | None:
-        """Share of the time for loading, in (0, 1]; None: models are swapped at any time."""
-
-    def footprint(self, model: str) -> Footprint:
-        """Return what has to be loaded for ``model``, and measured times."""
-
-    def fits(self, holders: Collection[str]) -> bool:
-        """Return True if models can be in memory together."""
-
-    def pin(self, model: str) -> None:
-        """Unload ``model`` only if the others cannot make room: it is needed all the time."""
-
-
-@runtime_checkable
-class PlacesModels(Protocol):
-    """A provider that assigns the devices of this machine to its models."""
-
-    @property
-    def placement(self) -> Placement | None:
-        """The devices of every model; None where they are not assigned."""
-
-
-@runtime_checkable
-class LoadsModels(Protocol):
-    """A provider whose calls may have to wait until a model is loaded."""
-
-    @property
-    def loading(self) -> Sequence[str]:
-        """Names of the models that are being loaded."""
-
-
-@dataclass(frozen=True, slots=True)
 class EndpointStatus:
     """One of several servers that answer for a provider."""
 
@@ -95,68 +53,135 @@ class EndpointStatus:
     failure: FailureKind | None  # the failure after which it gets no calls; None: it gets them
 
 
-@runtime_checkable
-class HasEndpoints(Protocol):
-    """A provider that spreads its calls over servers."""
-
-    @property
-    def endpoints(self) -> Sequence[EndpointStatus]:
-        """Return the state of every server that calls may go to."""
+class ProviderOptions(StrictModel):
+    """Base of a provider's options: a frozen pydantic model that refuses unknown keys."""
 
 
-@runtime_checkable
-class LimitedPerServer(Protocol):
-    """A provider whose stated limits hold for each of its servers."""
+OptionsT = TypeVar("OptionsT", bound=BaseModel, default=Any)
 
-    def n_servers(self, most: int) -> int:
-        """Return how many servers get calls now, >= 1.
-
-        From here on none gets more than ``most`` at once while another has fewer.
-        """
+# Sends a request to a model of a provider, within its rate limits.
+Send: TypeAlias = "Callable[[Provider, Request], Awaitable[Reply]]"
 
 
-class Provider(Protocol):
-    """Answers requests, inside ``async with provider:``, on the run's event loop."""
+class Provider(ABC, Generic[OptionsT]):
+    """Answers requests, inside ``async with provider:``; a subclass defines ``generate`` only.
 
-    name: str
+    The defaults describe a local function: one call at a time costs nothing that is known, no
+    limits apply, every model name is accepted and no sampling parameter is honoured. Override
+    ``start`` and ``close`` to hold clients or workers, ``check`` to refuse model names,
+    ``capabilities`` and ``bound`` together to make budgets in dollars or tokens hold.
+
+    Args:
+        name: the first part of ``provider/model``.
+        options: validated by ``options_type``.
+        base_dir: folder that relative paths start from: the study's.
+
+    Example:
+        >>> class Four(Provider):
+        ...     '''Answers every request with 4.'''
+        ...     async def generate(self, request: Request) -> Reply:
+        ...         return Reply(text="4")
+        >>> Four.create("four", {}, Path()).capabilities("any").priced
+        False
+    """
+
+    options_type: ClassVar[type[BaseModel]] = ProviderOptions  # the pydantic model of the options
+    takes_facts: ClassVar[bool] = False  # options may hold facts about models (``set_facts``)
+    calls_models: ClassVar[bool] = False  # its programs call models (``set_providers``)
+    version: ClassVar[str] = "1"  # part of the fingerprint: change it when replies change
+
+    def __init__(self, name: str, options: OptionsT, base_dir: Path) -> None:
+        self.name = name
+        self.options = options
+        self.base_dir = base_dir
+
+    @classmethod
+    def create(cls, name: str, options: Mapping[str, Json], base_dir: Path) -> Self:
+        """Validate the options and build the provider; raises ConfigError."""
+        parsed = parse_options(cls.options_type, options, subject=f"provider `{name}`")
+        return cls(name, parsed, base_dir)  # type: ignore[arg-type] # options_type is OptionsT
 
     async def __aenter__(self) -> Self:
-        """Start workers and clients."""
+        await self.start()
+        return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Stop them, waiting for what cannot be cancelled."""
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start workers and clients; nothing by default."""
+
+    async def close(self) -> None:
+        """Stop them, waiting for what cannot be cancelled; nothing by default."""
 
     def check(self, model: str) -> None:
-        """Check that ``model`` can be used, without a call or loading it; raises ConfigError."""
+        """Accept every model name; override to raise ConfigError for unusable ones.
+
+        Nothing may be called or loaded for it.
+        """
+
+    def check_machine(self, model: str) -> None:
+        """Check that this machine can run a model; override to raise ConfigError where it cannot.
+
+        Not asked where other machines run it.
+        """
 
     def capabilities(self, model: str) -> Capabilities:
-        """Return the capabilities of ``model``."""
+        """Return that neither parameters nor prices are known."""
+        return Capabilities(params=frozenset(), priced=False, counted=False)
 
     def fingerprint(self, model: str) -> str:
-        """Return a digest of all that decides the reply but the request, for the cache."""
+        """Return a digest of all that decides a reply but the request, for the cache.
+
+        By default of the class, its ``version``, the options and the model.
+        """
+        options = self.options.model_dump(mode="json")
+        return digest([source_name(type(self)), self.version, options, model])
 
     def bound(self, request: Request) -> Spend:
         """Return an upper bound of the cost of one attempt; raises ConfigError for a bad request.
 
         ``calls`` is 1, or more for a program that calls models; ``pulls`` is 0. Dollars are 0 where
-        ``capabilities(model).priced`` is False, tokens and worker seconds where ``counted`` is.
+        ``capabilities(model).priced`` is False, tokens and worker seconds where ``counted`` is. One
+        call by default; override it together with ``capabilities`` if costs are known.
         """
+        return Spend(calls=1)
 
     def allowances(self, model: str) -> tuple[Allowance, ...]:
         """Return the rate limits in the latest response about ``model``, failed ones included."""
+        return ()
 
+    @abstractmethod
     async def generate(self, request: Request) -> Reply:
-        """Answer one request; raises ProviderError. Cancellation is never swallowed."""
+        """Answer one request; raises ProviderError. Let cancellation pass."""
 
+    @property
+    def endpoints(self) -> Sequence[EndpointStatus]:
+        """The state of every server that calls may go to, if there are several."""
+        return ()
 
-@runtime_checkable
-class AcceptsFacts(Protocol):
-    """A provider that accepts facts about single models in addition to its own options."""
+    @property
+    def loading(self) -> Sequence[str]:
+        """Names of the models that calls wait for while they are loaded."""
+        return ()
+
+    @property
+    def loads_one_at_a_time(self) -> bool:
+        """True if one model has to be unloaded before another can be loaded."""
+        return False
+
+    def asks_per_load(self, model: str) -> int | None:
+        """Return after how many asks loading ``model`` has paid; None if that is not known."""
+        return None
 
     def set_facts(self, model: str, facts: Mapping[str, Json]) -> None:
-        """Set a study's facts about one model; raises ConfigError."""
+        """Set a study's facts about one model; raises ConfigError. For ``takes_facts`` only."""
+
+    def set_providers(self, lookup: Callable[[str, str], Provider]) -> None:
+        """Look up the providers of the models that programs call, by (provider, model).
+
+        Nothing by default. Raises ConfigError.
+        """
+
+    def set_sender(self, send: Send) -> None:
+        """Set the function that sends the calls of programs from now on; nothing by default."""

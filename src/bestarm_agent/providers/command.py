@@ -16,8 +16,7 @@ from bestarm_agent.domain.digest import digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
-from bestarm_agent.providers.base import Capabilities
-from bestarm_agent.providers.base_provider import BaseProvider
+from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.child_process import (
     ChildProcess,
     environment,
@@ -50,7 +49,7 @@ class CommandOptions(ProgramOptions):
     in_flight: int = Field(default=4, ge=1)  # programs at once
 
 
-class CommandProvider(BaseProvider[CommandOptions]):
+class CommandProvider(Provider[CommandOptions]):
     """Answers by running a program; ``request.model`` is a name for it.
 
     It reads ``{"model", "prompt", "messages", "inputs", "params", "candidate", "example"}`` (one of

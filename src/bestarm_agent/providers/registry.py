@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from bestarm_agent.config.user_functions import load_object
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.plugins.registry import Registry
 from bestarm_agent.providers.base import Provider
 
-
-class Adapter(Protocol):
-    """A kind of provider: a subclass of ``BaseProvider``, or a class with these two names."""
-
-    @property
-    def takes_facts(self) -> bool:
-        """Return whether options may hold facts about single models (``base.AcceptsFacts``)."""
-
-    def create(self, name: str, options: Mapping[str, Json], base_dir: Path) -> Provider:
-        """Validate the options and build a provider; raises ConfigError."""
-
-
-ADAPTERS: Final = Registry[Adapter](
+ADAPTERS: Final = Registry[type[Provider]](
     "provider adapter",
     "providers",
     {
@@ -35,14 +23,14 @@ ADAPTERS: Final = Registry[Adapter](
         "python": "bestarm_agent.providers.program.python:PythonProvider",
         "ray": "bestarm_agent.providers.ray.provider:RayProvider",
         "replay": "bestarm_agent.providers.replay:ReplayProvider",
-        "vllm": "bestarm_agent.providers.vllm.adapter:Vllm",
+        "vllm": "bestarm_agent.providers.vllm.provider:VllmProvider",
     },
-    lambda found: hasattr(found, "create") and hasattr(found, "takes_facts"),
-    "a subclass of bestarm_agent.providers.BaseProvider",
+    lambda found: isinstance(found, type) and issubclass(found, Provider),
+    "a subclass of bestarm_agent.providers.Provider",
 )
 
 
-def find_adapter(adapter: str, base_dir: Path) -> Adapter:
+def find_adapter(adapter: str, base_dir: Path) -> type[Provider]:
     """Import the adapter of a name, or of a path ``module:Class`` looked up in ``base_dir`` first.
 
     Raises ConfigError: there is none, or it is a plug-in that cannot be imported.

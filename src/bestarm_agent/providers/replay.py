@@ -35,8 +35,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
-from bestarm_agent.providers.base import Capabilities
-from bestarm_agent.providers.base_provider import BaseProvider
+from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import failure
 
 # Sampling parameters that may be an axis of a recorded grid.
@@ -193,7 +192,7 @@ def _filled(cells: Mapping[str, str | None]) -> Mapping[str, Json]:
     return filled
 
 
-class ReplayProvider(BaseProvider[ReplayOptions]):
+class ReplayProvider(Provider[ReplayOptions]):
     """Answers with the record of the request's (model, example); raises ConfigError.
 
     ``request.model`` is the recorded candidate. The prompt and the sampling parameters have no

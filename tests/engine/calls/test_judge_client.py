@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection
-from dataclasses import dataclass
-
 import pytest
 
 from bestarm_agent.domain.request_reply import Reply, Request
@@ -19,12 +15,9 @@ from bestarm_agent.engine.calls.judge_calls import (
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.calls.retrying import Origin
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
-from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
-from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.model_turns.turns import ModelTurns
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.judges.base import JudgeCall, JudgeModel
-from bestarm_agent.providers.base import Capabilities, Footprint
+from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, OwnScore, Scene, scored
 
@@ -94,47 +87,6 @@ def test_a_judgement_in_the_cache_that_cannot_be_read_is_made_anew() -> None:
 
 def test_the_provider_of_two_models_is_listed_once() -> None:
     assert [provider.name for provider in panel("local", "online").providers] == ["p"]
-
-
-@dataclass
-class OneModelMemory:
-    """A memory with room for one model, whichever it is."""
-
-    loading_share: float | None = None
-
-    def pin(self, model: str) -> None:
-        return None
-
-    def footprint(self, model: str) -> Footprint:
-        return Footprint(model)
-
-    def fits(self, holders: Collection[str]) -> bool:
-        return len(holders) <= 1
-
-
-def test_replies_that_wait_for_the_judges_turn_in_memory_are_listed() -> None:
-    judge = panel("local")
-    memory = ModelTurns(OneModelMemory(), 0.1, ["local"])
-    memory.add("candidate")
-    judge.turns.watch(memory)
-
-    async def judged() -> None:
-        async with judge.turns.session(Slot(Gate(2))):
-            await asyncio.sleep(1.0)
-
-    async def play() -> list[Wait | None]:
-        waits = [judge.wait()]
-        async with asyncio.TaskGroup() as group:
-            for _ in range(2):
-                group.create_task(judged())
-            await asyncio.sleep(1.0)
-            waits.append(judge.wait())
-            judge.turns.open()
-            waits.append(judge.wait())
-        return waits
-
-    waiting = Wait("judge own", "until it has the memory", 2, None)
-    assert run_virtual(play()) == [None, waiting, None]
 
 
 def test_a_judge_without_access_is_reported_with_the_providers_error() -> None:

@@ -115,7 +115,7 @@ def test_an_address_is_whole_and_safe(name: str) -> None:
     options = {**entry.options, "key": "none"}
     provider = create_provider(name, options, Path(), adapter=entry.adapter)
     assert isinstance(provider, ApiProvider)
-    address = provider._endpoints.current()[0].url
+    address = provider._addresses.endpoints[0].url
     url = urlsplit(address)
     assert is_loopback(address) == (name in LOCAL)
     assert url.scheme == ("http" if name in LOCAL else "https")

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,12 @@ from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.anthropic import ANTHROPIC
 from bestarm_agent.providers.api.connection import Connection, Endpoint
-from bestarm_agent.providers.api.endpoint_list import EndpointList
-from bestarm_agent.providers.api.endpoint_pool import EndpointPool, prompt_prefix
+from bestarm_agent.providers.api.endpoints import Addresses, EndpointPool, prompt_prefix
 from bestarm_agent.providers.api.openai import OPENAI, OpenAIProvider
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.registry import create_provider
 from bestarm_agent.store.store import Store
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
@@ -47,9 +46,9 @@ def no_connection(_endpoint: Endpoint) -> Connection:
     raise AssertionError("the pool alone opens nothing")
 
 
-def pool_of(endpoints: Sequence[str] | str, folder: Path = Path()) -> EndpointPool:
+def pool_of(endpoints: Sequence[str]) -> EndpointPool:
     options = ApiOptions.model_validate({"endpoints": endpoints})
-    return EndpointPool(EndpointList(options, OPENAI, folder), "openai", no_connection)
+    return EndpointPool(Addresses(options, OPENAI).endpoints, no_connection)
 
 
 def chosen(pool: EndpointPool, prefix: str = "") -> str:
@@ -130,11 +129,48 @@ def test_an_endpoint_that_fails_leaves_and_is_tried_after_growing_pauses() -> No
     virtually(scene)
 
 
-@pytest.mark.parametrize("kind", [FailureKind.RATE_LIMITED, FailureKind.TOO_LONG])
-def test_a_refusal_is_an_answer(kind: FailureKind) -> None:
+def test_a_prompt_that_is_too_long_says_nothing_about_its_endpoint() -> None:
     def scene() -> None:
         pool = pool_of(ADDRESSES[:2])
-        assert lose(pool, kind, "p") == chosen(pool, "p")
+        assert lose(pool, FailureKind.TOO_LONG, "p") == chosen(pool, "p")
+
+    virtually(scene)
+
+
+def test_a_rate_limit_rests_its_endpoint_and_pauses_all_only_where_all_have_met_theirs() -> None:
+    async def scene() -> None:
+        pool = pool_of(ADDRESSES[:2])
+
+        def refused(wait: float) -> tuple[str, FailureKind]:
+            with pytest.raises(ProviderError) as caught, pool.hold(b"") as one:
+                raise failure(FailureKind.RATE_LIMITED, "429", retry_after=wait)
+            return one.endpoint.url, caught.value.kind
+
+        first, kind = refused(20.0)
+        assert kind is FailureKind.OVERLOADED, "the others go on"
+        (other,) = set(ADDRESSES[:2]) - {first}
+        await asyncio.sleep(19)
+        assert {chosen(pool, f"{i}") for i in range(9)} == {other}
+        assert refused(5.0) == (other, FailureKind.RATE_LIMITED)
+        await asyncio.sleep(1.1)
+        assert chosen(pool) == first
+
+    virtually(scene)
+
+
+def test_a_call_that_nobody_wants_any_more_says_nothing_about_its_endpoint() -> None:
+    async def scene() -> None:
+        pool = pool_of(ADDRESSES[:2])
+
+        async def hang() -> None:
+            with pool.hold(b"p"):
+                await asyncio.sleep(1000)
+
+        call = asyncio.create_task(hang())
+        await asyncio.sleep(9)
+        call.cancel()
+        await asyncio.wait([call])
+        assert [(one.in_flight, one.failure) for one in pool.statuses] == [(0, None)] * 2
 
     virtually(scene)
 
@@ -179,61 +215,7 @@ def test_the_one_that_returns_first_is_asked_if_all_fail() -> None:
     virtually(scene)
 
 
-# The file.
-
-
-def test_the_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    def scene() -> None:
-        file = tmp_path / "endpoints.txt"
-        file.write_text("# written by the nodes\n\n")
-        pool = pool_of("file://endpoints.txt", tmp_path)
-        assert lose_all(pool) is FailureKind.UNREACHABLE
-        file.write_text(f"{ADDRESSES[0]}\n")
-        assert chosen(pool) == ADDRESSES[0]
-        with file.open("a") as more:
-            more.write(f"  {ADDRESSES[1]}/  \n{ADDRESSES[1]}\n")
-        assert [one.address for one in pool.statuses] == [*ADDRESSES[:2]]
-        file.write_text("ftp://127.0.0.1/\n")
-        assert chosen(pool) in ADDRESSES[:2], "a damaged file changes nothing"
-        file.unlink()
-        assert chosen(pool) in ADDRESSES[:2], "nor does one that is not there"
-        file.write_text(ADDRESSES[1])
-        assert chosen(pool) == ADDRESSES[1]
-
-    virtually(scene)
-
-
-def lose_all(pool: EndpointPool) -> FailureKind | None:
-    with pytest.raises(ProviderError, match="names none; add the address") as caught:
-        chosen(pool)
-    return caught.value.kind
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (None, r"endpoints\.txt cannot be read \(No such file or directory\)"),
-        ("localhost:8000\n", "line 1: 'localhost:8000' must begin with http:// or https://"),
-        ("\nhttp://me:secret@127.0.0.1/v1", "line 2: an address holds a user name or a password"),
-        ("https://gpu.example/v1", "line 1: provider `openai` needs a key"),
-        ("http://127.0.0.1/${HOME}", None),
-    ],
-)
-def test_a_file_is_checked_before_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, complaint: str | None
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    if content is not None:
-        (tmp_path / "endpoints.txt").write_text(content)
-    provider = OpenAIProvider.create("openai", {"endpoints": "file://endpoints.txt"}, tmp_path)
-    if complaint is None:
-        provider.check("m")
-        return
-    with pytest.raises(ConfigError, match=complaint):
-        provider.check("m")
-
-
-@pytest.mark.parametrize("given", ["endpoints.txt", "file://", [], ["gpu:8000"]])
+@pytest.mark.parametrize("given", ["endpoints.txt", [], ["gpu:8000"]])
 def test_what_is_no_list_of_addresses_is_refused(given: Json) -> None:
     with pytest.raises(ConfigError, match="endpoints"):
         OpenAIProvider.create("openai", {"endpoints": given}, Path())
@@ -260,7 +242,7 @@ def test_an_address_overrides_those_of_the_layers_before_and_no_more(tmp_path: P
 
 
 def test_servers_are_either_started_or_named() -> None:
-    options: dict[str, Json] = {"endpoints": [*ADDRESSES], "serve": {"model": "m"}}
+    options: dict[str, Json] = {"endpoints": [*ADDRESSES], "serve": {"models": {"m": "m"}}}
     with pytest.raises(ConfigError, match="both `serve`"):
         create_provider("vllm", options, Path())
 
@@ -276,10 +258,10 @@ def test_the_vendors_key_goes_to_no_endpoint_unless_it_is_named(
     for vendor in (OPENAI, ANTHROPIC):
         given = {"endpoints": ["https://one.example/v1", "http://127.0.0.1:1/v1"]}
         options = ApiOptions.model_validate(given)
-        keys = [one.key for one in EndpointList(options, vendor, Path()).current()]
+        keys = [one.key for one in Addresses(options, vendor).endpoints]
         assert keys == [None, "none"]
         named = ApiOptions.model_validate({**given, "key": vendor.key_variable})
-        assert {one.key for one in EndpointList(named, vendor, Path()).current()} == {
+        assert {one.key for one in Addresses(named, vendor).endpoints} == {
             f"key-of-{vendor.name}-{'5d81c2' if vendor is OPENAI else '77ab0e'}"
         }
 
@@ -289,7 +271,7 @@ def test_replies_do_not_depend_on_the_endpoint(tmp_path: Path) -> None:
         return OpenAIProvider.create("openai", {"endpoints": given}, tmp_path).fingerprint("m")
 
     one = fingerprint([*ADDRESSES])
-    assert one == fingerprint([ADDRESSES[2]]) == fingerprint("file://nodes.txt")
+    assert one == fingerprint([ADDRESSES[2]])
     alone = OpenAIProvider.create("openai", {"base_url": ADDRESSES[0]}, tmp_path).fingerprint("m")
     assert alone != one
 
@@ -346,7 +328,6 @@ def listed(cluster: Cluster) -> Json:
 def run_over(
     cluster: Cluster,
     folder: Path,
-    endpoints: Callable[[Cluster], Json] = listed,
     *,
     prompt: str = "{{ a }}+{{ b }}",
     in_flight: int = 12,
@@ -358,7 +339,7 @@ def run_over(
             changes: Mapping[str, Json] = {
                 "models": [f"openai/{name}" for name in OPENAI_MODELS],
                 "prompts": [{"chat": [{"role": "user", "content": prompt}]}],
-                "providers": {"openai": {"endpoints": endpoints(cluster), "price": PRICE}},
+                "providers": {"openai": {"endpoints": listed(cluster), "price": PRICE}},
                 "limits": {"in_flight": in_flight, "max_attempts": 8, **(limits or {})},
             }
             path = write_api_study(folder, "", "", n_examples=N_EXAMPLES, changes=changes)
@@ -386,54 +367,6 @@ def test_a_study_uses_all_endpoints(tmp_path: Path) -> None:
     assert_nothing_is_lost(cluster, events)
     assert min(cluster.received()) > PAIRS / 4 / 2
     assert standing.spent.calls == sum(cluster.received()) == PAIRS
-
-
-@dataclass
-class Counted(Cluster):
-    """Servers that count the calls that they have at once."""
-
-    at_once: Counter[int] = field(default_factory=Counter)
-    most: Counter[int] = field(default_factory=Counter)
-    times: list[float] = field(default_factory=list)
-
-    async def start(self, stack: AsyncExitStack) -> None:
-        await super().start(stack)
-        for number, server in enumerate(self.servers):
-            server.latency = partial(self.begin, number)
-
-    def begin(self, number: int, call: Call) -> float:
-        self.times.append(asyncio.get_running_loop().time())
-        self.at_once[number] += 1
-        self.most[number] = max(self.most[number], self.at_once[number])
-        lasts = seconds(call)
-        asyncio.get_running_loop().call_later(lasts, self.at_once.subtract, [number])
-        return lasts
-
-
-@pytest.mark.slow
-def test_in_flight_holds_for_each_endpoint_that_gets_calls(tmp_path: Path) -> None:
-    cluster = Counted(4)
-    cluster.then = {60: lambda: tasks.append(asyncio.create_task(cluster.servers[1].die()))}
-    tasks: list[asyncio.Task[object]] = []
-    limits: Mapping[str, Json] = {"providers": {"openai": {"in_flight": 4}}}
-    _, events = run_over(cluster, tmp_path, in_flight=64, limits=limits)
-    assert_nothing_is_lost(cluster, events)
-    assert set(cluster.most.values()) == {4}
-
-
-@pytest.mark.slow
-def test_a_rate_holds_for_each_endpoint_that_gets_calls(tmp_path: Path) -> None:
-    def begins(n: int, rpm: int) -> float:
-        """When the last call was sent, in seconds from the first."""
-        cluster = Counted(n)
-        rates: Mapping[str, Json] = {"providers": {"openai": {"rpm": rpm, "shared": True}}}
-        folder = tmp_path / f"{n}-{rpm}"
-        folder.mkdir()
-        _, events = run_over(cluster, folder, limits=rates)
-        assert_nothing_is_lost(cluster, events)
-        return max(cluster.times) - min(cluster.times)
-
-    assert begins(4, 60) == pytest.approx(begins(1, 240), rel=0.1)
 
 
 def test_few_calls_with_the_same_long_beginning_stay_together(tmp_path: Path) -> None:
@@ -471,37 +404,6 @@ def test_a_server_that_dies_and_returns_loses_nothing(tmp_path: Path) -> None:
     assert cluster.received()[1] > marks[1][1], "it was asked again"
     unreachable = standing.spent.calls - sum(cluster.received())
     assert 0 <= unreachable <= 8, "every request is booked, and few found nobody"
-
-
-@pytest.mark.slow
-def test_the_file_changes_while_a_study_runs(tmp_path: Path) -> None:
-    cluster = Cluster(3)
-    file = tmp_path / "endpoints.txt"
-
-    def write(*numbers: int) -> None:
-        file.write_text("".join(f"{cluster.servers[i].openai_url}\n" for i in numbers))
-
-    marks: list[list[int]] = []
-
-    def change(*numbers: int) -> Callable[[], None]:
-        def act() -> None:
-            marks.append(cluster.received())
-            write(*numbers)
-
-        return act
-
-    def begin(_: Cluster) -> Json:
-        write(0)
-        return "file://endpoints.txt"
-
-    cluster.then = {40: change(0, 1, 2), 80: change(1, 2)}
-    standing, events = run_over(cluster, tmp_path, begin)
-    assert_nothing_is_lost(cluster, events)
-    first, second = marks
-    assert first[1:] == [0, 0]
-    assert min(second[1:]) > 0
-    assert cluster.received()[0] == second[0], "one that left is asked no more"
-    assert standing.spent.calls == sum(cluster.received()) == PAIRS
 
 
 @pytest.mark.parametrize("vendor", VENDORS)

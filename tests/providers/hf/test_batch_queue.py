@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.request_reply import Request
-from bestarm_agent.providers.hf.batch_queue import BatchQueue, Call, Job
+from bestarm_agent.providers.hf.generate import Call
 from bestarm_agent.providers.hf.options import Sampling
+from bestarm_agent.providers.hf.worker import BatchQueue, Job
 
 
 def in_loop(body: Callable[[], None]) -> None:

@@ -13,8 +13,7 @@ from scipy import stats
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
-from bestarm_agent.providers.hf.batch_queue import Call
-from bestarm_agent.providers.hf.decoding import RowEnds, RowSampler, cut
+from bestarm_agent.providers.hf.generate import Call, RowEnds, RowSampler, cut
 from bestarm_agent.providers.hf.options import read_sampling
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.hf.models import ModelFolders, locate
+from bestarm_agent.providers.hf.folder import ModelFolders, locate
 
 hub = pytest.importorskip("huggingface_hub", reason="needs the extra hf")
 

@@ -11,7 +11,7 @@ import pytest
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.hf.model_folder import ContentDigests, ModelFolder
+from bestarm_agent.providers.hf.folder import ContentDigests, ModelFolder
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_truncated_weights_are_refused(folder: ModelFolder) -> None:
     weights = folder.path / "model.safetensors"
     os.truncate(weights, weights.stat().st_size - 100)
     message = problem(folder)
-    assert "models/llama/model.safetensors is not whole" in message
+    assert "models/llama/model.safetensors is no whole safetensors file" in message
     assert "download the model again" in message
 
 
@@ -59,7 +59,7 @@ def test_truncated_weights_are_refused(folder: ModelFolder) -> None:
 )
 def test_garbage_is_no_safetensors_file(folder: ModelFolder, content: bytes) -> None:
     (folder.path / "model.safetensors").write_bytes(content)
-    assert "model.safetensors is no safetensors file" in problem(folder)
+    assert "model.safetensors is no whole safetensors file" in problem(folder)
 
 
 def test_weights_without_a_tensor_are_refused(folder: ModelFolder) -> None:

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.request_reply import Request
-from bestarm_agent.providers.hf.loading import load_tokenizer
-from bestarm_agent.providers.hf.model_folder import ModelFolder
-from bestarm_agent.providers.hf.prompt_bounds import PromptBounds, max_text_tokens
-from bestarm_agent.providers.hf.tokenizing import TextCodec
+from bestarm_agent.providers.hf.folder import ModelFolder
+from bestarm_agent.providers.hf.tokenizer import (
+    PromptBounds,
+    TextCodec,
+    load_tokenizer,
+    max_text_tokens,
+)
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 

@@ -14,11 +14,9 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
-from bestarm_agent.providers.hf.batch_queue import Call
-from bestarm_agent.providers.hf.loading import LoadSettings, load_static
+from bestarm_agent.providers.hf.generate import Call, Generation, LoadSettings, load_engine
 from bestarm_agent.providers.hf.options import read_sampling
 from bestarm_agent.providers.hf.provider import HfProvider
-from bestarm_agent.providers.hf.worker import Generation
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
 
 GREEDY: Mapping[str, Json] = {"temperature": 0, "max_tokens": 8}
@@ -284,7 +282,7 @@ def test_models_take_turns_in_a_small_memory(models: Path) -> None:
 def test_a_model_larger_than_the_memory_is_refused(models: Path) -> None:
     provider = provider_of(models, memory_gb=1e-6)
     with pytest.raises(ConfigError, match=r"llama takes 9\.57e-05 GB as float32") as caught:
-        provider.check("llama")
+        provider.check_machine("llama")
     assert "`memory_gb`" in str(caught.value)
     assert "dtype: bfloat16" in str(caught.value)
 
@@ -345,7 +343,7 @@ def test_a_cancelled_call_is_dropped_from_the_queue(models: Path) -> None:
 
 
 def test_an_aborted_engine_ends_at_the_next_token(models: Path) -> None:
-    engine = load_static(models / "counting", None, LoadSettings("float32", "cpu", 1), 60)
+    engine = load_engine(models / "counting", None, LoadSettings("float32", "cpu", 1), 60)
     engine.abort()
     ended, unfinished = engine.generate(
         [Call(plain("counting", text), read_sampling(GREEDY, "counting")) for text in ("9", "a")]
@@ -373,7 +371,7 @@ def test_a_provider_that_was_not_entered_says_so(models: Path) -> None:
 def test_a_study_without_the_extra_is_told_how_to_get_it(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bestarm_agent.providers.hf.loading.find_spec", lambda name: None)
+    monkeypatch.setattr("bestarm_agent.providers.hf.provider.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'bestarm-agent\[hf\]'"):
         provider_of(models).check("llama")
 

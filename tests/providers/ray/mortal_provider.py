@@ -13,9 +13,9 @@ from pydantic import Field
 from bestarm_agent.domain.spend import Usage, nanos
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers import (
-    BaseProvider,
     Capabilities,
     FailureKind,
+    Provider,
     ProviderOptions,
     Reply,
     Request,
@@ -40,7 +40,7 @@ class MortalOptions(ProviderOptions):
     fails: bool = Field(False, description="cannot be started")
 
 
-class Mortal(BaseProvider[MortalOptions]):
+class Mortal(Provider[MortalOptions]):
     """Answers in capitals; every call takes .01 worker seconds of .001 dollars."""
 
     options_type = MortalOptions

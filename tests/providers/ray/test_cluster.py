@@ -140,7 +140,10 @@ def test_models_answer_as_they_do_here(models: Path, ray_cluster: Any) -> None: 
 def test_an_actor_runs_servers_of_vllm(tmp_path: Path, ray_cluster: Any) -> None:  # noqa: ANN401
     """With the fake one; its process ends with the actor."""
     fake = ROOT / "tests" / "support" / "fake_vllm.py"
-    serve: Json = {"model": "small", "command": [sys.executable, str(fake)], "start_seconds": 60}
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {fake} "$@"\n')
+    python.chmod(0o755)
+    serve: Json = {"models": {"small": "small"}, "python": str(python), "start_seconds": 60}
 
     async def main() -> Reply:
         options: Mapping[str, Json] = {"address": ray_cluster.address, "serve": serve}

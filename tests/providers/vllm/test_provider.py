@@ -18,7 +18,6 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
-from bestarm_agent.providers.vllm.adapter import Vllm
 from bestarm_agent.providers.vllm.provider import VllmProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
 from tests.support.processes import dies
@@ -35,22 +34,25 @@ API: Mapping[str, Json] = {
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    for name in ("small", "large", "adapter"):
+    for name in ("small", "large"):
         (tmp_path / "models" / name).mkdir(parents=True)
         (tmp_path / "models" / name / "config.json").write_text(f'{{"name": "{name}"}}')
+    python = tmp_path / "python"  # is asked to run the module of vLLM's server
+    python.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {FAKE} "$@"\n')
+    python.chmod(0o755)
     return tmp_path
 
 
 def build(base: Path, **serve: Json) -> VllmProvider:
     options: Mapping[str, Json] = {
         "models": {"small": "models/small", "large": {"path": "models/large", "args": []}},
-        "command": [sys.executable, FAKE],
+        "python": str(base / "python"),
         "args": ["--dtype", "float32"],
         "start_seconds": 30,
         "stop_seconds": 5,
         **serve,
     }
-    provider = Vllm.create("vllm", {**API, "serve": options}, base)
+    provider = VllmProvider.create("vllm", {**API, "serve": options}, base)
     assert isinstance(provider, VllmProvider)
     return provider
 
@@ -97,7 +99,7 @@ class TestConformance(ProviderSuite):
 
 
 def test_an_address_is_spoken_to_as_it_is(base: Path) -> None:
-    assert type(Vllm.create("vllm", API, base)) is OpenAIProvider
+    assert type(VllmProvider.create("vllm", API, base)) is OpenAIProvider
 
 
 def test_models_have_servers_of_their_own_with_logs_and_arguments(base: Path) -> None:
@@ -106,12 +108,6 @@ def test_models_have_servers_of_their_own_with_logs_and_arguments(base: Path) ->
     log = (base / "runs" / "vllm" / "small.log").read_text()
     assert f"loading {base / 'models' / 'small'} in vllm" in log, "nothing lies beside the log"
     assert dies(engine_pid(base / "runs" / "vllm" / "small.log"))
-
-
-def test_a_single_model_is_called_by_its_path(base: Path) -> None:
-    (reply,) = run(build(base, models={}, model="models/small"), ask("models/small"))
-    assert reply.text == "models/small|hello"
-    assert (base / "runs" / "vllm" / "models--small.log").exists()
 
 
 def test_chat_goes_to_the_chat_endpoint(base: Path) -> None:
@@ -135,15 +131,14 @@ def test_every_second_is_charged_starting_included(base: Path) -> None:
 
 @pytest.mark.slow
 def test_where_one_fits_the_other_sleeps(base: Path) -> None:
-    provider = build(base, resident=1, sleep=True, args=["--dtype", "x"])
+    provider = build(base, sleep=True)
 
     async def main() -> tuple[list[str], list[bool], int]:
         async with provider:
             turns = [ask(model) for model in ("small", "large", "small", "large")]
             texts = [(await provider.generate(request)).text for request in turns]
             awake = [server.is_loaded for server in provider._models.values()]
-            for servers in provider._models.values():
-                assert [process.is_running for process in servers._processes] == [True]
+            assert all(one._processes[0].is_running for one in provider._models.values())
             return texts, awake, provider.n_loads
 
     texts, awake, n_loads = asyncio.run(main())
@@ -155,28 +150,10 @@ def test_where_one_fits_the_other_sleeps(base: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sleep", [False, True], ids=["stops", "sleep-hangs"])
 def test_what_cannot_sleep_is_stopped_and_started_again(base: Path, sleep: bool) -> None:
-    provider = build(
-        base, resident=1, sleep=sleep, env={"FAKE_SLEEP_HANGS": "1"}, sleep_seconds=0.3
-    )
+    provider = build(base, sleep=sleep, env={"FAKE_SLEEP_HANGS": "1"}, sleep_seconds=0.3)
     replies = run(provider, ask("small"), ask("large"), ask("small"))
     assert [reply.text for reply in replies] == ["small|hello", "large|hello", "small|hello"]
-    assert provider.footprint("small").load_seconds is None, "all is stopped and forgotten"
-
-
-def test_adapters_are_loaded_into_their_base_and_cost_no_swap(base: Path) -> None:
-    adapters: Json = {"polite": {"base": "small", "path": "models/adapter"}}
-    provider = build(base, adapters=adapters, resident=1)
-    plain, polite = run(provider, ask("small"), ask("polite"))
-    assert (plain.text, polite.text) == ("small|hello", "polite|hello")
-    assert provider.footprint("polite").holder == "small"
-    assert provider.fingerprint("polite") != provider.fingerprint("small")
-
-
-def test_an_adapter_that_is_not_there_is_told(base: Path) -> None:
-    adapters: Json = {"polite": {"base": "small", "path": "models/absent"}}
-    error = failed(build(base, adapters=adapters), ask("polite"))
-    assert (error.kind, error.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
-    assert "No adapter found" in str(error)
+    assert provider.asks_per_load("small") is None, "all is stopped and forgotten"
 
 
 def test_a_server_that_does_not_start_shows_the_end_of_its_log(
@@ -198,7 +175,8 @@ def test_a_server_that_does_not_start_is_started_once(base: Path) -> None:
     (base / "count.py").write_text(
         "import sys\nopen('starts', 'a').write('x')\nsys.exit('broken')\n"
     )
-    provider = build(base, command=[sys.executable, str(base / "count.py")])
+    (base / "python").write_text(f"#!/bin/sh\nexec {sys.executable} {base}/count.py\n")
+    provider = build(base)
 
     async def main() -> None:
         async with provider, asyncio.TaskGroup() as group:
@@ -307,10 +285,7 @@ def test_many_calls_at_once_share_one_start(base: Path) -> None:
 @pytest.mark.parametrize(
     ("serve", "message"),
     [
-        ({"models": {}}, "needs either `models` or `model`"),
-        ({"model": "x"}, "needs either `models` or `model`"),
-        ({"adapters": {"small": {"base": "small", "path": "x"}}}, "both a model and an adapter"),
-        ({"adapters": {"a": {"base": "smal", "path": "x"}}}, "did you mean `small`"),
+        ({"models": {}}, "`models`"),
         ({"pyton": "x"}, "did you mean `python`"),
     ],
 )
@@ -321,9 +296,9 @@ def test_options_are_checked(base: Path, serve: dict[str, Json], message: str) -
 
 
 def test_the_interpreter_must_be_there(base: Path) -> None:
-    provider = build(base, command=[], python="/no/such/python")
+    provider = build(base, python="/no/such/python")
     with pytest.raises(ConfigError, match="vllm/small: the program /no/such/python does not exist"):
-        provider.check("small")
+        provider.check_machine("small")
 
 
 def test_the_fingerprint_is_of_weights_and_arguments_not_of_places(base: Path) -> None:

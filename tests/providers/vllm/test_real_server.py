@@ -6,7 +6,6 @@ docs/vllm.md says how to install the CPU build and what to expect. Starting take
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,37 +34,11 @@ pytestmark = [
 ]
 
 
-def write_adapter(folder: Path, base: Path) -> None:
-    """A LoRA adapter of rank 8 that changes nothing: its second factors are 0."""
-    import torch
-    from safetensors.torch import save_file
-
-    config = json.loads((base / "config.json").read_text())
-    width = config["num_attention_heads"] * config["head_dim"]
-    tensors = {}
-    for layer in range(config["num_hidden_layers"]):
-        for name in ("q_proj", "v_proj"):
-            key = f"base_model.model.model.layers.{layer}.self_attn.{name}"
-            tensors[f"{key}.lora_A.weight"] = torch.ones(8, config["hidden_size"])
-            tensors[f"{key}.lora_B.weight"] = torch.zeros(width, 8)
-    folder.mkdir()
-    save_file(tensors, folder / "adapter_model.safetensors")
-    described = {
-        "peft_type": "LORA",
-        "r": 8,
-        "lora_alpha": 16,
-        "target_modules": ["q_proj", "v_proj"],
-    }
-    (folder / "adapter_config.json").write_text(json.dumps(described))
-
-
 def select(folder: Path, **serve: Json) -> Standing:
     models = {name: str(ARITHMETIC / "models" / f"sum-llama-{name}") for name in ("113k", "60k")}
-    adapters: Json = serve.get("adapters", {})
-    assert isinstance(adapters, Mapping)
     config: Mapping[str, Json] = {
         "name": "real",
-        "models": [f"vllm/{name}" for name in (*models, *adapters)],
+        "models": [f"vllm/{name}" for name in models],
         "prompts": [{"plain": "{{ a }}+{{ b }}="}, {"spaced": "{{ a }} + {{ b }} ="}],
         "params": {"temperature": 0, "max_tokens": 6},
         "dataset": {"path": str(ARITHMETIC / "dataset.jsonl"), "target": "answer", "limit": 100},
@@ -92,14 +65,3 @@ def test_it_answers_as_transformers_does(tmp_path: Path, monkeypatch: pytest.Mon
     assert means["60k/spaced"] == pytest.approx(0.85, abs=0.08)
     assert means["60k/plain"] < 0.2
     assert standing.spent.gpu_seconds > 0
-
-
-def test_adapters_and_models_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_adapter(tmp_path / "nothing", ARITHMETIC / "models" / "sum-llama-113k")
-    adapters: Json = {"same": {"base": "113k", "path": str(tmp_path / "nothing")}}
-    standing = select(tmp_path, resident=1, adapters=adapters)
-    means = {row.candidate.label: row.estimate for row in standing.rows}
-    assert standing.spent.calls == 600
-    assert means["same/plain"] == means["113k/plain"]
-    assert means["same/spaced"] == means["113k/spaced"]

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from bestarm_agent import ConfigError
 from bestarm_agent.providers import (
-    BaseProvider,
     FailureKind,
+    Provider,
     ProviderOptions,
     Reply,
     Request,
@@ -28,7 +28,7 @@ class CalculatorOptions(ProviderOptions):
     seconds: float = Field(0.0, ge=0, le=60)
 
 
-class Calculator(BaseProvider[CalculatorOptions]):
+class Calculator(Provider[CalculatorOptions]):
     """Answers ``19+27`` with 46, as ``calculator/0``; ``calculator/1`` says 47."""
 
     options_type = CalculatorOptions

@@ -15,7 +15,6 @@ from bestarm_agent.engine.calls.retrying import AttemptLog, Call, Origin, Provid
 from bestarm_agent.engine.ledger import SharedReserve
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.model_turns.judge_turns import JudgeTurns
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, ProviderError
 from bestarm_agent.judges.base import Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider
@@ -46,9 +45,6 @@ class JudgeClient:
 
     def __init__(self, judge: Judge, clients: Mapping[str, JudgeModelClient]) -> None:
         self.judge = judge
-        self.turns = JudgeTurns(
-            [(clients[model.key].client.provider, model.name) for model in judge.models]
-        )
         self._clients = clients
         self._bounds: dict[str, Spend] = {}
         self._queueing = 0
@@ -70,8 +66,6 @@ class JudgeClient:
     def wait(self) -> Wait | None:
         """Return how many replies wait to be judged, and why; None if none do."""
         name = f"judge {self.judge.name}"
-        if self.turns.waiting:
-            return Wait(name, "until it has the memory", self.turns.waiting, None)
         return Wait(name, "queue full", self._queueing, None) if self._queueing else None
 
     async def enter(self, slot: Slot) -> None:

@@ -78,8 +78,7 @@ class PairEvaluator:
         if not self.judge_client.judge.models:
             return await self._judged(call, example, reply, lost)
         call.slot.keep_last()
-        async with self.judge_client.turns.session(call.slot):
-            return await self._judged(call, example, reply, lost)
+        return await self._judged(call, example, reply, lost)
 
     def _is_about_one_example(self, call: Call, error: ProviderError) -> bool:
         """Return whether a refused request says little about its candidate's other requests."""

@@ -164,7 +164,6 @@ class ProviderClient:
 
     def gates(self, model: str) -> tuple[Gate, ...]:
         """Return the gates that every call to a model passes."""
-        self.limiters.fit()
         return (self.gate, *self.limiter(model).gates)
 
     def unrecorded(self) -> ProviderClient:

@@ -19,7 +19,7 @@ from bestarm_agent.engine.limits.rate_limiter import Permit, RateLimiter
 from bestarm_agent.engine.limits.token_estimates import TokenEstimate
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, limit_reason, loading_wait
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
-from bestarm_agent.providers.base import LimitedPerServer, Provider
+from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import may_be_billed
 
 _ONLY_THE_REQUEST = {**dict.fromkeys(Resource, 0.0), Resource.REQUESTS: 1.0}
@@ -239,7 +239,7 @@ class ModelLimiter:
 
 
 class AccountLimiters:
-    """An account's gate and limiters, one for each model or ``shared``; they grow with servers."""
+    """An account's gate and limiters, one for each model or ``shared``."""
 
     def __init__(
         self,
@@ -251,9 +251,7 @@ class AccountLimiters:
         *,
         shared: bool,
     ) -> None:
-        self._servers = provider if isinstance(provider, LimitedPerServer) else None
-        self._n_servers = 1
-        self._gate, self._per_server = gate, gate.capacity
+        self._gate = gate
         self._provider, self._clock, self._board = provider, clock, board
         self._rules, self._shared = rules, shared
         self._limiters: dict[str, ModelLimiter] = {}
@@ -264,7 +262,6 @@ class AccountLimiters:
         name = "" if self._shared else model
         if name not in self._limiters:
             limiter = ModelLimiter(self._provider, name, self._rules(model), self._clock)
-            limiter.rate.scale(self._n_servers)
             if self._halted is not None:
                 limiter.halt(self._halted)
             self._board.watch(limiter.waits)
@@ -274,17 +271,7 @@ class AccountLimiters:
     @property
     def free(self) -> int:
         """The number of calls that may enter the gate now, >= 0."""
-        self.fit()
         return self._gate.free
-
-    def fit(self) -> None:
-        """Let the stated limits hold for each server that gets calls now."""
-        n = 1 if self._servers is None else self._servers.n_servers(self._per_server)
-        if n != self._n_servers:
-            self._n_servers = n
-            self._gate.resize(n * self._per_server)
-            for limiter in self._limiters.values():
-                limiter.rate.scale(n)
 
     def close(self, model: str, error: ProviderError) -> None:
         """Halt what a fatal error of a call to ``model`` makes pointless, if it is fatal."""

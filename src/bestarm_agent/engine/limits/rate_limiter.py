@@ -57,8 +57,8 @@ class RateLimiter:
         self._clock = clock
         self._given = frozenset(limits.per_minute)
         now = clock.now()
-        self._stated = {**limits.assumed, **limits.per_minute}  # of one server
-        self.buckets = {name: TokenBucket(most, now) for name, most in self._stated.items()}
+        stated = {**limits.assumed, **limits.per_minute}
+        self.buckets = {name: TokenBucket(most, now) for name, most in stated.items()}
         self._queue: deque[_Ticket] = deque()
         self.search = RateSearch(now, searching=searching)
         self._paused_until = -math.inf
@@ -73,11 +73,6 @@ class RateLimiter:
     def engaged(self) -> bool:
         """True if a limit is known or was ever met."""
         return bool(self.buckets or self._queue or self._n_refusals) or not self.search.unlimited
-
-    def scale(self, n_servers: int) -> None:
-        """Let the limits that were stated hold for each of so many servers."""
-        for name, most in self._stated.items():
-            self.buckets[name].resize(n_servers * most)
 
     @property
     def queued(self) -> int:
@@ -224,7 +219,6 @@ class RateLimiter:
         return min(_FIRST_PAUSE * 2.0 ** (self._pauses - 1), _LONGEST_PAUSE)
 
     def _learn(self, resource: Resource, limit: float, now: float) -> None:
-        self._stated.pop(resource, None)
         bucket = self.buckets.get(resource)
         if bucket is None:
             self.buckets[resource] = TokenBucket(limit, now)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bestarm_agent.domain.rate_limits import Resource
 from bestarm_agent.engine.limits.rate_limiter import RateLimiter
 from bestarm_agent.errors import counted
-from bestarm_agent.providers.base import HasEndpoints, LoadsModels, Provider
+from bestarm_agent.providers.base import Provider
 
 _UNITS = {
     Resource.REQUESTS: "request",
@@ -72,7 +72,7 @@ def _seconds(left: float) -> float | None:
 
 def loading_wait(provider: Provider) -> Wait | None:
     """Return a wait that names the models that a provider is loading; None if there are none."""
-    if not isinstance(provider, LoadsModels) or not (models := provider.loading):
+    if not (models := provider.loading):
         return None
     more = f" and {len(models) - 1} more" if len(models) > 1 else ""
     return Wait(provider.name, f"is loading {models[0]}{more}", 0, None)
@@ -80,7 +80,7 @@ def loading_wait(provider: Provider) -> Wait | None:
 
 def endpoint_wait(provider: Provider) -> Wait | None:
     """Return a wait that names a server that gets no calls; None if all get them."""
-    if not isinstance(provider, HasEndpoints) or len(servers := provider.endpoints) < 2:
+    if len(servers := provider.endpoints) < 2:
         return None
     failing = [server for server in servers if server.failure is not None]
     if not failing:

@@ -19,8 +19,7 @@ from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limiter import WHOLE_PROVIDER, ModelLimiter
-from bestarm_agent.engine.model_turns.candidate_mask import MemoryMask
-from bestarm_agent.engine.model_turns.judge_turns import JudgeTurns
+from bestarm_agent.engine.run.model_blocks import ModelBlocks
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.selectors.types import BoolArray, both
@@ -95,10 +94,10 @@ def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -
 class CandidatePool:
     """All candidates of a run, in the order of their rows."""
 
-    def __init__(self, in_flight: int, judge_turns: JudgeTurns | None = None) -> None:
+    def __init__(self, in_flight: int) -> None:
         self.candidates: list[ReadyCandidate] = []
         self.gate = Gate(in_flight)  # limits the calls in flight over all providers
-        self.memory = MemoryMask(judge_turns)  # masks those waiting for a shared memory
+        self.blocks = ModelBlocks()  # masks those whose models wait to be loaded
         self._models: list[tuple[ProviderClient, ModelLimiter]] = []
         self._model_of = np.empty(0, dtype=np.intp)
         self._usable = np.empty(0, dtype=np.bool_)
@@ -113,7 +112,7 @@ class CandidatePool:
                 self._models.append((one.client, one.limiter))
             self._highest_bound = _highest(self._highest_bound, one.bound)
         self.candidates.extend(candidates)
-        self.memory.add(
+        self.blocks.add(
             [(one.client.provider, one.candidate.model, one.client.gate) for one in candidates]
         )
         self._model_of = np.array(
@@ -142,7 +141,7 @@ class CandidatePool:
             dtype=np.bool_,
         )
         answering = None if answers.all() else answers[self._model_of]
-        return both(both(self.usable(), answering), self.memory.mask())
+        return both(both(self.usable(), answering), self.blocks.mask())
 
     def busy(self) -> BoolArray | None:
         """Return (K,) whether a candidate's next call would have to wait; None if none would."""

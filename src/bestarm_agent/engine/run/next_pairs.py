@@ -55,9 +55,9 @@ class NextPairs:
             else:
                 reachable, idle = both(reachable, idle), None
             allowed = both(reachable, self._rules.worth)
-            n = min(self._pool.payable(self._ledger, room, affordable), self._pool.memory.left())
+            n = min(self._pool.payable(self._ledger, room, affordable), self._pool.blocks.left())
             asks = self._selector.ask(max(1, int(n)), allowed=allowed, busy=_inverse(idle))
-            if not asks and not self._pool.memory.end():
+            if not asks and not self._pool.blocks.end():
                 break
             asked = [self._recorded(ask, allowed) for ask in asks]
             ready.extend(one for one in asked if self._pairs.prepare(one))
@@ -113,7 +113,7 @@ class NextPairs:
         Time counts more if it is capped, if all pairs are to be asked anyway, or if models take
         turns in memory.
         """
-        if self._ledger.budget.seconds is not None or self._pool.memory.mask() is not None:
+        if self._ledger.budget.seconds is not None or self._pool.blocks.mask() is not None:
             return False
         if self._selector.problem.seeks_proof or self._objective is not None:
             return True
@@ -123,7 +123,7 @@ class NextPairs:
     def _recorded(self, ask: Ask, allowed: BoolArray | None) -> Asked:
         asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, excluded(allowed))
         self._event_log.record(asked)
-        self._pool.memory.note(asked.candidate)
+        self._pool.blocks.note(asked.candidate)
         return asked
 
 

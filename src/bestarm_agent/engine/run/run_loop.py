@@ -200,7 +200,6 @@ class RunLoop:
             opens_in = self.pool.opens_in()  # first: a limit may open while pairs are asked for
             asked = [] if end else self._next.ask()
             opens_in = min(opens_in, self.pool.opens_in())
-            self.pool.memory.start_judging(at_once=not asked)
             if asked:
                 await self._event_log.flush()  # an ask is durable before a byte leaves
                 for one in asked:

@@ -26,7 +26,6 @@ from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import Judge, JudgeModel
 from bestarm_agent.providers.base import Provider
-from bestarm_agent.providers.program.task import CallsModels
 
 _MOST_MODELS = 10
 
@@ -187,13 +186,12 @@ class CandidateFactory:
             )
             self._board.watch(partial(loading_wait, provider))
             self._board.watch(partial(endpoint_wait, provider))
-            if isinstance(provider, CallsModels):
-                provider.set_sender(self._sent)
+            provider.set_sender(self._sent)
         return self._clients[id(provider)]
 
     async def _sent(self, provider: Provider, request: Request) -> Reply:
         """Answer a call that a program makes: in line with all others, charged to the program."""
-        if isinstance(provider, CallsModels):  # it may wait for a place that its own caller holds
+        if provider.calls_models:  # it may wait for a place that its own caller holds
             return await provider.generate(request)
         client = self._client(provider, request.model).unrecorded()
         call = Call(client, "", request, slot=Slot.outside(*client.gates(request.model)))

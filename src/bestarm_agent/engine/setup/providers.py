@@ -18,14 +18,13 @@ from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeModel
-from bestarm_agent.providers.base import AcceptsFacts, Capabilities, Provider
+from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.catalog_entry import (
     ProviderEntry,
     merge_facts,
     merge_options,
     split_facts,
 )
-from bestarm_agent.providers.program.task import CallsModels
 from bestarm_agent.providers.registry import create_provider, find_adapter
 
 
@@ -61,6 +60,7 @@ class ProviderSet:
         own = OptionPlaces(self.places, self._config, self._catalog, provider.name, model)
         with self._locating(provider.name, model), placing(own.where):
             provider.check(model)
+            provider.check_machine(model)
 
     def fingerprint(self, provider: Provider, model: str) -> str:
         """Return what decides a model's replies, downloading it if necessary; as ``check``."""
@@ -173,7 +173,7 @@ class ProviderSet:
         known = self._facts.setdefault((id(provider), model), facts)
         if known != facts:  # one model in two ways: as a candidate and as a judge, say
             provider = self._made(name, entry.adapter, merged, separate_facts=facts)
-        if facts and isinstance(provider, AcceptsFacts):
+        if facts:
             provider.set_facts(model, facts)
         return provider
 
@@ -194,8 +194,7 @@ class ProviderSet:
         """Give new providers whose programs call models the providers of these."""
         while self._without_providers:
             provider = self._without_providers.pop()
-            if isinstance(provider, CallsModels):
-                provider.set_providers(self.of)
+            provider.set_providers(self.of)
 
 
 @dataclass(frozen=True, slots=True)

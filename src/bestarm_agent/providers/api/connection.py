@@ -142,16 +142,10 @@ def find_endpoint(options: ApiOptions, vendor: Vendor) -> Endpoint:
     return endpoint_at(url, options, vendor)
 
 
-def endpoint_at(
-    url: str, options: ApiOptions, vendor: Vendor, *, variables: bool = True
-) -> Endpoint:
-    """Return the endpoint at an address, with its key; raises ConfigError.
-
-    Without ``variables``, ``${NAME}`` stands for itself.
-    """
+def endpoint_at(url: str, options: ApiOptions, vendor: Vendor) -> Endpoint:
+    """Return the endpoint at an address, with its key; raises ConfigError."""
     environ = environment()
-    if variables:
-        url = _VARIABLE.sub(lambda found: _variable(found[1], environ), url)
+    url = _VARIABLE.sub(lambda found: _variable(found[1], environ), url)
     if "@" in urlsplit(url).netloc:
         raise ConfigError(
             "an address holds a user name or a password, which cannot be sent together with a "

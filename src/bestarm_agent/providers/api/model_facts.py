@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bestarm_agent.config.yaml.documents import parse_options
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.providers.api.connection import Vendor
-from bestarm_agent.providers.api.endpoint_list import EndpointList
+from bestarm_agent.providers.api.endpoints import Addresses
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.wire import Wire
 from bestarm_agent.providers.base import Capabilities
@@ -36,12 +36,12 @@ class KnownModels:
     """The models of a provider, each looked up once."""
 
     def __init__(
-        self, provider: str, vendor: Vendor, options: ApiOptions, endpoints: EndpointList
+        self, provider: str, vendor: Vendor, options: ApiOptions, addresses: Addresses
     ) -> None:
         self._provider = provider
         self._vendor = vendor
         self._options = options
-        self._endpoints = endpoints
+        self._addresses = addresses
         self._stated: dict[str, ModelFacts] = {}
         self._known: dict[str, Model] = {}
 
@@ -75,10 +75,10 @@ class KnownModels:
 
     def _price(self, model: str, facts: ModelFacts) -> Price | None:
         vendor = self._options.vendor
-        by_address = self._endpoints.is_own and vendor is None
+        by_address = self._addresses.is_own and vendor is None
         return find_price(
             vendor or self._vendor.name,
             model,
             facts.price,
-            base_url=self._endpoints.priced_by if by_address else None,
+            base_url=self._addresses.priced_by if by_address else None,
         )

@@ -11,7 +11,6 @@ from bestarm_agent.domain.rate_limits import Resource
 from bestarm_agent.domain.redaction import masked
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
-FILE = "file://"
 _VARIABLE = re.compile(r"(?!(?!.*_).{24})[A-Za-z_]\w*", re.ASCII)  # a long one has underscores
 _SCHEMES = ("http://", "https://", "${")
 
@@ -24,9 +23,7 @@ class ApiOptions(ModelFacts):
     """
 
     base_url: str | None = None
-    # addresses of equal servers, or file://PATH of a list that is read again when it changes;
-    # instead of ``base_url``
-    endpoints: tuple[str, ...] | str | None = None
+    endpoints: tuple[str, ...] | None = None  # addresses of equal servers, instead of ``base_url``
     key: str | None = None  # name of the environment variable that holds the key, or "none"
     api_key: SecretStr | None = None  # the key itself, as ``${VARIABLE}``; overrides ``key``
     headers: dict[str, str] = Field(default_factory=dict)  # further headers of every request
@@ -46,11 +43,8 @@ class ApiOptions(ModelFacts):
 
     @field_validator("endpoints")
     @classmethod
-    def _check_endpoints(cls, given: tuple[str, ...] | str | None) -> tuple[str, ...] | str | None:
-        if isinstance(given, str):
-            if len(given) <= len(FILE) or not given.startswith(FILE):
-                raise ValueError("must be a list of addresses, or file://PATH of a file with them")
-        elif given is not None and (not given or not all(u.startswith(_SCHEMES) for u in given)):
+    def _check_endpoints(cls, given: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if given is not None and (not given or not all(u.startswith(_SCHEMES) for u in given)):
             raise ValueError("needs at least one address; each begins with http:// or https://")
         return given
 

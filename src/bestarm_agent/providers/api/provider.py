@@ -17,8 +17,8 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.connection import Endpoint, Response, Vendor
-from bestarm_agent.providers.api.endpoint_list import EndpointList
-from bestarm_agent.providers.api.endpoint_pool import (
+from bestarm_agent.providers.api.endpoints import (
+    Addresses,
     EndpointPool,
     PooledEndpoint,
     prompt_prefix,
@@ -44,8 +44,7 @@ from bestarm_agent.providers.api.response_body import (
 )
 from bestarm_agent.providers.api.token_bounds import max_output_tokens, max_prompt_tokens
 from bestarm_agent.providers.api.wire import Wire, check_params
-from bestarm_agent.providers.base import Capabilities, EndpointStatus
-from bestarm_agent.providers.base_provider import BaseProvider
+from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 
 _MODEL = re.compile(r"/?[\w.:@~+-]+(/[\w.:@~+-]+)*")  # a server may name one by its path
 # Facts that change replies, and so belong to the fingerprint.
@@ -61,7 +60,7 @@ _LIST = "(list of models)"
 _PROTOCOL_VERSION = 1  # raise it when replies change: old ones must not come from the cache
 
 
-class ApiProvider(BaseProvider[ApiOptions]):
+class ApiProvider(Provider[ApiOptions]):
     """Answers by the API of a vendor, or of a server that is compatible with it.
 
     A request holds its own parameters, the longest answer (without which a call's cost had no
@@ -74,8 +73,8 @@ class ApiProvider(BaseProvider[ApiOptions]):
 
     def __init__(self, name: str, options: ApiOptions, base_dir: Path) -> None:
         super().__init__(name, options, base_dir)
-        self._endpoints = EndpointList(options, self.vendor, base_dir)
-        self._models = KnownModels(name, self.vendor, options, self._endpoints)
+        self._addresses = Addresses(options, self.vendor)
+        self._models = KnownModels(name, self.vendor, options, self._addresses)
         self._allowances: dict[str, tuple[Allowance, ...]] = {}
         self._learned: Counter[str] = Counter()  # longest answers that exceeded their limit
         self._pool: EndpointPool | None = None
@@ -86,7 +85,7 @@ class ApiProvider(BaseProvider[ApiOptions]):
 
     async def start(self) -> None:
         """Prepare the clients, which are opened on first use; no call is made."""
-        self._pool = EndpointPool(self._endpoints, self.name, self.vendor.connect)
+        self._pool = EndpointPool(self._addresses.endpoints, self.vendor.connect)
 
     async def close(self) -> None:
         """Close the clients and their connections."""
@@ -99,12 +98,6 @@ class ApiProvider(BaseProvider[ApiOptions]):
         """The state of every endpoint; empty outside ``async with``."""
         return () if self._pool is None else self._pool.statuses
 
-    def n_servers(self, most: int) -> int:
-        """Return how many endpoints get calls now, >= 1; none gets more than ``most`` at once."""
-        pool = self._opened()
-        pool.most = most
-        return max(1, pool.n_usable)
-
     def check(self, model: str) -> None:
         """Check the model's name and that there is a key; raises ConfigError."""
         if not _MODEL.fullmatch(model):
@@ -112,7 +105,7 @@ class ApiProvider(BaseProvider[ApiOptions]):
                 f"{model!r} cannot be the name of a model of {self.name}; write it as the "
                 "provider's documentation does"
             )
-        self._endpoints.check(self.name)
+        self._addresses.check(self.name)
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the model's capabilities by the options and the catalogue."""
@@ -124,7 +117,7 @@ class ApiProvider(BaseProvider[ApiOptions]):
         Several endpoints count as one address, whichever they are.
         """
         facts = self._models.get(model).facts.model_dump(mode="json", include=_REPLY_FACTS)
-        return digest([_PROTOCOL_VERSION, self.vendor.name, self._endpoints.identity, model, facts])
+        return digest([_PROTOCOL_VERSION, self.vendor.name, self._addresses.identity, model, facts])
 
     def bound(self, request: Request) -> Spend:
         """Return the cost of as many tokens as the prompt has bytes, plus the longest answer.
@@ -139,9 +132,8 @@ class ApiProvider(BaseProvider[ApiOptions]):
             self._learned[request.model] = 1 << (usage.output - 1).bit_length()
 
     def allowances(self, model: str) -> tuple[Allowance, ...]:
-        """Return the rate limits that the latest response states, for all endpoints together."""
-        said, n = self._allowances.get(model, ()), 1 if self._pool is None else self._pool.n_usable
-        return tuple(one.times(n) for one in said) if n > 1 else said
+        """Return the rate limits that the latest response states; of a single endpoint only."""
+        return self._allowances.get(model, ())
 
     async def generate(self, request: Request) -> Reply:
         """Send one request, once; raises ProviderError."""
@@ -177,7 +169,7 @@ class ApiProvider(BaseProvider[ApiOptions]):
 
     async def list_models(self) -> tuple[str, ...]:
         """Ask the server for the names of its models; raises ConfigError and ProviderError."""
-        self._endpoints.check(self.name)
+        self._addresses.check(self.name)
         with self._opened().hold(b"") as endpoint:
             response = await self._send(_LIST, endpoint, endpoint.connection.list_models())
             try:
@@ -215,7 +207,10 @@ class ApiProvider(BaseProvider[ApiOptions]):
         return response
 
     def _record_allowances(self, model: str, headers: Mapping[str, str]) -> None:
-        self._allowances[model] = allowances(headers, ignore=self.options.ignore_limits)
+        if (
+            len(self._addresses.endpoints) == 1
+        ):  # what one of several servers says holds for it alone
+            self._allowances[model] = allowances(headers, ignore=self.options.ignore_limits)
 
     def _decode(self, model: str, endpoint: Endpoint, wire: Wire, response: Response) -> Answer:
         context = self._error_context(model, endpoint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -11,34 +10,10 @@ from pydantic import BeforeValidator, Field
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml.documents import parse_options
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.providers.local_provider import LocalOptions
+from bestarm_agent.providers.local import LocalOptions
 
 Dtype: TypeAlias = Literal["float32", "bfloat16"]
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
-
-_PAGES_ON_PROCESSORS = 64
-_BATCH_TOKENS_ON_PROCESSORS = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class PageSettings:
-    """Sizes of the memory for attention."""
-
-    page_size: int = 256  # tokens of a page
-    n_pages: int | None = None  # pages; None: as many as fit, which only works on accelerators
-    # most tokens that go through the model at once; None: the libraries' choice
-    batch_tokens: int | None = None
-
-
-def _check_devices(value: object) -> object:
-    if value == "auto":
-        return value
-    if isinstance(value, list | tuple) and value:
-        if all(one == "cpu" for one in value):
-            return tuple(value)
-        if all(isinstance(one, int) and one >= 0 for one in value) and len({*value}) == len(value):
-            return tuple(value)
-    raise ValueError("must be `auto`, a list of device numbers such as [0, 1], or [cpu, cpu]")
 
 
 class HfOptions(LocalOptions):
@@ -49,14 +24,8 @@ class HfOptions(LocalOptions):
             included; bounds the memory for generation.
         threads: torch's threads for each model. None: 1 where several models share the cores, else
             as many as there are cores, up to 4.
-        memory_gb: memory for weights, 1e9 bytes each, of every device; idle models are unloaded to
-            make room. None: 60 % of what is free at the start.
-        devices: numbers, as nvidia-smi counts, of the accelerators that get a worker process each;
-            "auto": all that are visible, if there are several. A list of "cpu" starts as many
-            processes without accelerators.
-        batching: "static" batches run until their longest reply is done; calls join and leave
-            "continuous" ones at any token, and seeds have no effect there. "auto": continuous on an
-            accelerator, static on processors.
+        memory_gb: memory for weights, in 1e9 bytes. If all models do not fit into it together, one
+            is loaded at a time. None: 60 % of what is free at the start.
     """
 
     max_batch: int = Field(default=256, ge=1)  # most calls generated together
@@ -64,28 +33,8 @@ class HfOptions(LocalOptions):
     gather_ms: float = Field(default=5.0, ge=0, le=1000)  # a growing batch waits so long for more
     threads: int | None = Field(default=None, ge=1)
     memory_gb: float | None = Field(default=None, gt=0)
-    device: Device = "auto"  # "auto": an accelerator ("cuda") if there is one
-    devices: Annotated[
-        Literal["auto"] | tuple[int, ...] | tuple[Literal["cpu"], ...],
-        BeforeValidator(_check_devices),
-    ] = "auto"
-    batching: Literal["auto", "static", "continuous"] = "auto"
-    page_size: int = Field(default=256, ge=1)  # tokens of a page of the attention's memory
-    pages: int | None = Field(default=None, ge=1)  # None: as many as fit; on processors 64
+    device: Device = "auto"  # "auto": one accelerator ("cuda"), if there is any
     dtype: Dtype = "float32"  # type of the weights in memory, whatever it is on disk
-
-    def is_continuous(self, device: str) -> bool:
-        """Return True if batching is continuous on a device, "cpu" or "cuda"."""
-        if self.batching == "auto":
-            return device != "cpu"
-        return self.batching == "continuous"
-
-    def page_settings(self, device: str) -> PageSettings:
-        """Return the sizes of the attention's memory; only accelerators can measure what fits."""
-        if device != "cpu":
-            return PageSettings(self.page_size, self.pages)
-        batch_tokens = min(self.max_batch_tokens, _BATCH_TOKENS_ON_PROCESSORS)
-        return PageSettings(self.page_size, self.pages or _PAGES_ON_PROCESSORS, batch_tokens)
 
 
 def _one_or_many(value: object) -> object:

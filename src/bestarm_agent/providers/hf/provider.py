@@ -3,68 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Self, TypeAlias
 
-from bestarm_agent.config.yaml.documents import parse_options
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind
-from bestarm_agent.providers.base import Capabilities, Footprint
-from bestarm_agent.providers.devices import Device
+from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.batch_queue import Call
-from bestarm_agent.providers.hf.continuous_engine import ContinuousEngine
-from bestarm_agent.providers.hf.continuous_worker import ContinuousWorker
-from bestarm_agent.providers.hf.device_choice import find_kind, find_worker_devices
-from bestarm_agent.providers.hf.device_workers import (
-    DeviceWorkers,
-    SpreadModel,
-    worker_options,
-)
-from bestarm_agent.providers.hf.frames import Setup, Times
-from bestarm_agent.providers.hf.loading import (
-    LoadSettings,
-    check_installed,
-    free_bytes,
-    import_transformers,
-    load_continuous,
-    load_static,
-)
-from bestarm_agent.providers.hf.model_folder import ContentDigests, ModelFolder
-from bestarm_agent.providers.hf.models import ModelFolders
+from bestarm_agent.providers.hf.folder import ContentDigests, ModelFolder, ModelFolders
+from bestarm_agent.providers.hf.generate import BatchEngine, Call, LoadSettings, load_engine
 from bestarm_agent.providers.hf.options import HfOptions, Sampling, read_sampling
-from bestarm_agent.providers.hf.prompt_bounds import PromptBounds
-from bestarm_agent.providers.hf.static_engine import StaticBatchEngine
-from bestarm_agent.providers.hf.static_worker import StaticWorker
-from bestarm_agent.providers.hf.worker import WorkerSettings
-from bestarm_agent.providers.local_provider import LocalProvider
-from bestarm_agent.providers.model_memory import ModelMemory, available_cores
-from bestarm_agent.providers.placement import Placement
+from bestarm_agent.providers.hf.tokenizer import PromptBounds, import_transformers
+from bestarm_agent.providers.hf.worker import Worker, WorkerSettings
+from bestarm_agent.providers.local import (
+    LocalProvider,
+    ModelMemory,
+    available_bytes,
+    available_cores,
+)
 
 _PARAMS = frozenset(Sampling.model_fields)
 _MAX_THREADS = 4  # small batches of small models gain nothing from more
 _SAMPLER_VERSION = 1  # another number, other replies: old ones must not come from the cache
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
-_Worker: TypeAlias = "StaticWorker | ContinuousWorker | SpreadModel"
-
-
-class HfProvider(LocalProvider[HfOptions, "_Worker"]):
+class HfProvider(LocalProvider[HfOptions, Worker]):
     """Answers with local models; one thread and one queue per model.
 
-    Where there are several devices, each has a process that does the same, and models are spread
-    over them: each onto all of them if they have room, else onto as many as all models have.
-
     ``request.model`` is a folder, relative to the study, or a model of the Hugging Face hub, taken
-    from the local cache or downloaded at its first use.
+    from the local cache or downloaded at its first use. If all models fit into memory they stay
+    loaded, else one is loaded at a time.
     """
 
     options_type = HfOptions
@@ -76,15 +51,13 @@ class HfProvider(LocalProvider[HfOptions, "_Worker"]):
         base_dir: Path,
         *,
         clock: Callable[[], float] = time.monotonic,
-        elsewhere: bool = False,  # the models are only described; other machines load them
     ) -> None:
         super().__init__(name, options, base_dir)
-        self._elsewhere = elsewhere
         self._folders = ModelFolders(base_dir, options.dtype, options.memory_gb, self._free_bytes)
         self._digests = ContentDigests()
         self._bounds = PromptBounds()
-        self._models: dict[str, _Worker] = {}
         self._creating = asyncio.Lock()
+        self._generating = asyncio.Semaphore()
         self._settings = WorkerSettings(
             max_batch=options.max_batch,
             max_batch_tokens=options.max_batch_tokens,
@@ -94,23 +67,14 @@ class HfProvider(LocalProvider[HfOptions, "_Worker"]):
             clock=clock,
         )
 
-    @classmethod
-    def describe(cls, name: str, options: Mapping[str, Json], base_dir: Path) -> Self:
-        """Build a provider of models that other machines load; asks nothing of this one's devices.
-
-        Raises ConfigError.
-        """
-        parsed = parse_options(HfOptions, options, subject=f"provider `{name}`")
-        return cls(name, parsed, base_dir, elsewhere=True)
-
     async def start(self) -> None:
         """Import the libraries, off the event loop; raises ConfigError if they are missing."""
         check_installed()
-        if not self._workers.devices:
-            await asyncio.to_thread(import_transformers)
-        n_generating = max(1, available_cores() // (self.options.threads or 1))
-        # the libraries' imports and allocators do not like two loads at once
-        self._memory = ModelMemory(self.fits, n_generating, 1, self._pinned)
+        await asyncio.to_thread(import_transformers)
+        self._generating = asyncio.Semaphore(
+            max(1, available_cores() // (self.options.threads or 1))
+        )
+        self._memory = ModelMemory(self._folders.all_fit)
         self._creating = asyncio.Lock()  # a model is looked up, and downloaded, once
 
     async def close(self) -> None:
@@ -118,27 +82,32 @@ class HfProvider(LocalProvider[HfOptions, "_Worker"]):
         self._memory = None
         workers = list(self._models.values())
         self._models.clear()
-        await together(worker.close() for worker in (*workers, self._workers))
+        await together(worker.close() for worker in workers)
 
     def check(self, model: str) -> None:
-        """Check that a model's folder is complete, and that the model fits into memory.
+        """Check that a model's folder is complete, unless it is to be downloaded.
 
-        A model that has still to be downloaded is checked after the download. Raises ConfigError.
+        Raises ConfigError.
         """
         check_installed()
-        _ = self._workers  # raises where a device is not there
         self._folders.find(model)
+
+    def check_machine(self, model: str) -> None:
+        """Check that the device is there and has memory for a model; raises ConfigError."""
+        if self.options.device == "cuda":
+            _check_cuda()
+        self._folders.check_size(model)
 
     def capabilities(self, model: str) -> Capabilities:
         """Return a model's capabilities; raises ConfigError if it cannot be used."""
         folder = self._folders.find(model)
         return Capabilities(
-            params=_PARAMS - {"seed"} if self._is_continuous else _PARAMS,
+            params=_PARAMS,
             chat=folder is None or folder.has_chat_template,
-            seed=not self._is_continuous,
+            seed=True,
             priced=True,
             price_source=self._price_source,
-            in_flight=2 * self.options.max_batch * (len(self._workers.devices) or 1),
+            in_flight=2 * self.options.max_batch,
             queued=True,
         )
 
@@ -152,8 +121,6 @@ class HfProvider(LocalProvider[HfOptions, "_Worker"]):
         }
         if self._device != "cpu":
             content["device"] = self._device
-        if self._is_continuous:
-            content["batching"] = "continuous"
         return digest(content)
 
     def bound(self, request: Request) -> Spend:
@@ -171,39 +138,10 @@ class HfProvider(LocalProvider[HfOptions, "_Worker"]):
             gpu_seconds=seconds,
         )
 
-    def footprint(self, model: str) -> Footprint:
-        """Return a model's average times so far."""
-        return self._footprint(model)
-
-    def fits(self, holders: Collection[str]) -> bool:
-        """Return True if the weights of models fit into memory; 0 bytes until downloaded."""
-        if self._workers.devices:
-            placed = self._workers.placement
-            return placed.fits([model for model in holders if model in placed.servers])
-        return self._folders.fit(holders)
-
     @property
-    def placement(self) -> Placement | None:
-        """The accelerators of every model; None if this process loads them all."""
-        is_placed = self._workers.devices and self._device != "cpu"
-        return self._workers.placement if is_placed else None
-
-    @property
-    def loading(self) -> tuple[str, ...]:
-        """Models that are being loaded; in worker processes, those that never answered."""
-        waiting = [one for one in self._models.values() if isinstance(one, SpreadModel)]
-        return (*super().loading, *(one.name for one in waiting if one.is_loading))
-
-    def times(self, model: str) -> Times:
-        """Return the measures of a model."""
-        worker = self._models.get(model)
-        if worker is None:
-            return Times()
-        return Times(worker.n_loads, worker.load_seconds.value, worker.call_seconds.value)
-
-    def pin(self, model: str) -> None:
-        """Unload a model only where the others cannot make room."""
-        self._pinned.add(model)
+    def loads_one_at_a_time(self) -> bool:
+        """True if the models do not fit into memory together."""
+        return not self._folders.all_fit()
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request.
@@ -225,64 +163,65 @@ class HfProvider(LocalProvider[HfOptions, "_Worker"]):
             )
         return await worker.submit(Call(request, sampling))
 
-    async def _create_worker(self, model: str) -> _Worker:
+    async def _create_worker(self, model: str) -> Worker:
         async with self._creating:
             try:
                 folder = await asyncio.to_thread(self._folders.fetch, model)
+                self._folders.check_size(model)
             except ConfigError as error:
                 raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
             if self._memory is None:
                 raise RuntimeError("use the provider inside `async with provider:`")
             if model not in self._models:
-                self._models[model] = self._worker(model, folder, self._memory)
+                self._models[model] = Worker(
+                    model,
+                    partial(self._load, folder),
+                    self._memory,
+                    self._generating,
+                    self._settings,
+                )
         return self._models[model]
 
-    def _worker(self, model: str, folder: ModelFolder, memory: ModelMemory) -> _Worker:
-        if self._workers.devices:
-            return SpreadModel(model, self._workers)
-        if self._is_continuous:
-            load = partial(self._load_continuous, folder)
-            return ContinuousWorker(model, load, memory, self._settings)
-        return StaticWorker(model, partial(self._load, folder), memory, self._settings)
-
-    def _load(self, folder: ModelFolder) -> StaticBatchEngine:
-        most = self.options.max_gpu_seconds
-        return load_static(folder.path, folder.context_length, self._load_settings(), most)
-
-    def _load_continuous(self, folder: ModelFolder) -> ContinuousEngine:
-        pages = self.options.page_settings(self._device)
-        return load_continuous(folder.path, folder.context_length, self._load_settings(), pages)
-
-    def _load_settings(self) -> LoadSettings:
+    def _load(self, folder: ModelFolder) -> BatchEngine:
         shared = len(self._folders) > 1
         n_threads = 1 if shared else min(_MAX_THREADS, available_cores())
         options = self.options
-        return LoadSettings(options.dtype, self._device, options.threads or n_threads)
+        settings = LoadSettings(options.dtype, self._device, options.threads or n_threads)
+        return load_engine(folder.path, folder.context_length, settings, options.max_gpu_seconds)
 
     def _free_bytes(self) -> int:
-        if self._elsewhere:
-            return sys.maxsize
-        most = max((device.n_bytes for device in self._visible), default=0)
-        return most or free_bytes(self._device)
+        if self._device == "cpu":
+            return available_bytes()
+        import torch
 
-    @cached_property
-    def _workers(self) -> DeviceWorkers:
-        """The processes of several devices; none if this process loads the models."""
-        cap = self._folders.share_of
-        devices = [replace(device, n_bytes=cap(device.n_bytes)) for device in self._visible]
-        setup = Setup(self.name, worker_options(self.options, self._device), self.base_dir)
-        return DeviceWorkers(devices, setup, lambda: self._folders.sizes)
-
-    @cached_property
-    def _visible(self) -> tuple[Device, ...]:
-        return () if self._elsewhere else find_worker_devices(self.options, self._device, self.name)
+        return int(torch.cuda.mem_get_info()[0])
 
     @cached_property
     def _device(self) -> str:
-        if self._elsewhere:
-            return "cpu" if self.options.device == "cpu" else "cuda"
-        return find_kind(self.options, self.name)
+        """The device of all models, "cpu" or "cuda"; torch is imported only with a driver."""
+        if self.options.device != "auto":
+            return self.options.device
+        if not _NVIDIA_DRIVER.exists():
+            return "cpu"
+        import torch
 
-    @property
-    def _is_continuous(self) -> bool:
-        return self.options.is_continuous(self._device)
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def check_installed() -> None:
+    """Check that torch and transformers are installed; raises ConfigError."""
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"the provider hf needs {' and '.join(missing)}; run: pip install 'bestarm-agent[hf]'"
+        )
+
+
+def _check_cuda() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            f"torch {torch.__version__} finds no CUDA device; install a build for CUDA and its "
+            "driver, or set the option `device: cpu`"
+        )

@@ -17,14 +17,11 @@ from bestarm_agent.domain.digest import digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, ProviderError
-from bestarm_agent.providers.base import Capabilities, Provider
-from bestarm_agent.providers.base_provider import BaseProvider
+from bestarm_agent.providers.base import Capabilities, Provider, Send
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.program.answers import Answer, ProgramOptions, read_answer
 from bestarm_agent.providers.program.task import (
-    Lookup,
     Models,
-    Send,
     Task,
     send_directly,
     task_of,
@@ -57,7 +54,7 @@ class PythonOptions(ProgramOptions):
         return self
 
 
-class PythonProvider(BaseProvider[PythonOptions]):
+class PythonProvider(Provider[PythonOptions]):
     """Answers by calling functions; ``request.model`` is ``module:function``.
 
     The function is called with a ``Task``. It returns a text, or a mapping or an object with the
@@ -74,6 +71,7 @@ class PythonProvider(BaseProvider[PythonOptions]):
     """
 
     options_type = PythonOptions
+    calls_models = True
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class PythonProvider(BaseProvider[PythonOptions]):
         self._send: Send = send_directly
         self._threads: DaemonThreads | None = None
 
-    def set_providers(self, lookup: Lookup) -> None:
+    def set_providers(self, lookup: Callable[[str, str], Provider]) -> None:
         """Look up the providers of the declared models; raises ConfigError."""
         for full_name in self.options.models:
             provider, _, model = full_name.partition("/")

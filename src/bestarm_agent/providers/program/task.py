@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Self
 
 from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import CandidateError, FailureKind, ProviderError, nearest
-from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.base import Provider, Send
 from bestarm_agent.providers.failures import failed_spend, failure
 from bestarm_agent.providers.program.answers import Metered, ProgramOptions
-
-Lookup = Callable[[str, str], Provider]
-Send = Callable[[Provider, Request], Awaitable[Reply]]
-
-
-@runtime_checkable
-class CallsModels(Protocol):
-    """A provider whose programs call models of other providers."""
-
-    def set_providers(self, lookup: Lookup) -> None:
-        """Look up the providers of declared models by (provider, model); raises ConfigError."""
-
-    def set_sender(self, send: Send) -> None:
-        """Set the function that sends all model calls from now on, within their rate limits."""
 
 
 @dataclass(frozen=True, slots=True)

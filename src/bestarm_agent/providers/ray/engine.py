@@ -14,7 +14,7 @@ from bestarm_agent.plugins.registry import is_path
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.catalog_entry import ProviderEntry, merge_options
 from bestarm_agent.providers.ray.options import RayOptions
-from bestarm_agent.providers.registry import create_provider, find_adapter
+from bestarm_agent.providers.registry import create_provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,7 @@ class Engine:
 
         Raises ConfigError.
         """
-        adapter = find_adapter(self.adapter, self.base_dir)
-        build = getattr(adapter, "describe", adapter.create)
-        described: Provider = build(self.name, self.options, self.base_dir)
-        return described
+        return create_provider(self.name, self.options, self.base_dir, adapter=self.adapter)
 
     def create(self, number: int) -> Provider:
         """Build the provider of an actor; raises ConfigError."""

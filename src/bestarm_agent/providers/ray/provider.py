@@ -22,8 +22,7 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.provider import ApiProvider
-from bestarm_agent.providers.base import Capabilities, EndpointStatus
-from bestarm_agent.providers.base_provider import BaseProvider
+from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.ray.actor import EngineActor
 from bestarm_agent.providers.ray.engine import Engine
 from bestarm_agent.providers.ray.options import RayOptions, split_options
@@ -31,7 +30,7 @@ from bestarm_agent.providers.ray.replica import Replica
 from bestarm_agent.providers.ray.replica_pool import ReplicaPool
 
 
-class RayProvider(BaseProvider[RayOptions]):
+class RayProvider(Provider[RayOptions]):
     """Answers with actors, each of which runs the same provider for all models.
 
     That provider also exists here, to say what its models take and cost; it is never entered.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from bestarm_agent.config.yaml.documents import OptionsError, Problem
+from bestarm_agent.config.yaml.documents import OptionsError, Problem, parse_options
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
@@ -18,18 +17,19 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.provider import ApiProvider
-from bestarm_agent.providers.base import Capabilities, EndpointStatus, Footprint, Provider
+from bestarm_agent.providers.base import Capabilities, EndpointStatus
 from bestarm_agent.providers.child_process import find_program, hidden_from
-from bestarm_agent.providers.devices import Device, device_variables, find_devices
 from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.providers.gpu_time import SharedTime
-from bestarm_agent.providers.hf.model_folder import CONTENT, ContentDigests
-from bestarm_agent.providers.local_provider import LocalProvider
-from bestarm_agent.providers.model_memory import ModelMemory
-from bestarm_agent.providers.placement import Placement, PlacementError, place
-from bestarm_agent.providers.vllm.options import ServeOptions
-from bestarm_agent.providers.vllm.server import Replica, VllmServers
-from bestarm_agent.providers.vllm.server_process import ServerProcess, server_environment
+from bestarm_agent.providers.hf.folder import CONTENT, ContentDigests
+from bestarm_agent.providers.local import (
+    LocalProvider,
+    ModelMemory,
+    SharedTime,
+    device_variables,
+    find_devices,
+)
+from bestarm_agent.providers.vllm.options import DeviceError, ServeOptions
+from bestarm_agent.providers.vllm.server import ServerProcess, VllmServers, server_environment
 
 _DISCONNECTED = (FailureKind.CONNECTION, FailureKind.UNREACHABLE)
 _PLACEHOLDER_URL = "http://127.0.0.1:1/v1"  # the port is not known before the server is started
@@ -38,11 +38,11 @@ _PLACEHOLDER_URL = "http://127.0.0.1:1/v1"  # the port is not known before the s
 class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
     """Answers with vLLM servers on this machine, of each model, started when first needed.
 
-    Where they do not fit onto the devices together, or ``resident`` is less than the number of
-    models, they take turns as the models of ``hf`` do at the memory. Adapters use the servers of
-    their base model. Every second that a server is awake is charged to the calls it answers, the
-    time of its start to the first.
+    One model's servers are awake at a time. Every second that they are is charged to the calls they
+    answer, the time of their start to the first.
     """
+
+    takes_facts = True
 
     def __init__(
         self,
@@ -52,16 +52,41 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         base_dir: Path,
         *,
         clock: Callable[[], float] = time.monotonic,  # seconds since some fixed moment
-        elsewhere: bool = False,  # the models are only described; other machines run the servers
     ) -> None:
         super().__init__(name, serve, base_dir.absolute())  # servers run in another folder
-        self._elsewhere = elsewhere
         self._api = api
         self._clock = clock
         self._variables = server_environment(serve.pass_env, serve.variables())
         self._facts: dict[str, Mapping[str, Json]] = {}
         self._digests = ContentDigests()
         self._protocol = self._client([_PLACEHOLDER_URL])  # knows what may be sent; never sends
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls, name: str, options: Mapping[str, Json], base_dir: Path
+    ) -> VllmProvider | OpenAIProvider:
+        """Validate the options; with ``serve`` servers are started, else an address is called.
+
+        Raises ConfigError.
+        """
+        api = {key: value for key, value in options.items() if key != "serve"}
+        serve = options.get("serve")
+        if serve is None:
+            _refuse_devices(name, options)
+            return OpenAIProvider.create(name, api, base_dir)
+        if not isinstance(serve, Mapping):
+            raise ConfigError(f"provider `{name}`: `serve` must be a mapping, got {serve!r:.40}")
+        if api.get("endpoints") is not None:
+            raise ConfigError(
+                f"provider `{name}` has both `serve`, which starts servers, and `endpoints` of "
+                "servers that run already; leave one of them out"
+            )
+        try:
+            parsed = parse_options(ServeOptions, serve, subject=f"provider `{name}`, serve")
+        except OptionsError as error:
+            problems = [replace(one, path=("serve", *one.path)) for one in error.problems]
+            raise OptionsError(error.subject, problems) from None
+        return cls(name, parsed, api, base_dir)
 
     def set_facts(self, model: str, facts: Mapping[str, Json]) -> None:
         """Set facts about one model that override the catalogue; raises ConfigError."""
@@ -70,10 +95,8 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
 
     async def start(self) -> None:
         """Prepare the servers; they are started when they are needed."""
-        at_once = len(self.options.served)
-        self._memory = ModelMemory(self.fits, 1, at_once, self._pinned)
-        locks: defaultdict[Device, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._models = {name: self._servers(name, locks) for name in self.options.served}
+        self._memory = ModelMemory()
+        self._models = {name: self._servers(name) for name in self.options.models}
 
     async def close(self) -> None:
         """Stop all servers with their children."""
@@ -81,16 +104,25 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         await together(server.close() for server in servers.values())
 
     def check(self, model: str) -> None:
-        """Check that a server is declared, has a program and fits; raises ConfigError."""
+        """Check that a server is declared for a model; raises ConfigError."""
         try:
-            self.options.holder(model)
-            if not self._elsewhere:
-                self.options.check_installed()
-                find_program(self.options.program()[0], self.base_dir, self._variables)
+            self.options.served(model)
         except ConfigError as error:
             raise ConfigError(f"{self.name}/{model}: {error}") from None
-        _ = self.placement  # raises where a model cannot have its devices
         self._protocol.check(model)
+
+    def check_machine(self, model: str) -> None:
+        """Check that a model's servers have a program and devices; raises ConfigError."""
+        try:
+            self.options.check_installed()
+            find_program(self.options.program(), self.base_dir, self._variables)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}/{model}: {error}") from None
+        try:
+            self.options.assigned(model, self._devices)
+        except DeviceError as error:
+            problem = Problem(("serve", *error.option), str(error))
+            raise OptionsError(f"provider `{self.name}`", [problem]) from None
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the capabilities of the server's API; its price is that of the accelerators."""
@@ -98,20 +130,17 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
             self._protocol.capabilities(model),
             priced=True,
             price_source=self._price_source,
-            in_flight=self.options.in_flight * self.options.servers_of(self.options.holder(model)),
+            in_flight=self.options.in_flight * self.options.replicas_of(model),
             rate_limited=False,  # its servers put calls in a queue of their own
             queued=True,
         )
 
     def fingerprint(self, model: str) -> str:
         """Return a digest of the weights by content, the servers' arguments, and what is sent."""
-        holder = self.options.holder(model)
-        served = self.options.served[holder]
-        adapter = self.options.adapters.get(model)
+        served = self.options.served(model)
         return digest(
             {
                 "weights": self._content(served.path),
-                "adapter": None if adapter is None else self._content(adapter.path),
                 "args": [*self.options.args, *served.args],
                 "api": self._protocol.fingerprint(model),
             }
@@ -123,53 +152,16 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         bound = self._protocol.bound(request)
         return replace(bound, gpu_seconds=seconds, usd_nanos=self._price(seconds))
 
-    def footprint(self, model: str) -> Footprint:
-        """Return the model whose servers answer, their devices, and average times so far."""
-        holder = self.options.holder(model)
-        return self._footprint(holder, self.placement.part(holder) if self.placement else "")
-
-    def fits(self, holders: Collection[str]) -> bool:
-        """Return True if the servers of models may be awake together."""
-        if self.placement is not None:
-            return self.placement.fits(holders)
-        return len(holders) <= (self.options.resident or len(self.options.served))
-
-    @cached_property
-    def placement(self) -> Placement | None:
-        """The devices of every server; None where they are not assigned.
-
-        Raises OptionsError if some model cannot have the devices that it wants.
-        """
-        if self._elsewhere or self.options.resident is not None:
-            return None
-        devices = find_devices(self._variables)
-        if not devices:
-            if path := self.options.needs_devices():
-                raise self._unplaced(
-                    path,
-                    f"`{path[-1]}` needs devices of known memory, and nvidia-smi shows none here; "
-                    "leave it out, or run this where the devices are",
-                )
-            return None
-        try:
-            return place([self.options.demand(name) for name in self.options.served], devices)
-        except PlacementError as error:
-            own = getattr(self.options.served[error.model], error.option) is not None
-            path = ("models", error.model, error.option) if own else (error.option,)
-            raise self._unplaced(path, f"`{error.model}`: {error}") from None
-
-    def _unplaced(self, path: tuple[str, ...], text: str) -> OptionsError:
-        return OptionsError(f"provider `{self.name}`", [Problem(("serve", *path), text)])
+    @property
+    def loads_one_at_a_time(self) -> bool:
+        """True, since a server takes whole devices."""
+        return True
 
     @property
     def endpoints(self) -> tuple[EndpointStatus, ...]:
         """The state of every server of models that have several."""
         shown = [servers.endpoints for servers in self._models.values()]
         return tuple(status for statuses in shown if len(statuses) > 1 for status in statuses)
-
-    def pin(self, model: str) -> None:
-        """Stop a model's server only if the others cannot make room."""
-        self._pinned.add(self.options.holder(model))
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request, once its server is awake.
@@ -178,84 +170,78 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
             ProviderError: the server cannot be started (MODEL_NOT_FOUND), died (SERVER, so that the
                 next attempt starts it again), was too slow (TIMEOUT), or the call failed.
         """
-        try:
-            server = self._models[self.options.holder(request.model)]
-        except ConfigError as error:
-            raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
-        except KeyError:
-            raise RuntimeError("use the provider inside `async with provider:`") from None
         if self._memory is None:
             raise RuntimeError("use the provider inside `async with provider:`")
+        try:
+            self.options.served(request.model)
+        except ConfigError as error:
+            raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
         try:
             self._protocol.bound(request)
         except ConfigError as error:
             raise failure(FailureKind.BAD_REQUEST, str(error)) from None
-        async with server.hold(self._memory) as client:
-            return await self._answer(server, client, request)
+        servers = self._models[request.model]
+        async with self._memory.hold(servers):
+            return await self._answer(servers, request)
 
-    async def _answer(self, server: VllmServers, client: Provider, request: Request) -> Reply:
-        ticket = server.time.enter()
+    async def _answer(self, servers: VllmServers, request: Request) -> Reply:
+        ticket = servers.time.enter()
         try:
             async with asyncio.timeout(self.options.call_seconds):
-                reply = await client.generate(request)
+                reply = await servers.client.generate(request)
         except BaseException as error:
-            server.time.fail(ticket)
-            better = await self._explain(server, error)
+            servers.time.fail(ticket)
+            better = await self._explain(servers, error)
             if better is None:
                 raise
             raise better from error
         self._protocol.learn(request, reply.usage)
-        seconds = server.time.leave(ticket) * server.held
-        server.call_seconds.add(seconds)
+        seconds = servers.time.leave(ticket) * servers.n_devices
+        servers.call_seconds.add(seconds)
         return replace(reply, gpu_seconds=seconds, usd_nanos=self._price(seconds))
 
-    async def _explain(self, server: VllmServers, error: BaseException) -> ProviderError | None:
-        """Return a better error, after a look at the server; None if there is none."""
+    async def _explain(self, servers: VllmServers, error: BaseException) -> ProviderError | None:
+        """Return a better error, after a look at the servers; None if there is none."""
         if isinstance(error, TimeoutError):
             return failure(
                 FailureKind.TIMEOUT,
-                f"{self.name}/{server.name} did not answer within {self.options.call_seconds:g} s; "
-                "raise `call_seconds` of `serve` if it is slow",
+                f"{self.name}/{servers.name} did not answer within {self.options.call_seconds:g} "
+                "s; raise `call_seconds` of `serve` if it is slow",
             )
         if not isinstance(error, ProviderError) or error.kind not in _DISCONNECTED:
             return None
-        reason = await server.exit_reason()
+        reason = await servers.exit_reason()
         if reason is None:
             return None
-        died = failure(FailureKind.SERVER, f"{self.name}/{server.name}: {reason}")
+        died = failure(FailureKind.SERVER, f"{self.name}/{servers.name}: {reason}")
         return BilledError(died, Spend(calls=1))
 
-    def _servers(self, name: str, locks: Mapping[Device, asyncio.Lock]) -> VllmServers:
+    @cached_property
+    def _devices(self) -> tuple[int, ...]:
+        return find_devices(self._variables)
+
+    def _servers(self, name: str) -> VllmServers:
         serve = self.options
-        placed: Sequence[Sequence[Device]] = (
-            self.placement.servers[name] if self.placement else [()]
-        )
-        held = self.placement.held(name) if self.placement else serve.demand(name).gpus
+        n_devices = serve.gpus_of(name) * serve.replicas_of(name)
         return VllmServers(
             name,
             [
-                Replica(self._process(name, number, devices), [locks[device] for device in devices])
-                for number, devices in enumerate(placed, 1)
+                self._process(name, number, devices)
+                for number, devices in enumerate(serve.assigned(name, self._devices), 1)
             ],
             lambda urls: self._client([f"{url}/v1" for url in urls]),
-            adapters={
-                adapter: (self.base_dir / spec.path).resolve()
-                for adapter, spec in serve.adapters.items()
-                if spec.base == name
-            },
-            held=held,
-            time=SharedTime(self._clock, serve.max_gpu_seconds / held),
+            n_devices=n_devices,
+            time=SharedTime(self._clock, serve.max_gpu_seconds / n_devices),
             clock=self._clock,
             sleep_seconds=serve.sleep_seconds if serve.sleep else None,
         )
 
-    def _process(self, name: str, number: int, devices: Sequence[Device]) -> ServerProcess:
+    def _process(self, name: str, number: int, devices: Sequence[int]) -> ServerProcess:
         serve = self.options
-        program = serve.program()
-        file = find_program(program[0], self.base_dir, self._variables)
+        file = find_program(serve.program(), self.base_dir, self._variables)
         log = f"{name.replace('/', '--')}{f'-{number}' if number > 1 else ''}.log"
         return ServerProcess(
-            lambda port: [file, *program[1:], *serve.arguments(name, self.base_dir, port, devices)],
+            lambda port: [file, *serve.arguments(name, self.base_dir, port, devices)],
             variables={**self._variables, **(device_variables(devices) if devices else {})},
             hidden=hidden_from(serve.pass_env, serve.env, self.base_dir),
             log=self.base_dir / serve.log_dir / log,
@@ -276,3 +262,14 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
             return path
         files = sorted({file for pattern in CONTENT for file in folder.glob(pattern)})
         return {file.name: self._digests.of(file) for file in files}
+
+
+def _refuse_devices(name: str, options: Mapping[str, Json]) -> None:
+    """Check that no devices are assigned to a server that runs already; raises OptionsError."""
+    for option in ("devices", "gpus", "replicas"):
+        if option in options:
+            text = (
+                f"`{option}` assigns devices to servers that are started here, and this one runs "
+                "already; move it into `serve`, or set CUDA_VISIBLE_DEVICES where you start it"
+            )
+            raise OptionsError(f"provider `{name}`", [Problem((option,), text)])

@@ -3,39 +3,170 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlencode
+from urllib.request import ProxyHandler, Request, build_opener
 
 from bestarm_agent.domain.concurrent import together
+from bestarm_agent.domain.redaction import is_secret_variable
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import EndpointStatus
+from bestarm_agent.providers.child_process import ChildProcess, environment, shown_tail
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.gpu_time import SharedTime
-from bestarm_agent.providers.model_memory import Average, ModelMemory, UseCount
-from bestarm_agent.providers.vllm.server_process import ServerError, ServerProcess
+from bestarm_agent.providers.local import LocalModel, SharedTime
 
-_LORA_SECONDS = 120.0
+_SUPERVISOR = Path(__file__).with_name("process_supervisor.py")
+_TAIL_LINES = 12
+_FIRST_WAIT_SECONDS = 0.05
+_MAX_WAIT_SECONDS = 1.0
+_PROBE_SECONDS = 5.0
+_ADDRESS_TAKEN = "address already in use"
+_MAX_STARTS = 3
 _MAX_RESTARTS = 2
 _EXIT_SECONDS = 1.0  # a connection breaks before the process is gone
 
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """One of a model's servers.
-
-    Servers that share a device start one after the other: each measures how much memory is free.
-    """
-
-    process: ServerProcess
-    starting: Sequence[asyncio.Lock] = ()  # one for each of its devices, in the same order for all
+_open = build_opener(ProxyHandler({})).open  # a proxy has no business on this machine
 
 
-class VllmServers:
-    """Equal servers that hold devices while they are awake; together a ``LoadableModel``.
+class ServerError(Exception):
+    """The server could not be started, or refused a request."""
+
+
+class ServerProcess:
+    """A server on this machine, run under ``process_supervisor``, which ends it when we end."""
+
+    def __init__(
+        self,
+        argv: Callable[[int], Sequence[str]],  # makes the server's command line, given the port
+        *,
+        variables: Mapping[str, str],  # its whole environment
+        hidden: Mapping[str, str],  # texts to hide in messages, with their replacements
+        log: Path,  # file for its output; its folder is made
+        start_seconds: float,  # longest time until it is ready
+        stop_seconds: float,  # longest time between asking it to end and killing it
+    ) -> None:
+        self._argv = argv
+        self._variables = variables
+        self._hidden = hidden
+        self._log = log
+        self._start_seconds = start_seconds
+        self._stop_seconds = stop_seconds
+        self._supervisor: ChildProcess | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Its address, without a slash at the end."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def is_running(self) -> bool:
+        """True if it was started and has not ended."""
+        return self._supervisor is not None and self._supervisor.exit_code is None
+
+    async def has_ended(self, within: float) -> bool:
+        """Return True if it has ended, or does so within some seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                if self._supervisor is not None:
+                    await self._supervisor.wait()
+        return not self.is_running
+
+    async def start(self, *, again: bool = False) -> None:
+        """Start it and wait until it is ready; raises ServerError with the end of its log.
+
+        ``again``: at the address that it had, which others know.
+        """
+        for left in reversed(range(_MAX_STARTS)):
+            if not again:
+                self._port = _free_port()
+            try:
+                await self._start()
+                return
+            except ServerError as error:
+                await self.stop()
+                if again or not left or _ADDRESS_TAKEN not in str(error).lower():
+                    raise  # else another process took the port before the server did
+            except BaseException:
+                await self.stop()
+                raise
+
+    async def stop(self) -> None:
+        """End it with all its children, and wait for that."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
+            return
+        supervisor.close_input()
+        await supervisor.wait()
+        await supervisor.end()
+
+    async def post(self, path: str, seconds: float) -> None:
+        """Send a request; raises ServerError if it fails or takes too long."""
+        status, text = await asyncio.to_thread(_request, self.url + path, seconds)
+        if status != 200:
+            said = shown_tail(text.encode(), self._hidden)
+            raise ServerError(f"POST {path.partition('?')[0]}: {status or 'no answer'} {said}")
+
+    def ended(self) -> str:
+        """Return the reason of its end, with the end of its log; free of secrets."""
+        code = self._supervisor.exit_code if self._supervisor is not None else None
+        how = "does not run" if code is None else f"ended with exit code {code}"
+        return f"the server {how}; {self._log_shown()}"
+
+    async def _start(self) -> None:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        argv = self._argv(self._port)
+        self._supervisor = await ChildProcess.start(
+            [sys.executable, "-I", str(_SUPERVISOR), str(self._stop_seconds), *argv],
+            folder=self._log.parent,  # what lies next to a study must not be imported
+            variables=self._variables,
+            hidden=self._hidden,
+            log=self._log,
+        )
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                await self._ready(self._supervisor)
+        except TimeoutError:
+            raise ServerError(
+                f"the server was not ready after {self._start_seconds:g} s; {self._log_shown()}"
+            ) from None
+
+    async def _ready(self, supervisor: ChildProcess) -> None:
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            if supervisor.exit_code is not None:
+                raise ServerError(self.ended())
+            status, _ = await asyncio.to_thread(_request, f"{self.url}/health", _PROBE_SECONDS)
+            if status == 200:
+                return
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _MAX_WAIT_SECONDS)
+
+    def _log_shown(self) -> str:
+        tail = "" if self._supervisor is None else self._supervisor.tail(_TAIL_LINES)
+        return f"its log {self._log.name} ends with: {tail or '(nothing)'}"
+
+
+def server_environment(passed: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return a server's variables: those of all programs, and the settings of its libraries."""
+    prefixes = ("CUDA", "HF_", "HIP", "NCCL", "NVIDIA", "OMP_", "ROCR", "TORCH", "VLLM_", "XDG_")
+    library = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(prefixes) and not is_secret_variable(name)
+    }
+    return {**library, **environment(passed, given)}
+
+
+class VllmServers(LocalModel):
+    """Equal servers of one model, which hold devices while they are awake.
 
     They are started, put to sleep and stopped together. One that ends by itself while others answer
     is started again at its address; the others go on meanwhile.
@@ -44,32 +175,33 @@ class VllmServers:
     def __init__(
         self,
         name: str,
-        replicas: Sequence[Replica],
-        client: Callable[[Sequence[str]], ApiProvider],  # makes a client, given their addresses
+        processes: Sequence[ServerProcess],
+        connect: Callable[[Sequence[str]], ApiProvider],  # makes a client, given their addresses
         *,
-        adapters: Mapping[str, Path],  # folders of the adapters, by name
-        held: float,  # devices that they hold together
+        n_devices: int,  # that they hold together
         time: SharedTime,  # charges the seconds to calls
         clock: Callable[[], float],  # seconds since some fixed moment
         sleep_seconds: float | None,  # to go to sleep or wake; None: it is stopped instead
     ) -> None:
-        self.name = name
-        self.held = held
+        super().__init__(name)
+        self.n_devices = n_devices
         self.time = time
-        self.n_loads = 0
-        self.load_seconds = Average()
-        self.call_seconds = Average()
-        self._replicas = tuple(replicas)
-        self._client = client
-        self._adapters = adapters
+        self._processes = tuple(processes)
+        self._connect = connect
         self._clock = clock
         self._sleep_seconds = sleep_seconds
-        self._provider: ApiProvider | None = None
+        self._client: ApiProvider | None = None
         self._is_awake = False
-        self._users = UseCount()
         self._n_exits = 0
         self._reviving: dict[ServerProcess, asyncio.Task[None]] = {}
         self._broken: str | None = None
+
+    @property
+    def client(self) -> ApiProvider:
+        """Their client; raises RuntimeError if they were not started."""
+        if self._client is None:
+            raise RuntimeError(f"the server of {self.name} has no client")
+        return self._client
 
     @property
     def is_loaded(self) -> bool:
@@ -77,22 +209,9 @@ class VllmServers:
         return self._is_awake and any(process.is_running for process in self._processes)
 
     @property
-    def is_idle(self) -> bool:
-        """True if no call waits for them."""
-        return self._users.n == 0
-
-    @property
     def endpoints(self) -> Sequence[EndpointStatus]:
         """The state of every server, if there are several and they were started."""
-        return () if self._provider is None else self._provider.endpoints
-
-    @asynccontextmanager
-    async def hold(self, memory: ModelMemory) -> AsyncIterator[ApiProvider]:
-        """Keep them awake, and yield their client; raises ProviderError."""
-        async with self._users.join(self, memory):
-            if self._provider is None:
-                raise RuntimeError(f"the server of {self.name} has no client")
-            yield self._provider
+        return () if self._client is None else self._client.endpoints
 
     async def load(self) -> None:
         """Start or wake them; raises ProviderError, MODEL_NOT_FOUND."""
@@ -132,59 +251,46 @@ class VllmServers:
     async def exit_reason(self) -> str | None:
         """Return why one of them ended by itself; None if none did."""
         await together(process.has_ended(_EXIT_SECONDS) for process in self._processes)
-        ended = [replica for replica in self._replicas if not replica.process.is_running]
+        ended = [process for process in self._processes if not process.is_running]
         if not ended:
             return None
-        why = ended[0].process.ended()
-        for replica in ended:
-            if self._is_awake and replica.process not in self._reviving:
+        why = ended[0].ended()
+        for process in ended:
+            if self._is_awake and process not in self._reviving:
                 self._n_exits += 1  # the first to notice counts it
-                await self._replace(replica)
+                await self._replace(process)
         return why
 
-    async def _replace(self, replica: Replica) -> None:
+    async def _replace(self, process: ServerProcess) -> None:
         """Start a server again that ended, or give up those that are left none."""
         if not self.is_loaded:
             await self.close()
         elif self._n_exits <= _MAX_RESTARTS:
-            self._reviving[replica.process] = asyncio.create_task(self._revive(replica))
+            self._reviving[process] = asyncio.create_task(self._revive(process))
 
-    async def _revive(self, replica: Replica) -> None:
+    async def _revive(self, process: ServerProcess) -> None:
         try:
-            await replica.process.stop()
-            await self._start_one(replica, again=True)
+            await process.stop()
+            await process.start(again=True)
         except ServerError:
             self._n_exits = _MAX_RESTARTS + 1  # the others go on without it
         finally:
-            del self._reviving[replica.process]
-
-    @property
-    def _processes(self) -> list[ServerProcess]:
-        return [replica.process for replica in self._replicas]
+            del self._reviving[process]
 
     async def _start(self) -> None:
         await self._stop()
-        await together(self._start_one(replica) for replica in self._replicas)
-        self._provider = self._client([process.url for process in self._processes])
-        await self._provider.__aenter__()
-
-    async def _start_one(self, replica: Replica, *, again: bool = False) -> None:
-        async with AsyncExitStack() as stack:
-            for lock in replica.starting:
-                await stack.enter_async_context(lock)
-            await replica.process.start(again=again)
-        for name, path in self._adapters.items():
-            body = {"lora_name": name, "lora_path": str(path)}
-            await replica.process.post("/v1/load_lora_adapter", body, _LORA_SECONDS)
+        await together(process.start() for process in self._processes)
+        self._client = self._connect([process.url for process in self._processes])
+        await self._client.__aenter__()
 
     async def _stop(self) -> None:
         if reviving := list(self._reviving.values()):
             for task in reviving:
                 task.cancel()
             await asyncio.wait(reviving)
-        provider, self._provider = self._provider, None
-        if provider is not None:
-            await provider.__aexit__(None, None, None)
+        client, self._client = self._client, None
+        if client is not None:
+            await client.__aexit__(None, None, None)
         await together(process.stop() for process in self._processes)
 
     async def _post_succeeds(self, path: str) -> bool:
@@ -192,7 +298,7 @@ class VllmServers:
         if seconds is None or not all(process.is_running for process in self._processes):
             return False
         try:
-            await together(process.post(path, None, seconds) for process in self._processes)
+            await together(process.post(path, seconds) for process in self._processes)
         except ServerError:
             return False  # what cannot sleep or wake in time is stopped, and started again
         return True
@@ -203,3 +309,24 @@ class VllmServers:
             f"no server for {self.name}: {reason}; correct `serve`, or take the model out of the "
             "study",
         )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _request(url: str, seconds: float) -> tuple[int, str]:
+    """Return status and text of an answer; status 0 if none came. GET for /health, else POST."""
+    is_probe = url.endswith("/health")
+    data = None if is_probe else b"{}"
+    request = Request(url, data=data, headers={"Content-Type": "application/json"})
+    try:
+        with _open(request, timeout=seconds) as response:
+            return response.status, ""
+    except HTTPError as error:
+        return error.code, error.read(500).decode("utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        return 0, str(error)

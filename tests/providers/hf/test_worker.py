@@ -1,4 +1,4 @@
-"""WorkerPool with an engine of cardboard: batching, failures, cancellation, accounting."""
+"""Workers with an engine of cardboard: batching, failures, cancellation, accounting."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.batch_queue import Call
+from bestarm_agent.providers.hf.generate import Call, Generation
 from bestarm_agent.providers.hf.options import Sampling
-from bestarm_agent.providers.hf.static_worker import StaticWorker
-from bestarm_agent.providers.hf.worker import Generation, WorkerSettings
-from bestarm_agent.providers.model_memory import ModelMemory
+from bestarm_agent.providers.hf.worker import Worker, WorkerSettings
+from bestarm_agent.providers.local import ModelMemory
 
 PATIENCE = 60.0
 
@@ -73,7 +72,7 @@ def worker_of(
     gather_seconds: float = 0.0,
     max_gpu_seconds: float = 100.0,
     name: str = "m",
-) -> StaticWorker:
+) -> Worker:
     settings = WorkerSettings(
         max_batch=max_batch,
         max_batch_tokens=1_000_000,
@@ -82,7 +81,7 @@ def worker_of(
         price=lambda seconds: round(10 * seconds),
         clock=Ticking(),
     )
-    return StaticWorker(name, load, memory or ModelMemory(lambda _: True, 1), settings)
+    return Worker(name, load, memory or ModelMemory(), asyncio.Semaphore(), settings)
 
 
 def run(body: Awaitable[None]) -> None:
@@ -215,7 +214,7 @@ def test_an_engine_that_forgets_a_call_leaves_nobody_waiting() -> None:
     run(main())
 
 
-async def outcomes(worker: StaticWorker, texts: Sequence[str]) -> list[Reply | BaseException]:
+async def outcomes(worker: Worker, texts: Sequence[str]) -> list[Reply | BaseException]:
     """Replies and errors, in the order of the texts."""
     tasks = [asyncio.create_task(worker.submit(call(text))) for text in texts]
     await asyncio.wait(tasks)
@@ -238,7 +237,6 @@ def test_a_model_that_cannot_be_loaded_fails_everyone_and_stays_out() -> None:
             assert (error.kind, error.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
             assert str(error).startswith("model m cannot be loaded: no such thing; ")
         assert not worker.is_loaded
-        assert worker.is_idle
         await worker.close()
 
     run(main())
@@ -279,7 +277,6 @@ def test_closing_ends_what_runs_and_what_waits() -> None:
         await asyncio.wait(tasks)
         assert all(task.cancelled() for task in tasks)
         assert engine.aborted.is_set()
-        assert worker.is_idle
         assert not worker.is_loaded
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -319,7 +316,7 @@ def test_an_unloaded_model_is_loaded_again_when_it_is_needed() -> None:
         return Cardboard()
 
     async def main() -> None:
-        memory = ModelMemory(lambda models: len(models) <= 1, 1)
+        memory = ModelMemory()
         first, second = worker_of(load, memory), worker_of(Cardboard, memory, name="n")
         for worker in (first, second, first):
             assert (await worker.submit(call("a"))).text == "A"

@@ -1,1 +1,0 @@
-"""Turns of models that do not fit into memory together."""

@@ -1,0 +1,278 @@
+"""Model folders: found by name, downloaded, and checked without loading the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import file_digest
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.providers.hf.options import Dtype
+from bestarm_agent.providers.local import available_bytes
+
+# Everything that decides a reply; a README or a training log does not.
+CONTENT = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+_AGAIN = "copy or download the model again, or correct its name"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A folder as ``save_pretrained`` writes it; messages call it ``shown``."""
+
+    path: Path
+    shown: str
+
+    def check(self) -> None:
+        """Check that no file is missing, malformed or truncated; raises ConfigError."""
+        if "model_type" not in self.config:
+            raise ConfigError(f"{self.shown}/config.json names no `model_type`; {_AGAIN}")
+        self._check_tokenizer()
+        if self.n_parameters == 0:
+            raise ConfigError(f"{self.shown}: its weights hold no tensor; {_AGAIN}")
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """Content of ``config.json``; raises ConfigError."""
+        return self._json("config.json")
+
+    @cached_property
+    def context_length(self) -> int | None:
+        """Most tokens of prompt and reply together, or None if the folder does not say."""
+        config = {**self.config, **(self.config.get("text_config") or {})}
+        for key in _CONTEXT_KEYS:
+            if isinstance(config.get(key), int) and config[key] > 0:
+                return int(config[key])
+        return None
+
+    @cached_property
+    def has_chat_template(self) -> bool:
+        """True if the tokenizer can write chat messages."""
+        if any(
+            (self.path / name).exists() for name in ("chat_template.jinja", "chat_template.json")
+        ):
+            return True
+        if not (self.path / "tokenizer_config.json").exists():
+            return False
+        return bool(self._json("tokenizer_config.json").get("chat_template"))
+
+    @cached_property
+    def n_parameters(self) -> int:
+        """Numbers in all weight files; raises ConfigError if a file is missing or truncated."""
+        return sum(self._count_parameters(name) for name in self._weight_files())
+
+    def digest_files(self) -> dict[str, Path]:
+        """Return the files that decide the replies, by name."""
+        return {path.name: path for pattern in CONTENT for path in self.path.glob(pattern)}
+
+    def _weight_files(self) -> list[str]:
+        if (self.path / "model.safetensors").exists():
+            return ["model.safetensors"]
+        index = "model.safetensors.index.json"
+        if (self.path / index).exists():
+            shards = self._json(index).get("weight_map")
+            if isinstance(shards, dict) and shards:
+                return sorted(set(shards.values()))
+            raise ConfigError(f"{self.shown}/{index} has no `weight_map`; {_AGAIN}")
+        other = next((path.name for path in self.path.glob("*.bin")), None)
+        if other is not None:
+            raise ConfigError(
+                f"{self.shown} holds {other}, a pickle, which can run code when it is loaded; load "
+                "it where you trust it, and write safetensors with `model.save_pretrained(folder)`"
+            )
+        raise ConfigError(f"{self.shown} holds no model.safetensors; {_AGAIN}")
+
+    def _count_parameters(self, name: str) -> int:
+        from safetensors import SafetensorError, safe_open
+
+        shown = f"{self.shown}/{name}"
+        try:
+            with safe_open(self.path / name, framework="np") as weights:
+                slices = [weights.get_slice(key) for key in weights.keys()]  # noqa: SIM118
+                return sum(prod(one.get_shape()) for one in slices)
+        except FileNotFoundError:
+            raise ConfigError(f"{shown} is missing; {_AGAIN}") from None
+        except (OSError, SafetensorError) as error:
+            raise ConfigError(f"{shown} is no whole safetensors file ({error}); {_AGAIN}") from None
+
+    def _check_tokenizer(self) -> None:
+        if not any((self.path / name).exists() for name in _TOKENIZERS):
+            raise ConfigError(f"{self.shown} holds no tokenizer.json; {_AGAIN}")
+        path = self.path / "tokenizer.json"
+        if not path.exists():
+            return
+        from tokenizers import Tokenizer
+
+        try:
+            Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing narrower
+            raise ConfigError(
+                f"{self.shown}/tokenizer.json cannot be read ({error}); {_AGAIN}"
+            ) from None
+
+    def _json(self, name: str) -> Mapping[str, Any]:
+        try:
+            value = json.loads((self.path / name).read_bytes())
+        except FileNotFoundError:
+            raise ConfigError(f"{self.shown} holds no {name}; {_AGAIN}") from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{self.shown}/{name} cannot be read as JSON ({error}); {_AGAIN}"
+            ) from None
+        if not isinstance(value, dict):
+            raise ConfigError(f"{self.shown}/{name} holds no JSON object; {_AGAIN}")
+        return value
+
+
+class ContentDigests:
+    """Digests of files, computed again only if a file's size or time has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, int], str] = {}
+
+    def of(self, path: Path) -> str:
+        """Return the SHA-256 of a file's content, in hexadecimal."""
+        status = path.stat()
+        key = (str(path), status.st_size, status.st_mtime_ns)
+        if key not in self._known:
+            with path.open("rb") as content:
+                self._known[key] = file_digest(content, "sha256").hexdigest()
+        return self._known[key]
+
+
+_BYTES_PER_NUMBER: Mapping[Dtype, int] = {"float32": 4, "bfloat16": 2}
+_SHARE_OF_FREE_MEMORY = 0.6
+
+
+class ModelFolders:
+    """Finds models by name."""
+
+    def __init__(
+        self,
+        base_dir: Path,  # folder of the study, the start of relative paths
+        dtype: Dtype,  # type of the weights in memory
+        memory_gb: float | None,  # for weights, 1e9 bytes; None: 60 % of what is free at first use
+        free_bytes: Callable[[], int] = available_bytes,  # returns those of the models' device
+    ) -> None:
+        self._free_bytes = free_bytes
+        self._base_dir = base_dir
+        self._dtype = dtype
+        self._memory_gb = memory_gb
+        self._folders: dict[str, ModelFolder] = {}
+
+    def __len__(self) -> int:
+        return len(self._folders)
+
+    def find(self, model: str) -> ModelFolder | None:
+        """Return a model's checked folder, None if not downloaded yet; raises ConfigError."""
+        return self._checked(model, download=False)
+
+    def fetch(self, model: str) -> ModelFolder:
+        """Return a model's checked folder, downloading it if necessary; raises as ``find`` does."""
+        folder = self._checked(model, download=True)
+        if folder is None:
+            raise ConfigError(f"model {model} was downloaded, but its folder is gone; try again")
+        return folder
+
+    def n_bytes(self, folder: ModelFolder) -> int:
+        """Return the bytes of a model's weights in memory."""
+        return folder.n_parameters * _BYTES_PER_NUMBER[self._dtype]
+
+    def all_fit(self) -> bool:
+        """Return True if all models found so far fit into memory together."""
+        return sum(map(self.n_bytes, self._folders.values())) <= self._memory_cap
+
+    @cached_property
+    def _memory_cap(self) -> int:
+        """Bytes for the weights of all loaded models."""
+        if self._memory_gb is not None:
+            return int(self._memory_gb * 1e9)
+        return int(_SHARE_OF_FREE_MEMORY * self._free_bytes())
+
+    def check_size(self, model: str) -> None:
+        """Check that a model fits into memory, unless it has to be downloaded first."""
+        folder = self.find(model)
+        if folder is None:
+            return
+        needed = self.n_bytes(folder)
+        if needed > self._memory_cap:
+            way_out = "" if self._dtype == "bfloat16" else ", or set `dtype: bfloat16`"
+            raise ConfigError(
+                f"model {folder.shown} takes {needed / 1e9:.3g} GB as {self._dtype}, more than the "
+                f"{self._memory_cap / 1e9:.3g} GB that models may take; raise the provider's "
+                f"option `memory_gb`{way_out}"
+            )
+
+    def _checked(self, model: str, *, download: bool) -> ModelFolder | None:
+        if model not in self._folders:
+            path = locate(model, self._base_dir, download=download)
+            if path is None:
+                return None
+            folder = ModelFolder(path, model)
+            folder.check()
+            self._folders[model] = folder
+        return self._folders[model]
+
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_YES = {"1", "ON", "YES", "TRUE"}
+
+
+def locate(model: str, base_dir: Path, *, download: bool) -> Path | None:
+    """Find the folder of a path relative to ``base_dir``, or of a model on the hub.
+
+    Returns None if it would have to be downloaded and ``download`` is False. Raises ConfigError if
+    there is no such folder or model, or it cannot be downloaded.
+    """
+    folder = base_dir / model
+    if folder.is_dir():
+        return folder
+    if not _HUB_NAME.fullmatch(model) or (base_dir / model.split("/")[0]).is_dir():
+        raise ConfigError(f"there is no model folder {model}; {_neighbours(folder)}")
+    if (cached := _snapshot(model, local_files_only=True)) is not None:
+        return cached
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in _YES:
+        raise ConfigError(
+            f"there is no model folder {model}, nor a model of that name in the Hugging Face "
+            "cache, and HF_HUB_OFFLINE is set; correct the name, or unset it to download the model"
+        )
+    return _snapshot(model, local_files_only=False) if download else None
+
+
+def _snapshot(model: str, *, local_files_only: bool) -> Path | None:
+    import huggingface_hub as hub
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(
+            hub.snapshot_download(
+                model, allow_patterns=list(CONTENT), local_files_only=local_files_only
+            )
+        )
+    except HFValidationError as error:
+        raise ConfigError(f"{model!r} can be no model's name: {error}") from None
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        if local_files_only:
+            return None
+        raise ConfigError(
+            f"there is no model folder {model}, and it cannot be downloaded: "
+            f"{str(error).partition(chr(10))[0]}; correct the name, set HF_TOKEN if the model is "
+            f"gated, or put a folder there"
+        ) from None
+
+
+def _neighbours(folder: Path) -> str:
+    parent = folder.parent
+    if not parent.is_dir():
+        return "correct the path, which starts from the study's folder"
+    names = [entry.name for entry in parent.iterdir() if entry.is_dir()]
+    return f"in the same folder, {nearest(folder.name, names)}"

@@ -1,0 +1,359 @@
+"""Generates in static batches: padded on the left, run until the longest reply is done.
+
+Every row of a batch has its own sampling and its own end. ``transformers`` has one sampling
+configuration per batch, draws from one random stream that all threads of the process share, and
+has no stop texts that differ from row to row. Two classes here plug into its ``generate`` as a
+logits processor and a stopping criterion. So calls that sample differently share a batch, and a
+reply depends on its own request alone, up to rounding: the shape of a batch changes the last digits
+of logits, so a near tie, or a draw within 1e-6 of the border between two tokens, may turn out
+differently.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bestarm_agent.domain.digest import digest
+from bestarm_agent.domain.request_reply import Finish, Request
+from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.providers.hf.options import Dtype, Sampling
+from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer
+from bestarm_agent.stats.keyed_random import KeyedRandom
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import GenerationConfig
+
+# A text of n bytes has at most n tokens; a few more, since decoders drop a leading space.
+_SPARE_TOKENS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request with its parameters parsed."""
+
+    request: Request
+    sampling: Sampling
+
+    @property
+    def length(self) -> int:
+        """Characters of the prompt: close enough to its tokens to sort by."""
+        request = self.request
+        if request.text is not None:
+            return len(request.text)
+        return sum(len(message.content) for message in request.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The answer to one call; ``n_output`` includes the end-of-text token."""
+
+    text: str
+    finish: Finish
+    n_input: int
+    n_output: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """Type and device ("cpu" or "cuda") of the weights, and torch's threads in this thread."""
+
+    dtype: Dtype
+    device: str
+    n_threads: int
+
+
+class BatchEngine:
+    """A loaded model that generates in static batches."""
+
+    def __init__(
+        self,
+        generate: Callable[..., Tensor],  # of a model without sampling defaults of its own
+        codec: TextCodec,
+        max_seconds: float,  # a batch that takes longer is cut off, > 0
+        clock: Callable[[], float] = time.monotonic,  # seconds since some fixed moment
+        device: str = "cpu",
+    ) -> None:
+        self._device = device
+        self._generate = generate
+        self._codec = codec
+        self._max_seconds = max_seconds
+        self._clock = clock
+        self._aborted = False
+
+    def generate(self, calls: Sequence[Call]) -> list[Generation | ProviderError]:
+        """Answer calls of one ``max_tokens``, in their order; blocks."""
+        results: dict[int, Generation | ProviderError] = {}
+        batches: dict[int, dict[int, list[int]]] = {}
+        for row, prompt in enumerate(self._codec.encode([call.request for call in calls])):
+            if isinstance(prompt, ProviderError):
+                results[row] = prompt
+            else:
+                limit = self._limit(calls[row], len(prompt))
+                batches.setdefault(limit, {})[row] = prompt
+        for limit, prompts in batches.items():
+            answers = self._answer([calls[row] for row in prompts], list(prompts.values()), limit)
+            results.update(zip(prompts, answers, strict=True))
+        return [results[row] for row in range(len(calls))]
+
+    def abort(self) -> None:
+        """Stop generating at the next token; may be called from any thread."""
+        self._aborted = True
+
+    def _limit(self, call: Call, n_prompt: int) -> int:
+        """Return the most tokens of a reply; rows that the context cuts shorter go separately.
+
+        A row that has ended runs on with the others, and must not run out of positions.
+        """
+        context_length = self._codec.context_length
+        if context_length is None:
+            return call.sampling.max_tokens
+        return min(call.sampling.max_tokens, context_length - n_prompt)
+
+    def _answer(
+        self, calls: Sequence[Call], prompts: Sequence[list[int]], limit: int
+    ) -> list[Generation | ProviderError]:
+        generated, lengths = self._run(calls, prompts, limit)
+        n_outputs, ended_by_eos = self._count(generated, lengths)
+        rows = generated.tolist()
+        texts = self._codec.decode([row[:n] for row, n in zip(rows, n_outputs, strict=True)])
+        results: list[Generation | ProviderError] = []
+        for row, call in enumerate(calls):
+            text, was_cut = cut(texts[row], call.sampling.stop)
+            stopped = was_cut or ended_by_eos[row]
+            if not stopped and n_outputs[row] < limit:
+                results.append(self._cut_off(call))
+                continue
+            finish = Finish.STOP if stopped else Finish.LENGTH
+            results.append(Generation(text, finish, len(prompts[row]), n_outputs[row]))
+        return results
+
+    def _run(
+        self, calls: Sequence[Call], prompts: Sequence[list[int]], limit: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return generated tokens, (B, T <= limit), and the tokens before each row's stop text."""
+        import torch
+        from transformers import LogitsProcessorList, StoppingCriteriaList
+
+        ids, masks = (torch.tensor(rows, device=self._device) for rows in self._codec.pad(prompts))
+        n_prompt = ids.shape[1]
+        deadline = self._clock() + self._max_seconds
+        ends = RowEnds(
+            [call.sampling.stop for call in calls],
+            n_prompt,
+            self._codec.decode,
+            lambda: self._aborted or self._clock() > deadline,
+            self._device,
+        )
+        is_drawn = any(call.sampling.temperature > 0 for call in calls)
+        samplers = [RowSampler(calls, n_prompt, self._device)] if is_drawn else []
+        output = self._generate(
+            input_ids=ids,
+            attention_mask=masks,
+            generation_config=self._config(limit),
+            logits_processor=LogitsProcessorList(samplers),
+            stopping_criteria=StoppingCriteriaList([ends]),
+        )
+        return output[:, n_prompt:].cpu(), ends.lengths.cpu()
+
+    def _config(self, n_tokens: int) -> GenerationConfig:
+        from transformers import GenerationConfig
+
+        return GenerationConfig(  # type: ignore[no-untyped-call]
+            max_new_tokens=n_tokens,
+            do_sample=False,
+            eos_token_id=self._codec.eos or None,
+            pad_token_id=self._codec.pad_token,
+        )
+
+    def _count(self, generated: Tensor, lengths: Tensor) -> tuple[list[int], list[bool]]:
+        """Return the tokens of each row, EOS included, and True where EOS ended it."""
+        import torch
+
+        width = generated.shape[1]
+        is_eos = torch.isin(generated, torch.tensor(self._codec.eos, dtype=torch.long))
+        until_eos = torch.where(is_eos.any(1), is_eos.int().argmax(1) + 1, width + 1)
+        n_outputs = torch.minimum(lengths.clamp(max=width), until_eos)
+        return n_outputs.tolist(), (until_eos <= n_outputs).tolist()
+
+    def _cut_off(self, call: Call) -> ProviderError:
+        return ProviderError(
+            f"{call.request.model} did not finish within {self._max_seconds:g} worker seconds; "
+            "raise the provider's option `max_gpu_seconds`, or lower `max_tokens`",
+            kind=FailureKind.TIMEOUT,
+        )
+
+
+def load_engine(
+    folder: Path, context_length: int | None, settings: LoadSettings, max_seconds: float
+) -> BatchEngine:
+    """Load a model whose batches are cut off after ``max_seconds``.
+
+    Raises whatever the libraries raise on a broken folder, ValueError if weights are missing.
+    """
+    tokenizer = load_tokenizer(folder)
+    import torch
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    torch.set_num_threads(settings.n_threads)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=getattr(torch, settings.dtype),
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        output_loading_info=True,
+    )
+    model, report = loaded
+    missing = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
+    if missing:
+        raise ValueError(f"its weights lack, or have in another shape, {', '.join(missing[:3])}")
+    codec = TextCodec(tokenizer, _as_list(model.generation_config.eos_token_id), context_length)
+    # recommended temperatures and penalties must not leak into what a study compares
+    model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
+    model = model.to(settings.device).eval()
+    return BatchEngine(model.generate, codec, max_seconds, device=settings.device)
+
+
+def _as_list(eos: int | list[int] | None) -> list[int]:
+    if eos is None:
+        return []
+    return eos if isinstance(eos, list) else [eos]
+
+
+class RowSampler:
+    """Chooses each row's next token and makes it the most likely; a logits processor.
+
+    Draws are keyed by the prompt and the seed: the same request gives the same reply, and
+    candidates that differ only in temperature draw with the same numbers, so that comparing them is
+    less noisy. ``calls`` has one entry per row, ``n_prompt`` counts the tokens of padded prompts.
+    """
+
+    def __init__(self, calls: Sequence[Call], n_prompt: int, device: str = "cpu") -> None:
+        import torch
+
+        samplings = [call.sampling for call in calls]
+        self._n_prompt = n_prompt
+        self._is_greedy = torch.tensor([s.temperature == 0 for s in samplings], device=device)
+        # a greedy row is drawn like the others, and the draw is thrown away
+        self._temperature = torch.tensor([[s.temperature or 1.0] for s in samplings], device=device)
+        self._top_p = torch.tensor(
+            [[s.top_p] for s in samplings], dtype=torch.float64, device=device
+        )
+        self._top_k = torch.tensor([[s.top_k] for s in samplings], device=device)
+        self._is_cut = any(s.top_p < 1 or s.top_k > 0 for s in samplings)
+        self._uniforms = torch.from_numpy(_uniforms(calls)).to(device)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return ``scores``, (B, V), with the token drawn in each row set to infinity."""
+        step = input_ids.shape[1] - self._n_prompt
+        logits = (scores - scores.max(-1, keepdim=True).values) / self._temperature
+        drawn = self._draw(logits, self._uniforms[:, step : step + 1])
+        chosen = drawn.squeeze(1).where(~self._is_greedy, scores.argmax(-1))
+        return scores.scatter(1, chosen.unsqueeze(1), float("inf"))
+
+    def _draw(self, logits: Tensor, uniform: Tensor) -> Tensor:
+        """Invert the distribution function at ``uniform``, (B, 1) in [0, 1)."""
+        import torch
+
+        if not self._is_cut:
+            return _invert(logits.softmax(-1, dtype=torch.float64), uniform)
+        ordered, tokens = logits.sort(-1, descending=True)
+        rank = torch.arange(logits.shape[1], device=logits.device)
+        ordered = ordered.masked_fill((rank >= self._top_k) & (self._top_k > 0), float("-inf"))
+        probabilities = ordered.softmax(-1, dtype=torch.float64)
+        before = probabilities.cumsum(-1) - probabilities
+        kept = probabilities.masked_fill(before >= self._top_p, 0.0)
+        return tokens.gather(1, _invert(kept, uniform))
+
+
+class RowEnds:
+    """Ends each row at its own stop texts, and all rows at the deadline: a stopping criterion.
+
+    ``lengths``, (B,), are the tokens up to each row's stop text; a huge number where none came.
+    """
+
+    def __init__(
+        self,
+        stops: Sequence[tuple[str, ...]],  # each row's stop texts
+        n_prompt: int,  # tokens of the padded prompts
+        decode: Callable[[list[list[int]]], list[str]],  # turns lists of tokens into texts
+        is_over: Callable[[], bool],  # returns True when generation has to end
+        device: str = "cpu",
+    ) -> None:
+        import torch
+
+        self.lengths = torch.full((len(stops),), torch.iinfo(torch.long).max, device=device)
+        self._n_prompt = n_prompt
+        self._decode = decode
+        self._is_over = is_over
+        self._stopping = [(row, texts) for row, texts in enumerate(stops) if texts]
+        sizes = [len(text.encode()) for _, texts in self._stopping for text in texts]
+        self._n_tail = max(sizes, default=0) + _SPARE_TOKENS
+
+    def __call__(self, input_ids: Tensor, scores: object, **_: object) -> Tensor:
+        """Return the mask of rows that have ended, (B,) bool."""
+        n_generated = input_ids.shape[1] - self._n_prompt
+        for row in self._stopped(input_ids):
+            self.lengths[row] = min(int(self.lengths[row]), n_generated)
+        ended = self.lengths <= n_generated
+        return ended.fill_(True) if self._is_over() else ended
+
+    def _stopped(self, input_ids: Tensor) -> list[int]:
+        if not self._stopping:
+            return []
+        start = max(self._n_prompt, input_ids.shape[1] - self._n_tail)
+        tails = self._decode([input_ids[row, start:].tolist() for row, _ in self._stopping])
+        return [
+            row
+            for (row, texts), tail in zip(self._stopping, tails, strict=True)
+            if any(text in tail for text in texts)
+        ]
+
+
+def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    r"""Cut ``text`` before its first stop text; also return True if there was one.
+
+    Example:
+        >>> cut("4\nQ: 5", ["Q:", "\n"])
+        ('4', True)
+    """
+    starts = [at for stop in stops if (at := text.find(stop)) >= 0]
+    return (text[: min(starts)], True) if starts else (text, False)
+
+
+def _invert(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Return the index of the first entry whose cumulated probability exceeds ``uniform``."""
+    import torch
+
+    cumulated = probabilities.cumsum(-1)
+    target = uniform * cumulated[:, -1:]
+    index = torch.searchsorted(cumulated, target, right=True)
+    return index.clamp(max=probabilities.shape[1] - 1)
+
+
+def _uniforms(calls: Sequence[Call]) -> NDArray[np.float64]:
+    """Return numbers in [0, 1), (B, T) for T the longest reply; zeros for greedy rows."""
+    uniforms = np.zeros((len(calls), max(call.sampling.max_tokens for call in calls)))
+    streams: dict[int, KeyedRandom] = {}
+    for row, call in enumerate(calls):
+        sampling = call.sampling
+        if sampling.temperature == 0:
+            continue
+        if sampling.seed not in streams:
+            streams[sampling.seed] = KeyedRandom(sampling.seed, "hf sampling")
+        uniforms[row] = streams[sampling.seed].at(_prompt_key(call)).random(uniforms.shape[1])
+    return uniforms
+
+
+def _prompt_key(call: Call) -> int:
+    request = call.request
+    messages = [message.as_json() for message in request.messages]
+    return int(digest([request.text, messages], length=16), 16)

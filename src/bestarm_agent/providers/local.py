@@ -1,0 +1,319 @@
+"""What providers of models on this machine share: loading, devices, and paid seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import shutil
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import Field
+
+from bestarm_agent.domain.spend import nanos
+from bestarm_agent.providers.base import Provider, ProviderOptions
+
+_SECONDS_PER_HOUR = 3600
+_LOADING_SHARE = 0.1  # of the time, where models take turns
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_QUERY = ("--query-gpu=index,uuid", "--format=csv,noheader")
+_QUERY_SECONDS = 60.0  # a driver without persistence mode wakes every device first
+
+
+class LocalOptions(ProviderOptions):
+    """Options of all local providers.
+
+    Attributes:
+        usd_per_gpu_hour: price of an hour of one worker or accelerator.
+        max_gpu_seconds: most worker seconds that a call is charged; ``hf`` ends a batch then, with
+            TIMEOUT. With a price, or a cap on worker seconds, every call reserves this much before
+            it is sent, so set it near the usual time of a call.
+    """
+
+    usd_per_gpu_hour: Decimal = Field(default=Decimal(0), ge=0)
+    max_gpu_seconds: float = Field(default=600.0, gt=0, allow_inf_nan=False)
+
+
+class Average:
+    """A running mean that forgets: each new value has a weight of one third, the first of one.
+
+    Example:
+        >>> average = Average()
+        >>> for seconds in (6.0, 3.0):
+        ...     average.add(seconds)
+        >>> average.value
+        5.0
+    """
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+
+    def add(self, value: float) -> None:
+        """Add a value."""
+        self.value = value if self.value is None else self.value + (value - self.value) / 3
+
+
+class LocalModel(ABC):
+    """A model that takes up memory while it is loaded."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.n_loads = 0  # number of times that it was loaded
+        self.load_seconds = Average()
+        self.call_seconds = Average()  # worker seconds of one call
+
+    @property
+    @abstractmethod
+    def is_loaded(self) -> bool:
+        """True if its weights are in memory."""
+
+    @abstractmethod
+    async def load(self) -> None:
+        """Load the weights; raises ProviderError."""
+
+    @abstractmethod
+    async def unload(self) -> None:
+        """Release the weights; ``is_loaded`` is False from the start of the call."""
+
+
+class ModelMemory:
+    """Keeps one model loaded at a time, or all where they fit together.
+
+    Calls of the loaded model go on as they come. The model whose calls have waited longest is
+    loaded in its place as soon as the loaded one has no call under way.
+    """
+
+    def __init__(self, keeps_all: Callable[[], bool] = lambda: False) -> None:
+        self._keeps_all = keeps_all
+        self._loaded: list[LocalModel] = []
+        self._waiting: dict[LocalModel, int] = {}  # calls by model, the longest waiting first
+        self._n_calls = 0  # under way at loaded models
+        self._changed = asyncio.Event()
+        self.loading: tuple[str, ...] = ()  # name of the model that is being loaded
+
+    @asynccontextmanager
+    async def hold(self, model: LocalModel) -> AsyncIterator[None]:
+        """Keep a model loaded until the block ends; raises ProviderError if it cannot be loaded."""
+        self._waiting[model] = self._waiting.get(model, 0) + 1
+        try:
+            while not (model in self._loaded and model.is_loaded):
+                if self._may_load(model):
+                    await self._load(model)
+                else:
+                    self._changed.clear()
+                    await self._changed.wait()
+            self._n_calls += 1
+        finally:
+            self._waiting[model] -= 1
+            if not self._waiting[model]:
+                del self._waiting[model]
+            self._changed.set()
+        try:
+            yield
+        finally:
+            self._n_calls -= 1
+            self._changed.set()
+
+    def _may_load(self, model: LocalModel) -> bool:
+        if self.loading:
+            return False
+        if model in self._loaded or self._keeps_all():  # one that was loaded, and ended by itself
+            return True
+        return not self._n_calls and next(iter(self._waiting)) is model
+
+    async def _load(self, model: LocalModel) -> None:
+        self.loading = (model.name,)
+        try:
+            leaving = [] if self._keeps_all() else [one for one in self._loaded if one is not model]
+            for other in leaving:
+                self._loaded.remove(other)
+                await other.unload()
+            if model in self._loaded:
+                self._loaded.remove(model)
+            await model.load()
+            self._loaded.append(model)
+        finally:
+            self.loading = ()
+            self._changed.set()
+
+
+LocalOptionsT = TypeVar("LocalOptionsT", bound=LocalOptions)
+LocalModelT = TypeVar("LocalModelT", bound=LocalModel)
+
+
+class LocalProvider(Provider[LocalOptionsT], Generic[LocalOptionsT, LocalModelT]):
+    """Base of the providers that load models on this machine."""
+
+    def __init__(self, name: str, options: LocalOptionsT, base_dir: Path) -> None:
+        super().__init__(name, options, base_dir)
+        self._models: dict[str, LocalModelT] = {}
+        self._memory: ModelMemory | None = None
+
+    @property
+    def n_loads(self) -> int:
+        """Number of times that models were loaded."""
+        return sum(model.n_loads for model in self._models.values())
+
+    @property
+    def loading(self) -> tuple[str, ...]:
+        """Models that are being loaded."""
+        return () if self._memory is None else self._memory.loading
+
+    def asks_per_load(self, model: str) -> int | None:
+        """Return the asks after which loading a model took a tenth of the time; None: not known."""
+        found = self._models.get(model)
+        if found is None or found.load_seconds.value is None or not found.call_seconds.value:
+            return None
+        return math.ceil(found.load_seconds.value / (_LOADING_SHARE * found.call_seconds.value))
+
+    @property
+    def _price_source(self) -> str:
+        return "usd_per_gpu_hour" if self.options.usd_per_gpu_hour else "free"
+
+    def _price(self, seconds: float) -> int:
+        """Return the nano-dollars that worker seconds cost."""
+        if not self.options.usd_per_gpu_hour:
+            return 0
+        return nanos(Decimal(seconds) * self.options.usd_per_gpu_hour / _SECONDS_PER_HOUR)
+
+
+def find_devices(variables: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the NVIDIA devices that ``CUDA_VISIBLE_DEVICES`` of some variables leaves visible.
+
+    They are numbered as ``nvidia-smi`` does, in the order of the buses. Numbers and UUIDs are
+    understood; as CUDA does, the first unknown one ends the list. Empty where there is no
+    ``nvidia-smi``, where it fails, and for parts of devices.
+    """
+    listed = _listed(variables)
+    visible = variables.get(_VISIBLE)
+    if visible is None:
+        return tuple(listed.values())
+    found: list[int] = []
+    for entry in visible.split(","):
+        device = _named(entry.strip(), listed)
+        if device is None or device in found:
+            break
+        found.append(device)
+    return tuple(found)
+
+
+def device_variables(devices: Sequence[int]) -> dict[str, str]:
+    """Return the variables that show a process these devices alone."""
+    numbers = ",".join(map(str, devices))
+    return {_VISIBLE: numbers, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the numbers of nvidia-smi
+
+
+def _listed(variables: Mapping[str, str]) -> dict[str, int]:
+    """Return the numbers of all devices by their UUIDs."""
+    program = shutil.which("nvidia-smi", path=variables.get("PATH"))
+    if program is None:
+        return {}
+    try:
+        done = subprocess.run(
+            [program, *_QUERY], capture_output=True, text=True, timeout=_QUERY_SECONDS, check=True
+        )
+        rows = [line.split(", ") for line in done.stdout.splitlines() if line]
+        return {uuid: int(number) for number, uuid in rows}
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+
+
+def _named(entry: str, listed: Mapping[str, int]) -> int | None:
+    if entry.startswith("GPU-"):
+        matching = [number for uuid, number in listed.items() if uuid.startswith(entry)]
+    else:
+        matching = [number for number in listed.values() if str(number) == entry]
+    return matching[0] if len(matching) == 1 else None
+
+
+class SharedTime:
+    """Charges every second that a server is up to some call, once.
+
+    While n calls run, each is charged 1/n of the time. Time without calls, including the start, is
+    charged to the next call that ends. No call is charged more than ``most`` seconds; the excess is
+    charged to the next one too.
+
+    Example:
+        >>> now = 0.0
+        >>> time = SharedTime(lambda: now, most=100.0)
+        >>> time.begin()
+        >>> now = 8.0  # it took eight seconds to start
+        >>> one = time.enter()
+        >>> now = 10.0
+        >>> other = time.enter()
+        >>> now = 14.0
+        >>> time.leave(one), time.leave(other)
+        (12.0, 2.0)
+    """
+
+    def __init__(self, clock: Callable[[], float], most: float) -> None:
+        self._clock = clock
+        self._most = most
+        self._since: float | None = None  # up since, as far as charged; None: not up
+        self._n_calls = 0
+        self._each = 0.0  # seconds that a call under way all the time would have been charged
+        self._waiting = 0.0
+
+    def begin(self) -> None:
+        """Note that the server takes the accelerators."""
+        self._advance()
+        self._since = self._clock()
+
+    def end(self) -> None:
+        """Note that it releases them."""
+        self._advance()
+        self._since = None
+
+    def enter(self) -> float:
+        """Note that a call begins; return its ticket."""
+        self._advance()
+        self._n_calls += 1
+        return self._each
+
+    def leave(self, ticket: float) -> float:
+        """Note that a call was answered; return the seconds to charge."""
+        share = self._left(ticket) + self._waiting
+        charged = min(share, self._most)
+        self._waiting = share - charged
+        return charged
+
+    def fail(self, ticket: float) -> None:
+        """Note that a call failed; its seconds are charged to the next one."""
+        self._waiting += self._left(ticket)
+
+    def _left(self, ticket: float) -> float:
+        self._advance()
+        self._n_calls -= 1
+        return self._each - ticket
+
+    def _advance(self) -> None:
+        if self._since is None:
+            return
+        now = self._clock()
+        if self._n_calls:
+            self._each += (now - self._since) / self._n_calls
+        else:
+            self._waiting += now - self._since
+        self._since = now
+
+
+def available_cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def available_bytes(proc: Path = Path("/proc/meminfo")) -> int:
+    """Return the free memory in bytes; all memory, if the system does not tell."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in proc.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,279 @@
+"""Models of which one is loaded at a time, in virtual time: few swaps, no deadlock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from bestarm_agent.domain.events import Asked
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.limits.concurrency_gates import Gate
+from bestarm_agent.engine.run.model_blocks import ModelBlocks
+from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.providers.local import LocalModel, ModelMemory
+from bestarm_agent.selectors.registry import make_selector, selector_names
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.replay_check import unexplained_asks
+from tests.support.runs import Actor, Scene, scored
+
+LOAD_SECONDS = 10.0
+CALL_SECONDS = 0.1
+
+
+class Weights(LocalModel):
+    """A model's weights; loading them takes its time."""
+
+    def __init__(self, box: Box, name: str) -> None:
+        super().__init__(name)
+        self.box = box
+        self._is_loaded = False
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._is_loaded
+
+    async def load(self) -> None:
+        await asyncio.sleep(LOAD_SECONDS)
+        self.box.loads.append(self.name)
+        self._is_loaded = True
+
+    async def unload(self) -> None:
+        self._is_loaded = False
+
+
+@dataclass
+class Box(Actor):
+    """A machine with room for one model, and one call at a time."""
+
+    is_tight: bool = True
+    paying: int = 1000  # ten seconds are a tenth of the time of a thousand calls
+    loads: list[str] = field(default_factory=list)
+    weights: dict[str, Weights] = field(default_factory=dict)
+    finished: float = 0.0
+
+    @property
+    def loads_one_at_a_time(self) -> bool:
+        return self.is_tight
+
+    def asks_per_load(self, model: str) -> int | None:
+        return self.paying if model in self.loads else None
+
+    async def generate(self, request: Request) -> Reply:
+        if not self.weights:
+            self.memory, self.device = ModelMemory(lambda: not self.is_tight), asyncio.Lock()
+        weights = self.weights.setdefault(request.model, Weights(self, request.model))
+        async with self.memory.hold(weights), self.device:
+            try:
+                return await super().generate(request)
+            finally:
+                self.finished = asyncio.get_running_loop().time()
+
+
+def answers(means: Mapping[str, float]) -> Box:
+    """A box whose candidates are right with given probabilities, the same at every run."""
+
+    def answer(request: Request, _before: int) -> Reply:
+        draw = KeyedRandom(1, request.example).at(0).random()
+        return scored(float(draw < means[request.model]))
+
+    return Box("box", answer, latency=lambda _request: CALL_SECONDS)
+
+
+def judged(means: Mapping[str, float]) -> Box:
+    """A box that also serves the judge's model, which repeats what the candidates say."""
+
+    def answer(request: Request, _before: int) -> Reply:
+        if request.model == "judge-model":
+            return Reply((request.text or "").rpartition(" ")[2], usd_nanos=90)
+        draw = KeyedRandom(1, request.example).at(0).random()
+        return Reply(str(float(draw < means[request.model])), usd_nanos=90)
+
+    return Box("box", answer, latency=lambda _request: CALL_SECONDS)
+
+
+MEANS = {"a": 0.2, "b": 0.3, "c": 0.95, "d": 0.5}
+
+
+def play(
+    *, selector: str = "ucb-e", n_examples: int = 100, **options: object
+) -> tuple[Scene, Box, End]:
+    box = answers(MEANS)
+    scene = Scene(
+        dict.fromkeys(MEANS, box),
+        n_examples=n_examples,
+        selector=selector,
+        **options,  # type: ignore[arg-type]
+    )
+    return scene, box, scene.run()
+
+
+def play_judged(**options: object) -> tuple[Scene, Box, End]:
+    box = judged(MEANS)
+    models = dict.fromkeys(MEANS, box)
+    scene = Scene(models, judge=box, n_examples=100, **options)  # type: ignore[arg-type]
+    return scene, box, scene.run()
+
+
+@pytest.mark.parametrize("selector", ["uniform", "ucb-e"])
+def test_blocks_save_swaps_and_find_the_best(selector: str) -> None:
+    scene, box, end = play(selector=selector, budget=Budget(pulls=300))
+    assert end is End.BUDGET
+    assert scene.loop.selector.best().best == 2  # c
+    assert set(box.loads) == set(MEANS), "every model had a block"
+    assert len(box.loads) <= 30, "blocks grow with the asks made"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("selector", sorted(selector_names()))
+def test_nothing_ever_waits_for_a_block_to_end(selector: str) -> None:
+    scene, box, end = play(selector=selector, n_examples=12, budget=Budget(pulls=40), in_flight=6)
+    assert end in (End.BUDGET, End.EXHAUSTED, End.SEPARATED, End.INDIFFERENT)
+    told = scene.loop.state.told
+    assert len(told) == len(box.sent), "nothing is left pending"
+    assert len(told) >= 12
+
+
+def test_what_fits_is_not_masked() -> None:
+    box = answers(MEANS)
+    box.is_tight = False
+    scene = Scene(dict.fromkeys(MEANS, box), n_examples=30, budget=Budget(pulls=100))
+    scene.run()
+    assert len(box.loads) == 4
+    assert all(not event.excluded for event in asked(scene))
+
+
+def test_candidates_elsewhere_are_asked_while_a_model_loads() -> None:
+    box = answers(MEANS)
+    api = Actor("api", lambda _request, _before: scored(0.1))
+    scene = Scene({**dict.fromkeys(MEANS, box), "api": api}, n_examples=40, selector="uniform")
+    assert scene.run() is End.EXHAUSTED
+    early = [at for at, _ in api.sent if at < LOAD_SECONDS]
+    assert early, "the first model was still being loaded"
+
+
+@pytest.mark.parametrize("in_flight", [1, 5, 64])
+def test_a_judge_in_the_same_memory_gets_the_replies_that_are_in_flight_together(
+    in_flight: int,
+) -> None:
+    budget = Budget(usd_nanos=10_000)  # fifty pairs with both bounds
+    scene, box, end = play_judged(in_flight=in_flight, budget=budget)
+    assert end is End.BUDGET
+    assert not scene.loop.state.pending
+    assert scene.loop.ledger.spent.usd_nanos <= 10_000
+    assert box.most <= in_flight
+    n_told = len(scene.loop.state.told)
+    assert box.loads.count("judge-model") <= max(12, n_told / in_flight + len(box.loads) / 2)
+
+
+def test_a_run_that_is_stopped_or_broken_off_leaves_nothing_waiting() -> None:
+    async def stopped() -> tuple[End, int]:
+        loop = await scene(judged(MEANS)).open()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(LOAD_SECONDS + 0.15)
+        loop.stop()
+        return await running, len(loop.state.pending)
+
+    async def broken_off() -> tuple[int, float]:
+        loop = await scene(judged(MEANS)).open()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(LOAD_SECONDS + 0.15)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return len(loop.state.pending), loop.ledger.balance().outstanding.pulls
+
+    def scene(box: Box) -> Scene:
+        return Scene(dict.fromkeys(MEANS, box), judge=box, n_examples=30)
+
+    assert run_virtual(stopped()) == (End.INTERRUPTED, 0)
+    pending, outstanding = run_virtual(broken_off())
+    assert pending > 0
+    assert outstanding == 0
+
+
+@pytest.mark.slow
+def test_every_ask_follows_from_the_log() -> None:
+    async def main() -> tuple[list[int], int]:
+        box = answers(MEANS)
+        scene = Scene(dict.fromkeys(MEANS, box), n_examples=50, budget=Budget(pulls=150))
+        loop = await scene.open()
+        await loop.run()
+        events = await scene.store.events_of("scene")
+        fresh = make_selector("ucb-e", Problem(len(MEANS), 50, budget=150))
+        masked = sum(isinstance(event, Asked) and bool(event.excluded) for event in events)
+        return unexplained_asks(events, fresh), masked
+
+    unexplained, masked = run_virtual(main())
+    assert unexplained == []
+    assert masked > 80
+
+
+def asked(scene: Scene) -> list[Asked]:
+    async def read() -> list[Asked]:
+        return [e for e in await scene.store.events_of("scene") if isinstance(e, Asked)]
+
+    return asyncio.run(read())
+
+
+# By hand.
+
+
+def blocks_of(box: Box, models: str) -> tuple[ModelBlocks, Gate]:
+    """Blocks of a candidate for each letter of ``models``."""
+    blocks, gate = ModelBlocks(), Gate(8)
+    blocks.add([(box, model, gate) for model in models])
+    return blocks, gate
+
+
+def note(blocks: ModelBlocks, *candidates: int) -> None:
+    for candidate in candidates:
+        blocks.note(candidate)
+
+
+def shown(blocks: ModelBlocks) -> Sequence[bool] | None:
+    mask = blocks.mask()
+    return None if mask is None else mask.tolist()
+
+
+def test_the_first_block_gives_every_candidate_of_the_model_an_ask() -> None:
+    blocks, _ = blocks_of(answers({}), "aaab")
+    assert (shown(blocks), blocks.left()) == (None, 1)
+    note(blocks, 0)
+    assert (shown(blocks), blocks.left()) == ([True, True, True, False], 2)
+    note(blocks, 1, 2)
+    assert (shown(blocks), blocks.left()) == (None, 1)
+
+
+def test_blocks_double_until_loading_is_paid() -> None:
+    box = answers({})
+    blocks, _ = blocks_of(box, "ab")
+
+    def length(candidate: int) -> int:
+        """Ask a candidate until another may be asked."""
+        for n in range(1, 100):
+            blocks.note(candidate)
+            if blocks.mask() is None:
+                return n
+        raise AssertionError("the block never ends")
+
+    assert [length(number % 2) for number in range(7)] == [1, 1, 1, 2, 4, 8, 16]
+    box.loads, box.paying = ["a", "b"], 5
+    assert [length(1), length(0)] == [5, 5]
+
+
+def test_a_block_ends_when_nothing_is_asked_in_it_and_no_call_is_under_way() -> None:
+    blocks, gate = blocks_of(answers({}), "aab")
+    note(blocks, 0)
+    gate.enter()
+    assert not blocks.end()
+    gate.leave()
+    assert blocks.end()
+    assert shown(blocks) is None
+    assert not blocks.end()

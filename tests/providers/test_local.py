@@ -1,0 +1,147 @@
+"""Which models are loaded, and what their seconds cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.providers.failures import failure
+from bestarm_agent.providers.local import LocalModel, ModelMemory, SharedTime
+from bestarm_agent.testing.virtual_time import run_virtual
+
+
+class Fake(LocalModel):
+    """A model that takes a second to load."""
+
+    def __init__(self, name: str, said: list[str], *, is_broken: bool = False) -> None:
+        super().__init__(name)
+        self.said = said
+        self.is_broken = is_broken
+        self._is_loaded = False
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._is_loaded
+
+    def end(self) -> None:
+        """End by itself."""
+        self._is_loaded = False
+
+    async def load(self) -> None:
+        await asyncio.sleep(1.0)
+        if self.is_broken:
+            raise failure(FailureKind.MODEL_NOT_FOUND, f"{self.name} is broken")
+        self.said.append(f"+{self.name}")
+        self._is_loaded = True
+
+    async def unload(self) -> None:
+        self.said.append(f"-{self.name}")
+        self._is_loaded = False
+
+
+async def call(memory: ModelMemory, model: Fake, seconds: float = 1.0) -> None:
+    async with memory.hold(model):
+        assert model.is_loaded
+        model.said.append(model.name)
+        await asyncio.sleep(seconds)
+
+
+def said_by(body: Callable[[list[str]], Coroutine[None, None, None]]) -> list[str]:
+    said: list[str] = []
+    run_virtual(body(said))
+    return said
+
+
+async def all_of(*calls: Coroutine[None, None, None]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for one in calls:
+            group.create_task(one)
+
+
+def test_calls_of_one_model_share_a_load_and_another_waits_for_their_end() -> None:
+    async def body(said: list[str]) -> None:
+        memory, a, b = ModelMemory(), Fake("a", said), Fake("b", said)
+        calls = [call(memory, one) for one in (a, b, a, b, a)]
+        async with asyncio.TaskGroup() as group:
+            for one in calls:
+                group.create_task(one)
+            await asyncio.sleep(1.5)
+            group.create_task(call(memory, a, 5.0))  # comes while b waits, and goes on
+            await asyncio.sleep(6.0)
+            assert memory.loading == ("b",)
+
+    assert said_by(body) == [*("+a", "a", "a", "a", "a"), *("-a", "+b", "b", "b")]
+
+
+def test_the_model_that_waited_longest_is_next() -> None:
+    async def body(said: list[str]) -> None:
+        memory = ModelMemory()
+        a, b, c = (Fake(name, said) for name in "abc")
+        await all_of(*(call(memory, one) for one in (a, c, b, c, b)))
+
+    loads = [line for line in said_by(body) if line.startswith("+")]
+    assert loads == ["+a", "+c", "+b"]
+
+
+def test_where_all_fit_all_stay() -> None:
+    async def body(said: list[str]) -> None:
+        memory, a, b = ModelMemory(lambda: True), Fake("a", said), Fake("b", said)
+        await all_of(*(call(memory, one) for one in (a, b, a, b)))
+
+    assert sorted(said_by(body)) == ["+a", "+b", "a", "a", "b", "b"]
+
+
+def test_one_that_ended_by_itself_is_loaded_again_though_calls_are_under_way() -> None:
+    async def body(said: list[str]) -> None:
+        memory, a = ModelMemory(), Fake("a", said)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(call(memory, a, 60.0))
+            await asyncio.sleep(2.0)
+            a.end()
+            await asyncio.wait_for(call(memory, a), 3.0)
+
+    assert said_by(body) == ["+a", "a", "+a", "a"]
+
+
+def test_one_that_cannot_be_loaded_fails_its_calls_and_no_others() -> None:
+    async def body(said: list[str]) -> None:
+        memory, a, b = ModelMemory(), Fake("a", said, is_broken=True), Fake("b", said)
+
+        async def refused() -> None:
+            with pytest.raises(ProviderError, match="a is broken"):
+                await call(memory, a)
+
+        await all_of(refused(), call(memory, b), refused())
+
+    assert said_by(body) == ["+b", "b"]
+
+
+def test_a_call_that_is_cancelled_while_it_waits_or_loads_holds_nobody_up() -> None:
+    async def body(said: list[str]) -> None:
+        memory = ModelMemory()
+        a, b, c = (Fake(name, said) for name in "abc")
+        loading, waiting = (asyncio.create_task(call(memory, one)) for one in (a, b))
+        await asyncio.sleep(0.5)
+        other = asyncio.create_task(call(memory, c))
+        await asyncio.sleep(0)
+        loading.cancel()
+        waiting.cancel()
+        await asyncio.wait([loading, waiting])
+        await asyncio.wait_for(other, 10.0)
+
+    assert said_by(body) == ["+c", "c"]
+
+
+def test_no_call_is_charged_more_than_the_most_and_the_rest_is_not_lost() -> None:
+    now = 0.0
+    time = SharedTime(lambda: now, most=5.0)
+    time.begin()
+    now = 12.0
+    charged = [time.leave(time.enter()) for _ in range(4)]
+    assert charged == [5.0, 5.0, 2.0, 0.0]
+    time.end()
+    now = 50.0
+    assert time.leave(time.enter()) == 0.0, "it was not up"
