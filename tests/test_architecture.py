@@ -19,7 +19,6 @@ FLOORS = tuple(
     errors _version
     plugins
     stats.arrays
-    cluster
     stats
     stats.models
     selectors domain
@@ -82,7 +81,7 @@ CONFINED = {
     "openai": {"providers.api"},
     "anthropic": {"providers.api"},
     "vllm": {"providers.vllm"},
-    "ray": {"cluster", "providers.ray", "simulation.workers"},
+    "ray": {"providers.ray"},
     "genai_prices": {"providers.price_table"},
     "sqlalchemy": {"store"},
     "psycopg": {"store"},

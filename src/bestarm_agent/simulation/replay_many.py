@@ -15,7 +15,7 @@ from bestarm_agent.simulation.replay_per_cost import replay_per_cost
 from bestarm_agent.simulation.rule_specs import Contender
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
-from bestarm_agent.simulation.workers import SharedMatrix, process_workers, ray_workers
+from bestarm_agent.simulation.workers import SharedMatrix, process_workers
 
 Progress: TypeAlias = Callable[[int, int], None]
 Replays: TypeAlias = dict[str, list[Replay]]
@@ -78,17 +78,16 @@ def run_study(
     contenders: Sequence[Contender],
     plan: Plan,
     *,
-    jobs: int | None = 1,
+    jobs: int = 1,
     progress: Progress | None = None,
 ) -> Replays:
     """Replay every contender on every seed; return by label its replays, one per seed in order.
 
-    Labels must differ. ``jobs`` is the number of processes, >= 1, or None for all cores of a Ray
-    cluster; with 1 all runs in this process. The result does not depend on it. ``progress`` is
-    called with (runs done, runs in all). Raises ValueError if a rule refuses its name, its options
-    or the problem, ConfigError if there is no cluster.
+    Labels must differ. ``jobs`` is the number of processes, >= 1; with 1 all runs in this process.
+    The result does not depend on it. ``progress`` is called with (runs done, runs in all). Raises
+    ValueError if a rule refuses its name, its options or the problem.
     """
-    if jobs is not None and jobs < 1:
+    if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     contenders = [contender.looking_for(plan.top_k) for contender in contenders]
     _try_out(matrix, contenders, plan)
@@ -129,14 +128,13 @@ def _try_out(matrix: ScoreMatrix, contenders: Sequence[Contender], plan: Plan) -
 
 
 def _run_all(
-    matrix: ScoreMatrix, tasks: Sequence[tuple[Contender, int]], plan: Plan, jobs: int | None
+    matrix: ScoreMatrix, tasks: Sequence[tuple[Contender, int]], plan: Plan, jobs: int
 ) -> Iterator[tuple[Contender, int, Replay]]:
     if jobs == 1:
         for contender, seed in tasks:
             yield contender, seed, run_one(matrix, contender, seed, plan)
         return
-    workers = ray_workers(matrix) if jobs is None else process_workers(matrix, jobs)
-    with workers as (pool, shared):
+    with process_workers(matrix, jobs) as (pool, shared):
         futures = {pool.submit(_run_in_worker, shared, *task, plan): task for task in tasks}
         try:
             for future in as_completed(futures):

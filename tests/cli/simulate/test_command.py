@@ -219,9 +219,3 @@ def test_costs_can_be_dropped_and_replaced(tmp_path: Path) -> None:
     table.write_text("name,price\na,1\n")
     with pytest.raises(ConfigError, match="the columns candidate and cost"):
         with_costs(matrix, str(table))
-
-
-def test_processes_are_of_this_machine_only() -> None:
-    _, error = run("--on", "ray")
-    assert isinstance(error, ConfigError)
-    assert "leave it out with --on ray" in str(error)

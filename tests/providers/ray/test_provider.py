@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.cluster import ray_connection
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import BestarmError, ConfigError, FailureKind
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.hf.provider import HfProvider
+from bestarm_agent.providers.ray import connection
 from bestarm_agent.providers.ray.provider import RayProvider
 
 SERVE: Mapping[str, Json] = {
@@ -25,7 +25,7 @@ SERVE: Mapping[str, Json] = {
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_connection, "find_spec", lambda name: object())
+    monkeypatch.setattr(connection, "find_spec", lambda name: object())
 
 
 def provider_of(base: Path, **options: Json) -> RayProvider:
@@ -96,7 +96,7 @@ def test_a_model_that_is_not_there_is_refused_before_the_cluster_is_needed(model
 
 
 def test_ray_must_be_installed(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_connection, "find_spec", lambda name: None)
+    monkeypatch.setattr(connection, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'bestarm-agent\[ray\]'"):
         provider_of(models).check("llama")
 

@@ -19,13 +19,6 @@ class Per(StrEnum):
     DOLLAR = "dollar"
 
 
-class On(StrEnum):
-    """Machines that replay."""
-
-    HERE = "here"
-    RAY = "ray"
-
-
 @dataclass(frozen=True, slots=True)
 class MatrixOptions:
     """Source of the scores and the way to read them."""
@@ -92,9 +85,6 @@ class ReplayOptions:
     jobs: Annotated[
         Count, typer.Option(min=1, help="Parallel processes; one per core if not given.")
     ] = None
-    on: Annotated[
-        On, typer.Option(help="here, or ray: all cores of the Ray cluster (RAY_ADDRESS).")
-    ] = On.HERE
 
 
 @dataclass(frozen=True, slots=True)

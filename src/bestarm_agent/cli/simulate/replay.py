@@ -15,7 +15,7 @@ from rich.text import Text
 
 from bestarm_agent.cli.result_output import stdout_console
 from bestarm_agent.cli.simulate.inputs import check_contest, known_scores, plan_of
-from bestarm_agent.cli.simulate.options import MatrixOptions, On, OutputOptions, ReplayOptions
+from bestarm_agent.cli.simulate.options import MatrixOptions, OutputOptions, ReplayOptions
 from bestarm_agent.cli.simulate.output import (
     Results,
     conclusion,
@@ -46,7 +46,7 @@ def run_replay(source: MatrixOptions, replay: ReplayOptions, output: OutputOptio
     known, notes = known_scores(source)
     check_contest(known, replay.per)
     truth = Truth.of(known, top_k=replay.top_k, gaps=sorted({*GAPS, *(replay.eps or ())}))
-    curves = _study(truth, replay.selectors, plan, _jobs(replay))
+    curves = _study(truth, replay.selectors, plan, replay.jobs or os.cpu_count() or 1)
     if output.plot is not None:
         draw_study(output.plot, curves, title=results_title(truth))
     floor = information_floor(known, per_cost=plan.per_cost) if output.floor else None
@@ -54,16 +54,7 @@ def run_replay(source: MatrixOptions, replay: ReplayOptions, output: OutputOptio
     _show(results, notes, output.json_path)
 
 
-def _jobs(replay: ReplayOptions) -> int | None:
-    """Return the number of processes; None for a Ray cluster. Raises ConfigError."""
-    if replay.on is On.HERE:
-        return replay.jobs or os.cpu_count() or 1
-    if replay.jobs is not None:
-        raise ConfigError("--jobs counts processes of this machine; leave it out with --on ray")
-    return None
-
-
-def _study(truth: Truth, selectors: str, plan: Plan, jobs: int | None) -> dict[str, Curve]:
+def _study(truth: Truth, selectors: str, plan: Plan, jobs: int) -> dict[str, Curve]:
     contenders = parse_contenders(selectors)
     try:
         with _progress_bar() as report:

@@ -10,12 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from bestarm_agent.cluster.ray_connection import (
-    check_installed,
-    connect,
-    describe_resources,
-    disconnect,
-)
 from bestarm_agent.config.yaml.documents import parse_options
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
@@ -24,6 +18,12 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.ray.actor import EngineActor
+from bestarm_agent.providers.ray.connection import (
+    check_installed,
+    connect,
+    describe_resources,
+    disconnect,
+)
 from bestarm_agent.providers.ray.engine import Engine
 from bestarm_agent.providers.ray.options import RayOptions, split_options
 from bestarm_agent.providers.ray.replica import Replica

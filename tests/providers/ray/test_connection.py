@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bestarm_agent.cluster import ray_connection
-from bestarm_agent.cluster.ray_connection import check_installed, connect
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.providers.ray import connection
+from bestarm_agent.providers.ray.connection import check_installed, connect
 
 
 def test_an_error_names_the_extra_where_ray_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_connection, "find_spec", lambda name: None)
+    monkeypatch.setattr(connection, "find_spec", lambda name: None)
     for act in (check_installed, lambda: connect("auto")):
         with pytest.raises(ConfigError, match=r"run: pip install 'bestarm-agent\[ray\]'"):
             act()

@@ -1,1 +1,0 @@
-"""Other machines: the connection to a Ray cluster, for providers and simulations."""
