@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from bestarm_agent.domain.redaction import without_traces
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.connection import Endpoint, Response, Vendor
+from bestarm_agent.providers.api.connection import Connection, Endpoint, Response, Vendor
 from bestarm_agent.providers.api.endpoints import (
     Addresses,
     EndpointPool,
@@ -85,7 +86,7 @@ class ApiProvider(Provider[ApiOptions]):
 
     async def start(self) -> None:
         """Prepare the clients, which are opened on first use; no call is made."""
-        self._pool = EndpointPool(self._addresses.endpoints, self.vendor.connect)
+        self._pool = EndpointPool(self._addresses.endpoints, partial(Connection, self.vendor))
 
     async def close(self) -> None:
         """Close the clients and their connections."""
