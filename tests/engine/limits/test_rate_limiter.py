@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
+from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.rate_limiter import Permit, RateLimiter
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
@@ -321,3 +322,28 @@ def test_whatever_happens_the_order_holds_and_the_books_balance(plan: Plan) -> N
     assert limiter.buckets[Resource.TOKENS].reserved == pytest.approx(used)
     assert limiter.buckets[Resource.REQUESTS].reserved == pytest.approx(requests)
     assert limiter.queued == 0
+
+
+def test_what_calls_wait_for_is_named_and_no_limit_where_none_holds_them() -> None:
+    async def scene() -> list[tuple[float, str]]:
+        limiter, gate = by_requests(6000.0), Gate(1)
+        said = [limiter.held_by(None)]
+        busy = Slot(gate)
+        waiting = asyncio.create_task(limiter.acquire(need(1.0), Slot.outside(gate)))
+        await asyncio.sleep(0)
+        said.append(limiter.held_by(None))
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        busy.leave()
+        for _ in range(60):
+            sent(limiter)
+        said.append(limiter.held_by(need(1.0)))
+        limiter.refuse(await limiter.acquire(need(1.0)), 3.0, at_most=60.0)
+        said.append(limiter.held_by(need(1.0)))
+        return [(round(seconds, 2), reason) for seconds, reason in said]
+
+    free, no_place, limited, paused = run_virtual(scene())
+    assert free == (0, "waiting for a free place")
+    assert no_place == (0, "waiting for a free place")
+    assert limited == (0.01, "at its limit of 6,000 requests a minute")
+    assert paused[0] == 3.0

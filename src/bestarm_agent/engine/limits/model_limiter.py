@@ -17,7 +17,7 @@ from bestarm_agent.engine.limits.circuit_breaker import CircuitBreaker
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.rate_limiter import Permit, RateLimiter
 from bestarm_agent.engine.limits.token_estimates import TokenEstimate
-from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, limit_reason, loading_wait
+from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import may_be_billed
@@ -226,10 +226,9 @@ class ModelLimiter:
             until = datetime.fromisoformat(self._clock.utc()) + timedelta(seconds=paused)
             reason = f"rate limited until {until.astimezone():%H:%M:%S}"
             return Wait(self.name, reason, queued, paused)
-        seconds = self.rate.wait(self._expected.typical())
+        seconds, reason = self.rate.held_by(self._expected.typical())
         if queued or seconds > 0:
-            reason = limit_reason(self.rate, self._clock.now())
-            return Wait(self.name, reason, queued, seconds if seconds < math.inf else 0.0)
+            return Wait(self.name, reason, queued, seconds if seconds < math.inf else None)
         return None
 
     def _listen(self, permit: Permit, request: Request) -> None:

@@ -18,11 +18,17 @@ from bestarm_agent.engine.clock import Clock, sleep_unless
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.rate_search import Departure, RateSearch
 from bestarm_agent.engine.limits.token_bucket import Hold, TokenBucket
-from bestarm_agent.errors import ProviderError
+from bestarm_agent.errors import ProviderError, counted
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 16.0  # where a refusal does not say how long
 _PROBE_SECONDS = 2.0  # a refusal comes at once; a call that takes longer was let in
 _SHORTEST_WAIT = 1e-3
+_UNITS = {
+    Resource.REQUESTS: "request",
+    Resource.TOKENS: "token",
+    Resource.INPUT_TOKENS: "input token",
+    Resource.OUTPUT_TOKENS: "output token",
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +98,21 @@ class RateLimiter:
         if self._queue:
             need = self._queue[0].need
         return self._wait(need or {Resource.REQUESTS: 1.0})
+
+    def held_by(self, need: Mapping[Resource, float] | None) -> tuple[float, str]:
+        """Return the seconds that ``wait`` returns, and what is waited for, for people."""
+        seconds, now = self.wait(need), self._clock.now()
+        if seconds <= 0:
+            return seconds, "waiting for a free place"
+        need = self._queue[0].need if self._queue else need or {Resource.REQUESTS: 1.0}
+        for name, bucket in self.buckets.items():
+            if bucket.wait(need.get(name, 0.0), now) == seconds:
+                limit = counted(round(bucket.per_minute), _UNITS[name])
+                return seconds, f"at its limit of {limit} a minute"
+        if self.search.wait(now) == seconds:
+            found = counted(round(60 * self.search.rate(now)), "request")
+            return seconds, f"at {found} a minute, the rate found so far"
+        return seconds, "until one call has shown that the pause is over"
 
     def room(self, need: Mapping[Resource, float] | None) -> float:
         """Return how many new calls with this ``need`` could be sent now; may be infinite."""

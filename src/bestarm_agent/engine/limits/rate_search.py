@@ -33,6 +33,21 @@ class Departure:
     refused: bool = False  # true once it is known to be refused
 
 
+@dataclass(frozen=True, slots=True)
+class _Burst:
+    """The first refusal after those known before, and what held when it came.
+
+    Later refusals of calls that had left by then belong to the same burst: each shows that one call
+    fewer was accepted, so what the burst says of the rate is worked out anew with each.
+    """
+
+    at: float  # when the refused call left
+    since: float  # begin of the time before it in which the accepted rate is measured
+    rate: float  # that calls left at
+    plateau: float  # before the burst; infinite in slow start
+    is_returning: bool  # the rate was on its way back to the plateau
+
+
 class RateSearch:
     """The rate at which calls may leave; without ``searching`` it is unlimited until a refusal.
 
@@ -73,12 +88,9 @@ class RateSearch:
         self._departures: deque[Departure] = deque(maxlen=_REMEMBERED)  # of the last minute
         self._plateau = math.inf  # W_max
         self._rising_since = now  # where t = 0
-        self._cut_at = now
-        self._since = self._until = now  # the accepted rate is measured in between
-        self._rate_then = math.inf
-        self._is_returning = False  # to the plateau
-        self._plateau_then = math.inf
-        self._cuts = 0
+        self._cut_at = now  # when the call left whose refusal cut the rate last
+        self._burst: _Burst | None = None  # the latest
+        self._n_bursts = 0
 
     @property
     def unlimited(self) -> bool:
@@ -139,38 +151,43 @@ class RateSearch:
         """
         departure.refused = True
         if not probe:
-            if news:
-                self._measure(departure.at, now)
-            accepted, in_minute = self._accepted_rates()
-            is_all = accepted >= _NEARLY * self._rate_then
-            is_found = self._cuts > _CUTS_TO_FIND
-            if self._is_returning and (is_all or is_found):
+            if news or self._burst is None:
+                self._burst = self._begin_burst(departure.at, now)
+            plateau = self._plateau_after(self._burst)
+            if plateau is None:
                 return
-            estimate = self._rate_then if is_all else max(accepted, in_minute)
-            lowest = (1 - _CUT) * self._plateau_then if is_found else _SLOWEST
-            self._plateau = max(_SLOWEST, lowest, min(self._rate_then, estimate))
-            self._cut_at = self._until
+            self._plateau, self._cut_at = plateau, self._burst.at
         self._rising_since = now + pause
 
-    def _measure(self, until: float, now: float) -> None:
-        self._cuts += 1
-        self._rate_then, self._plateau_then, self._until = self.rate(now), self._plateau, until
-        self._is_returning = False
-        if self._plateau == math.inf:
-            self._since = max(self._cut_at, until - _EXIT_SECONDS)
-        elif now - self._rising_since > self._seconds_to_return():
-            self._since = until - self._seconds_to_return()
-        else:
-            self._since, self._is_returning = self._cut_at, True
+    def _begin_burst(self, at: float, now: float) -> _Burst:
+        self._n_bursts += 1
+        rate, risen = self.rate(now), now - self._rising_since
+        if self._plateau == math.inf:  # slow start: its newest rate
+            return _Burst(at, max(self._cut_at, at - _EXIT_SECONDS), rate, self._plateau, False)
+        k = self._seconds_to_return()
+        if risen > k:
+            return _Burst(at, at - k, rate, self._plateau, False)
+        return _Burst(at, self._cut_at, rate, self._plateau, True)
 
-    def _accepted_rates(self) -> tuple[float, float]:
-        """Return the calls per second before the refusal: since the cut, and in the last minute.
+    def _plateau_after(self, burst: _Burst) -> float | None:
+        """Return the plateau that a burst leaves; None if it cuts nothing."""
+        accepted, in_minute = self._accepted_rates(burst)
+        is_all = accepted >= _NEARLY * burst.rate
+        is_found = self._n_bursts > _CUTS_TO_FIND
+        if burst.is_returning and (is_all or is_found):
+            return None
+        estimate = burst.rate if is_all else max(accepted, in_minute)
+        lowest = (1 - _CUT) * burst.plateau if is_found else _SLOWEST
+        return max(_SLOWEST, lowest, min(burst.rate, estimate))
+
+    def _accepted_rates(self, burst: _Burst) -> tuple[float, float]:
+        """Return the calls per second before a burst: since its begin, and in the last minute.
 
         Counts one more than is known to be accepted, since one more was tried.
         """
-        times = [d.at for d in self._departures if d.at <= self._until and not d.refused]
-        n_since = 1 + sum(at >= self._since for at in times)
-        seconds = max(self._until - self._since, _TINY)
+        times = [d.at for d in self._departures if d.at <= burst.at and not d.refused]
+        n_since = 1 + sum(at >= burst.since for at in times)
+        seconds = max(burst.at - burst.since, _TINY)
         return n_since / seconds, len(times) / _MINUTE
 
     def _seconds_to_return(self) -> float:

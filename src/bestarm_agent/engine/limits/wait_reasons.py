@@ -7,17 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from bestarm_agent.domain.rate_limits import Resource
-from bestarm_agent.engine.limits.rate_limiter import RateLimiter
-from bestarm_agent.errors import counted
 from bestarm_agent.providers.base import Provider
-
-_UNITS = {
-    Resource.REQUESTS: "request",
-    Resource.TOKENS: "token",
-    Resource.INPUT_TOKENS: "input token",
-    Resource.OUTPUT_TOKENS: "output token",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +79,3 @@ def endpoint_wait(provider: Provider) -> Wait | None:
     more = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
     up = len(servers) - len(failing)
     return Wait(provider.name, f"uses {up} of {len(servers)} endpoints: {named}{more}", 0, None)
-
-
-def limit_reason(rate: RateLimiter, now: float) -> str:
-    """Return which limit of a rate limiter calls wait for."""
-    if rate.search.wait(now) > 0:
-        found = counted(round(60 * rate.search.rate(now)), "request")
-        return f"at {found} a minute, the rate found so far"
-    if not rate.buckets:
-        return "waiting in the queue"
-    name = max(rate.buckets, key=lambda n: rate.buckets[n].used(now) / rate.buckets[n].per_minute)
-    return f"at its limit of {counted(round(rate.buckets[name].per_minute), _UNITS[name])} a minute"
