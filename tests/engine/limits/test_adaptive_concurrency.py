@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bestarm_agent.engine.limits.adaptive_concurrency import AdaptiveConcurrency
+from bestarm_agent.engine.limits.concurrency_gates import AdaptiveConcurrency
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 
 

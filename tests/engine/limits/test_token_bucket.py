@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.engine.limits.token_bucket import BURST, MINUTE, SLACK, Hold, TokenBucket
+from bestarm_agent.engine.limits.rate_limiter import BURST, MINUTE, SLACK, Hold, TokenBucket
 
 # 6,060 a minute: 100 come back in a second, and the bucket holds 60.6.
 HUNDRED_A_SECOND = 6060.0

@@ -4,23 +4,249 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from bestarm_agent.domain.rate_limits import RateLimits, Resource
 from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.clock import Clock, sleep_unless
-from bestarm_agent.engine.limits.adaptive_concurrency import AdaptiveConcurrency
-from bestarm_agent.engine.limits.circuit_breaker import CircuitBreaker
-from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
+from bestarm_agent.engine.limits.concurrency_gates import AdaptiveConcurrency, Gate, Slot
 from bestarm_agent.engine.limits.rate_limiter import Permit, RateLimiter
-from bestarm_agent.engine.limits.token_estimates import TokenEstimate
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import may_be_billed
+
+_MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens")
+_TOKENS_PER_CHARACTER = 0.3  # of English prose, before anything was seen
+_FIRST_OUTPUT = 500.0  # before anything was seen, where the request sets no maximum
+_MEMORY = 0.1
+
+
+@dataclass(slots=True)
+class _Mean:
+    """A moving mean: of all values at first, later of about the last ``1 / _MEMORY``.
+
+    Example:
+        >>> mean = _Mean()
+        >>> mean.add(2.0); mean.add(4.0)
+        >>> mean.value
+        3.0
+    """
+
+    value: float = 0.0
+    n: int = 0
+
+    def add(self, value: float) -> None:
+        """Add a value."""
+        self.n += 1
+        self.value += (value - self.value) * max(1 / self.n, _MEMORY)
+
+
+@dataclass(slots=True)
+class TokenEstimate:
+    """The tokens of calls to one model.
+
+    Prompts are measured in characters, since all candidates of a model share its tokenizer; replies
+    are averaged by candidate, since a prompt that asks for reasoning gets longer ones.
+    """
+
+    reserve_maximum: bool = False  # count a reply with the most tokens that it may have
+    _per_character: _Mean = field(default_factory=_Mean)
+    _output: _Mean = field(default_factory=_Mean)
+    _output_of: dict[str, _Mean] = field(default_factory=dict)
+    _asked_input: _Mean = field(default_factory=_Mean)
+    _asked_output: _Mean = field(default_factory=_Mean)
+
+    def need(self, request: Request, bound: int) -> dict[Resource, float]:
+        """Return the amounts to reserve for one attempt.
+
+        ``bound`` is the most tokens that it can take, prompt included; 0 if unknown.
+        """
+        prompt = self._prompt(request)
+        if bound:
+            prompt = min(prompt, float(bound))
+        output = self._reply(request, bound - prompt if bound else None)
+        self._asked_input.add(prompt)
+        self._asked_output.add(output)
+        return _amounts(prompt, output)
+
+    def typical(self) -> dict[Resource, float] | None:
+        """Return the amounts of an average call; None before the first."""
+        if not self._asked_input.n:
+            return None
+        return _amounts(self._asked_input.value, self._asked_output.value)
+
+    def observe(self, request: Request, usage: Usage) -> None:
+        """Learn from an answered call."""
+        self._per_character.add(usage.input / max(1, _characters(request)))
+        self._output.add(usage.output)
+        self._output_of.setdefault(request.candidate, _Mean()).add(usage.output)
+
+    def used(self, usage: Usage, reserved: Mapping[Resource, float]) -> dict[Resource, float]:
+        """Return the amounts that an answered call counts with, given those ``reserved`` for it.
+
+        Tokens read from the provider's cache do not count as input. Where replies count with their
+        maximum, none of it is returned.
+        """
+        used = _amounts(usage.input, usage.output)
+        used[Resource.INPUT_TOKENS] = usage.input - usage.cached
+        if self.reserve_maximum:
+            used = {resource: max(used[resource], reserved.get(resource, 0.0)) for resource in used}
+        return used
+
+    def _prompt(self, request: Request) -> float:
+        share = self._per_character.value if self._per_character.n else _TOKENS_PER_CHARACTER
+        return max(1.0, _characters(request) * share)
+
+    def _reply(self, request: Request, at_most: float | None) -> float:
+        asked = next((request.params[p] for p in _MOST_TOKENS if p in request.params), None)
+        if isinstance(asked, int | float):
+            at_most = float(asked) if at_most is None else min(float(asked), at_most)
+        if self.reserve_maximum and at_most is not None:
+            return at_most
+        seen = self._output_of.get(request.candidate, self._output)
+        expected = seen.value if seen.n else _FIRST_OUTPUT
+        return expected if at_most is None else min(expected, at_most)
+
+
+def _amounts(prompt: float, output: float) -> dict[Resource, float]:
+    return {
+        Resource.REQUESTS: 1.0,
+        Resource.TOKENS: prompt + output,
+        Resource.INPUT_TOKENS: prompt,
+        Resource.OUTPUT_TOKENS: output,
+    }
+
+
+def _characters(request: Request) -> int:
+    if request.text is not None:
+        return len(request.text)
+    return sum(len(message.content) for message in request.messages)
+
+
+_FAILURES_TO_OPEN = 10  # in a row
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+_PROBES_OF_NEWCOMERS = 5  # of a model that never answered
+_LONGEST_OUTAGE = 900.0
+_SHORTEST_WAIT = 1e-3
+_FIRST_TURN = 1.0  # seconds in which a call that never failed may become the probe
+
+
+class CircuitBreaker:
+    """Opens after failures in a row; then one call at a time goes, after growing pauses.
+
+    An answer closes it. A model that never answered is given up after five failed probes, any other
+    after an outage of 15 minutes.
+
+    Some examples fail whenever they are sent, though the model answers all others. So a call that
+    failed before leaves every other probe to new ones for a second, if the model ever answered, and
+    its failures count only while nothing was answered since its first one.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures = 0  # in a row
+        self._has_answered = False
+        self._opened_at = math.inf
+        self._next_probe = -math.inf
+        self._n_probes = 0  # in a row
+        self._probe: object | None = None
+        self._sent_at = math.inf  # when the first call since an answer or a failure went
+        self._answered_at = -math.inf
+        self._changed = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """True while calls pause."""
+        return self._opened_at < math.inf
+
+    @property
+    def room(self) -> float:
+        """Number of calls that may be sent now: 0, 1 or infinite."""
+        if not self.is_open:
+            return math.inf
+        return 0 if self.opens_in > 0 else 1
+
+    @property
+    def opens_in(self) -> float:
+        """Seconds until there is room; infinite while a probe is in flight."""
+        if not self.is_open:
+            return 0.0
+        if self._probe is not None:
+            return math.inf
+        return max(0.0, self._next_probe - self._clock.now())
+
+    def wait_of(self, *, again: bool) -> float:
+        """Return the seconds until a call may go that failed before (``again``), or never did."""
+        is_turn_of_new = self.is_open and self._has_answered and self._n_probes % 2 == 0
+        if not again or not is_turn_of_new or self._probe is not None:
+            return self.opens_in
+        return max(0.0, self._next_probe + _FIRST_TURN - self._clock.now())
+
+    @property
+    def silence(self) -> float:
+        """Seconds that a model which never answered has left a call without an answer; else 0."""
+        return 0.0 if self._has_answered else max(0.0, self._clock.now() - self._sent_at)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if the model is to be given up."""
+        if not self.is_open:
+            return False
+        if not self._has_answered and self._n_probes >= _PROBES_OF_NEWCOMERS:
+            return True
+        return self._clock.now() - self._opened_at >= _LONGEST_OUTAGE
+
+    def admit(self, call: object) -> None:
+        """Record that a call may go; it is the probe if calls pause."""
+        self._sent_at = min(self._sent_at, self._clock.now())
+        if self.is_open:
+            self._probe = call
+
+    async def wait(self, *, again: bool) -> None:
+        """Wait until a call may go, or ``wake`` is called."""
+        # A shorter wait may not move a clock of floats.
+        seconds = max(self.wait_of(again=again), _SHORTEST_WAIT)
+        await sleep_unless(self._clock, seconds, self._changed)
+
+    def wake(self) -> None:
+        """Wake the calls that wait, so that they check again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def answered(self) -> None:
+        """Record an answer: calls go on."""
+        self._failures, self._has_answered = 0, True
+        self._answered_at = self._clock.now()
+        if self.is_open:
+            self._opened_at, self._n_probes, self._probe = math.inf, 0, None
+            self.wake()
+
+    def failed(self, call: object, since: float = math.inf) -> None:
+        """Record a failure that suggests the server is down; ``since`` its call's first one."""
+        if since < self._answered_at:
+            self.gave_up(call)
+            return
+        self._failures, self._sent_at = self._failures + 1, math.inf
+        now = self._clock.now()
+        if call is self._probe:
+            self._n_probes += 1
+            pause = min(_FIRST_PAUSE * 2.0**self._n_probes, _LONGEST_PAUSE)
+            self._next_probe, self._probe = now + pause, None
+            self.wake()
+        elif not self.is_open and self._failures >= _FAILURES_TO_OPEN:
+            self._opened_at, self._next_probe = now, now + _FIRST_PAUSE
+
+    def gave_up(self, call: object) -> None:
+        """Record a call that ended and says nothing about the model."""
+        self._sent_at = math.inf
+        if call is self._probe:
+            self._probe = None
+            self.wake()
+
 
 _ONLY_THE_REQUEST = {**dict.fromkeys(Resource, 0.0), Resource.REQUESTS: 1.0}
 _TRIAL_CALLS = 4
