@@ -82,7 +82,7 @@ CONFINED = {
     "anthropic": {"providers.api"},
     "vllm": {"providers.vllm"},
     "ray": {"providers.ray"},
-    "genai_prices": {"providers.price_table"},
+    "genai_prices": {"providers.prices"},
     "sqlalchemy": {"store"},
     "psycopg": {"store"},
     "typer": {"cli"},

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bestarm_agent.domain.spend import Usage, nanos
-from bestarm_agent.providers.price import Price
-from bestarm_agent.providers.prices import PriceOverride, find_price
+from bestarm_agent.providers.prices import Price, PriceOverride, find_price
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 VENDORS = ("openai", "anthropic", "google", "mistral", "groq", "x-ai", "perplexity", "together")

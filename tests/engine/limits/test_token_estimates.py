@@ -8,7 +8,7 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.rate_limits import Resource
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.engine.limits.model_limiter import Average, TokenEstimate
+from bestarm_agent.engine.limits.model_limiter import MovingMean, TokenEstimate
 
 PROMPT = Request("m", text="x" * 100, candidate="a")
 
@@ -81,7 +81,7 @@ def test_what_is_typical_is_what_was_needed_lately() -> None:
 
 
 def test_an_average_forgets() -> None:
-    mean = Average()
+    mean = MovingMean()
     for value in [0.0] * 50 + [1.0] * 20:
         mean.add(value)
     assert mean.value == pytest.approx(1 - 0.9**20)

@@ -22,9 +22,8 @@ from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.anthropic_wire import LEGACY_MESSAGES
-from bestarm_agent.providers.api.openai import OpenAIProvider
-from bestarm_agent.providers.api.openai_wire import CHAT, COMPLETIONS, RESPONSES
+from bestarm_agent.providers.api.anthropic import LEGACY_MESSAGES
+from bestarm_agent.providers.api.openai import CHAT, COMPLETIONS, RESPONSES, OpenAIProvider
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.catalog_entry import ProviderEntry
 from bestarm_agent.providers.registry import create_provider

@@ -15,7 +15,7 @@ from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.api.anthropic import AnthropicProvider
 from bestarm_agent.providers.api.openai import OpenAIProvider
-from bestarm_agent.providers.api.token_bounds import max_prompt_tokens
+from bestarm_agent.providers.api.protocol import max_prompt_tokens
 from tests.support.api_cases import VENDORS, asked, error, provider_of, reply
 from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Said, in_thread
 

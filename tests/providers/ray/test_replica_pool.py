@@ -12,8 +12,7 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.providers.ray.replica import Replica
-from bestarm_agent.providers.ray.replica_pool import ReplicaPool
+from bestarm_agent.providers.ray.replicas import Replica, ReplicaPool
 from bestarm_agent.testing.virtual_time import run_virtual
 
 pytest.importorskip("ray", reason="needs the extra ray")

@@ -26,11 +26,11 @@ _MEMORY = 0.1
 
 
 @dataclass(slots=True)
-class _Mean:
+class MovingMean:
     """A moving mean: of all values at first, later of about the last ``1 / _MEMORY``.
 
     Example:
-        >>> mean = _Mean()
+        >>> mean = MovingMean()
         >>> mean.add(2.0); mean.add(4.0)
         >>> mean.value
         3.0
@@ -54,11 +54,11 @@ class TokenEstimate:
     """
 
     reserve_maximum: bool = False  # count a reply with the most tokens that it may have
-    _per_character: _Mean = field(default_factory=_Mean)
-    _output: _Mean = field(default_factory=_Mean)
-    _output_of: dict[str, _Mean] = field(default_factory=dict)
-    _asked_input: _Mean = field(default_factory=_Mean)
-    _asked_output: _Mean = field(default_factory=_Mean)
+    _per_character: MovingMean = field(default_factory=MovingMean)
+    _output: MovingMean = field(default_factory=MovingMean)
+    _output_of: dict[str, MovingMean] = field(default_factory=dict)
+    _asked_input: MovingMean = field(default_factory=MovingMean)
+    _asked_output: MovingMean = field(default_factory=MovingMean)
 
     def need(self, request: Request, bound: int) -> dict[Resource, float]:
         """Return the amounts to reserve for one attempt.
@@ -83,7 +83,7 @@ class TokenEstimate:
         """Learn from an answered call."""
         self._per_character.add(usage.input / max(1, _characters(request)))
         self._output.add(usage.output)
-        self._output_of.setdefault(request.candidate, _Mean()).add(usage.output)
+        self._output_of.setdefault(request.candidate, MovingMean()).add(usage.output)
 
     def used(self, usage: Usage, reserved: Mapping[Resource, float]) -> dict[Resource, float]:
         """Return the amounts that an answered call counts with, given those ``reserved`` for it.

@@ -2,9 +2,106 @@
 
 from __future__ import annotations
 
-from bestarm_agent.providers.api.anthropic_wire import LEGACY_MESSAGES, MESSAGES
+from collections.abc import Mapping
+
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Finish, Request
+from bestarm_agent.domain.spend import Usage
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.connection import Sdk, Vendor
+from bestarm_agent.providers.api.protocol import (
+    Answer,
+    Wire,
+    chat_messages,
+    count,
+    joined,
+    malformed,
+    mapping,
+    own_params,
+    part,
+    text,
+)
 from bestarm_agent.providers.api.provider import ApiProvider
+from bestarm_agent.providers.catalog_entry import ModelFacts
+
+_FINISH: Mapping[Json, Finish] = {
+    "max_tokens": Finish.LENGTH,
+    "model_context_window_exceeded": Finish.LENGTH,
+    "refusal": Finish.REFUSAL,
+}
+SAMPLING = frozenset({"temperature", "top_p", "top_k"})
+_PATH = "v1/messages"
+_PARAMS = frozenset({"max_tokens", "stop", "effort", "thinking", "service_tier"})
+
+
+def _encode(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
+    system, turns = _split_system(request)
+    params = own_params(request)
+    effort, stop = params.pop("effort", None), params.pop("stop", None)
+    body: dict[str, Json] = {"messages": turns, "max_tokens": limit, **params}
+    if system:
+        body["system"] = system
+    if stop is not None:
+        body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    config: dict[str, Json] = {} if effort is None else {"effort": effort}
+    if request.response_schema is not None:
+        config["format"] = {"type": "json_schema", "schema": request.response_schema}
+    if config:
+        body["output_config"] = config
+    return body
+
+
+def _split_system(request: Request) -> tuple[str, list[dict[str, Json]]]:
+    messages = chat_messages(request)
+    first = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
+    if not messages[first:] or any(m["role"] == "system" for m in messages[first:]):
+        raise ConfigError(
+            f"{request.model} takes system messages only at the beginning, and at least one other "
+            "message after them; change the prompt"
+        )
+    return "\n\n".join(str(m["content"]) for m in messages[:first]), messages[first:]
+
+
+def _decode(body: Mapping[str, Json]) -> Answer:
+    content = body.get("content")
+    if not isinstance(content, list):
+        malformed("it holds no content")
+    usage = mapping(body.get("usage"))
+    return Answer(
+        text=joined(content, "text"),
+        finish=_FINISH.get(body.get("stop_reason"), Finish.STOP),
+        usage=_usage(usage),
+        model=text(body.get("model")) or "",
+        tier=text(usage.get("service_tier")),
+    )
+
+
+def _usage(usage: Mapping[str, Json]) -> Usage | None:
+    """Read token counts; Anthropic's ``input_tokens`` excludes cache reads and writes."""
+    fresh, output = count(usage.get("input_tokens")), count(usage.get("output_tokens"))
+    if fresh is None or output is None:
+        return None
+    cached = count(usage.get("cache_read_input_tokens")) or 0
+    written = count(usage.get("cache_creation_input_tokens")) or 0
+    thought = mapping(usage.get("output_tokens_details")).get("thinking_tokens")
+    return Usage(fresh + cached + written, cached, written, output, part(thought, output))
+
+
+MESSAGES = Wire(
+    path=_PATH,
+    params=_PARAMS,
+    encode=_encode,
+    decode=_decode,
+    prompt_fields=frozenset({"model", "messages", "system"}),
+)
+LEGACY_MESSAGES = Wire(
+    path=_PATH,
+    params=_PARAMS | SAMPLING,
+    encode=_encode,
+    decode=_decode,
+    prompt_fields=MESSAGES.prompt_fields,
+    headers=(("anthropic-version", "2023-06-01"),),  # the last that takes SAMPLING
+)
 
 
 def _load() -> Sdk:

@@ -15,8 +15,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import SHORTEST_SECRET
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.options import ApiOptions
-from bestarm_agent.providers.api.response_body import malformed
-from bestarm_agent.providers.api.wire import Wire
+from bestarm_agent.providers.api.protocol import Wire, malformed
 from bestarm_agent.providers.catalog_entry import ModelFacts
 
 NO_KEY = "none"

@@ -10,7 +10,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import REDACTED, masked
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api.headers import retry_after, should_retry
-from bestarm_agent.providers.api.response_body import MalformedError, mapping, text
+from bestarm_agent.providers.api.protocol import MalformedError, mapping, text
 from bestarm_agent.providers.failures import failure
 
 _SHOWN = 300

@@ -10,11 +10,10 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.providers.api.connection import Vendor
 from bestarm_agent.providers.api.endpoints import Addresses
 from bestarm_agent.providers.api.options import ApiOptions
-from bestarm_agent.providers.api.wire import Wire
+from bestarm_agent.providers.api.protocol import Wire
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.catalog_entry import ModelFacts
-from bestarm_agent.providers.price import Price
-from bestarm_agent.providers.prices import find_price
+from bestarm_agent.providers.prices import Price, find_price
 
 _IN_FLIGHT = 64
 

@@ -1,12 +1,250 @@
-"""Models behind OpenAI's API, or behind any server that speaks it."""
+"""Models behind OpenAI's API, or behind any server that speaks it: three protocols and vectors."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
+
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.request_reply import Finish, Position, Request, Token
+from bestarm_agent.domain.spend import Usage
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.connection import Sdk, Vendor
-from bestarm_agent.providers.api.openai_wire import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
+from bestarm_agent.providers.api.protocol import (
+    Answer,
+    Wire,
+    chat_messages,
+    count,
+    items,
+    joined,
+    malformed,
+    mapping,
+    openai_usage,
+    own_params,
+    positions,
+    schema_name,
+    text,
+)
 from bestarm_agent.providers.api.provider import ApiProvider
-from bestarm_agent.providers.api.wire import Wire
 from bestarm_agent.providers.catalog_entry import ModelFacts
+
+_FINISH: Mapping[Json, Finish] = {
+    "length": Finish.LENGTH,
+    "max_output_tokens": Finish.LENGTH,
+    "content_filter": Finish.CONTENT_FILTER,
+}
+_LOGPROBS = "message.output_text.logprobs"
+
+
+def _encode_chat(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
+    body: dict[str, Json] = {
+        "messages": chat_messages(request),
+        **own_params(request),
+        facts.max_tokens_field or "max_completion_tokens": limit,
+    }
+    if request.response_schema is not None:
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {
+                "name": schema_name(request.response_schema),
+                "schema": request.response_schema,
+                "strict": True,
+            },
+        }
+    if request.top_logprobs is not None:
+        body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
+    return body
+
+
+def _decode_chat(body: Mapping[str, Json]) -> Answer:
+    choice = _first_choice(body)
+    message = choice.get("message")
+    if not isinstance(message, Mapping):
+        malformed("its choice holds no message")
+    refusal, content = text(message.get("refusal")), message.get("content")
+    return _answer(
+        body,
+        content if isinstance(content, str) else joined(content, "text"),
+        refusal=refusal,
+        reason=choice.get("finish_reason"),
+        logprobs=positions(mapping(choice.get("logprobs")).get("content")),
+    )
+
+
+def _answer(
+    body: Mapping[str, Json],
+    content: str,
+    *,
+    refusal: str | None = None,
+    reason: Json = None,
+    logprobs: tuple[Position, ...] | None = None,
+    prefix: tuple[str, str] = ("prompt", "completion"),
+) -> Answer:
+    return Answer(
+        text=refusal or content,
+        finish=Finish.REFUSAL if refusal else _FINISH.get(reason, Finish.STOP),
+        usage=openai_usage(mapping(body.get("usage")), prefix),
+        model=text(body.get("model")) or "",
+        tier=text(body.get("service_tier")),
+        logprobs=logprobs,
+    )
+
+
+def _encode_completion(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
+    body: dict[str, Json] = {"prompt": request.text, **own_params(request), "max_tokens": limit}
+    if request.top_logprobs is not None:
+        body["logprobs"] = request.top_logprobs
+    return body
+
+
+def _decode_completion(body: Mapping[str, Json]) -> Answer:
+    choice = _first_choice(body)
+    content = text(choice.get("text"))
+    if content is None:
+        malformed("its choice holds no text")
+    logprobs = _completion_positions(mapping(choice.get("logprobs")))
+    return _answer(body, content, reason=choice.get("finish_reason"), logprobs=logprobs)
+
+
+def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
+    choices = items(body.get("choices"))
+    if not choices:
+        malformed("it holds no choices")
+    return choices[0]
+
+
+def _completion_positions(logprobs: Mapping[str, Json]) -> tuple[Position, ...] | None:
+    """Read the log probabilities of completions, which are parallel lists."""
+    tokens, values = logprobs.get("tokens"), logprobs.get("token_logprobs")
+    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
+        return None
+    tops = logprobs.get("top_logprobs")
+    tops = tops if isinstance(tops, list) and len(tops) == len(tokens) else [None] * len(tokens)
+    found = [
+        Position(Token(token, min(0.0, float(value))), _ranked(mapping(top)))
+        for token, value, top in zip(tokens, values, tops, strict=True)
+        if isinstance(token, str) and isinstance(value, int | float)
+    ]
+    return tuple(found) or None
+
+
+def _ranked(top: Mapping[str, Json]) -> tuple[Token, ...]:
+    tokens = [
+        Token(token, min(0.0, float(value)))
+        for token, value in top.items()
+        if isinstance(value, int | float)
+    ]
+    return tuple(sorted(tokens, key=lambda token: -token.logprob))
+
+
+def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
+    params = own_params(request)
+    effort, verbosity = params.pop("reasoning_effort", None), params.pop("verbosity", None)
+    body: dict[str, Json] = {
+        "input": chat_messages(request),
+        "store": False,
+        **params,
+        "max_output_tokens": limit,
+    }
+    if effort is not None:
+        body["reasoning"] = {"effort": effort}
+    form: dict[str, Json] = {} if verbosity is None else {"verbosity": verbosity}
+    if request.response_schema is not None:
+        form["format"] = {
+            "type": "json_schema",
+            "name": schema_name(request.response_schema),
+            "schema": request.response_schema,
+            "strict": True,
+        }
+    if form:
+        body["text"] = form
+    if request.top_logprobs is not None:
+        body |= {"include": [_LOGPROBS], "top_logprobs": request.top_logprobs}
+    return body
+
+
+def _decode_response(body: Mapping[str, Json]) -> Answer:
+    output = body.get("output")
+    if not isinstance(output, list):
+        malformed("it holds no output")
+    parts = [
+        part
+        for item in items(output)
+        if item.get("type") == "message"
+        for part in items(item.get("content"))
+    ]
+    refusal = "".join(text(part.get("refusal")) or "" for part in parts)
+    tokens = [token for part in parts for token in items(part.get("logprobs"))]
+    return _answer(
+        body,
+        joined(parts, "output_text"),
+        refusal=refusal,
+        reason=mapping(body.get("incomplete_details")).get("reason"),
+        logprobs=positions(tokens),
+        prefix=("input", "output"),
+    )
+
+
+def _encode_embedding(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:
+    if request.text is None:
+        raise ConfigError(
+            f"{request.model} makes vectors of plain texts, and was sent chat messages; write its "
+            "prompt as one text"
+        )
+    return {"input": request.text, "encoding_format": "float", **own_params(request)}
+
+
+def _decode_embedding(body: Mapping[str, Json]) -> Answer:
+    found = items(body.get("data"))
+    vector = found[0].get("embedding") if found else None
+    if not isinstance(vector, list) or not vector or not all(map(_is_finite, vector)):
+        malformed("it holds no embedding of finite numbers")
+    asked = count(mapping(body.get("usage")).get("prompt_tokens"))
+    return Answer(
+        text=json.dumps(vector, separators=(",", ":")),
+        finish=Finish.STOP,
+        usage=None if asked is None else Usage(input=asked),
+        model=text(body.get("model")) or "",
+        generates=False,
+    )
+
+
+def _is_finite(value: Json) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+_COMMON = frozenset({"temperature", "top_p", "max_tokens", "max_completion_tokens", "service_tier"})
+_SAMPLED = _COMMON | {"seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias"}
+
+CHAT = Wire(
+    path="chat/completions",
+    params=_SAMPLED | {"reasoning_effort", "verbosity", "prompt_cache_key"},
+    encode=_encode_chat,
+    decode=_decode_chat,
+    prompt_fields=frozenset({"model", "messages"}),
+)
+COMPLETIONS = Wire(
+    path="completions",
+    params=_SAMPLED - {"service_tier"},
+    encode=_encode_completion,
+    decode=_decode_completion,
+    prompt_fields=frozenset({"model", "prompt"}),
+)
+RESPONSES = Wire(
+    path="responses",
+    params=_COMMON | {"reasoning_effort", "verbosity", "prompt_cache_key"},
+    encode=_encode_response,
+    decode=_decode_response,
+    prompt_fields=frozenset({"model", "input"}),
+)
+EMBEDDINGS = Wire(
+    path="embeddings",
+    params=frozenset({"dimensions"}),
+    encode=_encode_embedding,
+    decode=_decode_embedding,
+    prompt_fields=frozenset({"model", "input"}),
+)
 
 
 def _wire(facts: ModelFacts, chat: bool) -> Wire:

@@ -34,17 +34,19 @@ from bestarm_agent.providers.api.errors import (
 from bestarm_agent.providers.api.headers import allowances, header_cost
 from bestarm_agent.providers.api.model_facts import KnownModels, Model
 from bestarm_agent.providers.api.options import ApiOptions
-from bestarm_agent.providers.api.response_body import (
+from bestarm_agent.providers.api.protocol import (
     Answer,
     MalformedError,
+    Wire,
     charged_usage,
+    check_params,
     items,
+    max_output_tokens,
+    max_prompt_tokens,
     notices,
     read_body,
     text,
 )
-from bestarm_agent.providers.api.token_bounds import max_output_tokens, max_prompt_tokens
-from bestarm_agent.providers.api.wire import Wire, check_params
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 
 _MODEL = re.compile(r"/?[\w.:@~+-]+(/[\w.:@~+-]+)*")  # a server may name one by its path

@@ -1,33 +1,123 @@
-"""Runs another provider's engine in actors on the machines of a Ray cluster."""
+"""Another provider's engine in actors on the machines of a Ray cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import Field
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml.documents import parse_options
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.plugins.registry import is_path
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
-from bestarm_agent.providers.ray.actor import EngineActor
+from bestarm_agent.providers.catalog_entry import ProviderEntry, merge_options
 from bestarm_agent.providers.ray.connection import (
     check_installed,
     connect,
     describe_resources,
     disconnect,
 )
-from bestarm_agent.providers.ray.engine import Engine
-from bestarm_agent.providers.ray.options import RayOptions, split_options
-from bestarm_agent.providers.ray.replica import Replica
-from bestarm_agent.providers.ray.replica_pool import ReplicaPool
+from bestarm_agent.providers.ray.replicas import EngineActor, Replica, ReplicaPool
+from bestarm_agent.providers.registry import create_provider
+
+
+class RayOptions(StrictModel):
+    """Options of the ``ray`` provider; all others are those of the provider that the actors run.
+
+    Attributes:
+        address: "auto": the cluster that RAY_ADDRESS names, or that runs on this machine. "local":
+            one that is started for the run. Or host and port.
+        adapter: the provider that the actors run, by its name in the catalogue or its dotted path.
+        gpus: accelerators of one actor; a share of one lets actors share it.
+        start_seconds: longest time without any actor, of waiting for resources and of starting.
+            Raise it where an autoscaler has to start machines first.
+        runtime_env: Ray's runtime environment of the actors.
+    """
+
+    address: str = Field(default="auto", min_length=1)
+    adapter: str = Field(default="hf", min_length=1)
+    replicas: int = Field(default=1, ge=1)  # actors; each loads the models that it is asked for
+    gpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cpus: float = Field(default=1.0, ge=0, allow_inf_nan=False)  # cores of one actor
+    start_seconds: float = Field(default=120.0, gt=0, allow_inf_nan=False)
+    runtime_env: dict[str, Any] = Field(default_factory=dict)
+
+
+def split_options(
+    options: Mapping[str, Json],
+) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return our own options and those of the provider that the actors run."""
+    own = RayOptions.model_fields
+    ours = {name: value for name, value in options.items() if name in own}
+    return ours, {name: value for name, value in options.items() if name not in own}
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A provider in the terms of ``create_provider``; it can be sent to other machines."""
+
+    name: str
+    options: dict[str, Json]
+    base_dir: Path
+    adapter: str
+
+    @classmethod
+    def find(cls, name: str, own: RayOptions, options: Mapping[str, Json], base_dir: Path) -> Self:
+        """Look the provider up as a study in ``base_dir`` does; raises ConfigError."""
+        adapter = own.adapter
+        defaults: Mapping[str, Json] = {}
+        if not is_path(adapter):
+            entry = Catalog(base_dir).get("providers", adapter).parse(ProviderEntry)
+            adapter, defaults = entry.adapter, entry.options
+        if adapter == "ray":
+            raise ConfigError(f"provider `{name}`: actors cannot run `ray`; set `adapter` to hf")
+        merged = merge_options(defaults, options)
+        return cls(name, _fitted(adapter, merged, own), base_dir, adapter)
+
+    def describe(self) -> Provider:
+        """Build the provider that knows what models take and cost; it is never entered.
+
+        Raises ConfigError.
+        """
+        return create_provider(self.name, self.options, self.base_dir, adapter=self.adapter)
+
+    def create(self, number: int) -> Provider:
+        """Build the provider of an actor; raises ConfigError."""
+        options = _with_own_logs(self.options, number)
+        return create_provider(self.name, options, self.base_dir, adapter=self.adapter)
+
+
+def _fitted(adapter: str, options: dict[str, Json], own: RayOptions) -> dict[str, Json]:
+    """Return the options of an engine that has the accelerators and cores of one actor."""
+    if adapter == "hf":
+        if options.get("device", "auto") == "auto":
+            options["device"] = "cuda" if own.gpus else "cpu"
+        options.setdefault("threads", max(1, int(own.cpus)))
+    serve = options.get("serve")
+    if adapter == "vllm" and isinstance(serve, Mapping):
+        options["serve"] = {"gpus": max(1, int(own.gpus)), **serve}
+    return options
+
+
+def _with_own_logs(options: dict[str, Json], number: int) -> dict[str, Json]:
+    """Return the options with another folder for servers' logs: actors may share a disk."""
+    serve = options.get("serve")
+    if not isinstance(serve, Mapping):
+        return options
+    folder = f"{serve.get('log_dir', 'runs/vllm')}/actor-{number}"
+    return {**options, "serve": {**serve, "log_dir": folder}}
 
 
 class RayProvider(Provider[RayOptions]):

@@ -1,17 +1,55 @@
-"""Reads API responses, whose JSON may hold anything, and checks what they claim."""
+"""An API protocol: writes requests, reads answers, and bounds and checks what they cost."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.domain.request_reply import Finish, Position, Request, Token
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.providers.api.token_bounds import MAX_TOKENS
+from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.catalog_entry import ModelFacts
+
+DEFAULT_MAX_TOKENS = 4096
+MAX_TOKENS = ("max_tokens", "max_completion_tokens")
+_PER_MESSAGE = 16  # marks of the chat template around each message
+
+
+def max_prompt_tokens(request: Request, overhead: int) -> int:
+    """Return an upper bound of the prompt's tokens, ``overhead`` of the chat template included.
+
+    Every tokenizer in use spends at least one byte on a token, so the bytes of the texts bound
+    their tokens.
+
+    Example:
+        >>> max_prompt_tokens(Request("m", text="Grüße"), overhead=0)
+        23
+    """
+    texts = [message.role + message.content for message in request.messages]
+    if request.text is not None:
+        texts.append(request.text)
+    if request.response_schema is not None:
+        texts.append(canonical(request.response_schema))
+    return overhead + sum(len(text.encode()) + _PER_MESSAGE for text in texts)
+
+
+def max_output_tokens(request: Request, facts: ModelFacts) -> int:
+    """Return the longest answer that a request allows, in tokens; raises ConfigError."""
+    for name in MAX_TOKENS:
+        limit = request.params.get(name)
+        if limit is None:
+            continue
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise ConfigError(
+                f"parameter `{name}` of {request.model} must be a number of tokens >= 1, got "
+                f"{limit!r}"
+            )
+        return limit
+    return facts.default_max_tokens or DEFAULT_MAX_TOKENS
+
 
 _SHOWN = 80
 _HIDDEN_LOGPROB = -9999.0  # stands for "not among the most likely"
@@ -173,3 +211,54 @@ def _is_json(content: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One protocol."""
+
+    path: str  # of its requests, below the base address
+    params: frozenset[str]  # names of its sampling parameters
+    # writes the body of a request, given the longest answer in tokens; without "model"
+    encode: Callable[[Request, ModelFacts, int], dict[str, Json]]
+    # reads the body of a response; raises MalformedError
+    decode: Callable[[Mapping[str, Json]], Answer]
+    prompt_fields: frozenset[str]  # fields of the body that hold the prompt
+    headers: tuple[tuple[str, str], ...] = ()  # further ones, by name
+
+    def params_of(self, facts: ModelFacts) -> frozenset[str]:
+        """Return the names of the sampling parameters that a model takes."""
+        names = self.params if facts.params is None else frozenset(facts.params)
+        return names - frozenset(facts.without or ())
+
+    def sent(self, body: Mapping[str, Json]) -> dict[str, Json]:
+        """Return a body without the prompt, for the record."""
+        return {name: value for name, value in body.items() if name not in self.prompt_fields}
+
+
+def chat_messages(request: Request) -> list[dict[str, Json]]:
+    """Return a request's chat messages; a plain prompt is one message of the user."""
+    if request.text is not None:
+        return [{"role": "user", "content": request.text}]
+    return [{"role": message.role, "content": message.content} for message in request.messages]
+
+
+def own_params(request: Request) -> dict[str, Json]:
+    """Return the parameters that keep their names: all but the longest answer."""
+    return {name: value for name, value in request.params.items() if name not in MAX_TOKENS}
+
+
+def check_params(request: Request, known: frozenset[str], name: str) -> None:
+    """Check that a model takes all parameters of a request; raises ConfigError."""
+    for param in request.params:
+        if param not in known:
+            raise ConfigError(
+                f"{name} does not take the parameter `{param}`; {nearest(param, known)}; add it to "
+                "`params` in the model's options if it does"
+            )
+
+
+def schema_name(schema: Mapping[str, Json]) -> str:
+    """Return the name under which a JSON schema is sent."""
+    title = schema.get("title")
+    return title if isinstance(title, str) else "answer"
