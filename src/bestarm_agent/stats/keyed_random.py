@@ -1,12 +1,13 @@
 """Random numbers that depend on (seed, purpose, index) alone.
 
 With one shared stream a resumed run would diverge: draws before the crash move all later draws.
-Philox is counter-based (Salmon et al. 2011): moving to another index takes two microseconds, and no
-state is saved.
+Philox is counter-based (Salmon et al. 2011): moving to another index takes some microseconds, and
+no state is saved.
 """
 
 from __future__ import annotations
 
+import weakref
 import zlib
 
 import numpy as np
@@ -21,9 +22,9 @@ class KeyedRandom:
 
     Example:
         >>> draws = KeyedRandom(seed=7, purpose="example")
-        >>> first = draws.at(3).integers(1000)
-        >>> _ = draws.at(99).random(5)
-        >>> bool(first == draws.at(3).integers(1000))
+        >>> one, other = draws.at(3), draws.at(99)
+        >>> _ = other.random(5)
+        >>> bool(one.integers(1000) == draws.at(3).integers(1000))
         True
     """
 
@@ -31,21 +32,30 @@ class KeyedRandom:
         if seed < 0:
             raise ValueError(f"seed must be >= 0, got {seed}")
         self._made_of = seed, purpose
-        key = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())])
-        self._philox = np.random.Philox(key=key.generate_state(2, np.uint64))
-        self._generator = np.random.Generator(self._philox)
+        sequence = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())])
+        self._key = sequence.generate_state(2, np.uint64)
+        self._philox = np.random.Philox(key=self._key)
         self._state = self._philox.state
         self._exhausted_buffer = self._state["buffer_pos"]
+        self._latest: weakref.ref[_Generator] | None = None
 
     def __reduce__(self) -> tuple[type[KeyedRandom], tuple[int, str]]:
         """Pickle what it is made of: with NumPy 1 the generator of a copy would not be its own."""
         return KeyedRandom, self._made_of
 
     def at(self, index: int) -> np.random.Generator:
-        """Return the generator of one index, at its first number; use it before the next ``at``."""
+        """Return the generator of one index, at its first number."""
+        if self._latest is not None and self._latest() is not None:
+            self._philox = np.random.Philox(key=self._key)  # the latest one is still in use
         state = self._state
         state["state"]["counter"][:] = (0, index, 0, 0)
         state["buffer_pos"] = self._exhausted_buffer
         state["has_uint32"] = 0
         self._philox.state = state
-        return self._generator
+        generator = _Generator(self._philox)
+        self._latest = weakref.ref(generator)
+        return generator
+
+
+class _Generator(np.random.Generator):
+    """A generator of which one can see whether anybody still uses it."""
