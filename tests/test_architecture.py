@@ -20,9 +20,9 @@ FLOORS = tuple(
     plugins
     stats.arrays
     stats
-    stats.models
     selectors domain
     selectors.rules
+    selectors.auto
     selectors.registry
     selectors.__init__
     config.fields

@@ -54,13 +54,13 @@ class Variant:
 
     warm_up: int = 1
     floor: float = 0.25
-    sharpness: float = 2.0
-    inflation: float = 1.25
+    sharpness: float = 1.0
+    inflation: float = 1.0
     narrow: bool = True
     factor: bool = True
-    leaders_noise: float = 20.0
-    sight: float = 2.0
-    all_noise: float = 5.0
+    leaders_noise: float = 0.0
+    sight: float = 0.0
+    all_noise: float = 20.0
     price: float = 1.0
     price_of_floor: float = 0.5
     price_forgiven: float = 1.0

@@ -82,7 +82,6 @@ ANYTIME = (
     "ucb-e, batch 16",
     "ucb-e, common",
     "budget unknown",
-    "neither, budget unknown",
 )  # one run for all budgets
 VARIANTS: Mapping[str, light_auto.Variant] = {
     "as it is": light_auto.Variant(),
@@ -90,14 +89,11 @@ VARIANTS: Mapping[str, light_auto.Variant] = {
     "no rank floor": light_auto.Variant(floor=0.0),
     "half the pulls by rank": light_auto.Variant(floor=0.5),
     "all pulls by rank": light_auto.Variant(floor=1.0),
-    "chance not squared": light_auto.Variant(sharpness=1.0),
-    "variances not inflated": light_auto.Variant(inflation=1.0),
-    "neither": light_auto.Variant(sharpness=1.0, inflation=1.0),
-    "neither, budget unknown": light_auto.Variant(sharpness=1.0, inflation=1.0, narrow=False),
+    "chance squared": light_auto.Variant(sharpness=2.0),
+    "variances inflated": light_auto.Variant(inflation=1.25),
     "no factor of examples": light_auto.Variant(factor=False),
-    "floor not narrowed": light_auto.Variant(sight=0.0),
-    "noise of the leaders only": light_auto.Variant(all_noise=0.0),
-    "neither of these two": light_auto.Variant(sight=0.0, all_noise=0.0),
+    "floor narrowed": light_auto.Variant(sight=2.0),
+    "noise of the leaders only": light_auto.Variant(leaders_noise=20.0, all_noise=0.0),
     "own noise only": light_auto.Variant(leaders_noise=1.0, all_noise=0.0),
     "warm-up of 6 examples": light_auto.Variant(warm_up=6),
 }

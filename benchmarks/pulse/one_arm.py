@@ -10,11 +10,11 @@ import numpy as np
 from benchmarks.pulse.report import Bench
 from numpy.typing import NDArray
 
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.stats.models.history_validation import HistoryModel
 from tests.support.published_programs import PublishedPulse
 
 Errors: TypeAlias = NDArray[np.float64]

@@ -12,10 +12,10 @@ from benchmarks.papers.reproduce import fill_report
 from benchmarks.papers.stored_studies import markdown
 from numpy.typing import NDArray
 
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.simulation.figures import finish, paper_style, plot_band
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.stats.ranking import hardness, isotonic_crossing, last_crossing
 
 Runs: TypeAlias = Sequence[Mapping[str, Any]]

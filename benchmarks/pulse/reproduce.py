@@ -27,11 +27,11 @@ from benchmarks.pulse.report import Bench, write_report
 from numpy.typing import NDArray
 
 from bestarm_agent.engine.setup.history import learn_once
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.simulation.replay import replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
-from bestarm_agent.stats.models.history_validation import HistoryModel
 
 FILE = "openllm2_bbh5_semisynthetic.npz"
 BATCH = 64

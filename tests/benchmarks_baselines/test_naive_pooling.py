@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from benchmarks.baselines.naive_pooling import NaivePooling
 
+from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.stats.models.example_factors import Factors
-from bestarm_agent.stats.models.history_validation import HistoryModel, Validation
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

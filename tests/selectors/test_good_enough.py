@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
-from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
 from bestarm_agent.testing.selector_runs import Run, World

@@ -9,7 +9,7 @@ from types import ModuleType
 from bestarm_agent.selectors.registry import SELECTORS
 from bestarm_agent.testing.selector_suite import SelectorSuite
 
-RULES = Path(__file__).parent / "rules"
+RULES = Path(__file__).parent
 
 
 def loaded(path: Path) -> ModuleType:
@@ -22,7 +22,7 @@ def loaded(path: Path) -> ModuleType:
 
 
 def test_every_registered_rule_has_a_suite() -> None:
-    modules = [loaded(path) for path in RULES.glob("test_*.py")]
+    modules = [loaded(path) for path in RULES.glob("*/test_*.py")]
     suites = {
         value
         for module in modules

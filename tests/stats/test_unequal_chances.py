@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.rules.auto import Auto
+from bestarm_agent.selectors.auto.rule import Auto
+from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.betting import Bets, LowerBound, Odds, bet_grid
-from bestarm_agent.stats.models.example_factors import Factors
-from bestarm_agent.stats.models.history_validation import HistoryModel, Validation
 from bestarm_agent.stats.paired_sequences import PairedSequences
 from tests.stats.one_by_one import Intervals, Wager, push
 

@@ -28,8 +28,8 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.replay import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.stats.non_inferiority import Verdict
 
 _MOST_LABELS = 10_000  # how far to look for a number that suffices

@@ -23,7 +23,7 @@ from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_pric
 from bestarm_agent.engine.setup.open_run import Options, check_new
 from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.stats.models.history_validation import HistoryModel
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.store.store import RunLog, Store
 
 

@@ -23,7 +23,7 @@ from bestarm_agent.engine.setup.open_run import (
     store_of,
 )
 from bestarm_agent.engine.setup.study_parts import StudyParts
-from bestarm_agent.stats.models.history_validation import HistoryModel
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.store.run_state import RunState, fold
 from bestarm_agent.store.store import Store, closing, open_store
 

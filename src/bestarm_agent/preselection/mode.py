@@ -18,10 +18,10 @@ from bestarm_agent.engine.run.replay import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import BoolArray
-from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.store.run_state import RunState
 
 ROUTED = "preselect"  # section of the recorded configuration that marks such a log

@@ -18,7 +18,7 @@ SELECTORS: Final = Registry[type[Rule]](
     "selector",
     "selectors",
     {
-        "auto": f"{_RULES}.auto:Auto",
+        "auto": "bestarm_agent.selectors.auto.rule:Auto",
         "filled-subset": f"{_RULES}.racing:FilledSubset",
         "opt-mai": f"{_RULES}.opt_mai:OptMai",
         "pulse": f"{_RULES}.pulse:Pulse",

@@ -19,14 +19,13 @@ from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.results.means import Means, MeanTracker
 from bestarm_agent.engine.results.objectives import track_objective
 from bestarm_agent.selectors.answer import even_odds
+from bestarm_agent.selectors.auto.rule import Auto
+from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.betting import Odds
-from bestarm_agent.stats.models.example_factors import Factors
-from bestarm_agent.stats.models.history_validation import HistoryModel, Validation
 
 FloatArray: TypeAlias = NDArray[np.float64]
 N = 100

@@ -17,11 +17,10 @@ from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.setup import history
 from bestarm_agent.engine.setup.history import History, keep, learn_once, load_history, recall
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.selectors.rules.auto import Auto
+from bestarm_agent.selectors.auto.rule import Auto
+from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.stats.models.example_factors import Factors
-from bestarm_agent.stats.models.history_validation import HistoryModel, Validation
 from bestarm_agent.store.run_state import RunState, fold
 
 FloatArray = NDArray[np.float64]

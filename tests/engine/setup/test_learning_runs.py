@@ -14,7 +14,7 @@ import pytest
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
-from bestarm_agent.selectors.rules.auto import Auto
+from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import FloatArray

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rule import Rule
@@ -16,8 +17,6 @@ from bestarm_agent.selectors.rules.pulse import Estimate, Predictions, Pulse, St
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Guarantee, Pair, Problem, State, Tell
-from bestarm_agent.stats.models.example_factors import Factors
-from bestarm_agent.stats.models.history_validation import HistoryModel, Validation
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 from tests.support.published_programs import PublishedPulse

@@ -30,8 +30,8 @@ from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError, StoreError, counted
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.providers.base import Provider
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.stats.models.history_validation import HistoryModel
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import StorePlace, folder_of, open_store
 

@@ -25,6 +25,7 @@ from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import MeasuredJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.plugins.registry import is_path
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import (
     SELECTORS,
@@ -36,7 +37,6 @@ from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.stats.models.history_validation import HistoryModel
 
 
 @dataclass(frozen=True, slots=True)

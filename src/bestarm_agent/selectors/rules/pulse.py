@@ -40,6 +40,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from bestarm_agent.selectors.history import Factors, HistoryModel
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import highest, left_of_batch
 from bestarm_agent.selectors.score_table import ScoreTable
@@ -54,8 +55,6 @@ from bestarm_agent.selectors.types import (
     Tell,
 )
 from bestarm_agent.stats.arrays import SingleArray
-from bestarm_agent.stats.models.example_factors import Factors
-from bestarm_agent.stats.models.history_validation import HistoryModel
 
 _UNSEEN, _PENDING, _VOID = int(State.UNSEEN), int(State.PENDING), int(State.VOID)
 _DONE, _FAILED = int(State.DONE), int(State.FAILED)

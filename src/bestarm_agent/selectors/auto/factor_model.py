@@ -26,17 +26,37 @@ CM steps, with a_i and z_j at their posterior means and Z_j = z_j^2 + 1 / P_j:
           / (sum_{j < L_i} Z_j + s_i^2 / v)                                                    (6)
     r_i = sum_{j < L_i} [(y_ij - b_j . a_i)^2 - 2 u_i z_j (y_ij - b_j . a_i) + u_i^2 Z_j
                          + b_j' V_ii b_j]                                                      (7)
-    s_i^2 = (r_i + n_1 q_1 + n_2 q_2) / (L_i + n_1 + n_2)                                      (8)
+    s_i^2 = (r_i + n_0 q) / (L_i + n_0)                                                        (8)
 
 (6) and (7) leave out how levels and easiness vary together: Cov(a_i, z_j), and the levels' part of
-Var z_j. (8) is the mode under a scaled inverse chi-squared prior that is worth n_1 scores as noisy
-as those of the leading rows (q_1) and n_2 as those of all rows (q_2). Shrunk towards its own
-p (1 - p) instead, a row with four unlucky zeros would seem free of noise and never be pulled again;
-q_2 is there because leaders had luck, which looks like little noise. a_0 and T are moments of the
-levels' posterior, u_0 is the mean loading, weighted by L_i.
+Var z_j. (8) is the mode under a scaled inverse chi-squared prior that is worth n_0 scores as noisy
+as those of all rows (q). Shrunk towards its own p (1 - p) instead, a row with four unlucky zeros
+would seem free of noise and never be pulled again. a_0 and T are moments of the levels' posterior,
+u_0 is the mean loading, weighted by L_i.
 
-``posterior`` derives the rows' means over all m examples from levels, loadings and easiness: (9) to
-(12).
+The mean over all m examples, seen and unseen (a finite population), is
+
+    m M_i = sum_j m_j + sum_{j < L_i} c_j y_ij
+            + sum_{j >= L_i} c_j (b_j . a_i + u_i z_j + e_ij)                                  (9)
+
+With z_j from (3) it is linear in the levels, and so, with P_j = 1 where nobody has seen j,
+
+    H_ik = (1/m) ([i = k] sum_{j >= L_i} c_j b_j - u_i w_k sum_{L_i <= j < L_k} c_j b_j / P_j)  (10)
+    Cov(M)_ik = (H V H')_ik + (u_i u_k / m^2) sum_{j >= max(L_i, L_k)} c_j^2 / P_j
+                + [i = k] (s_i^2 sum_{j >= L_i} c_j^2 + d_i^2 Var u_i) / m^2                   (11)
+
+where the last term is what (6) does not know of u_i, Var u_i = s_i^2 / (sum_{j < L_i} Z_j +
+s_i^2 / v), times its effect on m M_i if the levels follow by least squares:
+
+    d_i = sum_{j >= L_i} c_j z_j
+          - (sum_{j >= L_i} c_j b_j)' (sum_{j < L_i} b_j b_j')^-1 sum_{j < L_i} b_j z_j        (12)
+
+Where models M_h of equal weight disagree, their mixture is wider than each of them:
+
+    E M = mean_h E_h M,   Cov M = mean_h (Cov_h M + (E_h M - E M) (E_h M - E M)')             (13)
+
+The weights stay equal. Learned from one-step-ahead log scores they go to the model that knows best
+how noisy each example is, by hundreds of nats within a run, also where it misjudges candidates.
 
 All sums over the examples that two rows share are differences of prefix sums, so a fit costs
 O(t + n^3) for t scores of n rows, whatever m is. This is a model's opinion: nothing here bounds an
@@ -51,27 +71,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Protocol
 
 import numpy as np
 
-from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
-from bestarm_agent.stats.models.example_profiles import Profile
-from bestarm_agent.stats.models.posterior import LOADING_SPREAD, Fitted, Posterior, posterior
-from bestarm_agent.stats.models.prefix_scores import Block, PrefixRows, grown
-from bestarm_agent.stats.models.prefix_sums import (
-    FittedSums,
-    KnownSums,
+from bestarm_agent.selectors.auto.prefix_rows import (
+    Block,
+    PrefixRows,
+    grown,
     prefix,
     squares,
     suffix,
     weighted_sum,
 )
+from bestarm_agent.selectors.auto.profiles import Profile
+from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
-_N_LEADERS = 5  # rows of the highest posterior means, whose noise is q_1
-_LEADERS_NOISE_WEIGHT = 20.0  # n_1
-_COMMON_NOISE_WEIGHT = 5.0  # n_2
+_NOISE_WEIGHT = 20.0  # n_0
 _LEAST_NOISE = 0.002
+LOADING_SPREAD = 0.02  # v
+_LEAST_VARIANCE = 1e-14
+_LEAST_GRAM = 1e-9  # keeps (12) solvable where the examples seen do not determine all levels
 
 
 class OneFactor:
@@ -100,7 +122,7 @@ class OneFactor:
         self._known = KnownSums.of(profile)
         self._most_active = most_active
         self._centre, self._spread = profile.centre, profile.spread  # a_0, tau^2
-        self._loading_centre, self._noise_centre = 0.25, 0.2  # u_0, q_1
+        self._loading_centre, self._noise_centre = 0.25, 0.2  # u_0, q
         n_levels = profile.n_levels
         self._level: FloatArray = np.zeros((0, n_levels))  # a_i
         self._level_variance: FloatArray = np.zeros((0, n_levels, n_levels))
@@ -254,21 +276,17 @@ class OneFactor:
     def _maximise_noise(self, sums: FittedSums) -> None:
         """CM step 2: noise of all rows; then the centres and spreads of the priors."""
         length, profile = self._length, self.profile
-        leaders = np.argsort(-self._fitted(sums).means(), kind="stable")[:_N_LEADERS]
-        n_seen = max(1, int(length[leaders].sum()))
-        self._noise_centre = max(float(self._misfit[leaders].sum()) / n_seen, _LEAST_NOISE)
+        n_seen = max(1, int(length.sum()))
+        self._noise_centre = max(float(self._misfit.sum()) / n_seen, _LEAST_NOISE)  # q
         worth = len(self._level) + profile.worth
         self._centre = (self._level.sum(axis=0) + profile.worth * profile.centre) / worth
         spread = (self._level - self._centre) ** 2
         spread = (spread + self._level_variance.diagonal(axis1=1, axis2=2)).sum(axis=0)
         spread = (spread + profile.worth * profile.spread) / worth
         self._spread = np.maximum(profile.least_spread, spread)
-        self._loading_centre = float(length @ self._loading) / max(1, int(length.sum()))
-        common = float(self._misfit.sum()) / max(1, int(length.sum()))  # q_2
-        noise = self._misfit + _LEADERS_NOISE_WEIGHT * self._noise_centre
-        noise += _COMMON_NOISE_WEIGHT * common
-        n_scores = length + _LEADERS_NOISE_WEIGHT + _COMMON_NOISE_WEIGHT
-        self._noise = np.maximum(noise / n_scores, _LEAST_NOISE)  # (8)
+        self._loading_centre = float(length @ self._loading) / n_seen
+        noise = (self._misfit + _NOISE_WEIGHT * self._noise_centre) / (length + _NOISE_WEIGHT)
+        self._noise = np.maximum(noise, _LEAST_NOISE)  # (8)
 
     def _fitted(self, sums: FittedSums) -> Fitted:
         return Fitted(
@@ -288,3 +306,225 @@ class OneFactor:
         known = places < len(self._easiness)
         expected[known] += self._loading[row] * self._easiness[places[known]]
         return np.asarray(expected)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownSums:
+    """Sums of a profile over the first 0, 1, ..., m places of its order."""
+
+    gram: FloatArray  # (m + 1, r, r) of b_j b_j' (slopes)
+    # (m + 1, r) of c_j b_j (scale times slope): what the levels add to the scores
+    effect: FloatArray
+    noise: FloatArray  # (m + 1,) of c_j^2
+    mean: float  # the sum of all m_j
+
+    @classmethod
+    def of(cls, profile: Profile) -> KnownSums:
+        """Sum up a profile along its order."""
+        return cls(
+            gram=prefix(squares(profile.slope)),
+            effect=prefix(profile.scale[:, None] * profile.slope),
+            noise=prefix(profile.scale**2),
+            mean=float(profile.mean.sum()),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedSums:
+    """Sums of a fit over the first 0, 1, ..., ``reach`` places."""
+
+    slope_easiness: FloatArray  # (reach + 1, r) of b_j z_j
+    scale_easiness: FloatArray  # (reach + 1,) of c_j z_j: what easiness adds to the scores
+    square: FloatArray  # (reach + 1,) of z_j^2 + 1 / P_j
+    scale_slope_variance: FloatArray  # (reach + 1, r) of c_j b_j / P_j
+    scale_variance: FloatArray  # (reach + 1,) of c_j^2 / P_j
+    reach: int  # length of the longest row
+
+    @classmethod
+    def of(cls, profile: Profile, easiness: FloatArray, precision: FloatArray) -> FittedSums:
+        """Sum up z_j (reach,) and P_j (reach,)."""
+        reach = len(easiness)
+        scale, slope = profile.scale[:reach], profile.slope[:reach]
+        return cls(
+            slope_easiness=prefix(easiness[:, None] * slope),
+            scale_easiness=prefix(scale * easiness),
+            square=prefix(easiness**2 + 1.0 / precision),
+            scale_slope_variance=prefix((scale / precision)[:, None] * slope),
+            scale_variance=prefix(scale**2 / precision),
+            reach=reach,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """Posterior of the rows' means over all m examples."""
+
+    mean: FloatArray  # (K,) posterior means; not clipped to [0, 1]
+    sd: FloatArray  # (K,) posterior standard deviations
+    active: IntArray  # (n,) rows that are modelled jointly, ascending
+    covariance: FloatArray  # (n, n) of their means; other rows count as independent
+
+    @classmethod
+    def unfitted(cls, rows: PrefixRows) -> Posterior:
+        """Return smoothed means of the scores seen, for use before the first fit."""
+        mean = (rows.totals[:, -1] + 1.0) / (rows.length + 2.0)
+        return cls(mean, np.ones(len(mean)), np.arange(0), np.zeros((0, 0)))
+
+    def gap_variance(self, leader: int) -> FloatArray:
+        """Return the (K,) variances of the leader's mean minus each other mean, > 0.
+
+        Var(M_l - M_i) = C_ll + C_ii - 2 C_li among active rows, sd_l^2 + sd_i^2 elsewhere.
+        """
+        variance = self.sd**2 + self.sd[leader] ** 2
+        at = int(np.searchsorted(self.active, leader))
+        if at < len(self.active) and self.active[at] == leader:
+            own = self.covariance.diagonal()
+            variance[self.active] = own + own[at] - 2.0 * self.covariance[at]
+        return np.asarray(np.maximum(variance, _LEAST_VARIANCE))
+
+    def nearest_first(self) -> IntArray:
+        """Return all rows, sorted by how far they are behind the leader in standard deviations."""
+        leader = int(np.argmax(self.mean))
+        spread = np.sqrt(np.maximum(self.sd**2 + self.sd[leader] ** 2, _LEAST_VARIANCE))
+        return np.argsort((self.mean[leader] - self.mean) / spread, kind="stable")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """Parameters of K rows, as fitted."""
+
+    level: FloatArray  # (K, r) a_i
+    level_variance: FloatArray  # (K, r, r) V_ii
+    loading: FloatArray  # (K,) u_i
+    noise: FloatArray  # (K,) s_i^2
+    length: IntArray  # (K,) L_i
+    totals: FloatArray  # (K,) sums of c_j y_ij over the places seen
+    known: KnownSums
+    sums: FittedSums
+
+    @property
+    def n_examples(self) -> int:
+        """Return m."""
+        return len(self.known.noise) - 1
+
+    def left(self) -> FloatArray:
+        """Return the (K, r) sums of c_j b_j over the places not seen."""
+        return np.asarray(self.known.effect[-1] - self.known.effect[self.length])
+
+    def own_variance(self) -> FloatArray:
+        """Return the (K,) variances of M_i that the noise of unseen scores makes."""
+        unseen = self.known.noise[-1] - self.known.noise[self.length]
+        return np.asarray(self.noise * unseen / self.n_examples**2)
+
+    def means(self) -> FloatArray:
+        """Return the (K,) posterior means of M_i."""
+        levels, sums = (self.left() * self.level).sum(axis=1), self.sums
+        easiness = sums.scale_easiness[sums.reach]
+        easiness = easiness - sums.scale_easiness[np.minimum(self.length, sums.reach)]
+        rest = self.totals + levels + self.loading * easiness
+        return np.asarray((self.known.mean + rest) / self.n_examples)  # (9)
+
+
+def posterior(fitted: Fitted, active: IntArray, variance: FloatArray) -> Posterior:
+    """Return the posterior of the rows' means, given V (n r, n r) of the n ``active`` rows."""
+    left = fitted.left() / fitted.n_examples
+    levels = (left[:, None, :] @ fitted.level_variance @ left[:, :, None])[:, 0, 0]
+    sd = np.sqrt(levels + fitted.own_variance())
+    covariance = _covariance(fitted, active, variance)
+    sd[active] = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+    return Posterior(fitted.means(), sd, active, covariance)
+
+
+def _covariance(fitted: Fitted, active: IntArray, variance: FloatArray) -> FloatArray:
+    """Return the (n, n) posterior covariance of the active rows' M."""
+    m, known, sums = fitted.n_examples, fitted.known, fitted.sums
+    length, loading = fitted.length[active], fitted.loading[active]
+    noise, at = fitted.noise[active], np.arange(len(active))
+    shorter, longer = np.minimum.outer(length, length), np.maximum.outer(length, length)
+    left = fitted.left()[active]
+    between = (sums.scale_slope_variance[length] - sums.scale_slope_variance[shorter]) / m
+    moved = -np.outer(loading, loading / noise)[:, :, None] * between
+    moved[at, at] += left / m  # (10)
+    moved = moved.reshape(len(active), -1)
+    unseen = sums.scale_variance[-1] - sums.scale_variance[longer]
+    unseen = unseen + known.noise[-1] - known.noise[sums.reach]
+    rest = np.outer(loading, loading) * unseen / m**2
+    effect = _loading_effect(fitted, active, left) * noise / m**2
+    rest[at, at] += fitted.own_variance()[active] + effect
+    return np.asarray(moved @ variance @ moved.T + rest)  # (11)
+
+
+def _loading_effect(fitted: Fitted, active: IntArray, left: FloatArray) -> FloatArray:
+    """Return the (n,) d_i^2 Var u_i / s_i^2 of the active rows."""
+    sums, length, noise = fitted.sums, fitted.length[active], fitted.noise[active]
+    gram = fitted.known.gram[length] + _LEAST_GRAM * np.eye(left.shape[1])
+    absorbed = np.linalg.solve(gram, sums.slope_easiness[length][:, :, None])[:, :, 0]
+    effect = sums.scale_easiness[-1] - sums.scale_easiness[length]
+    effect = effect - (left * absorbed).sum(axis=1)  # (12)
+    return np.asarray(effect**2 / (sums.square[length] + noise / LOADING_SPREAD))
+
+
+class Model(Protocol):
+    """A model of rows on one order of the examples, as ``one_factor`` describes its methods."""
+
+    def put(self, row: int, place: int, score: float) -> None:
+        """Set a row's score at a place of the order."""
+
+    def open(self, row: int, place: int) -> None:
+        """Count a place as seen, with the expected score until the score is known."""
+
+    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
+        """Fit the model to the scores so far; return the posterior of the rows' means."""
+
+    def peek(self) -> Posterior:
+        """Return what ``fit(all_rows=False)`` would, without changing the model."""
+
+
+class Averaged:
+    """Several models of the same scores, used like one; each is fitted by itself."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._models = models
+
+    def put(self, row: int, place: int, score: float) -> None:
+        """Set a row's score at a place of the order."""
+        for model in self._models:
+            model.put(row, place, score)
+
+    def open(self, row: int, place: int) -> None:
+        """Count a place as seen, with the score that each model expects."""
+        for model in self._models:
+            model.open(row, place)
+
+    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
+        """Fit all models; return the mixture of their posteriors."""
+        return mixture([model.fit(sweeps, all_rows=all_rows) for model in self._models])
+
+    def peek(self) -> Posterior:
+        """Return what ``fit(all_rows=False)`` would, without changing the models."""
+        return mixture([model.peek() for model in self._models])
+
+
+def mixture(parts: Sequence[Posterior]) -> Posterior:
+    """Return the mixture (13) of posteriors of equal weight.
+
+    Rows that one of them does not model jointly with others count as independent.
+
+    Example:
+        >>> one = Posterior(np.array([0.4]), np.array([0.3]), np.arange(1), np.array([[0.09]]))
+        >>> two = Posterior(np.array([0.6]), np.array([0.3]), np.arange(1), np.array([[0.09]]))
+        >>> both = mixture([one, two])
+        >>> both.mean, both.covariance
+        (array([0.5]), array([[0.1]]))
+    """
+    means = np.array([part.mean for part in parts])
+    off = means - means.mean(axis=0)
+    sd = np.sqrt(np.mean([part.sd**2 for part in parts], axis=0) + (off**2).mean(axis=0))
+    active = reduce(np.intersect1d, [part.active for part in parts])
+    within = [
+        part.covariance[np.ix_(at, at)]
+        for part in parts
+        for at in [np.searchsorted(part.active, active)]
+    ]
+    apart = off[:, active].T @ off[:, active] / len(parts)
+    return Posterior(means.mean(axis=0), sd, active, np.mean(within, axis=0) + apart)

@@ -1,21 +1,21 @@
 """Paired top-two on a model of examples: the rule to use when there is no reason for another.
 
 All candidates take their examples from one random order, so they are compared on common ones, and
-a one-factor Gaussian posterior (``stats.models.one_factor``) says how sure every difference is.
+a one-factor Gaussian posterior (``factor_model``) says how sure every difference is.
 
 Allocation. Most pulls go to duels: the leader against a challenger, drawn by its chance to overtake
 (derived in ``auto_duels``). A quarter goes to a floor that keeps the candidate of rank r at 1 / r
 of the leader's examples, as Successive Rejects would (Audibert & Bubeck 2010), but drops none for
 good: where the model is wrong, this finds out. A known budget narrows the choice: after the share x
 of it the leader effectively has at most K^(1 - x) challengers, the pace of Sequential Halving
-(Karnin, Koren & Somekh 2013), and the floor reaches twice as many ranks. Both are computed anew at
-every fit, so a candidate may come back. Without a budget the rule is anytime.
+(Karnin, Koren & Somekh 2013). They are found anew at every fit, so a candidate may come back.
+Without a budget the rule is anytime.
 
 History says beforehand how hard and how noisy examples are. Those that tell good candidates apart
 then come early in the order, in proportion to the spread of a good candidate's score (Neyman's
 allocation). The order is still drawn without regard to the scores of this run, with known chances,
 by which the intervals are weighed. What history predicts of candidates may mislead: two models that
-believe more and less of it count alike (``stats.models.posterior``).
+believe more and less of it count alike (``factor_model``).
 
 A run that stops once the best is established needs more than the model's opinion. When no
 challenger has a chance of 1 in 20, the one with the fewest examples is pulled, of the leader and
@@ -25,7 +25,7 @@ scores of the place before are pending: the leader that all others meet there is
 
 Candidates that share levels of axes (model, prompt, parameters) are not all tried: until there are
 four scores per candidate, another model learns what levels share
-(``stats.models.crossed_effects``).
+(``axes_model``).
 
 Only allocation and the answer rest on the model. A run is stopped by the betting intervals and the
 paired comparisons of ``Answer`` alone, which hold whatever the scores are like.
@@ -38,16 +38,15 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from bestarm_agent.selectors.auto.axes_model import CrossedEffects
+from bestarm_agent.selectors.auto.duels import Duels, chance_of_being_best
+from bestarm_agent.selectors.auto.factor_model import Averaged, Model, OneFactor, Posterior
+from bestarm_agent.selectors.auto.profiles import Profile
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.auto_duels import Duels, chance_of_being_best
 from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import Belief, BoolArray, Choice, Pair, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.models.crossed_effects import CrossedEffects
-from bestarm_agent.stats.models.example_profiles import Profile
-from bestarm_agent.stats.models.history_validation import HistoryModel
-from bestarm_agent.stats.models.one_factor import OneFactor
-from bestarm_agent.stats.models.posterior import Averaged, Model, Posterior
 
 _Model = TypeVar("_Model", bound=Model)
 

@@ -1,8 +1,8 @@
-"""Scores of many rows along one order of the examples, a prefix per row."""
+"""Scores of many rows along one order of the examples, a prefix per row, and sums over them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -114,3 +114,33 @@ class PrefixRows:
     def values(self, row: int) -> FloatArray:
         """Return the row's prefix; a view, not to be written."""
         return self._values[row][: self.length[row]]
+
+
+def squares(slope: FloatArray) -> FloatArray:
+    """Return the (m, r, r) outer products of the rows of (m, r)."""
+    return slope[:, :, None] * slope[:, None, :]
+
+
+def prefix(values: FloatArray) -> FloatArray:
+    """Return the (m + 1, ...) running sums along the first axis, from 0."""
+    return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
+
+
+def suffix(length: IntArray, values: FloatArray, reach: int) -> FloatArray:
+    """Return, for each place j, the sum of the values (K, ...) of the rows longer than j.
+
+    Example:
+        >>> suffix(np.array([1, 2]), np.array([10.0, 1.0]), reach=2)
+        array([11.,  1.])
+    """
+    ends = np.zeros((reach + 1, *values.shape[1:]))
+    np.add.at(ends, length, values)
+    return np.asarray(np.cumsum(ends[::-1], axis=0)[::-1][1:])
+
+
+def weighted_sum(blocks: Sequence[Block], weight: FloatArray, reach: int) -> FloatArray:
+    """Return the (reach,) sums over the rows of some blocks of weight (K,) times value."""
+    total = np.zeros(reach)
+    for rows, values in blocks:
+        total[: values.shape[1]] += weight[rows] @ values
+    return total

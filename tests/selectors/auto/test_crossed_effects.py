@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.models import crossed_design, crossed_equations
-from bestarm_agent.stats.models.crossed_effects import CrossedEffects
-from bestarm_agent.stats.models.crossed_solution import CrossedPosterior, inverted
+from bestarm_agent.selectors.auto import axes_model
+from bestarm_agent.selectors.auto.axes_model import CrossedEffects, CrossedPosterior, inverted
 
 Array = NDArray[np.float64]
 AXES = np.indices((3, 2, 2)).reshape(3, -1).T
@@ -63,8 +62,8 @@ def dense(
 def test_it_agrees_with_dense_conditioning(
     monkeypatch: pytest.MonkeyPatch, most_places: int, most_residuals: int
 ) -> None:
-    monkeypatch.setattr(crossed_equations, "_MOST_PLACES", most_places)
-    monkeypatch.setattr(crossed_design, "_MOST_RESIDUALS", most_residuals)
+    monkeypatch.setattr(axes_model, "_MOST_PLACES", most_places)
+    monkeypatch.setattr(axes_model, "_MOST_RESIDUALS", most_residuals)
     for seed in range(3):
         model, seen = filled(seed)
         places = min(int(model.rows.length.max()), most_places)

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.registry import make_selector
-from bestarm_agent.selectors.rules.auto import Auto
-from bestarm_agent.selectors.rules.auto_duels import (
+from bestarm_agent.selectors.auto.duels import (
     Duels,
     chance_of_being_best,
     effective_prices,
     narrowed,
 )
+from bestarm_agent.selectors.auto.factor_model import Posterior
+from bestarm_agent.selectors.auto.rule import Auto
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, FloatArray, Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.models.posterior import Posterior
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 
@@ -59,9 +59,9 @@ class Fixed(np.random.Generator):
 def test_chances_to_overtake_by_hand() -> None:
     duels = duels_of(posterior_of([0.5, 0.7, 0.6]), 1, np.arange(3.0))
     assert duels.order.tolist() == [1, 2, 0]
-    assert duels.rank.tolist() == [3, 1, 2]
-    # variance of a gap .02, inflated .025: z = .1 / .1581 and .2 / .1581
-    np.testing.assert_allclose(duels.weight, [[0.2635**2, 0.1030**2]], atol=1e-4)
+    assert duels.floor_weight.tolist() == [3.0, 1.0, 2.0]
+    # variance of a gap .02: z = .1 / .1414 and .2 / .1414
+    np.testing.assert_allclose(duels.weight, [[0.2398, 0.0786]], atol=1e-4)
 
 
 def test_a_chance_counts_for_its_price_by_hand() -> None:
@@ -69,7 +69,7 @@ def test_a_chance_counts_for_its_price_by_hand() -> None:
     price = np.array([0.04, 0.01, 0.09])
     duels = duels_of(posterior, 1, ties, price=price)
     # the best is the cheapest, so prices count in full: 4, 1 and 9 times the least
-    np.testing.assert_allclose(duels.weight, [[0.2635**2 / 5, 0.1030**2 / 2.5]], atol=1e-5)
+    np.testing.assert_allclose(duels.weight, [[0.23975 / 5, 0.07865 / 2.5]], atol=1e-5)
     # ranks 3, 1, 2, times the square roots of these
     np.testing.assert_allclose(duels.floor_weight, [6.0, 1.0, 6.0])
 
@@ -97,7 +97,7 @@ def test_one_price_for_all_changes_no_bit() -> None:
 def test_of_a_pair_the_one_that_saw_less_is_pulled() -> None:
     duels = duels_of(posterior_of([0.5, 0.7, 0.6]), 1, np.arange(3.0))
     everyone = np.full(3, True)
-    # weights .0694 and .0106: below .867 it is candidate 2
+    # weights .2398 and .0786: below .753 it is candidate 2
     for number, seen, pulled in [
         (0.5, [9, 9, 9], 1),
         (0.5, [9, 10, 9], 2),
@@ -111,7 +111,7 @@ def test_of_a_pair_the_one_that_saw_less_is_pulled() -> None:
 
 def test_leaders_stand_against_those_outside_the_set() -> None:
     duels = duels_of(posterior_of([0.9, 0.7, 0.6, 0.1]), 2, np.arange(4.0))
-    assert duels.rank.tolist() == [1, 1, 2, 3]
+    assert duels.floor_weight.tolist() == [1.0, 1.0, 2.0, 3.0]
     assert duels.weight.shape == (2, 2)
     assert duels.weight.argmax() == 2  # the second leader against the first challenger
 
@@ -127,18 +127,13 @@ def test_a_known_budget_narrows_the_choice_by_hand() -> None:
     assert narrowed(np.zeros(3), most=1.0).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_a_known_budget_shortens_the_reach_of_the_floor_by_hand() -> None:
+def test_the_floor_keeps_up_who_is_furthest_behind_by_rank() -> None:
     posterior, everyone = posterior_of([0.5, 0.9, 0.5, 0.8, 0.5]), np.full(5, True)
+    duels = duels_of(posterior, 1, np.arange(5.0))
     seen = np.array([1, 8, 2, 5, 1])  # times ranks 3, 1, 4, 2, 5: 3, 8, 8, 10, 5
-    at_first = duels_of(posterior, 1, np.arange(5.0), most_challengers=5.0)
-    assert at_first.below_floor(everyone, seen) == 0
-    for field, found in ((1.2, 0), (1.0, 1)):  # ranks up to ceil(2 * 1.2) = 3, then up to 2
-        at_last = duels_of(posterior, 1, np.arange(5.0), most_challengers=field)
-        assert at_last.below_floor(everyone, seen) == found
-    others = np.array([True, False, True, False, True])  # nobody in sight may be asked
-    assert at_last.below_floor(others, seen) == 0
-    unplanned = duels_of(posterior, 1, np.arange(5.0))
-    assert unplanned.below_floor(everyone, np.array([9, 9, 9, 9, 1])) == 4
+    assert duels.below_floor(everyone, seen) == 0
+    assert duels.below_floor(np.array([False, True, True, True, True]), seen) == 4
+    assert duels.below_floor(everyone, np.array([9, 9, 9, 9, 1])) == 4
 
 
 def test_a_rule_that_was_given_a_budget_is_not_anytime() -> None:
@@ -216,8 +211,8 @@ def test_no_probability_where_the_model_thinks_another_one_likelier_to_be_best()
 def test_void_pulls_keep_challengers_by_hand() -> None:
     posterior, ties = posterior_of([0.5, 0.7, 0.6]), np.arange(3.0)
     duels = duels_of(posterior, 1, ties, void_share=np.array([0.0, 0.6, 0.0]))
-    # variance .025 + .36 / 12 = .055: z = .1 / .2345 and .2 / .2345
-    np.testing.assert_allclose(duels.weight, [[0.3349**2, 0.1969**2]], atol=1e-4)
+    # variance .02 + .36 / 12 = .05: z = .1 / .2236 and .2 / .2236
+    np.testing.assert_allclose(duels.weight, [[0.3274, 0.1855]], atol=1e-4)
 
 
 def with_hidden_failures(seed: int) -> World:
@@ -347,7 +342,7 @@ def test_once_it_is_convinced_it_aims_at_the_certificate(monkeypatch: pytest.Mon
     assert "duel" in reasons
     going_on = pulls(0, stop=False).go(len(runs[0].pairs))
     assert all(event.reason != "proof" for event in going_on.events if isinstance(event, Ask))
-    monkeypatch.setattr("bestarm_agent.selectors.rules.auto._UNLIKELY", 0.0)
+    monkeypatch.setattr("bestarm_agent.selectors.auto.rule._UNLIKELY", 0.0)
     duels = [pulls(seed).finish() for seed in range(4)]
     assert sum(len(run.pairs) for run in runs) < 0.85 * sum(len(run.pairs) for run in duels)
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
+from bestarm_agent.selectors.history import Factors
 from bestarm_agent.stats.arrays import FloatArray, IntArray
-from bestarm_agent.stats.models.example_factors import Factors
 
 _STRONG = 1.0  # t of (2): standard deviations of ability above past candidates
 _LEAST_NOISE = 0.005  # variance of an example that all past candidates solved

@@ -5,8 +5,8 @@ model gives each challenger a chance to overtake, the normal tail beyond its gap
 a chance falls about like exp(-D n) with the number n of common examples, by D exp(-D n) with one
 more. So the next example lowers the sum of all chances most where a chance is still large, and
 challengers are drawn by their chances: top-two sampling (Russo 2016; with the variance of the
-difference, Qin & You 2023). The chances are squared, or many poor challengers would outweigh a good
-one. Of the two, the one that has seen less is pulled, since only common examples tell them apart.
+difference, Qin & You 2023). Of the two, the one that has seen less is pulled, since only common
+examples tell them apart.
 
 With prices, the sum of chances is least for a given sum of money where one more dollar takes the
 same off each of them: where D exp(-D n) is proportional to the price. So a chance counts for its
@@ -22,24 +22,21 @@ mean drawn uniformly from [0, 1], by share / sqrt(12). Leaders with void pulls k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 from scipy.special import ndtr
 
+from bestarm_agent.selectors.auto.factor_model import Posterior
 from bestarm_agent.selectors.types import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.arrays import one_thread
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.models.posterior import Posterior
 
-_INFLATION = 1.25  # of posterior variances: the model is too sure of itself
-_SHARPNESS = 2  # power of the chance to overtake
+_INFLATION = 1.25  # of posterior variances, for the probability that people see
 _NARROWING, _NARROWINGS = 1.5, 12
 _REDRAWS = 8
 _DRAWS = 512  # of all means, for the probability that one is the highest
 _OPTIMISM = 2.0  # standard deviations
 _VOID_SD = 12**-0.5  # of a mean drawn uniformly from [0, 1]
-_FLOOR_REACH = 2.0  # ranks that the floor keeps, in numbers of challengers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,21 +44,19 @@ class Duels:
     """Pairs of a leader and a challenger, with weights by which they are drawn.
 
     Attributes:
-        floor_weight: (K,) the rank times the square root of the effective price: the floor gives a
-            candidate 1 / floor_weight as many examples as the leader.
-        weight: (L, K - L) the squared chance that the challenger is better than the leader, over
-            the mean of their effective prices, or a higher power of that.
+        floor_weight: (K,) the rank, 1 for all leaders, times the square root of the effective
+            price: the floor gives a candidate 1 / floor_weight as many examples as the leader.
+        weight: (L, K - L) the chance that the challenger is better than the leader, over the mean
+            of their effective prices, or a higher power of that.
     """
 
     order: IntArray  # (K,) candidates by falling posterior mean
-    rank: IntArray  # (K,) place in that order from 1; leaders all have 1
     floor_weight: FloatArray
     leaders: IntArray  # (L,) the candidates that would be named now
     challengers: IntArray  # (K - L,) the others
     weight: FloatArray
     cumulative: FloatArray  # (L * (K - L),) running sums of the weights, row by row
     optimistic: FloatArray  # (K,) posterior means plus two standard deviations
-    last_floor_rank: int  # ranks beyond it get no share of the floor
     likeliest: float  # the highest chance of a challenger to be better than a leader, in [0, 1]
 
     @classmethod
@@ -92,34 +87,29 @@ class Duels:
         likeliest = 0.0
         for at, leader in enumerate(leaders.tolist()):
             behind = posterior.mean[leader] - posterior.mean[challengers]
-            variance = _INFLATION * posterior.gap_variance(leader)[challengers]
-            variance += hidden[leader] + hidden[challengers]
+            variance = posterior.gap_variance(leader)[challengers]
+            variance = variance + hidden[leader] + hidden[challengers]
             chance = ndtr(-behind / np.sqrt(variance))
             likeliest = max(likeliest, float(chance.max(initial=0.0, where=~out[challengers])))
-            worth = chance**_SHARPNESS / (0.5 * (price[leader] + price[challengers]))
+            worth = chance / (0.5 * (price[leader] + price[challengers]))
             weight[at] = np.where(out[challengers], 0.0, worth)
-        last_floor_rank = len(order)
         if most_challengers is not None:
             weight = narrowed(weight, most_challengers * len(leaders))
-            last_floor_rank = ceil(_FLOOR_REACH * most_challengers)
         optimistic = posterior.mean + _OPTIMISM * posterior.sd
         return cls(
             order=order,
-            rank=rank,
             floor_weight=np.asarray(rank * np.sqrt(price), dtype=np.float64),
             leaders=leaders,
             challengers=challengers,
             weight=weight,
             cumulative=np.cumsum(weight),
             optimistic=optimistic,
-            last_floor_rank=last_floor_rank,
             likeliest=likeliest,
         )
 
     def below_floor(self, allowed: BoolArray, n_seen: IntArray) -> int:
         """Return the ``allowed`` (K,) candidate that is furthest behind its share of the floor."""
-        near = allowed & (self.rank <= self.last_floor_rank)
-        n_due = np.where(near if near.any() else allowed, n_seen * self.floor_weight, np.inf)
+        n_due = np.where(allowed, n_seen * self.floor_weight, np.inf)
         return int(n_due.argmin())
 
     def behind(self, field: BoolArray, n_seen: IntArray) -> int:

@@ -10,12 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from bestarm_agent.selectors.auto.rule import Auto
+from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
-from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.types import Problem, State, Stop
-from bestarm_agent.stats.models.example_factors import Factors
-from bestarm_agent.stats.models.history_validation import HistoryModel, Validation
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bestarm_agent.stats.models.example_factors import Factors
-from bestarm_agent.stats.models.example_profiles import Profile
-from bestarm_agent.stats.models.one_factor import OneFactor
-from bestarm_agent.stats.models.posterior import Averaged, Posterior, mixture
+from bestarm_agent.selectors.auto.factor_model import Averaged, OneFactor, Posterior, mixture
+from bestarm_agent.selectors.auto.profiles import Profile
+from bestarm_agent.selectors.history import Factors
 
 
 def posterior_of(seed: int, active: list[int], n_rows: int) -> Posterior:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bestarm_agent.selectors.auto.axes_model import CrossedEffects
+from bestarm_agent.selectors.auto.factor_model import OneFactor
+from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.rules.auto import Auto
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
-from bestarm_agent.stats.models.crossed_effects import CrossedEffects
-from bestarm_agent.stats.models.one_factor import OneFactor
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.stats.models.example_factors import Factors
-from bestarm_agent.stats.models.example_profiles import Profile
-from bestarm_agent.stats.models.one_factor import OneFactor
-from bestarm_agent.stats.models.posterior import posterior
-from bestarm_agent.stats.models.prefix_scores import PrefixRows
+from bestarm_agent.selectors.auto.factor_model import OneFactor, posterior
+from bestarm_agent.selectors.auto.prefix_rows import PrefixRows
+from bestarm_agent.selectors.auto.profiles import Profile
+from bestarm_agent.selectors.history import Factors
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -121,7 +120,7 @@ def test_a_row_ahead_of_the_others_lends_them_its_examples() -> None:
 
 
 def test_bad_luck_at_the_start_leaves_room_for_doubt() -> None:
-    """Four zeros look noiseless by themselves; the leaders say how noisy such a row would be."""
+    """Four zeros look noiseless by themselves; the others say how noisy such a row would be."""
     rng = np.random.default_rng(7)
     scores = (rng.random((6, 200)) < 0.6).astype(float)
     scores[5, :4] = 0.0

@@ -1,0 +1,490 @@
+"""A Gaussian model of candidates that have axes: what the levels of an axis share is learned.
+
+Row i has seen the first L_i of m examples, in an order that all rows share. Its score is
+
+    y_ij = x_i . b + d_i + z_j + e_ij                                                          (1)
+
+with x_i marking the effects that the row has: of a constant, of its level on every axis, and of its
+combination of levels on every two axes. Besides them are the row's own deviation d_i and the
+example's easiness z_j. All are independent and Gaussian around 0 (scores are taken from 1/2),
+
+    b_l ~ N(0, v_f),  d_i ~ N(0, v_d),  z_j ~ N(0, v_z),  e_ij ~ N(0, s^2),                    (2)
+
+v_f being one variance for all effects of a family f. A row without scores is known by its effects.
+
+Posterior. Given t = (b, z) the deviations are independent. Let g_i = 1 / (s^2 + L_i v_d). Then
+
+    d_i | t ~ N(v_d g_i sum_{j < L_i} (y_ij - x_i . b - z_j), v_d s^2 g_i)                     (3)
+
+and integrating them out leaves normal equations A t = h with the blocks
+
+    A_bb = diag(1 / v_f) + sum_i L_i g_i x_i x_i'           A_bz = [sum_{L_i > j} g_i x_i]_j
+    A_zz = diag(1 / v_z + n_j / s^2) - [S_{max(j, k)}]_jk,  S_j = sum_{L_i > j} v_d g_i / s^2  (4)
+    h_b = sum_i g_i x_i Y_i,   h_z = [sum_{L_i > j} (y_ij - v_d g_i Y_i) / s^2]_j              (5)
+
+where n_j rows have seen j and Y_i = sum_{j < L_i} y_ij. With u_L = sum_{j < L} z_j and J the
+longest prefix, the mean over all m examples, less the easiness of those that nobody has seen, is
+
+    m M_i = Y_i + (m - L_i) (x_i . b + d_i) + u_J - u_{L_i} + noise,                           (6)
+    Cov(M)_ik = c_i' A^-1 c_k + [i = k] ((m - L_i)^2 v_d s^2 g_i + (m - L_i) s^2) / m^2,       (7)
+
+c_i being what (6) and (3) have of t: (m - L_i) (1 - L_i v_d g_i) / m at the effects of x_i, 1 / m
+at u_J, and -((m - L_i) v_d g_i + 1) / m at u_{L_i}.
+
+Variances are those of MacKay's fixed point for the evidence, shrunk towards a guess that is worth
+w effects: with b at its posterior mean and k_f effects in the family,
+
+    v_f = (sum b^2 + w q_f) / (gamma_f + w),   gamma_f = k_f - sum Var(b) / v_f,               (8)
+
+and likewise for d and z; s^2 is the sum of squared residuals over the number of scores less all
+gammas. gamma counts the effects that the scores determine, so few scores change little.
+
+A fit costs O(K F^2 + (E + J)^3) for F effects per row and E effects of rows with scores. This is a
+model's opinion: nothing here bounds an error probability.
+
+References:
+    Searle, Casella and McCulloch (1992), "Variance Components", Wiley: mixed-model equations.
+    MacKay (1992), "Bayesian Interpolation", Neural Computation 4(3): (8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
+from typing import TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from bestarm_agent.selectors.auto.factor_model import Posterior
+from bestarm_agent.selectors.auto.prefix_rows import PrefixRows, weighted_sum
+from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
+
+Family: TypeAlias = tuple[int, ...]  # the axes whose levels its effects belong to, one or two
+
+_MOST_EFFECTS = 1_000  # modelled; families beyond it count as deviations of the rows
+_MOST_BLOCKS, _MOST_RESIDUALS = 64, 512  # C and C R
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Effects:
+    """Effects of every row; the first is the constant."""
+
+    families: tuple[Family, ...]
+    of_row: IntArray  # (K, 1 + families) numbers of the row's effects
+    family: IntArray  # (E,) position of an effect's family; -1 for the constant
+    block: IntArray  # (K,) c: the row's level on the axis whose rows share residuals
+    n_blocks: int
+    reach: int  # places at which they do
+
+    @classmethod
+    def of(cls, axes: IntArray) -> Effects:
+        """Number the effects of rows with the (K, A) levels ``axes``."""
+        keys: list[Family] = []
+        columns, family = [np.zeros(len(axes), dtype=np.int64)], [-1]
+        for key, codes in sorted(_codes(axes), key=lambda found: int(found[1].max())):
+            n_levels = int(codes.max()) + 1
+            if len(family) + n_levels > _MOST_EFFECTS:
+                break
+            columns.append(codes + len(family))
+            family += [len(keys)] * n_levels
+            keys.append(key)
+        block = _blocks(axes)
+        n_blocks = int(block.max(initial=0)) + 1
+        reach = _MOST_RESIDUALS // n_blocks if n_blocks > 1 else 0
+        return cls(tuple(keys), np.column_stack(columns), np.array(family), block, n_blocks, reach)
+
+    def __len__(self) -> int:
+        return len(self.family)
+
+    def design(self) -> sparse.csr_array:
+        """Return the (K, E) rows x_i."""
+        n_rows, width = self.of_row.shape
+        ends = np.arange(0, n_rows * width + 1, width)
+        ones = np.ones(n_rows * width)
+        return sparse.csr_array((ones, self.of_row.ravel(), ends), shape=(n_rows, len(self)))
+
+    def longer(self, place: IntArray, values: FloatArray, reach: int) -> FloatArray:
+        """Return (C, J) sums of values (K,) over the rows of block c longer than j."""
+        at = self.block * (reach + 1) + place
+        ends = np.bincount(at, weights=values, minlength=self.n_blocks * (reach + 1))
+        return _after(ends.reshape(self.n_blocks, reach + 1).astype(np.float64))
+
+    def longer_by_effect(self, place: IntArray, values: FloatArray, reach: int) -> FloatArray:
+        """Return (E, C, J) sums of values (K,) over the rows with effect l of block c."""
+        at = self.block * (reach + 1) + place
+        shape = (len(place), self.n_blocks * (reach + 1))
+        ends = sparse.csr_array((values, (np.arange(len(place)), at)), shape=shape)
+        by_effect = (self.design().T @ ends).toarray()
+        return _after(by_effect.reshape(len(self), self.n_blocks, reach + 1))
+
+
+def _after(ends: FloatArray) -> FloatArray:
+    """Return the sums of all later entries along the last axis, without the last, which is 0."""
+    return np.asarray(ends[..., ::-1].cumsum(axis=-1)[..., ::-1][..., 1:])
+
+
+def _blocks(axes: IntArray) -> IntArray:
+    """Return the (K,) levels on the first axis that has several rows for each of a few levels."""
+    for key, codes in _codes(axes):
+        if len(key) == 1 and int(codes.max()) < _MOST_BLOCKS:
+            return codes
+    return np.zeros(len(axes), dtype=np.int64)
+
+
+def _codes(axes: IntArray) -> Iterator[tuple[Family, IntArray]]:
+    """Yield the families whose effects rows share, with the (K,) number of each row's effect."""
+    alone = -1 - np.arange(len(axes))[:, None]
+    levels = np.where(axes < 0, alone, axes)
+    n_levels = {(axis,): len(np.unique(column)) for axis, column in enumerate(levels.T)}
+    pairs = combinations(range(axes.shape[1]), 2)
+    for key in (*n_levels, *pairs):
+        found, codes = np.unique(levels[:, key], axis=0, return_inverse=True)
+        is_new = len(key) == 1 or len(found) > max(n_levels[axis,] for axis in key)
+        if is_new and 1 < len(found) <= len(axes) / 2:
+            yield key, codes.ravel().astype(np.int64)
+
+
+CENTRE, CENTRE_VARIANCE = 0.5, 0.25  # of the constant
+_MOST_PLACES = 512  # J: later ones count as equally easy
+_GUESSES = {1: 0.02, 2: 0.005}  # q_f by the number of axes
+
+
+@dataclass(frozen=True, slots=True)
+class Variances:
+    """Variances of the model, as learned so far."""
+
+    effects: dict[Family, float] = field(default_factory=dict)  # v_f
+    own: float = 0.01  # v_d
+    easiness: float = 0.05  # v_z
+    residual: float = 0.03  # v_r
+    noise: float = 0.12  # s^2
+
+    def of(self, family: Family) -> float:
+        """Return v_f; the guess for a family that has not been fitted."""
+        return self.effects.get(family, _GUESSES[len(family)])
+
+
+GUESS = Variances()  # q_f
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """Sums of the scores that the posterior needs; (C, J) sums are over a block's rows."""
+
+    length: IntArray  # (K,) L_i
+    place: IntArray  # (K,) L_i, at most J
+    total: FloatArray  # (K,) Y_i
+    square: float  # sum of all y_ij^2
+    at_place: FloatArray  # (C, J) sums of the y_ij of the rows that have seen j
+    n_rows: FloatArray  # (C, J) their number n_cj
+
+    @classmethod
+    def of(cls, rows: PrefixRows, model: Effects) -> Sums:
+        """Sum up the scores, and the guesses in their holes."""
+        length, ones = rows.length.copy(), np.ones(len(rows.length))
+        longest = int(length.max(initial=0))
+        reach = min(longest, _MOST_PLACES)
+        place = np.minimum(length, reach)
+        at_place = np.zeros((model.n_blocks, reach))
+        for block in range(model.n_blocks):
+            members = np.flatnonzero((model.block == block) & (length > 0))
+            at_place[block] = weighted_sum(rows.blocks(members), ones, longest)[:reach]
+        n_rows = model.longer(place, ones, reach)
+        total, square = rows.totals[:, 0].copy(), float(rows.squares.sum())
+        return cls(length, place, total, square, at_place, n_rows)
+
+
+def normal_equations(
+    model: Effects, sums: Sums, variances: Variances, weight: FloatArray, near: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return the matrix (4) and the right side (5), for b, z and r; ``near`` is R."""
+    noise, n, (n_blocks, reach) = variances.noise, len(model), sums.n_rows.shape
+    gain, rows = variances.own * weight, model.design()
+    size = n + reach + n_blocks * near
+    z, r = slice(n, n + reach), slice(n + reach, size)
+    precision, target = np.zeros((size, size)), np.zeros(size)
+    precision[:n, :n] = (rows.T @ (rows * (sums.length * weight)[:, None])).toarray()
+    effects = model.longer_by_effect(sums.place, weight, reach)  # (E, C, J)
+    precision[:n, z] = effects.sum(axis=1)
+    precision[:n, r] = effects[:, :, :near].reshape(n, -1)
+    places, near_places = np.arange(reach), np.arange(near)
+    later = model.longer(sums.place, gain / noise, reach)  # S_cj
+    precision[z, z] = -later.sum(axis=0)[np.maximum.outer(places, places)]
+    cross = -later[:, np.maximum.outer(places, near_places)]  # (C, J, R)
+    cross[:, near_places, near_places] += sums.n_rows[:, :near] / noise
+    precision[z, r] = cross.transpose(1, 0, 2).reshape(reach, -1)
+    for block in range(n_blocks if near else 0):
+        own = slice(n + reach + block * near, n + reach + (block + 1) * near)
+        precision[own, own] = cross[block, :near]
+    upper = np.triu(precision, 1)
+    precision = upper + upper.T + np.diag(precision.diagonal())
+    family = np.array([CENTRE_VARIANCE, *map(variances.of, model.families)])
+    at = np.arange(size)
+    precision[at[:n], at[:n]] += 1.0 / family[model.family + 1]
+    precision[at[z], at[z]] += 1.0 / variances.easiness + sums.n_rows.sum(axis=0) / noise
+    precision[at[r], at[r]] += 1.0 / variances.residual
+    left = sums.at_place - model.longer(sums.place, gain * sums.total, reach)
+    target[:n] = rows.T @ (weight * sums.total)
+    target[z] = left.sum(axis=0) / noise
+    target[r] = left[:, :near].ravel() / noise
+    return precision, target
+
+
+_MOST_ACTIVE = 128  # rows whose joint covariance is worked out
+_WORTH, _NOISE_WORTH = 2.0, 10.0  # w, in effects and in scores
+_LEAST_VARIANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CrossedPosterior(Posterior):
+    """A posterior that knows the covariance of any two rows."""
+
+    loads: sparse.csr_array  # (K, D) c_i
+    shared: FloatArray  # (D, D) covariance of what rows share
+
+    def gap_variance(self, leader: int) -> FloatArray:
+        """Return the (K,) variances of the leader's mean minus each other mean, > 0."""
+        common = self.loads @ (self.shared @ self.loads[[leader]].toarray().ravel())
+        variance = self.sd**2 + self.sd[leader] ** 2 - 2.0 * common
+        return np.asarray(np.maximum(variance, _LEAST_VARIANCE))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """Posterior of effects, deviations, easiness and shared residuals, given the variances."""
+
+    model: Effects
+    sums: Sums
+    variances: Variances
+    gain: FloatArray  # (K,) v_d g_i
+    effects: FloatArray  # (E,) b
+    easiness: FloatArray  # (J,) z_j
+    shared: FloatArray  # (C, R) r_cj
+    variance: FloatArray  # (E + J + C R,) of these
+    covariance: FloatArray  # (D, D) of b and of the running sums, from 0, of z and of each r_c
+
+    @classmethod
+    def of(cls, model: Effects, sums: Sums, variances: Variances) -> Solution:
+        """Solve the normal equations."""
+        n, (n_blocks, reach) = len(model), sums.n_rows.shape
+        near = min(reach, model.reach)  # R
+        spread = variances.noise + sums.length * variances.own
+        weight = np.asarray(1.0 / spread, dtype=np.float64)  # g_i
+        precision, target = normal_equations(model, sums, variances, weight, near)
+        inverse = inverted(precision)
+        mean = inverse @ target
+        runs = [reach, *[near] * (n_blocks if near else 0)]
+        return cls(
+            model=model,
+            sums=sums,
+            variances=variances,
+            gain=variances.own * weight,
+            effects=mean[:n],
+            easiness=mean[n : n + reach],
+            shared=mean[n + reach :].reshape(n_blocks, near),
+            variance=inverse.diagonal().copy(),
+            covariance=running(running(inverse, n, runs).T, n, runs),
+        )
+
+    @property
+    def residual(self) -> FloatArray:
+        """Return the (C, J) z_j + r_cj."""
+        residual = np.tile(self.easiness, (self.model.n_blocks, 1))
+        residual[:, : self.shared.shape[1]] += self.shared
+        return residual
+
+    @property
+    def passed(self) -> FloatArray:
+        """Return the (C, J + 1) sums of residuals over the first 0, 1, ..., J places."""
+        return np.pad(np.cumsum(self.residual, axis=1), ((0, 0), (1, 0)))
+
+    @property
+    def level(self) -> FloatArray:
+        """Return the (K,) x_i . b + d_i."""
+        sums, common = self.sums, self.effects[self.model.of_row].sum(axis=1)
+        explained = sums.length * common + self.passed[self.model.block, sums.place]
+        return np.asarray(common + self.gain * (sums.total - explained))  # (3)
+
+    def posterior(self, m: int) -> Posterior:
+        """Return the posterior of the rows' means over all ``m`` examples."""
+        length, gain, passed = self.sums.length, self.gain, self.passed
+        left, block = m - length, self.model.block
+        ahead = passed[block, -1] - passed[block, self.sums.place]
+        mean = CENTRE + (self.sums.total + left * self.level + ahead) / m  # (6)
+        loads = self._loads(
+            left * (1.0 - length * gain) / m,
+            -(left * gain + 1.0) / m,
+            np.full(len(length), 1.0 / m),
+        )
+        own = (left**2 * gain + left) * self.variances.noise / m**2
+        sd = np.sqrt(own + variances_of(loads, self.covariance))
+        nearest = Posterior(mean, sd, np.arange(0), np.zeros((0, 0))).nearest_first()
+        active = np.sort(nearest[:_MOST_ACTIVE])
+        some = loads[active]
+        among = np.asarray(some @ (some @ self.covariance).T) + np.diag(own[active])  # (7)
+        return CrossedPosterior(mean, sd, active, among, loads, self.covariance)
+
+    def next_variances(self) -> Variances:
+        """Return the next step of (8)."""
+        model, sums, now = self.model, self.sums, self.variances
+        n, reach, seen = len(model), len(self.easiness), sums.length > 0
+        loads = self._loads(self.gain * sums.length, self.gain, np.zeros(len(seen)))
+        own = self.level - self.effects[model.of_row].sum(axis=1)
+        own_variance = self.gain * now.noise + variances_of(loads, self.covariance)
+        shared = (sums.n_rows[:, : self.shared.shape[1]] > 0).ravel()
+        parts = {
+            "own": (own[seen], own_variance[seen]),
+            "easiness": (self.easiness, self.variance[n : n + reach]),
+            "residual": (self.shared.ravel()[shared], self.variance[n + reach :][shared]),
+        }
+        found, n_known, effects = {}, 1.0, {}
+        for name, (mean, variance) in parts.items():
+            found[name], known = _shrunk(mean, variance, getattr(now, name), getattr(GUESS, name))
+            n_known += known
+        for at, family in enumerate(model.families):
+            members = np.flatnonzero(model.family == at)
+            effects[family], known = _shrunk(
+                self.effects[members], self.variance[members], now.of(family), GUESS.of(family)
+            )
+            n_known += known
+        free = max(0.0, float(sums.length.sum()) - n_known) + _NOISE_WORTH
+        noise = (self._misfit() + _NOISE_WORTH * GUESS.noise) / free
+        return Variances(effects, noise=max(noise, _LEAST_VARIANCE), **found)
+
+    def _misfit(self) -> float:
+        """Return the sum of squared residuals of the scores."""
+        sums, level, residual = self.sums, self.level, self.residual
+        of_rows = sums.length * level - 2.0 * sums.total
+        of_rows += 2.0 * self.passed[self.model.block, sums.place]
+        of_places = residual * (sums.n_rows * residual - 2.0 * sums.at_place)
+        return max(0.0, sums.square + float(level @ of_rows) + float(of_places.sum()))
+
+    def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> sparse.csr_array:
+        """Return (K, D) rows: weights (K,) of the effects, of u_{L_i} and of u_J, of both runs."""
+        n, reach, near = len(self.model), len(self.easiness), self.shared.shape[1]
+        place = self.sums.place
+        at = [n + place, np.full(len(place), n + reach)]
+        if near:
+            start = n + reach + 1 + self.model.block * (near + 1)
+            at += [start + np.minimum(place, near), start + near]
+        effects = self.model.of_row
+        weights = [level] * effects.shape[1] + [seen, end] * (len(at) // 2)
+        index, value = np.column_stack([effects, *at]), np.column_stack(weights)
+        ends = np.arange(0, index.size + 1, index.shape[1])
+        shape = (len(index), len(self.covariance))
+        return sparse.csr_array((value.ravel(), index.ravel(), ends), shape=shape)
+
+
+def _shrunk(
+    mean: FloatArray, variance: FloatArray, now: float, guess: float
+) -> tuple[float, float]:
+    """Return the next variance of effects by (8), and their gamma."""
+    known = float(np.clip(len(mean) - variance.sum() / now, 0.0, len(mean)))
+    found = (float(mean @ mean) + _WORTH * guess) / (known + _WORTH)
+    return max(found, _LEAST_VARIANCE), known
+
+
+@one_thread
+def inverted(precision: FloatArray) -> FloatArray:
+    """Invert a matrix; what no score has touched yet stands apart, on the diagonal."""
+    inverse = np.diag(1.0 / precision.diagonal())
+    touched = np.ix_(*2 * [np.count_nonzero(precision, axis=1) > 1])
+    inverse[touched] = np.linalg.inv(precision[touched])
+    return inverse
+
+
+def running(matrix: FloatArray, n: int, runs: Sequence[int]) -> FloatArray:
+    """Replace each of the runs of columns from ``n`` on by its running sums, from 0."""
+    sums = np.zeros((len(matrix), matrix.shape[1] + len(runs)))
+    sums[:, :n] = matrix[:, :n]
+    start, to = n, n
+    for run in runs:
+        np.cumsum(matrix[:, start : start + run], axis=1, out=sums[:, to + 1 : to + 1 + run])
+        start, to = start + run, to + run + 1
+    return sums
+
+
+def variances_of(loads: sparse.csr_array, covariance: FloatArray) -> FloatArray:
+    """Return the (K,) variances c_i' C c_i, where all rows have as many entries."""
+    n_rows = loads.shape[0]
+    at, weight = loads.indices.reshape(n_rows, -1), loads.data.reshape(n_rows, -1)
+    found = np.zeros(n_rows)
+    for column, own in zip(at.T, weight.T, strict=True):
+        found += own * (weight * covariance[column[:, None], at]).sum(axis=1)
+    return found
+
+
+class CrossedEffects:
+    """The model, fitted to rows that keep growing; a fit starts from the last one's variances.
+
+    Families whose effects are not shared by two rows on average are left out, since they could not
+    be told from the rows' own deviations; so are the largest, beyond 1,000 effects in all.
+
+    Args:
+        axes: (K, A) level of every row on every axis, any integers; -1 for one that no other row
+            shares.
+        n_examples: m >= 1.
+
+    Example:
+        >>> model = CrossedEffects(np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), n_examples=50)
+        >>> for place in range(4):
+        ...     model.put(0, place, 1.0)
+        ...     model.put(2, place, 0.0)
+        >>> mean = model.fit(sweeps=4).mean  # rows 1 and 3 have no score
+        >>> bool(mean[0] > mean[1] > mean[3] > mean[2])
+        True
+    """
+
+    def __init__(self, axes: IntArray, n_examples: int) -> None:
+        self.n_examples = n_examples
+        self.rows = PrefixRows(len(axes), np.ones((n_examples, 1)))
+        self.variances = Variances()
+        self._effects = Effects.of(axes)
+        self._level: FloatArray = np.zeros(len(axes))
+        blocks = self._effects.n_blocks
+        self._residual: FloatArray = np.zeros((blocks, 0))  # z_j + r_cj, up to the longest row
+
+    @property
+    def n_families(self) -> int:
+        """Return how many families of effects there are; 0 where rows share no level."""
+        return len(self._effects.families)
+
+    def put(self, row: int, place: int, score: float) -> None:
+        """Set a row's score at a place of the order."""
+        self.rows.put(row, place, score - CENTRE)
+
+    def open(self, row: int, place: int) -> None:
+        """Count a place as seen, with the expected score until the score is known."""
+        self.rows.open(row, place, float(self._expected(row, np.array([place]))[0]))
+
+    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
+        """Fit variances, then effects, to the scores so far; return the posterior of the means.
+
+        All rows are fitted in any case.
+        """
+        for row in np.flatnonzero(self.rows.length).tolist():
+            self.rows.fill(row, partial(self._expected, row))
+        return self._refine(sweeps)
+
+    def peek(self, sweeps: int = 2) -> Posterior:
+        """Return what ``fit`` would for the guesses of the last fit, without changing the model."""
+        return copy(self)._refine(sweeps)
+
+    def _refine(self, sweeps: int) -> Posterior:
+        sums = Sums.of(self.rows, self._effects)
+        for _ in range(sweeps):
+            solution = Solution.of(self._effects, sums, self.variances)
+            self.variances = solution.next_variances()
+        self._level, self._residual = solution.level, solution.residual
+        return solution.posterior(self.n_examples)
+
+    def _expected(self, row: int, places: IntArray) -> FloatArray:
+        """Return the expected scores, less 1/2, of a row at some places; not clipped."""
+        expected = np.full(len(places), self._level[row])
+        known = places < self._residual.shape[1]
+        expected[known] += self._residual[self._effects.block[row], places[known]]
+        return expected

@@ -1,1 +1,0 @@
-"""Models of score matrices: one factor, low rank, example profiles."""
