@@ -15,7 +15,7 @@ from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.api.anthropic import AnthropicProvider
 from bestarm_agent.providers.api.openai import OpenAIProvider
-from bestarm_agent.providers.api.protocol import max_prompt_tokens
+from bestarm_agent.providers.api.protocol import is_same_model, max_prompt_tokens
 from tests.support.api_cases import VENDORS, asked, error, provider_of, reply
 from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Said, in_thread
 
@@ -377,3 +377,49 @@ def test_what_decides_replies_decides_the_fingerprint() -> None:
         made(extra_body={"user": "u"}),
     ]
     assert len({same, *others}) == 5
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "answered", "is_same"),
+    [
+        ("gpt-6-luna", "gpt-6-luna", True),
+        ("gpt-6-luna", "gpt-6-luna-2026-08-01", True),
+        ("claude-opus-5", "claude-opus-5-20260401", True),
+        ("gpt-4", "gpt-4-0613", True),
+        ("mistral-large-latest", "mistral-large-2611", False),
+        ("mistral-large", "mistral-large-latest", True),
+        ("models/gemini-4-pro", "gemini-4-pro", True),
+        ("Meta-Llama/Llama-4-8B", "meta-llama/llama-4-8b", True),
+        ("deepseek/deepseek-r2:free", "deepseek/deepseek-r2", True),
+        ("/models/small/", "small", True),
+        ("grok-4", "grok-4.3", False),
+        ("grok-3", "grok-4.3", False),
+        ("gpt-6", "gpt-6-mini", False),
+        ("gpt-6-mini", "gpt-6", False),
+    ],
+)
+def test_a_model_that_answers_under_another_name_is_told(
+    asked_for: str, answered: str, is_same: bool
+) -> None:
+    assert is_same_model(asked_for, answered) is is_same
+
+
+def test_a_server_that_redirects_silently_is_told() -> None:
+    with in_thread(FakeApi(lambda _: "5", models={"grok-3": FakeModel()})) as server:
+        provider = provider_of("openai", server)
+        plain = reply(provider, asked("2+3", "grok-3", max_tokens=9))
+        assert plain.notices == ()
+        server.redirects["grok-3"] = "grok-4.3"
+        found = reply(provider, asked("2+3", "grok-3", max_tokens=9))
+    assert found.model == "grok-4.3"
+    assert found.notices == ("was answered by grok-4.3, which is not the name asked for",)
+
+
+def test_an_address_without_the_usual_path_is_told() -> None:
+    with in_thread(FakeApi(lambda _: "5", models={"good": FakeModel()})) as server:
+        found = error(provider_of("openai", server, base_url=server.url), asked("2+3"))
+        assert f"base_url ({server.url}), which most servers want to end in /v1" in str(found)
+        found = error(provider_of("openai", server), asked("2+3", "absent"))
+        assert "most servers" not in str(found)
+        found = error(provider_of("anthropic", server), asked("2+3", "absent"))
+        assert "most servers" not in str(found)

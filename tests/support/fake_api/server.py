@@ -93,6 +93,7 @@ class FakeApi:
         request_id: the id of a request, given its number.
         detail: what is said of a bad request.
         more_headers: sent with every answer.
+        redirects: names of the models that answer in place of others.
         port: 0 for any free one.
         received: all requests, in order of arrival.
     """
@@ -105,6 +106,7 @@ class FakeApi:
     request_id: Callable[[int], str] = "req_{}".format
     detail: str = "Bad request."
     more_headers: Mapping[str, str] = field(default_factory=dict)
+    redirects: dict[str, str] = field(default_factory=dict)
     port: int = 0
     received: list[Received] = field(default_factory=list)
     limiters: dict[str, Limiter] = field(default_factory=dict)
@@ -249,6 +251,7 @@ class FakeApi:
         model = self._model(call.model)
         spoken = with_faults(note.fault, spoken)
         body = wire.answered(call, spoken, note.number, ignored=model.ignores)
+        body["model"] = self.redirects.get(call.model, call.model)
         headers = {**self._headers(call, note), **self.more_headers}
         if note.fault is Fault.LYING_HEADERS:
             headers |= _LIES

@@ -99,6 +99,7 @@ class ErrorContext:
     url: str  # address of the endpoint
     key_source: str  # the variable that holds the key
     secrets: tuple[str, ...] = ()  # texts that no message may hold
+    missing_path: str = ""  # path of the vendor's own address, where this address has none
 
 
 def sdk_failure(error: Exception, context: ErrorContext) -> ProviderError:
@@ -240,6 +241,8 @@ def _message(status: int, kind: FailureKind, said: str, context: ErrorContext) -
     hint = ""
     if kind is FailureKind.MODEL_NOT_FOUND:
         hint = f"; correct the model's name, or base_url ({context.url})"
+        if context.missing_path:
+            hint += f", which most servers want to end in {context.missing_path}"
     if kind is FailureKind.QUOTA_EXHAUSTED:
         hint = "; raise the account's limit or add credit, then resume the run"
     return f"{context.name}: HTTP {status}: {said}{hint}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
@@ -52,6 +53,8 @@ def max_output_tokens(request: Request, facts: ModelFacts) -> int:
 
 
 _SHOWN = 80
+# What may follow a model's name: nothing, a date, a version that follows @ or :, "latest".
+_DATED = re.compile(r"|[-@:](latest|free|\d{4}(-?\d\d){0,2}|\d{3,8})|[@:].*")
 _HIDDEN_LOGPROB = -9999.0  # stands for "not among the most likely"
 _BYTES_PER_TOKEN = 3  # few texts have fewer
 _MAX_OUTPUT = 2_000_000  # longer than any model generates; a larger count is a mistake
@@ -193,6 +196,8 @@ def notices(request: Request, answer: Answer, bound: Usage, charged: Usage) -> I
         yield "names token counts that cannot be; the upper bound is charged"
     if charged.output > bound.output:
         yield "generated more than max_tokens"
+    if answer.model and not is_same_model(request.model, answer.model):
+        yield f"was answered by {answer.model:.100}, which is not the name asked for"
     if request.top_logprobs is not None and not answer.logprobs:
         yield "gave no log probabilities although they were asked for"
     if (
@@ -203,6 +208,22 @@ def notices(request: Request, answer: Answer, bound: Usage, charged: Usage) -> I
         yield "answered without regard to the JSON schema"
     if answer.finish is Finish.LENGTH and not any(name in request.params for name in MAX_TOKENS):
         yield "was cut off at default_max_tokens; raise it, or set max_tokens"
+
+
+def is_same_model(asked: str, answered: str) -> bool:
+    """Return True if a server's name for a model may stand for the one that was asked for.
+
+    Folders in front of a name, and dates and the like behind it, are left out of account.
+
+    Example:
+        >>> is_same_model("openai/gpt-6-luna", "gpt-6-luna-2026-08-01")
+        True
+        >>> is_same_model("grok-4", "grok-4.3")
+        False
+    """
+    asked, answered = (name.rstrip("/").rpartition("/")[2].lower() for name in (asked, answered))
+    short, long = sorted((asked, answered), key=len)
+    return long.startswith(short) and _DATED.fullmatch(long[len(short) :]) is not None
 
 
 def _is_json(content: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 from bestarm_agent.domain.digest import Json, canonical, digest
 from bestarm_agent.domain.rate_limits import Allowance
@@ -266,7 +267,14 @@ class ApiProvider(Provider[ApiOptions]):
 
     def _error_context(self, model: str, endpoint: Endpoint) -> ErrorContext:
         name = f"{self.name}/{model}"
-        return ErrorContext(name, endpoint.shown, endpoint.key_source, endpoint.secrets)
+        usual, own = (urlsplit(url).path.strip("/") for url in (self.vendor.url, endpoint.url))
+        return ErrorContext(
+            name,
+            endpoint.shown,
+            endpoint.key_source,
+            endpoint.secrets,
+            missing_path=f"/{usual}" if usual and not own else "",
+        )
 
 
 def _without_keys(answer: Answer, keys: tuple[str, ...]) -> Answer:
