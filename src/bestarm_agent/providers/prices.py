@@ -70,7 +70,7 @@ class Price:
         150000
     """
 
-    # origin of the price, for people: "study", "catalogue", or the table with its version and the
+    # origin of the price, for people: "study", "free", or the table with its version and the
     # model's name in it
     source: str
     standard: tuple[Rates, ...]  # rates by rising ``above``, the first from 0
@@ -284,7 +284,6 @@ def find_price(
     override: PriceOverride | None = None,
     *,
     base_url: str | None = None,
-    origin: str = "study",  # source of ``override``, or "catalogue"
 ) -> Price | None:
     """Look up the price of a model today; None if it is not known.
 
@@ -292,14 +291,16 @@ def find_price(
     as the vendor.
     """
     if override is not None:
-        return _overridden(override, origin)
+        return _overridden(override)
     return table_price(provider.lower(), model, base_url)
 
 
-def _overridden(price: PriceOverride, origin: str) -> Price:
+def _overridden(price: PriceOverride) -> Price:
+    rates = (price.input, price.output, price.cached, price.cache_write, price.request)
+    source = "study" if any(rates) else "free"  # as the catalogue says of one's own machine
     standard = (_scaled(price, Decimal(1)),)
     tiers = {name: (_scaled(price, factor),) for name, factor in price.tiers.items()}
-    return Price(origin, standard, tiers, implicit_tiers=frozenset(tiers))
+    return Price(source, standard, tiers, implicit_tiers=frozenset(tiers))
 
 
 def _scaled(price: PriceOverride, factor: Decimal) -> Rates:
