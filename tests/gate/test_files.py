@@ -7,21 +7,33 @@ import pytest
 
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.gate.files import junit, markdown
-from bestarm_agent.gate.summary import Compared, gate_result, word
+from bestarm_agent.gate.pairs import Challenger, Part
+from bestarm_agent.gate.summary import gate_result, word
 from bestarm_agent.stats.non_inferiority import Question, Verdict
 
 HOSTILE = "a|b <img src=x> [x](http://e.vil) @all #1 `c`\n\x1b[31m*_"
 QUESTION = Question(0.05, False, 0.05, 3, 2_000)
-OPEN = Compared(HOSTILE, QUESTION, Verdict.UNDECIDED, 40, 0, -0.1, -0.3, 0.1, 1, 5, 33)
 
 
-PASSED = Compared("p", QUESTION, Verdict.PASSED, 120, 2, 0.01, -0.05, 0.08, 9, 8, None)
-FAILED = replace(PASSED, label="f", alone=Verdict.FAILED, difference=-0.2)
+def challenger(n: int, score: float, *slices: tuple[str, float]) -> Challenger:
+    """One that scores so beside a baseline of .5 on n examples, and on n of each slice."""
+    parts = [Part("", range(2_000), QUESTION)]
+    own = dict.fromkeys(range(n), score)
+    for k, (name, mean) in enumerate(slices, 2):
+        members = range(1_000 * k, 1_000 * k + 50)
+        parts.append(Part(name, members, replace(QUESTION, n_examples=50, n_parts=2)))
+        own |= dict.fromkeys(members, mean)
+    found = Challenger(parts)
+    found.take({j: (x, x) for j, x in own.items()}, dict.fromkeys(own, (0.5, 0.5)))
+    return found
+
+
+PASSED, FAILED, OPEN = challenger(400, 0.5), challenger(400, 0.0), challenger(60, 0.4)
 
 
 @pytest.fixture
 def found() -> ModeResult:
-    return gate_result(HOSTILE, QUESTION, (PASSED, FAILED, OPEN))
+    return gate_result(HOSTILE, {"p": PASSED, "f": FAILED, HOSTILE: OPEN})
 
 
 def test_names_do_nothing_in_markdown(found: ModeResult) -> None:
@@ -55,20 +67,20 @@ def test_junit_is_well_formed_and_complete(found: ModeResult) -> None:
         ((PASSED, FAILED, OPEN), Verdict.FAILED),
         ((PASSED, OPEN), Verdict.UNDECIDED),
         ((PASSED,), Verdict.PASSED),
-        ((replace(PASSED, slices=(FAILED,)),), Verdict.FAILED),
-        ((replace(PASSED, slices=(PASSED, OPEN)),), Verdict.UNDECIDED),
+        ((challenger(400, 0.5, ("l=de", 0.0)),), Verdict.FAILED),
+        ((challenger(40, 0.5, ("l=de", 0.5)),), Verdict.UNDECIDED),
     ],
 )
 def test_the_worst_verdict_is_that_of_the_gate(
-    compared: tuple[Compared, ...], verdict: Verdict
+    compared: tuple[Challenger, ...], verdict: Verdict
 ) -> None:
-    found = gate_result("b", QUESTION, compared)
+    found = gate_result("b", {f"c{k}": one for k, one in enumerate(compared)})
     assert found.verdict is verdict
     assert found.as_json["verdict"] == verdict.value
 
 
 def test_a_slice_is_a_test_of_its_own_in_junit() -> None:
-    found = gate_result("b", QUESTION, [replace(PASSED, slices=(replace(FAILED, label="l=de"),))])
+    found = gate_result("b", {"p": challenger(400, 0.5, ("l=de", 0.0))})
     over_all, de = ElementTree.fromstring(junit(found, "s")).findall("testcase")
     assert (over_all.get("name"), de.get("name")) == ("p", "p · l=de")
     failure = de.find("failure")

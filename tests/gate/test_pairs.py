@@ -9,7 +9,7 @@ import pytest
 from bestarm_agent.gate.pairs import GatePlan
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell
-from bestarm_agent.stats.non_inferiority import Question, Verdict
+from bestarm_agent.stats.non_inferiority import Comparison, Question, Verdict
 from tests.stats.conftest import RateCheck
 
 Latency = Callable[[float], float]
@@ -31,6 +31,10 @@ def gate(
 def plan_of(pairs: Pairs) -> GatePlan:
     assert isinstance(pairs.rule, GatePlan)
     return pairs.rule
+
+
+def over_all(pairs: Pairs, row: int) -> Comparison:
+    return plan_of(pairs).challengers[row].comparisons[0]
 
 
 def scored(ask: Ask, scores: FloatArray) -> Tell:
@@ -87,7 +91,7 @@ def test_a_decided_challenger_is_asked_no_more() -> None:
     scores[2] = 0.0
     pairs = gate(2, 400)
     drive(pairs, scores)
-    assert [one.verdict for one in plan_of(pairs).comparisons.values()] == [
+    assert [one.verdict for one in plan_of(pairs).challengers.values()] == [
         Verdict.PASSED,
         Verdict.FAILED,
     ]
@@ -103,7 +107,7 @@ def test_slow_wrong_answers_change_no_verdict(in_flight: int) -> None:
     drive(calm, scores)
     drive(stormy, scores, in_flight, lambda score: 1.0 if score else 40.0)
     for row in (1, 2, 3):
-        one, other = plan_of(calm).comparisons[row], plan_of(stormy).comparisons[row]
+        one, other = over_all(calm, row), over_all(stormy, row)
         assert one.verdict is other.verdict
         assert one.gains == other.gains
 
@@ -123,7 +127,7 @@ def test_wrong_passes_with_calls_in_flight_that_take_longer_when_wrong(
         true = float((scores[1] - scores[0]).mean())
         pairs = gate(1, 80, margin=min(0.99, -true - 0.01), seed=seed)
         drive(pairs, scores, 64, lambda score: 1.0 if score else 30.0)
-        wrong += plan_of(pairs).comparisons[1].verdict is Verdict.PASSED
+        wrong += over_all(pairs, 1).verdict is Verdict.PASSED
         first = [plan_of(pairs).parts[0].examples[place] for place in range(40)]
         quick = [j for j in first if scores[:, j].all()]
         by_completion += float((scores[1] - scores[0])[quick].mean()) > true + 0.01
@@ -136,8 +140,8 @@ def test_one_that_cannot_be_called_holds_no_other_up() -> None:
     pairs, able = gate(2, 200), np.array([True, False, True])
     while asks := pairs.ask(4, allowed=able):
         pairs.tell([scored(ask, scores) for ask in asks])
-    assert plan_of(pairs).comparisons[2].verdict is Verdict.PASSED
-    assert plan_of(pairs).comparisons[1].n == 0
+    assert over_all(pairs, 2).verdict is Verdict.PASSED
+    assert over_all(pairs, 1).n == 0
     assert pairs.stopped() is None  # the run loop says why it ends
 
 
@@ -153,7 +157,7 @@ def test_all_examples_with_too_many_missing_scores_leave_it_open() -> None:
     pairs = gate(1, 100)
     drive(pairs, scores)
     assert pairs.stopped() is Stop.EXHAUSTED
-    assert plan_of(pairs).comparisons[1].verdict is Verdict.UNDECIDED
+    assert over_all(pairs, 1).verdict is Verdict.UNDECIDED
 
 
 def test_a_log_that_is_replayed_leads_to_the_same() -> None:
@@ -166,4 +170,4 @@ def test_a_log_that_is_replayed_leads_to_the_same() -> None:
             again.tell([scored(ask, scores)])
     assert again.stopped() == live.stopped()
     for row in (1, 2, 3):
-        assert plan_of(again).comparisons[row].gains == plan_of(live).comparisons[row].gains
+        assert over_all(again, row).gains == over_all(live, row).gains

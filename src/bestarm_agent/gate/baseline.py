@@ -53,7 +53,13 @@ async def _baseline(name: str, candidates: Sequence[Candidate], where: StorePlac
             f"gate: the baseline {name!r} is neither a candidate of the study nor a stored run "
             f"({error}); {nearest(name, labels)}"
         ) from error
-    return _renamed(_answer_of(record, name), candidates, record.standing.run_id)
+    found = _answer_of(record, name)
+    for candidate in candidates:
+        if candidate.id == found.id:
+            return candidate
+    if any(candidate.label == found.label for candidate in candidates):
+        return replace(found, label=f"{found.label} of run {record.standing.run_id}")
+    return found
 
 
 def _answer_of(record: StoredRun, name: str) -> Candidate:
@@ -67,16 +73,6 @@ def _answer_of(record: StoredRun, name: str) -> Candidate:
             f"gate: run {name!r} has no winner to be the baseline; name a candidate of the study"
         )
     return winner.candidate
-
-
-def _renamed(found: Candidate, candidates: Sequence[Candidate], run_id: str) -> Candidate:
-    """Return the study's own candidate if it is the same one; else keep the labels apart."""
-    for candidate in candidates:
-        if candidate.id == found.id:
-            return candidate
-    if any(candidate.label == found.label for candidate in candidates):
-        return replace(found, label=f"{found.label} of run {run_id}")
-    return found
 
 
 def _chosen(

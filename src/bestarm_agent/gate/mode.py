@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ from bestarm_agent.engine.run.replay import Size
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.gate.pairs import GatePlan, Part
-from bestarm_agent.gate.summary import TITLE_WIDTH, Compared, gate_result
+from bestarm_agent.gate.summary import TITLE_WIDTH, gate_result
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.report.run_lines import run_json, run_lines
 from bestarm_agent.selectors.history import HistoryModel
@@ -95,38 +94,12 @@ def _answer(plan: GatePlan, standing: Standing) -> ModeResult:
     problems = {row.problem for row in standing.rows if row.problem is not None}
     return gate_result(
         labels[plan.baseline],
-        plan.parts[0].question,
-        [_challenger(plan, row, labels[row]) for row in plan.challengers],
+        {labels[row]: one for row, one in plan.challengers.items()},
         remarks=[
             *run_lines(standing, TITLE_WIDTH),
             *(f"{'Problem:':<{TITLE_WIDTH}}{problem}" for problem in sorted(problems)),
         ],
         facts=run_json(standing),
-    )
-
-
-def _challenger(plan: GatePlan, row: int, label: str) -> Compared:
-    over_all, *slices = (_compared(plan, row, part) for part in range(len(plan.parts)))
-    return replace(over_all, label=label, slices=tuple(slices))
-
-
-def _compared(plan: GatePlan, row: int, part: int) -> Compared:
-    comparison = plan.challengers[row].comparisons[part]
-    gains, losses = np.array(comparison.gains), np.array(comparison.losses)
-    lower, upper = comparison.interval()
-    worse_after = comparison.worse_after
-    return Compared(
-        label=plan.parts[part].name,
-        question=comparison.question,
-        alone=comparison.verdict,
-        n=comparison.n,
-        void=int((gains != -losses).sum()),
-        difference=float((gains - losses).mean() / 2) if comparison.n else math.nan,
-        lower=lower,
-        upper=upper,
-        better_on=int((gains > 0).sum()),
-        worse_on=int((losses > 0).sum()),
-        worse_after=int(worse_after) if math.isfinite(worse_after) else None,
     )
 
 

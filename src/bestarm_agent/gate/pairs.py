@@ -42,16 +42,17 @@ class Part:
 
 
 class Challenger:
-    """The comparisons of one challenger with the baseline, one for each part.
+    """The comparisons of one challenger with the baseline.
 
     Attributes:
-        comparisons: the first is over all examples.
+        parts: all examples, then the slices.
+        comparisons: one for each part.
         verdict: failed as soon as one part is; passed once all are.
         open_parts: numbers of the parts that still need examples.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        self._parts = parts
+        self.parts = parts
         self.comparisons = [Comparison(part.question) for part in parts]
         self.verdict = Verdict.UNDECIDED
         self.open_parts = list(range(len(parts)))
@@ -63,7 +64,7 @@ class Challenger:
         """
         before = len(self.open_parts)
         for number in list(self.open_parts):
-            part, comparison = self._parts[number], self.comparisons[number]
+            part, comparison = self.parts[number], self.comparisons[number]
             while not comparison.is_decided and comparison.n < len(part.examples):
                 example = part.examples[comparison.n]
                 if example not in own or example not in baseline:
@@ -127,11 +128,6 @@ class GatePlan(Rule):
         self._plan()
 
     @property
-    def comparisons(self) -> dict[int, Comparison]:
-        """The comparisons over all examples, by row of the challenger."""
-        return {row: one.comparisons[0] for row, one in self.challengers.items()}
-
-    @property
     def examples_allowed(self) -> int:
         """The number of examples that the budget of pairs allows the open challengers."""
         n = self.problem.n_examples
@@ -180,13 +176,9 @@ class GatePlan(Rule):
         void = tell.state is State.VOID
         self._scores[row][example] = (0.0, 1.0) if void else (tell.score, tell.score)
         for one in self.undecided if row == self.baseline else {row}.intersection(self.undecided):
-            self._compare(one)
-
-    def _compare(self, row: int) -> None:
-        challenger = self.challengers[row]
-        if challenger.take(self._scores[row], self._scores[self.baseline]):
-            self.undecided = [one for one in self.undecided if self.challengers[one].open_parts]
-            self._plan()
+            if self.challengers[one].take(self._scores[one], self._scores[self.baseline]):
+                self.undecided = [k for k in self.undecided if self.challengers[k].open_parts]
+                self._plan()
 
     def _plan(self) -> None:
         """Draw up the agenda, and note what is wanted of whom."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import numpy as np
 
 from bestarm_agent.engine.mode import ModeResult, ModeRow
-from bestarm_agent.gate.pairs import worst
+from bestarm_agent.gate.pairs import Challenger, worst
 from bestarm_agent.report.text import safe
-from bestarm_agent.stats.non_inferiority import Question, Verdict
+from bestarm_agent.stats.non_inferiority import Comparison, Question, Verdict
 
 TITLE_WIDTH = len("Baseline:  ")
 _NAMED = 3  # slices that a sentence names
@@ -24,49 +25,9 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One challenger, on the examples that it and the baseline have both answered."""
-
-    label: str  # of the challenger; of a slice its name
-    question: Question
-    alone: Verdict  # on these examples, whatever is shown on slices of them
-    n: int  # common examples used
-    void: int  # of these, pairs of which one side could not be measured
-    difference: float  # mean score of the challenger minus the baseline's; NaN without an example
-    lower: float  # ends of what the difference over all examples may be
-    upper: float
-    better_on: int  # examples with a higher score than the baseline's
-    worse_on: int
-    worse_after: int | None  # examples that showed it to be worse, if only by a little
-    slices: tuple[Compared, ...] = ()  # the same on each slice of the examples
-
-    @property
-    def verdict(self) -> Verdict:
-        """Failed if it is so here or on any slice; passed if it is so here and on all."""
-        return worst([self.alone, *(one.alone for one in self.slices)])
-
-    @property
-    def word(self) -> str:
-        """The verdict on these examples, in words."""
-        return word(self.question, self.alone)
-
-    @property
-    def interval(self) -> str:
-        """The interval of the difference."""
-        return f"[{self.lower:+.3f}, {self.upper:+.3f}]"
-
-    def found(self, where: str = "") -> str:
-        """Say what was found on these examples."""
-        numbers = f": difference {self.difference:+.3f} {self.interval}" if self.n else ""
-        seen = f"after {self.n:,} of {self.question.n_examples:,} examples"
-        return f"{self.word}{where}{numbers}, {seen}"
-
-
 def gate_result(
     baseline: str,
-    question: Question,
-    compared: Sequence[Compared],
+    challengers: Mapping[str, Challenger],
     remarks: Sequence[str] = (),
     facts: Mapping[str, object] | None = None,
 ) -> ModeResult:
@@ -74,23 +35,25 @@ def gate_result(
 
     Args:
         baseline: its label.
-        question: what is asked over all examples.
-        compared: the challengers, one or more.
+        challengers: one or more, by label.
         remarks: lines to add, such as what was spent.
         facts: entries to add to the JSON object.
     """
-    verdict = worst(one.verdict for one in compared)
-    lines = [f"{_MARKS[one.verdict] + ':':<{TITLE_WIDTH}}{statement(one)}" for one in compared]
+    question = next(iter(challengers.values())).parts[0].question
+    verdict = worst(one.verdict for one in challengers.values())
     return ModeResult(
         title="Gate",
         note=_NOTE,
         ranking="The ranking shows the mean scores.",
         columns=_COLUMNS,
-        rows=tuple(row for one in compared for row in _rows(one)),
+        rows=tuple(row for label, one in challengers.items() for row in _rows(safe(label), one)),
         lines=(
-            *lines,
+            *(
+                f"{_MARKS[one.verdict] + ':':<{TITLE_WIDTH}}{statement(label, one)}"
+                for label, one in challengers.items()
+            ),
             f"Baseline:  {safe(baseline)}",
-            f"How sure:  {_sure(question, compared)}",
+            f"How sure:  {_sure(question, len(challengers))}",
             *remarks,
         ),
         verdict=verdict,
@@ -102,28 +65,30 @@ def gate_result(
             "improve": question.improve,
             "confidence": 1.0 - question.alpha,
             "examples": question.n_examples,
-            "challengers": [_challenger_json(one) for one in compared],
+            "challengers": [_challenger_json(label, one) for label, one in challengers.items()],
             **(facts or {}),
         },
     )
 
 
-def statement(one: Compared) -> str:
+def statement(label: str, challenger: Challenger) -> str:
     """Say in a sentence what was found of one challenger."""
-    over_all = one.found(" over all examples" if one.slices else "")
-    bad = [part for part in one.slices if part.alone is Verdict.FAILED]
-    failed = [part.found(f" on {safe(part.label)}") for part in bad]
-    open_ = [safe(part.label) for part in one.slices if part.alone is Verdict.UNDECIDED]
-    texts = [over_all, *failed] if one.alone is Verdict.FAILED else [*failed, over_all]
+    over_all, *slices = challenger.comparisons
+    names = [safe(part.name) for part in challenger.parts[1:]]
+    by_name = list(zip(names, slices, strict=True))
+    text = _found(over_all, " over all examples" if slices else "")
+    failed = [_found(one, f" on {name}") for name, one in by_name if _is_failed(one)]
+    open_ = [name for name, one in by_name if not one.is_decided]
+    texts = [text, *failed] if _is_failed(over_all) else [*failed, text]
     if open_:
         more = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""
         texts.append(f"undecided on {', '.join(open_[:_NAMED])}{more}")
-    elif one.slices and not failed:
-        texts.append(f"{one.slices[0].word} on each of {len(one.slices)} slices")
-    undecided = one.verdict is one.alone is Verdict.UNDECIDED
-    if undecided and one.worse_after is not None:
+    elif slices and not failed:
+        texts.append(f"{_word(slices[0])} on each of {len(slices)} slices")
+    undecided = challenger.verdict is over_all.verdict is Verdict.UNDECIDED
+    if undecided and over_all.worse_after < math.inf:
         texts.append("it is worse than the baseline, perhaps by less than the margin")
-    return f"{safe(one.label)} is {'; '.join(texts)}"
+    return f"{safe(label)} is {'; '.join(texts)}"
 
 
 def word(question: Question, verdict: Verdict) -> str:
@@ -138,9 +103,9 @@ def word(question: Question, verdict: Verdict) -> str:
     return worse if verdict is Verdict.FAILED else f"not {worse}"
 
 
-def _sure(question: Question, compared: Sequence[Compared]) -> str:
+def _sure(question: Question, n_challengers: int) -> str:
     """Give the grounds of the verdicts in one sentence."""
-    several = len(compared) > 1 or any(one.slices for one in compared)
+    several = n_challengers > 1 or question.n_parts > 1
     whose = "all verdicts together are" if several else "the verdict is"
     return (
         f"{1.0 - question.alpha:.0%} sure that {whose} right, whenever one looked "
@@ -148,48 +113,77 @@ def _sure(question: Question, compared: Sequence[Compared]) -> str:
     )
 
 
-def _rows(challenger: Compared) -> list[ModeRow]:
+def _rows(label: str, challenger: Challenger) -> list[ModeRow]:
     """Return a table row for a challenger, and after it one for each slice."""
-    label = safe(challenger.label)
-    rows = [ModeRow(_cells(label, challenger), challenger.alone, statement(challenger))]
-    for one in challenger.slices:
-        said = f"{label} is {one.found(f' on {safe(one.label)}')}"
-        rows.append(ModeRow(_cells(f"{label} · {safe(one.label)}", one), one.alone, said))
+    over_all, *slices = challenger.comparisons
+    rows = [ModeRow(_cells(label, over_all), over_all.verdict, statement(label, challenger))]
+    for part, one in zip(challenger.parts[1:], slices, strict=True):
+        name = safe(part.name)
+        said = f"{label} is {_found(one, f' on {name}')}"
+        rows.append(ModeRow(_cells(f"{label} · {name}", one), one.verdict, said))
     return rows
 
 
-def _cells(name: str, one: Compared) -> tuple[str, ...]:
-    difference = f"{one.difference:+.3f}" if one.n else "-"
-    counts = f"{one.better_on:,}", f"{one.worse_on:,}"
-    return name, one.word, f"{one.n:,}", difference, one.interval, *counts
+def _cells(name: str, one: Comparison) -> tuple[str, ...]:
+    numbers = _numbers(one)
+    difference = f"{_difference(one):+.3f}" if one.n else "-"
+    counts = f"{numbers['better_on']:,}", f"{numbers['worse_on']:,}"
+    return name, _word(one), f"{one.n:,}", difference, _interval(one), *counts
 
 
-def _challenger_json(one: Compared) -> dict[str, object]:
+def _found(one: Comparison, where: str) -> str:
+    """Say what was found on the examples of a part."""
+    numbers = f": difference {_difference(one):+.3f} {_interval(one)}" if one.n else ""
+    seen = f"after {one.n:,} of {one.question.n_examples:,} examples"
+    return f"{_word(one)}{where}{numbers}, {seen}"
+
+
+def _challenger_json(label: str, challenger: Challenger) -> dict[str, object]:
+    over_all, *slices = challenger.comparisons
     return {
-        "label": one.label,
-        "verdict": one.verdict.value,
-        "verdict_over_all": one.alone.value,
-        **_numbers(one),
+        "label": label,
+        "verdict": challenger.verdict.value,
+        "verdict_over_all": over_all.verdict.value,
+        **_numbers(over_all),
         "slices": [
             {
-                "slice": part.label,
-                "verdict": part.alone.value,
-                "margin": part.question.margin,
-                "of_examples": part.question.n_examples,
-                **_numbers(part),
+                "slice": part.name,
+                "verdict": one.verdict.value,
+                "margin": one.question.margin,
+                "of_examples": one.question.n_examples,
+                **_numbers(one),
             }
-            for part in one.slices
+            for part, one in zip(challenger.parts[1:], slices, strict=True)
         ],
     }
 
 
-def _numbers(one: Compared) -> dict[str, object]:
+def _numbers(one: Comparison) -> dict[str, object]:
+    gains, losses = np.array(one.gains), np.array(one.losses)
     return {
         "examples": one.n,
-        "void": one.void,
-        "difference": None if math.isnan(one.difference) else one.difference,
-        "interval": [one.lower, one.upper],
-        "better_on": one.better_on,
-        "worse_on": one.worse_on,
-        "worse_after": one.worse_after,
+        "void": int((gains != -losses).sum()),  # pairs of which one side could not be measured
+        "difference": _difference(one) if one.n else None,
+        "interval": list(one.interval()),
+        "better_on": int((gains > 0).sum()),
+        "worse_on": int((losses > 0).sum()),
+        "worse_after": int(one.worse_after) if one.worse_after < math.inf else None,
     }
+
+
+def _difference(one: Comparison) -> float:
+    """Return the mean score of the challenger minus the baseline's, on the examples taken."""
+    return float((np.array(one.gains) - np.array(one.losses)).mean() / 2)
+
+
+def _interval(one: Comparison) -> str:
+    lower, upper = one.interval()
+    return f"[{lower:+.3f}, {upper:+.3f}]"
+
+
+def _word(one: Comparison) -> str:
+    return word(one.question, one.verdict)
+
+
+def _is_failed(one: Comparison) -> bool:
+    return one.verdict is Verdict.FAILED
