@@ -73,7 +73,8 @@ class Archive:
     async def record(self, run: str) -> StoredRun:
         """Read a run and work out where it stands; raise RunNotFoundError if there is none."""
         async with open_store(self._where, create=False) as store:
-            return (await self._replayed(store, (await store.find(run)).id))[0]
+            run_id = (await store.find(run)).id
+            return (await self._replayed(store, run_id, follows=False))[0]
 
     async def write_report(self, run: str = "latest", path: Path | None = None) -> Path:
         """Write a run's report as HTML, by default next to the store, and return its path.
@@ -92,8 +93,10 @@ class Archive:
         write_page(page, target)
         return target
 
-    async def _replayed(self, store: Store, run_id: str) -> tuple[StoredRun, RunReplay]:
-        mode, replay = await recorded_replay(store, run_id, self._where)
+    async def _replayed(
+        self, store: Store, run_id: str, *, follows: bool = True
+    ) -> tuple[StoredRun, RunReplay]:
+        mode, replay = await recorded_replay(store, run_id, self._where, follows=follows)
         await replay.take_all(store.texts_of(run_id))
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
@@ -155,8 +158,12 @@ class Archive:
             yield await texts_of(store, await folded(store, run), folder_of(self._where))
 
 
-async def recorded_replay(store: Store, run_id: str, where: StorePlace) -> tuple[Mode, RunReplay]:
+async def recorded_replay(
+    store: Store, run_id: str, where: StorePlace, *, follows: bool = True
+) -> tuple[Mode, RunReplay]:
     """Return a stored run's mode, and what its log is to be fed to.
+
+    ``follows``: whether that keeps the trajectory, which reports draw.
 
     Raises:
         StoreError: the log is empty or damaged.
@@ -178,7 +185,7 @@ async def recorded_replay(store: Store, run_id: str, where: StorePlace) -> tuple
         names,
         limits.timeout_seconds,
     )
-    return mode, RunReplay(partial(mode.pairs, history=history), track)
+    return mode, RunReplay(partial(mode.pairs, history=history), track, follows=follows)
 
 
 def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mode:

@@ -16,7 +16,7 @@ from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.simulation.score_matrices import load_matrix
-from bestarm_agent.store.export import Form, Texts, export_scores, labels, matrix
+from bestarm_agent.store.export import Form, Texts, export_scores, harmless, labels, matrix
 from bestarm_agent.store.run_state import RunState, fold
 from tests.support.store_runs import asked, failed, grid, started, told
 
@@ -248,3 +248,21 @@ def test_where_nothing_can_be_written_is_named(state: RunState, tmp_path: Path) 
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"scores\.csv cannot be written: .*give another path"):
         export_scores(state, tmp_path / "file" / "scores.csv")
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("-5", "-5"),
+        ("+3.5e2", "+3.5e2"),
+        ("-5+1", "'-5+1"),
+        ("=1+1", "'=1+1"),
+        ("\n=1+1", "'\n=1+1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("@sum", "'@sum"),
+        (-5.0, -5.0),
+        ("5", "5"),
+    ],
+)
+def test_numbers_stay_and_formulas_become_texts(cell: object, written: object) -> None:
+    assert harmless(cell) == written

@@ -49,7 +49,6 @@ _GOOD = (None, Fault.NO_USAGE, Fault.LYING_HEADERS)  # a status of 200 with thes
 _STEP_SECONDS = 0.05  # between looks at the servers, and between the two Ctrl-C
 _ATTEMPTS = 8  # at a call
 _TIMEOUT_SECONDS = 1200  # of the fast clock: one that passes on a busy machine is no fault
-_PART = 10  # characters of a key that count as a part of it
 _SLACK_SECONDS = 0.5  # that a busy server may take to see a request that was sent
 _SPEED = 10  # of the clock: what would wait for a minute waits for 6 seconds
 _fork = multiprocessing.get_context("forkserver")  # its processes begin with all modules loaded
@@ -141,8 +140,8 @@ class Aftermath:
         return next((max(0.0, at - first.done_at) for at in kills), float("inf"))
 
     def leaks(self) -> list[str]:
-        """List the files that hold a part of a key, plain or encoded."""
-        texts = {text for key in KEYS.values() for text in parts(key)}
+        """List the files that hold a key, plain or encoded."""
+        texts = {text for key in KEYS.values() for text in forms(key)}
         files = {path.name: path for path in self.folder.rglob("*") if path.is_file()}
         contents = {name: path.read_bytes() for name, path in files.items()}
         return sorted(
@@ -171,19 +170,7 @@ class Aftermath:
 
 
 def forms(key: str) -> Iterator[bytes]:
-    """Yield a key, in base64 at each alignment, URL-encoded, and its beginning and end."""
-    yield from _whole(key)
-    yield key[:_PART].encode()
-    yield key[-_PART:].encode()
-
-
-def parts(key: str) -> set[bytes]:
-    """Return all parts of ``_PART`` bytes of a key, plain, in base64 and URL-encoded."""
-    wholes = list(_whole(key))
-    return {one[i : i + _PART] for one in wholes for i in range(len(one) - _PART + 1)}
-
-
-def _whole(key: str) -> Iterator[bytes]:
+    """Yield a key, in base64 at each alignment, and URL-encoded."""
     yield key.encode()
     for shift in range(3):
         encoded = b64encode(bytes(shift) + key.encode()).rstrip(b"=")

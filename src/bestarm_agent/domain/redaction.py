@@ -12,7 +12,7 @@ from urllib.parse import quote
 from bestarm_agent.domain.digest import Json
 
 REDACTED = "[redacted]"
-SHORTEST_SECRET = 6  # shorter texts stand in messages by chance
+SHORTEST_SECRET = 8  # shorter texts stand in messages by chance
 
 # The end of the name decides: "max_tokens" counts tokens and "api_key_env" names a variable. So
 # does an option `key`; but what stands under MY_KEY is the value of one.
@@ -40,8 +40,6 @@ _SECRET_IN_URL = re.compile(
     r"(?i)([?&](?:[\w.-]*(?:sig|signature|token|key|secret|password|pwd|auth|credential)|code)="
     r"|://[^\s/:@?#]+:(?=[^\s/@?#]+@))([^&#@\s\"'<>)\]]+)"
 )
-_PART = 8  # characters that a part of a key has at least
-_LIKE_A_KEY = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w.+/=~-]{12,}")
 
 
 def is_secret_name(name: str) -> bool:
@@ -158,7 +156,7 @@ def masked(text: str, hidden: Mapping[str, str] | None = None) -> str:
     """Return a text of another program with everything that looks like a secret replaced.
 
     ``hidden`` maps further texts that must not be shown to what replaces them; secrets among them
-    are also found encoded and in part.
+    are also found encoded.
 
     Example:
         >>> masked("HTTP 401: key sk-proj-12345678 is wrong, see /home/me/x", {"/home/me": "~"})
@@ -179,69 +177,26 @@ def _keep_name(found: re.Match[str]) -> str:
 
 
 def without_traces(text: str, secrets: Iterable[str]) -> str:
-    """Replace secrets in a text: whole or in part, plain, URL-encoded or in base64.
+    """Replace secrets of eight characters or more in a text: plain, URL-encoded or in base64.
 
-    A part is found from ``_PART`` characters on, if the secret looks like a key; anything else is
-    only found whole.
+    Of one that begins with a word, as "Bearer KEY", what follows is one, too.
 
     Example:
-        >>> without_traces("no such key: sk-1b2c3d4e5f6g...", ["sk-1b2c3d4e5f6g7h8i9j"])
-        'no such key: [redacted]...'
+        >>> without_traces("no such key: correct-horse-battery", ["correct-horse-battery"])
+        'no such key: [redacted]'
     """
     for secret in secrets:
-        if len(secret) >= SHORTEST_SECRET:
-            text = _without_parts(text, _parts(secret))
+        for form in _forms_of(secret):
+            text = text.replace(form, REDACTED)
     return text
 
 
-def keys_among(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts that hold a key by its looks, and stand in no answer by chance.
-
-    Example:
-        >>> keys_among(["Bearer sk-1b2c3d4e5f6g", "swordfish", "application/json"])
-        ('Bearer sk-1b2c3d4e5f6g',)
-    """
-    return tuple(text for text in texts if any(map(_LIKE_A_KEY.fullmatch, text.split())))
-
-
-def _without_parts(text: str, parts: frozenset[str]) -> str:
-    sizes = {len(part) for part in parts}
-    hits = sorted(
-        (i, i + size)
-        for size in sizes
-        for i in range(len(text) - size + 1)
-        if text[i : i + size] in parts
-    )
-    pieces, end = [], 0
-    for start, stop in _merged(hits):
-        pieces += [text[end:start], REDACTED]
-        end = stop
-    return "".join([*pieces, text[end:]])
-
-
-def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Join spans, sorted by their starts, that overlap or touch."""
-    start, end = -1, -1
-    for one, other in spans:
-        if one > end:
-            if start >= 0:
-                yield start, end
-            start = one
-        end = max(end, other)
-    if start >= 0:
-        yield start, end
-
-
 @lru_cache(maxsize=64)
-def _parts(secret: str) -> frozenset[str]:
-    """Return the texts that betray a secret: all parts of all its forms, or its forms."""
-    parts: set[str] = set()
-    for word in secret.split():
-        forms = _forms(word) if len(word) >= SHORTEST_SECRET else set()
-        size = _PART if _LIKE_A_KEY.fullmatch(word) else max(map(len, forms), default=0)
-        for form in forms:
-            parts.update(form[i : i + size] for i in range(max(1, len(form) - size + 1)))
-    return frozenset(parts)
+def _forms_of(secret: str) -> tuple[str, ...]:
+    """Return the texts that betray a secret, the longest first."""
+    words = {secret, secret.partition(" ")[2]}
+    forms = {form for word in words if len(word) >= SHORTEST_SECRET for form in _forms(word)}
+    return tuple(sorted(forms, key=len, reverse=True))
 
 
 def _forms(secret: str) -> set[str]:

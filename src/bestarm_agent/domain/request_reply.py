@@ -11,6 +11,16 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Usage
 
 
+def clean_text(text: str) -> str:
+    r"""Replace each lone surrogate by a question mark.
+
+    Example:
+        >>> clean_text("five: \ud800 5")
+        'five: ? 5'
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 class Finish(StrEnum):
     """Reason why a model stopped."""
 
@@ -102,3 +112,10 @@ class Reply:
     service_tier: str | None = None
     notices: tuple[str, ...] = ()
     calls: int = 1  # requests sent for this answer; a program may send several
+
+    def __post_init__(self) -> None:
+        """Replace lone surrogates, which JSON allows and no file, page or terminal takes."""
+        for name in ("text", "model", "request_id", "service_tier"):
+            value = getattr(self, name)
+            if value is not None and value != (clean := clean_text(value)):
+                object.__setattr__(self, name, clean)

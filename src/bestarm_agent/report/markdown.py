@@ -96,10 +96,11 @@ def _effects(standing: Standing) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Make text of others plain in Markdown: no markup, no table cell, no HTML.
+    r"""Make text of others plain in Markdown: no markup, no table cell, no HTML, no mention.
 
     Example:
         >>> print(escaped("a|b <i> *c*"))
         a\|b \<i\> \*c\*
     """
-    return re.sub(r"([\\`*_{}\[\]<>()#|~&])", r"\\\1", safe(text))
+    plain = re.sub(r"([\\`*_{}\[\]<>()#|~&])", r"\\\1", safe(text))
+    return plain.replace("@", "@\u200b")  # an invisible space: nobody is notified

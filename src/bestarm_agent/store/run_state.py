@@ -7,7 +7,6 @@ A run of a million pairs would take 2 GB as objects. Here a pair takes about 150
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import zlib
 from array import array
@@ -18,6 +17,7 @@ from typing import Any, SupportsIndex, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import from_json
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
@@ -664,8 +664,8 @@ class RunState:
 
 def _records(page: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     """Parse the events of a page, all at once; those that are damaged become empty."""
-    try:
-        records: list[dict[str, Any]] = json.loads(f"[{','.join(text for _, text in page)}]")
+    try:  # faster than the standard library's parser, and stricter: no lone surrogates
+        records: list[dict[str, Any]] = from_json(f"[{','.join(text for _, text in page)}]")
     except ValueError:
         return [{} for _ in page]
     return records if len(records) == len(page) else [{} for _ in page]

@@ -146,7 +146,7 @@ _NAMED = 8  # runs that a message names
 CONFIRMS = ".confirm"  # ends the name of a run that confirms the winner of another
 _FREQUENT = ("asked", "told")  # logged at debug level
 _SHOWN_CHARACTERS = 200
-_EVENTS_PAGE = 1000  # read at a time
+_EVENTS_PAGE = 2000  # read at a time
 _REPLIES_PAGE = 500
 _KEPT_VERSIONS = 10  # of a state, the newest included, to go back to by hand
 
@@ -367,13 +367,14 @@ class Store:
         query = select(_events.c.n, _events.c.kind, _events.c.payload).order_by(_events.c.n)
         query = query.where(_events.c.run_id == run_id).limit(_EVENTS_PAGE)
         while rows := await self._read(query.where(_events.c.n >= since)):
-            if rows[-1].n != since + len(rows) - 1:
-                missing = next(n for n, row in enumerate(rows, since) if row.n != n)
+            numbers, kinds, payloads = zip(*rows, strict=True)
+            if numbers[-1] != since + len(rows) - 1:
+                missing = next(n for n, found in enumerate(numbers, since) if found != n)
                 raise StoreError(
                     f"event {missing} of run {run_id} in {self._database.where} is missing; "
                     f"restore the store from a copy"
                 )
-            yield [(row.kind, row.payload) for row in rows]
+            yield list(zip(kinds, payloads, strict=True))
             since += len(rows)
 
     async def outline_of(self, run: str) -> list[Event]:

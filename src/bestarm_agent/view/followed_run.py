@@ -72,7 +72,7 @@ class FollowedRun:
 
     async def _rebuilt(self) -> tuple[Mode, RunReplay]:
         """Replay the log; then what is new goes to the replay."""
-        mode, replay = await recorded_replay(self._store, self.run_id, self.place)
+        mode, replay = await recorded_replay(self._store, self.run_id, self.place, follows=False)
         await replay.take_all(self._store.texts_of(self.run_id))
         # a certification reads its plan off the whole log, and is built anew each time
         if len(replay.state.asks) and not isinstance(mode, Certification):

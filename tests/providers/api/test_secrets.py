@@ -1,4 +1,4 @@
-"""A key that a server repeats, whole, encoded or in part, is kept nowhere."""
+"""A key that a server repeats, plain or encoded, is kept nowhere."""
 
 from __future__ import annotations
 
@@ -22,20 +22,25 @@ KEY = "sk-proj-aB3/dE+f9hIjKlMnOpQrStUvWxYz0123"
 SIGNATURE = "sv2022x7Yw9/Qk+3LmZpT8"
 
 
-def forms(secret: str) -> list[str]:
-    """What a byte search looks for: plain, encoded, and any eight characters in a row."""
+def encodings(secret: str) -> list[str]:
+    """A secret, URL-encoded, and in base64 after any number of other bytes."""
     content = secret.encode()
-    encoded = [
+    return [
+        secret,
         quote(secret, safe=""),
         "".join(f"%{byte:02X}" for byte in content),
-        *(b64encode(b"x" * n + content).decode()[4:-4] for n in range(3)),
-        *(urlsafe_b64encode(b"x" * n + content).decode()[4:-4] for n in range(3)),
+        *(b64encode(b"x" * n + content).decode() for n in range(3)),
+        *(urlsafe_b64encode(b"x" * n + content).decode() for n in range(3)),
     ]
-    parts = [secret[i : i + 8] for i in range(len(secret) - 7)]
-    return [secret, *encoded, *parts]
 
 
-REPEATED = " ".join([*forms(KEY)[:9], KEY[:20], KEY[-20:], KEY[10:25]])
+def forms(secret: str) -> list[str]:
+    """What a byte search looks for: the secret, and what no encoding of it lacks."""
+    plain, *encoded = encodings(secret)
+    return [plain, *encoded[:2], *(text[4:-4] for text in encoded[2:])]
+
+
+REPEATED = " ".join(encodings(KEY))
 
 
 def found_in(content: bytes, secret: str = KEY) -> list[str]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 
-from bestarm_agent.domain.redaction import keys_among
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.api.connection import (
@@ -77,7 +76,7 @@ class PooledEndpoint:
 
     def __init__(self, endpoint: Endpoint, connect: Callable[[Endpoint], Connection]) -> None:
         self.endpoint = endpoint
-        self.keys = keys_among(endpoint.secrets)
+        self.keys = endpoint.secrets
         self.in_flight = 0
         self.failure: FailureKind | None = None  # why it gets no calls; None: it does
         self._connect = connect

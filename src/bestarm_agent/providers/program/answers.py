@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.yaml.documents import parse_row
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.redaction import REDACTED, keys_among, masked, without_traces
+from bestarm_agent.domain.redaction import REDACTED, masked, without_traces
 from bestarm_agent.domain.request_reply import Finish, Reply
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
@@ -139,12 +139,12 @@ class Answer(StrictModel):
     def reply(
         self, metered: Metered, *, seconds: float, priced: bool, hidden: Mapping[str, str]
     ) -> Reply:
-        """Return the answer with its cost, without the keys among the ``hidden`` texts.
+        """Return the answer with its cost, without the secrets among the ``hidden`` texts.
 
         ``priced``: unreported dollars are 0, not unknown.
         """
         cost = self.cost(metered)
-        keys = keys_among(text for text, shown in hidden.items() if shown == REDACTED)
+        keys = [text for text, shown in hidden.items() if shown == REDACTED]
         return Reply(
             text=without_traces(self.text or "", keys),
             finish=self.finish,
@@ -152,7 +152,7 @@ class Answer(StrictModel):
             usd_nanos=cost.usd_nanos if priced or self.usd is not None else None,
             seconds=seconds,
             gpu_seconds=cost.gpu_seconds,
-            model=self.model,
+            model=without_traces(self.model, keys),
             calls=cost.calls,
         )
 
