@@ -35,7 +35,7 @@ class PerCostSuite(SelectorSuite):
     def test_a_plan_for_a_budget_keeps_to_it(self, in_flight: int) -> None:
         for seed in range(5):
             selector = self.open(seed=seed, budget=TIGHT)
-            if selector.rule.anytime:
+            if type(selector.rule).anytime:
                 pytest.skip("the rule does not plan for a budget")
             world = World.with_failures((K, N), seed)
             Run(selector, world, in_flight, seed).finish()

@@ -21,7 +21,7 @@ _libraries = ThreadpoolController()
 
 
 def one_thread(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a function that inverts or decomposes matrices of a few hundred rows.
+    """Decorate a function that fits a model: all matrices in it are of a few hundred rows.
 
     More threads save it little and wait for each other: where others use the cores too, or a
     container has fewer of them than its machine, a call took up to 100 times as long. One thread

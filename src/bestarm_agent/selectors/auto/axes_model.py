@@ -388,7 +388,6 @@ def _shrunk(
     return max(found, _LEAST_VARIANCE), known
 
 
-@one_thread
 def inverted(precision: FloatArray) -> FloatArray:
     """Invert a matrix; what no score has touched yet stands apart, on the diagonal."""
     inverse = np.diag(1.0 / precision.diagonal())
@@ -461,6 +460,7 @@ class CrossedEffects:
         """Count a place as seen, with the expected score until the score is known."""
         self.rows.open(row, place, float(self._expected(row, np.array([place]))[0]))
 
+    @one_thread
     def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
         """Fit variances, then effects, to the scores so far; return the posterior of the means.
 
@@ -470,6 +470,7 @@ class CrossedEffects:
             self.rows.fill(row, partial(self._expected, row))
         return self._refine(sweeps)
 
+    @one_thread
     def peek(self, sweeps: int = 2) -> Posterior:
         """Return what ``fit`` would for the guesses of the last fit, without changing the model."""
         return copy(self)._refine(sweeps)

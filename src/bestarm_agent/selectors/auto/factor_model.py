@@ -154,6 +154,7 @@ class OneFactor:
         """Count a place as seen, with the expected score until the score is known."""
         self.rows.open(row, place, float(self._expected(row, np.array([place]))[0]))
 
+    @one_thread
     def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
         """Fit the model to the scores so far; return the posterior of the rows' means.
 
@@ -167,6 +168,7 @@ class OneFactor:
             self.rows.fill(row, partial(self._expected, row))
         return self._refine(sweeps, all_rows=all_rows)
 
+    @one_thread
     def peek(self, sweeps: int = 2) -> Posterior:
         """Return what ``fit(sweeps, all_rows=False)`` would, without changing the model."""
         other = copy(self)
@@ -224,7 +226,6 @@ class OneFactor:
         levels = suffix(self._length[who], weight[who, None] * self._level[who], reach)
         return np.asarray((levels * self.profile.slope[:reach]).sum(axis=1))
 
-    @one_thread
     def _solve_levels(
         self, weight: FloatArray, shared: FloatArray, pulled: FloatArray
     ) -> FloatArray:

@@ -42,7 +42,7 @@ from bestarm_agent.selectors.types import (
     State,
     Tell,
 )
-from bestarm_agent.stats.arrays import IndexArray
+from bestarm_agent.stats.arrays import IndexArray, one_thread
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _UNSEEN, _PENDING = int(State.UNSEEN), int(State.PENDING)
@@ -185,6 +185,7 @@ class UcbELrf(Rule):
             return True
         return self.left == 0 and self._n_told == table.n_asked
 
+    @one_thread
     def _refit(self) -> None:
         sweeps = SWEEPS_AGAIN if self._ensemble is not None else SWEEPS
         if self._ensemble is None:
