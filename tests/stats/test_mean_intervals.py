@@ -187,17 +187,19 @@ def test_close_to_a_normal_interval_on_coins() -> None:
 def ever_misses(
     values: NDArray[np.float64], void: NDArray[np.bool_], alpha: float
 ) -> NDArray[np.bool_]:
-    """(R,) whether the bounds of each row of (R, N) values in ask order ever miss its mean."""
+    """(R,) whether the bounds of each row of (R, N) values in ask order ever miss its mean.
+
+    Every fifth value is looked at, and the last but one: ends move inwards, so a miss stays.
+    """
     runs, n = values.shape
-    sequences = Intervals(runs, n, alpha)
     missed = np.zeros(runs, dtype=bool)
-    means = values.mean(axis=1)
-    for example in range(n - 1):
-        low = np.where(void[:, example], 0.0, values[:, example]).tolist()
-        high = np.where(void[:, example], 1.0, values[:, example]).tolist()
-        for row in range(runs):
-            sequences.push(row, low[row], high[row])
-        missed |= (sequences.lower > means + SLACK) | (sequences.upper < means - SLACK)
+    low, high = np.where(void, 0.0, values), np.where(void, 1.0, values)
+    for row, mean in enumerate(values.mean(axis=1).tolist()):
+        interval = MeanInterval(n, alpha)
+        for start in range(0, n - 1, 5):
+            part = slice(start, min(start + 5, n - 1))
+            interval.extend(low[row, part], high[row, part])
+            missed[row] |= interval.lower > mean + SLACK or interval.upper < mean - SLACK
     return missed
 
 

@@ -185,9 +185,9 @@ class Wealth:
         self.n: IntArray = np.zeros(n_rows, dtype=np.int64)
         self.now: FloatArray = np.ones(n_rows)
         self.highest: FloatArray = np.ones(n_rows)
-        self._sizes, self._shares = np.array(bets.sizes), np.array(bets.shares)
+        self._sizes, self._shares = np.array(bets.sizes), np.array(bets.shares)[:, None, None]
         self._size = size
-        self._mean = np.broadcast_to(np.asarray(mean, dtype=float), n_rows)
+        self._mean: FloatArray = np.full(n_rows, mean, dtype=float)
         self._each: FloatArray = np.ones((len(bets.sizes), n_rows))  # of every bet
         self._total: FloatArray = np.zeros(n_rows)  # of the draws
 
@@ -213,14 +213,16 @@ class Wealth:
         if not values.size:
             return np.zeros(values.shape)
         if drawn is None:
-            sums = np.cumsum(np.column_stack([self._total[rows], values]), axis=-1)
+            sums = np.empty((len(values), values.shape[1] + 1))
+            sums[:, 0], sums[:, 1:] = self._total[rows], values
+            np.add.accumulate(sums, axis=-1, out=sums)
             drawn, self._total[rows] = sums[:, :-1], sums[:, -1]
         mean, start = self._mean[rows, None], int(self.n[rows][0])
         each = growth_factors(values, drawn, mean, self._sizes, self._size, start, odds)
         with np.errstate(over="ignore", under="ignore"):
             each[..., 0] *= self._each[:, rows]
             np.multiply.accumulate(each, axis=-1, out=each)
-            path: FloatArray = np.tensordot(self._shares, each, axes=1)
+            path: FloatArray = (self._shares * each).sum(axis=0)  # adds alike in blocks of any size
         if self._size is not None:
             path[drawn + values > self._size * mean + _TINY] = math.inf
         self._each[:, rows] = each[..., -1]
