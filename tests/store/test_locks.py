@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import ResourceClosedError
 
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store.locks import FileLocks, Locks
+from bestarm_agent.store import locks
+from bestarm_agent.store.locks import FileLocks, Locks, patiently
 
 HOLDER = """
 import sys
@@ -78,3 +80,23 @@ def test_a_claim_of_a_stopped_process_ends_and_its_runs_stay_its_own(tmp_path: P
         process.communicate()
     other.unclaim("key")
     assert one.claim("key")
+
+
+def test_a_connection_that_was_closed_meanwhile_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLAlchemy has an error of its own for it, which is none of the driver's."""
+    monkeypatch.setattr(locks, "_PAUSE_SECONDS", 0.001)
+    renewed = 0
+
+    def renew() -> None:
+        nonlocal renewed
+        renewed += 1
+        if renewed == 1:
+            raise ResourceClosedError("This Connection is closed")
+
+    def work() -> str:
+        if renewed < 2:
+            raise ResourceClosedError("This Connection is closed")
+        return "done"
+
+    assert patiently(work, renew) == "done"
+    assert renewed == 2
