@@ -1,6 +1,6 @@
 """Draw the README's figure: calls needed to be right in 95 % of the runs, beside UCB-E.
 
-The ratios are those of the first table in docs/reproduction/auto.md: geometric means over 38 score
+The ratios are those of the first table in README.md beside this: geometric means over 38 score
 matrices, exact winner.
 
 Run: ``python -m benchmarks.auto.draw_calls_needed``.
@@ -28,7 +28,7 @@ NAMES = {
 
 def shares_needed() -> dict[str, float]:
     """Read from the report the share of UCB-E's calls that each rule needs."""
-    report = (DOCS / "reproduction" / "auto.md").read_text(encoding="utf-8")
+    report = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
     headers, _, exact = report.split("<!-- ratios-all -->\n")[1].splitlines()[:3]
     ratios = map(float, re.findall(r"\*\*([\d.]+)\*\*", exact))
     to_rival = dict(zip(headers.strip("| ").split(" | "), ratios, strict=True))

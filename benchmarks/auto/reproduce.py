@@ -1,14 +1,14 @@
 """Measure ``auto`` beside its rivals on every matrix, and without its parts.
 
-    pip install numba
-    python -m benchmarks.auto.reproduce --data ../shared/data --out docs/reproduction
+    pip install -e '.[bench]'
+    python -m benchmarks.auto.reproduce --data ../shared/data
 
-Fills the tables of ``auto.md``. Finished parts are kept under ``--work``.
+``auto`` and UCB-E are written a second time here, compiled (``light_auto.py``,
+``light_rivals.py``): the package itself would take weeks.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,7 @@ import numpy as np
 from benchmarks.auto import light_auto, light_rivals
 from benchmarks.auto.found import GAPS, Found, hit_rates, plain_form, ratio, shares_of
 from benchmarks.auto.matrices import MATRICES, Place, scores_of
-from benchmarks.papers.reproduce import fill_report
-from benchmarks.papers.stored_studies import Bench, markdown, measured, say
+from benchmarks.report import Bench, markdown, run
 from numpy.typing import NDArray
 
 from bestarm_agent.selectors.rules.opt_mai import RoundRule, SequentialHalving, SuccessiveRejects
@@ -121,12 +120,12 @@ def measure(data: Path, place: Place, rule: Rule, seeds: int, *, anytime: bool) 
     return plain_form(shares, regrets)
 
 
-def run_matrices(bench: Bench, jobs: int) -> dict[str, str]:
+def run_matrices(bench: Bench) -> dict[str, str]:
     """Every rule on every matrix."""
     order = {title: (place.half, -place.seeds) for title, place in MATRICES.items()}
     titles = sorted(MATRICES, key=order.__getitem__)  # confirmation and small ones first
     tasks = [(title, rule) for title in titles for rule in RULES]
-    found = {key: Found.of(value) for key, value in _run(bench, "auto", tasks, RULES, jobs).items()}
+    found = {key: Found.of(value) for key, value in _run(bench, "auto", tasks, RULES).items()}
     tables = {"ratios-all": _ratios(found, list(MATRICES))}
     for half in ("development", "confirmation"):
         its = [title for title, place in MATRICES.items() if place.half == half]
@@ -135,11 +134,11 @@ def run_matrices(bench: Bench, jobs: int) -> dict[str, str]:
     return tables
 
 
-def run_ablation(bench: Bench, jobs: int) -> dict[str, str]:
+def run_ablation(bench: Bench) -> dict[str, str]:
     """Each ingredient left out, on some development matrices."""
     rules: dict[str, Rule] = {n: partial(auto, variant=v) for n, v in VARIANTS.items()}
     tasks = [(title, name) for title in ABLATED for name in rules]
-    found = {k: Found.of(v) for k, v in _run(bench, "ablation", tasks, rules, jobs).items()}
+    found = {k: Found.of(v) for k, v in _run(bench, "ablation", tasks, rules).items()}
     rows = []
     for name in rules:
         cells = [found[title, name].cell() for title in ABLATED]
@@ -153,7 +152,6 @@ def _run(
     part: str,
     tasks: Sequence[tuple[str, str]],
     rules: Mapping[str, Rule],
-    jobs: int,
 ) -> dict[tuple[str, str], Any]:
     """Measure what was not measured before, in parallel."""
     wanted = {}
@@ -163,7 +161,7 @@ def _run(
         key = {"part": part, "matrix": title, "rule": rule, "seeds": seeds}
         make = partial(measure, bench.data, place, rules[rule], seeds, anytime=anytime)
         wanted[title, rule] = (key, make)
-    return measured(bench, wanted, jobs)
+    return bench.all_found(wanted)
 
 
 def _crossings(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) -> str:
@@ -190,22 +188,6 @@ def _ratios(found: Mapping[tuple[str, str], Found], titles: Sequence[str]) -> st
     return markdown(["", *RIVALS, "the best rival of each matrix"], rows)
 
 
-def main() -> None:
-    """Run the parts asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--out", type=Path, default=Path("docs/reproduction"))
-    parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the seeds")
-    parts = {"matrices": run_matrices, "ablation": run_ablation}
-    parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all if none is named")
-    options = parser.parse_args()
-    bench = Bench(options.data, options.work, options.out, options.jobs, options.scale)
-    for name in options.parts or parts:
-        say(f"== {name}")
-        fill_report(bench.out / "auto.md", parts[name](bench, options.jobs))
-
-
 if __name__ == "__main__":
-    main()
+    parts = {"matrices": run_matrices, "ablation": run_ablation}
+    run(parts, Path(__file__).with_name("README.md"), __doc__)

@@ -1,4 +1,4 @@
-"""How often bad candidates are certified, and how many labels the methods take."""
+"""How often bad candidates are certified."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from bestarm_agent.certification.betting import METHODS, Goal, Method
 
 DELTA = 0.1
 _JUST = 1e-4  # how far the true risk is above the target: the hardest false hypothesis
-_MOST = 1200  # labels that a candidate may take in the comparison of savings
 
 World = Callable[[np.random.Generator], tuple[float, Rounds]]  # target, and what is seen
 
@@ -121,21 +120,3 @@ def _false_sequences(data: Path, repetitions: int) -> int:
                 false += 1
                 break
     return false
-
-
-def savings(data: Path, repetitions: int) -> dict[str, Any]:
-    """Mean labels until a good TriviaQA row is certified, by method."""
-    models = load_models(data, "triviaqa")
-    risks = models.losses.mean(axis=1)
-    rows = [int(i) for i in np.flatnonzero((risks > 0.03) & (risks < 0.09))]
-    found: dict[str, list[list[int]]] = {}
-    for seed in range(repetitions):
-        order = np.random.default_rng([seed, 9]).permutation(models.losses.shape[1])
-        parts = Parts(order[:0], order[:_MOST], order[_MOST : 4 * _MOST])
-        for row in rows:
-            rounds = rounds_of(models.losses[row], models.guesses["best"][row], parts)
-            for name in METHODS:
-                for betting in ("portfolio", "plug-in"):
-                    labels = labels_needed(Goal(0.1, DELTA), Method(name, betting), rounds)
-                    found.setdefault(f"{name}, {betting}", []).append([row, labels or _MOST])
-    return {"risks": {str(row): float(risks[row]) for row in rows}, "labels": found}

@@ -1,20 +1,20 @@
-"""Reproduce the experiments of the certification paper, and go beyond them.
+"""Reproduce the experiments of the certification paper (paper 3).
 
-    python -m benchmarks.certification.reproduce --data ../shared/data --out docs/reproduction
+    python -m benchmarks.certification.reproduce published triviaqa --data ../shared/data
 
-Fills the marked places of ``certification.md`` and draws its figures. Finished parts are kept under
-``--work``; delete a file there to measure that part again. One process.
+``published`` compares with what the authors' program gave, point by point. An hour of one core with
+all repetitions; ``--scale .1`` takes some minutes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.certification.errors import error_rates, savings
-from benchmarks.certification.report import write_report
+from benchmarks.certification.errors import DELTA, error_rates
 from benchmarks.certification.worlds import (
     JUDGES,
     QUALITIES,
@@ -23,77 +23,92 @@ from benchmarks.certification.worlds import (
     crossings,
     load_models,
     load_prompts,
-    plain_choice,
     shortest_certified,
     smallest_certified,
     split,
-    toy_rounds,
     toy_stream,
 )
-from benchmarks.papers.parts import Parts, reproduce
+from benchmarks.report import Bench, Part, markdown, run
+from scipy.stats import binom
 
 from bestarm_agent.certification.betting import (
     METHODS,
     BetPrior,
     Goal,
     Method,
-    RiskTest,
     chebyshev_prior,
-    risk_interval,
 )
 from tests.support.portfolio_grids import GridMethod, published_prior
 
-GOAL = Goal(0.1, 0.1)
+GOAL = Goal(0.1, DELTA)
 GAMMAS = (0.99, 0.9, 0.7)
 DELTAS = (0.1, 10 ** (-5 / 3), 10 ** (-7 / 3), 0.001)
-LABELS = tuple(range(100, 301, 20))
-WIDTHS = (100, 200, 500, 1000, 2000, 5000, 10_000)
+LABELS = (100, 200, 300)
+BETTING = ("portfolio", "plug-in")
+# What the published code gave (100 runs; toy: labels at delta = 0.1 and 0.001)
+TOY = {
+    "published": {
+        "r-eval": dict.fromkeys(("0.99", "0.9", "0.7"), (2769, 5504)),
+        "r-autoeval": {"0.99": (378, 977), "0.9": (2247, 5081), "0.7": (7369, 15075)},
+        "r-autoeval+": {"0.99": (381, 946), "0.9": (1350, 3205), "0.7": (2642, 5565)},
+    },
+    "chebyshev": {
+        "r-eval": dict.fromkeys(("0.99", "0.9", "0.7"), (1830, 4363)),
+        "r-autoeval": {"0.99": (402, 1052), "0.9": (1372, 4104), "0.7": (4613, 11917)},
+        "r-autoeval+": {"0.99": (419, 1065), "0.9": (793, 2832), "0.7": (1785, 4331)},
+    },
+}
+POINTS = {
+    "150 r-eval best": (6.6025, 0.0413),
+    "150 r-autoeval best": (6.4334, 0.0459),
+    "150 r-autoeval med": (6.4263, 0.0459),
+    "150 r-autoeval bad": (6.5609, 0.0421),
+    "150 r-autoeval+ best": (6.2728, 0.0517),
+    "150 r-autoeval+ med": (6.2738, 0.0522),
+    "150 r-autoeval+ bad": (6.4916, 0.0444),
+    "100 r-eval best": (7.0659, None),
+    "100 r-autoeval best": (7.0775, None),
+    "100 r-autoeval+ best": (6.6050, None),
+    "200 r-eval best": (6.4244, None),
+    "200 r-autoeval best": (6.2159, None),
+    "200 r-autoeval+ best": (6.1825, None),
+    "300 r-eval best": (6.2706, None),
+    "300 r-autoeval best": (6.1628, None),
+    "300 r-autoeval+ best": (6.1516, None),
+}
 
 
-def toy(_data: Path, repetitions: int) -> dict[str, Any]:
+def toy(bench: Bench) -> dict[str, str]:
     """Example 2: labels needed at four levels, with the published grid and with exact masses."""
-    published = published_prior(floor=1e-10)  # as in the published toy script
-    return {
-        "chebyshev": _toy(chebyshev_prior(), repetitions),
-        "published": _toy(published, repetitions // 2),
-    }
-
-
-def _toy(prior: BetPrior, repetitions: int) -> dict[str, Any]:
-    return {
-        str(gamma): {
-            name: [
-                crossings(
-                    DELTAS,
-                    GridMethod(name, prior=prior),
-                    toy_stream(gamma, np.random.default_rng([seed, int(1000 * gamma)])),
-                )
-                for seed in range(repetitions)
-            ]
-            for name in METHODS
-            if name != "r-eval" or gamma == GAMMAS[0]
-        }
-        for gamma in GAMMAS
-    }
-
-
-def weights(_data: Path, repetitions: int) -> dict[str, Any]:
-    """Example 1: weights of 100 factors over the rounds."""
-    found: dict[str, Any] = {}
-    for betting in ("portfolio", "plug-in"):
+    rows = []
+    for grid, usual in (("chebyshev", 200), ("published", 100)):
+        # the published toy script evaluates the density of an end point at 1e-10
+        prior = chebyshev_prior() if grid == "chebyshev" else published_prior(floor=1e-10)
         for gamma in GAMMAS:
-            paths = []
-            for seed in range(repetitions):
-                test = RiskTest(Goal(0.12, 0.001), Method(betting=betting, n_factors=100))
-                rounds = toy_rounds(5000, gamma, np.random.default_rng([seed, 7]))
-                path = []
-                for start in range(0, 5000, 50):
-                    part = slice(start, start + 50)
-                    path.append(test.weights.tolist())
-                    test.extend(rounds.losses[part], rounds.guesses[part], rounds.others[part])
-                paths.append(path)
-            found[f"{betting} {gamma}"] = np.mean(paths, axis=0).round(6).tolist()
-    return found
+            for name in METHODS:
+                if name == "r-eval" and gamma != GAMMAS[0]:
+                    continue
+                seeds = bench.seeds(usual)
+                key = {"part": "toy", "grid": grid, "gamma": gamma, "name": name, "seeds": seeds}
+                runs = np.array(bench.found(key, partial(_toy, prior, gamma, name, seeds)))
+                cells = [_cell(runs[:, i], 0) for i in range(len(DELTAS))]
+                reference = " / ".join(f"{x:,}" for x in TOY[grid][name][str(gamma)])
+                shown = "any" if name == "r-eval" else f"{gamma:g}"
+                rows.append([f"{grid}, γ {shown}, {name}", *cells, reference])
+    heads = [f"δ = {delta:.3g}" for delta in DELTAS]
+    return {"toy": markdown(["grid", *heads, "reference at 0.1 / 0.001"], rows)}
+
+
+def _toy(prior: BetPrior, gamma: float, name: str, seeds: int) -> list[list[int]]:
+    method = GridMethod(name, prior=prior)
+    return [
+        crossings(DELTAS, method, toy_stream(gamma, np.random.default_rng([seed, _digits(gamma)])))
+        for seed in range(seeds)
+    ]
+
+
+def _digits(gamma: float) -> int:
+    return int(1000 * gamma)
 
 
 def contenders(betting: str, n: int) -> Iterator[tuple[str, str, Method]]:
@@ -119,74 +134,88 @@ def outcome(models: Models, row: int, size: tuple[int, int], seed: int) -> tuple
     return float(models.bits[row]), float(models.losses[row, parts.test].mean())
 
 
-def quantisation(data: Path, repetitions: int, task: str) -> dict[str, Any]:
+def quantisation(bench: Bench, task: str) -> dict[str, str]:
     """Figures 4a, 7a and 9: bits and loss of the chosen model against the labels."""
+    seeds, rows = bench.seeds(100), []
+    for betting in BETTING:
+        key = {"part": task, "betting": betting, "labels": LABELS, "seeds": seeds}
+        found = bench.found(key, partial(_quantised, bench.data, task, betting, seeds))
+        for label, ends in found.items():
+            array = np.array(ends)  # (labels, seeds, 2)
+            cells = [_cell(array[i, :, 0], 3) for i in range(len(LABELS))]
+            loss = array[:, :, 1].mean(axis=1).max()
+            rows.append([f"{label}, {betting}", *cells, f"{loss:.4f}"])
+    heads = [f"n = {n}" for n in LABELS]
+    return {task: markdown(["bits of the chosen model", *heads, "largest mean loss"], rows)}
+
+
+def _quantised(data: Path, task: str, betting: str, seeds: int) -> dict[str, Any]:
     models = load_models(data, task)
-    found: dict[str, Any] = {"risks": models.losses.mean(axis=1).tolist()}
-    for betting in ("portfolio", "plug-in"):
-        by_label: dict[str, list[list[tuple[float, float]]]] = {}
-        for n in LABELS:
-            rows = [chosen(models, betting, (n, 3), seed) for seed in range(repetitions)]
-            for label in rows[0]:
-                ends = [outcome(models, row[label], (n, 3), i) for i, row in enumerate(rows)]
-                by_label.setdefault(label, []).append(ends)
-        found[betting] = by_label
-    return found
+    by_label: dict[str, list[list[tuple[float, float]]]] = {}
+    for n in LABELS:
+        rows = [chosen(models, betting, (n, 3), seed) for seed in range(seeds)]
+        for label in rows[0]:
+            ends = [outcome(models, row[label], (n, 3), i) for i, row in enumerate(rows)]
+            by_label.setdefault(label, []).append(ends)
+    return by_label
 
 
-def published_grid(data: Path, repetitions: int) -> dict[str, Any]:
-    """The reference points: n = 100, 150, 200, 300 on TriviaQA with the published grid."""
-    models = load_models(data, "triviaqa")
-    found: dict[str, Any] = {}
-    for n in (100, 150, 200, 300):
-        for name in METHODS:
-            for judge in JUDGES:
-                if (name == "r-eval" or n != 150) and judge != "best":
-                    continue
-                for grid in ("published", "chebyshev", "plug-in"):
-                    method, ends = _method(name, grid, n), []
-                    for seed in range(repetitions):
-                        parts = split(models.losses.shape[1], models.n_test, n, 3, seed)
-                        row = smallest_certified(models, judge, GOAL, method, parts)
-                        ends.append(outcome(models, row, (n, 3), seed))
-                    found[f"{n} {name} {judge} {grid}"] = ends
-    return found
+def published(bench: Bench) -> dict[str, str]:
+    """The reference points on TriviaQA: the published grid and the package's own bets."""
+    seeds, rows = bench.seeds(100), []
+    for key, (bits, loss) in POINTS.items():
+        cells: list[str] = []
+        for grid, digits in (("published", 4), ("chebyshev", 3), ("plug-in", 3)):
+            where = {"part": "points", "point": key, "grid": grid, "seeds": seeds}
+            ends = np.array(bench.found(where, partial(_point, bench.data, key, grid, seeds)))
+            cells.append(_cell(ends[:, 0], digits))
+            if grid == "published":
+                mean = f"{ends[:, 1].mean():.4f}" + (f" ({loss})" if loss is not None else "")
+        rows.append([key, f"{bits:.4f}", *cells, mean])
+    heads = ["n, method, judge", "reference", "published grid", "64 nodes", "plug-in", "loss"]
+    return {"published": markdown(heads, rows)}
 
 
-def _method(name: str, grid: str, n: int) -> Method:
+def _point(data: Path, point: str, grid: str, seeds: int) -> list[tuple[float, float]]:
+    models, (labels, name, judge) = load_models(data, "triviaqa"), point.split(" ")
+    n, ends = int(labels), []
+    method = GridMethod(name) if grid == "published" else Method(name)
     if grid == "plug-in":
-        return Method(name, grid, horizon=n)
-    return GridMethod(name) if grid == "published" else Method(name)
+        method = Method(name, grid, horizon=n)
+    for seed in range(seeds):
+        parts = split(models.losses.shape[1], models.n_test, n, 3, seed)
+        row = smallest_certified(models, judge, GOAL, method, parts)
+        ends.append(outcome(models, row, (n, 3), seed))
+    return ends
 
 
-def boxes(data: Path, repetitions: int) -> dict[str, Any]:
-    """Figures 1 and 6: n = 150, five unlabelled examples per label."""
-    models, n, ratio = load_models(data, "triviaqa"), 150, 5
-    found: dict[str, Any] = {}
-    for betting in ("plug-in", "portfolio"):
-        by_label: dict[str, list[tuple[float, float]]] = {}
-        for seed in range(repetitions):
-            parts = split(models.losses.shape[1], models.n_test, n, ratio, seed)
-            rows = chosen(models, betting, (n, ratio), seed)
-            rows["eval"] = plain_choice(models.losses[:, parts.labelled].mean(axis=1), GOAL.risk)
-            for judge in JUDGES:
-                means = models.guesses[judge][:, parts.others].mean(axis=1)
-                rows[f"autoeval {judge}"] = plain_choice(means, GOAL.risk)
-            for label, row in rows.items():
-                by_label.setdefault(label, []).append(outcome(models, row, (n, ratio), seed))
-        found[betting] = by_label
-    return found
-
-
-def prompting(data: Path, repetitions: int) -> dict[str, Any]:
+def prompting(bench: Bench) -> dict[str, str]:
     """Figures 4b and 8: the shortest certified of 25 prompts, by quality of the judge."""
-    tasks = load_prompts(data)
-    return {
-        betting: {
-            task: _prompting(prompts, betting, repetitions) for task, prompts in tasks.items()
+    seeds, rows = bench.seeds(100), []
+    shown = (QUALITIES[0], QUALITIES[3], QUALITIES[6])
+    for betting in BETTING:
+        tasks = {
+            task: bench.found(
+                {"part": "prompting", "task": task, "betting": betting, "seeds": seeds},
+                partial(_prompting, prompts, betting, seeds),
+            )
+            for task, prompts in load_prompts(bench.data).items()
         }
-        for betting in ("portfolio", "plug-in")
-    }
+        for name in METHODS:
+            cells = []
+            for quality in shown:
+                key = f"{name} {'bad' if name == 'r-eval' else quality}"
+                runs = np.array([[end[0] for end in task[key]] for task in tasks.values()])
+                cells.append(_cell(runs.mean(axis=0), 1))
+            bad = [
+                np.mean([end[2] > task["risk"] and not end[3] for end in ends])
+                for task in tasks.values()
+                for key, ends in task.items()
+                if key.rpartition(" ")[0] == name
+            ]
+            rows.append([f"{name}, {betting}", *cells, f"{np.mean(bad):.2%}"])
+    heads = ["mean length chosen", *(f"{quality} judge" for quality in shown)]
+    return {"prompting": markdown([*heads, "bad prompts chosen"], rows)}
 
 
 def _prompting(prompts: Prompts, betting: str, repetitions: int) -> dict[str, Any]:
@@ -213,44 +242,34 @@ def _prompting(prompts: Prompts, betting: str, repetitions: int) -> dict[str, An
     return found
 
 
-def intervals(_data: Path, repetitions: int) -> dict[str, Any]:
-    """Figure 10: 99.9 % intervals for the toy example."""
-    found: dict[str, Any] = {}
-    for gamma in GAMMAS:
-        for name in METHODS:
-            ends = []
-            for seed in range(repetitions):
-                rounds = toy_rounds(WIDTHS[-1], gamma, np.random.default_rng([seed, 11]))
-                ends.append(
-                    [
-                        risk_interval(
-                            rounds.losses[:n],
-                            rounds.guesses[:n],
-                            rounds.others[:n],
-                            delta=0.001,
-                            method=Method(name),
-                            tolerance=2e-4,
-                        )
-                        for n in WIDTHS
-                    ]
-                )
-            found[f"{gamma} {name}"] = ends
-    return found
+def errors(bench: Bench) -> dict[str, str]:
+    """False certifications, with the chance of so many or more at the promised rate."""
+    runs = bench.seeds(2000)
+    found = bench.found({"part": "errors", "runs": runs}, partial(error_rates, bench.data, runs))
+    worlds: dict[str, dict[str, int]] = {}
+    for key, count in found["false"].items():
+        world, kind, name = key.split("|")
+        worlds.setdefault(f"{world}, {kind}", {})[name] = count
+    rows = []
+    for world, counts in worlds.items():
+        cells = [f"{100 * counts[m] / runs:.1f} %" if m in counts else "" for m in METHODS]
+        p = min(float(binom.sf(count - 1, runs, DELTA)) for count in counts.values())
+        rows.append([world, *cells, f"{p:.2f}"])
+    return {"errors": markdown([f"{runs:,} runs, δ = {DELTA}", *METHODS, "smallest p"], rows)}
 
 
-PARTS: Parts = {
-    "toy": (toy, 200),
-    "weights": (weights, 20),
-    "triviaqa": (lambda data, n: quantisation(data, n, "triviaqa"), 100),
-    "coqa": (lambda data, n: quantisation(data, n, "coqa"), 100),
-    "boxes": (boxes, 500),
-    "prompting": (prompting, 100),
-    "errors": (error_rates, 2000),
-    "savings": (savings, 40),
-    "intervals": (intervals, 6),
-    "published": (published_grid, 100),
-}
+def _cell(values: Any, digits: int) -> str:  # noqa: ANN401 - an array
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+    return f"{values.mean():,.{digits}f} ± {error:,.{digits}f}"
 
 
 if __name__ == "__main__":
-    reproduce("certification", PARTS, write_report, __doc__)
+    parts: dict[str, Part] = {
+        "toy": toy,
+        "triviaqa": partial(quantisation, task="triviaqa"),
+        "coqa": partial(quantisation, task="coqa"),
+        "published": published,
+        "prompting": prompting,
+        "errors": errors,
+    }
+    run(parts, Path(__file__).with_name("README.md"), __doc__)

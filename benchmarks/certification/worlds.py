@@ -149,12 +149,6 @@ def smallest_certified(models: Models, judge: str, goal: Goal, method: Method, p
     return len(models.losses) - 1
 
 
-def plain_choice(means: FloatArray, risk: float) -> int:
-    """What trusting a mean would choose: the last row whose mean is below the target."""
-    good = np.flatnonzero(means < risk)
-    return int(good[-1]) if len(good) else 0
-
-
 @dataclass(frozen=True, slots=True)
 class Prompts:
     """25 prompts of one task, by rising length.

@@ -1,44 +1,41 @@
-"""Reproduce PULSE against UCB-E and Naive-Pooling on a pool of 1,000 models with a history.
+"""Reproduce PULSE (paper 2) against UCB-E and Naive-Pooling on pools of models with a history.
 
-    python -m benchmarks.pulse.reproduce --data ../shared/data --out docs/reproduction
+    python -m benchmarks.pulse.reproduce --data ../shared/data
 
-Writes the figures, and the tables into the marked places of ``pulse.md``. Every finished run is
-kept under ``--work``: an interrupted command goes on where it stopped, and ``--seeds`` can rise.
+Pools of 1,000 models take hours; ``strongest`` has the 200 strongest models, and ``one-arm`` checks
+the estimator alone. ``--scale .05`` runs five seeds instead of 100.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import islice, product
-from multiprocessing import get_context
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from benchmarks.pulse.one_arm import one_arm_errors
-from benchmarks.pulse.report import Bench, write_report
+from benchmarks.report import Bench, Part, markdown, run
 from numpy.typing import NDArray
 
 from bestarm_agent.engine.setup.history import learn_once
-from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.registry import make_selector
+from bestarm_agent.selectors.rules.pulse import Pulse
+from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.simulation.replay import replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
+from bestarm_agent.selectors.history import HistoryModel
+from bestarm_agent.stats.ranking import hardness, isotonic_crossing
+from tests.support.published_programs import PublishedPulse
+
+Array: TypeAlias = NDArray[np.float64]
 
 FILE = "openllm2_bbh5_semisynthetic.npz"
-BATCH = 64
+BATCH = 64  # calls of a step, and of the warm-up per model
 # by gap: the models to choose from and the past ones. The file's two halves are alike; only the
 # second one has a model nearly .02 below its best, so there they change places.
 HALVES = {0.01: ("scores", "history"), 0.02: ("history", "scores"), 0.03: ("scores", "history")}
-GAPS = tuple(HALVES)
 # calls after the warm-up, by pool size; the paper goes on to 400,000, long after all is decided
 # here. The smaller pools, of the strongest models, take a fraction of the time: more seeds
 AFTER_WARM_UP = {1000: 48_000, 200: 32_000}
@@ -60,34 +57,12 @@ RULES: Mapping[str, Rule] = {
     "PULSE as printed": Rule("pulse", (("tau", 1000),)),
     "PULSE, refit every 10 steps": Rule("pulse"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One rule in one world."""
-
-    size: int
-    rule: str
-    gap: float
-    seed: int
-
-
-def main() -> None:
-    """Run what is not done yet, then write figures and tables."""
-    arguments = _arguments()
-    bench = Bench(arguments.data, arguments.work, arguments.out)
-    deadline = time.monotonic() + 60 * arguments.minutes
-    sizes = arguments.models or list(AFTER_WARM_UP)
-    seeds = range(arguments.seeds)
-    tasks = [Task(k, r, g, s) for k in sizes for s in seeds for g in GAPS for r in RULES]
-    todo = [task for task in tasks if not _path(bench, task).exists()]
-    print(f"{len(tasks) - len(todo)} of {len(tasks)} runs are there", flush=True)
-    lessons = {gap: _lesson(bench.data, bench.work, HALVES[gap][1]) for gap in GAPS}
-    for number, (task, seconds) in enumerate(_run_all(bench, todo, arguments.jobs, deadline)):
-        print(f"{number + 1}/{len(todo)} {task} {seconds:.1f} s of CPU", flush=True)
-    pools = {(size, gap): _pool(bench.data, gap, size) for size in AFTER_WARM_UP for gap in GAPS}
-    arms = one_arm_errors(bench, pools[1000, GAPS[0]], lessons[GAPS[0]], arguments.runs)
-    write_report(bench.out, pools, lessons, _results(bench, arguments.seeds), arms)
+ESTIMATORS: Mapping[str, dict[str, Any]] = {
+    "plain mean (UCB-E)": {"history": None},
+    "as printed": {"weight": "plug-in", "tau": 1},
+    "covariance weight": {"tau": 1},
+    "stale predictions, as published": {"weight": "plug-in", "tau": 1, "rule": PublishedPulse},
+}
 
 
 def build_pool(matrix: ScoreMatrix, gap: float, size: int) -> ScoreMatrix:
@@ -109,62 +84,98 @@ def budgets_of(matrix: ScoreMatrix, size: int) -> list[int]:
     return [warm_up, *(warm_up + BATCH * int(step) for step in steps)]
 
 
-def _run_all(
-    bench: Bench, tasks: Sequence[Task], jobs: int, deadline: float
-) -> Iterator[tuple[Task, float]]:
-    """Run tasks, in their order, until the deadline; what runs then is finished."""
-    left = iter(tasks)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(_run, bench, task): task for task in islice(left, jobs)}
-        while running:
-            future = next(as_completed(running))
-            yield running.pop(future), future.result()
-            if time.monotonic() < deadline and (task := next(left, None)) is not None:
-                running[pool.submit(_run, bench, task)] = task
-
-
-def _run(bench: Bench, task: Task) -> float:
-    """Run one rule in one world and keep what it answered."""
-    matrix = _pool(bench.data, task.gap, task.size)
-    world = SimulatedCalls(matrix, task.seed, Conditions(in_flight=BATCH, batch=BATCH))
-    rule = RULES[task.rule]
-    options = dict(rule.options)
+def measured(
+    data: Path, work: Path, size: int, gap: float, name: str, seed: int
+) -> dict[str, list[float]]:
+    """Regret of one rule in one world at each budget."""
+    matrix, rule = _pool(data, gap, size), RULES[name]
+    world = SimulatedCalls(matrix, seed, Conditions(in_flight=BATCH, batch=BATCH))
+    options: dict[str, Any] = {"batch": BATCH, **dict(rule.options)}
     if rule.with_history:
-        learned = _lesson(bench.data, bench.work, HALVES[task.gap][1])
+        learned = _lesson(data, work, HALVES[gap][1])
         factors = learned.factors.at(np.asarray(world.columns))  # the world shuffles examples
         options["history"] = HistoryModel(factors, learned.validation)
     found = replay(
-        lambda problem: make_selector(rule.name, problem, **{"batch": BATCH, **options}),
+        lambda problem: make_selector(rule.name, problem, **options),
         world,
-        budgets_of(matrix, task.size),
-        seed=task.seed,
+        budgets_of(matrix, size),
+        seed=seed,
     )
-    record = {
-        "budgets": [answer.budget for answer in found.answers],
-        "regret": [float(matrix.means.max() - matrix.means[a.best]) for a in found.answers],
-        "cpu_seconds": found.cpu_seconds,
+    regret = [float(matrix.means.max() - matrix.means[one.best]) for one in found.answers]
+    return {"budgets": [float(one.budget) for one in found.answers], "regret": regret}
+
+
+def pools(bench: Bench, size: int) -> dict[str, str]:
+    """Calls until the right model is named in 95 % of the runs."""
+    work, seeds = bench.work, bench.seeds(100)
+    for gap in HALVES:
+        _lesson(bench.data, work, HALVES[gap][1])  # learned once, before the processes start
+    tasks = {
+        (gap, name, seed): (
+            {"part": f"pulse-{size}", "gap": gap, "rule": name, "seed": seed},
+            partial(measured, bench.data, work, size, gap, name, seed),
+        )
+        for gap in HALVES
+        for name in RULES
+        for seed in range(seeds)
     }
-    path = _path(bench, task)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".tmp")
-    fresh.write_text(json.dumps(record), encoding="utf-8")
-    fresh.replace(path)
-    return found.cpu_seconds
+    found = bench.all_found(tasks)
+    rows = []
+    for gap in HALVES:
+        pool = _pool(bench.data, gap, size)
+        warm_up, plain = BATCH * len(pool.scores), None
+        for name in RULES:
+            runs = [found[gap, name, seed] for seed in range(seeds)]
+            right = np.array([np.array(one["regret"]) == 0.0 for one in runs])
+            crossing = isotonic_crossing(runs[0]["budgets"], right.mean(axis=0))
+            plain = crossing if name == "UCB-E" else plain
+            saved = "-"
+            if crossing is not None and plain is not None and plain > warm_up:
+                saved = f"{1 - (crossing - warm_up) / (plain - warm_up):.0%}"
+            overall = right.mean(axis=1)  # over the budgets
+            error = overall.std(ddof=1) / np.sqrt(len(overall))
+            calls = "not reached" if crossing is None else f"{crossing:,.0f}"
+            accuracy = f"{overall.mean():.2f} ± {error:.2f}"
+            h1 = f"{hardness(pool.means):,.0f}"
+            rows.append([f"{gap:g}", name, h1, str(seeds), calls, saved, accuracy])
+    heads = ["gap", "rule", "H1", "seeds", "calls to 95 %", "saved, of UCB-E's after warm-up"]
+    return {f"budgets-{size}": markdown([*heads, "mean accuracy"], rows)}
 
 
-def _path(bench: Bench, task: Task) -> Path:
-    slug = task.rule.lower().replace(" ", "-").replace(",", "")
-    top = "" if task.size == 1000 else f"-top{task.size}"
-    return bench.work / f"pulse-{slug}{top}" / f"gap{task.gap:g}-seed{task.seed}.json"
+N_EXAMPLES, ONE_ARM_BATCH, BATCHES = 1000, 32, 12  # 384 of the first 1,000 examples are seen
+MODELS = 40  # the strongest ones, in turn
 
 
-def _results(bench: Bench, seeds: int) -> dict[tuple[int, float, str], list[dict[str, Any]]]:
-    """By pool size, gap and rule, the finished runs, in the order of their seeds."""
-    found: dict[tuple[int, float, str], list[dict[str, Any]]] = {}
-    for size, gap, rule in product(AFTER_WARM_UP, GAPS, RULES):
-        paths = [_path(bench, Task(size, rule, gap, seed)) for seed in range(seeds)]
-        found[size, gap, rule] = [json.loads(p.read_text("utf-8")) for p in paths if p.exists()]
-    return found
+def one_arm(bench: Bench) -> dict[str, str]:
+    """Bias and error of each estimator of one model's mean."""
+    lesson = _lesson(bench.data, bench.work, "history")
+    known = HistoryModel(lesson.factors.at(np.arange(N_EXAMPLES)), lesson.validation)
+    matrix = load_matrix(str(bench.data / f"{FILE}:scores"))
+    strongest = np.argsort(-matrix.means)[:MODELS]
+    scores = matrix.scores[strongest, :N_EXAMPLES].astype(float)
+    runs, rows = bench.seeds(2000), []
+    for name, options in ESTIMATORS.items():
+        key = {"part": "one-arm", "estimator": name, "runs": runs}
+        errors = np.array(bench.found(key, partial(_errors, scores, known, options, runs)))
+        se = errors.std(ddof=1) / np.sqrt(runs)
+        means = [f"{errors.mean():+.5f}", f"{se:.5f}", f"{errors.mean() / se:+.1f}"]
+        rows.append([name, str(runs), *means, f"{np.sqrt((errors**2).mean()):.4f}"])
+    return {"one-arm": markdown(["estimator", "runs", "bias", "s.e.", "in s.e.", "rmse"], rows)}
+
+
+def _errors(
+    scores: Array, known: HistoryModel, options: Mapping[str, Any], runs: int
+) -> Sequence[float]:
+    errors = []
+    for seed in range(runs):
+        wanted = {"history": known, "batch": ONE_ARM_BATCH, **options}
+        rule, row = wanted.pop("rule", Pulse), scores[seed % MODELS]
+        selector = rule(Problem(1, N_EXAMPLES, seed=seed, track_intervals=False), **wanted)
+        for _ in range(BATCHES):
+            asks = selector.ask(ONE_ARM_BATCH)
+            selector.tell([Tell(a.seq, State.DONE, float(row[a.pair.example])) for a in asks])
+        errors.append(float(selector.estimates().mean[0] - row.mean()))
+    return errors
 
 
 @cache
@@ -174,23 +185,15 @@ def _pool(data: Path, gap: float, size: int) -> ScoreMatrix:
 
 @cache
 def _lesson(data: Path, work: Path, half: str) -> HistoryModel:
-    """What the past models teach; learned once, before the workers start."""
-    scores: NDArray[np.float64] = load_matrix(str(data / f"{FILE}:{half}")).scores.astype(float)
+    """What the past models teach."""
+    scores: Array = load_matrix(str(data / f"{FILE}:{half}")).scores.astype(float)
     return learn_once(scores, work)
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--out", type=Path, default=Path("docs/reproduction"))
-    parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
-    parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--models", type=int, nargs="*", choices=list(AFTER_WARM_UP))
-    parser.add_argument("--runs", type=int, default=2000, help="of the check for bias")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--minutes", type=float, default=1e6, help="start no run after these")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    parts: dict[str, Part] = {
+        "one-arm": one_arm,
+        "strongest": partial(pools, size=200),
+        "whole": partial(pools, size=1000),
+    }
+    run(parts, Path(__file__).with_name("README.md"), __doc__)
