@@ -19,6 +19,7 @@ from benchmarks.report import Bench, Part, markdown, run
 from numpy.typing import NDArray
 
 from bestarm_agent.engine.setup.history import learn_once
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.types import Problem, State, Tell
@@ -59,9 +60,8 @@ RULES: Mapping[str, Rule] = {
 }
 ESTIMATORS: Mapping[str, dict[str, Any]] = {
     "plain mean (UCB-E)": {"history": None},
-    "as printed": {"weight": "plug-in", "tau": 1},
-    "covariance weight": {"tau": 1},
-    "stale predictions, as published": {"weight": "plug-in", "tau": 1, "rule": PublishedPulse},
+    "as printed": {"tau": 1},
+    "stale predictions, as published": {"tau": 1, "rule": PublishedPulse},
 }
 
 
@@ -170,7 +170,7 @@ def _errors(
     for seed in range(runs):
         wanted = {"history": known, "batch": ONE_ARM_BATCH, **options}
         rule, row = wanted.pop("rule", Pulse), scores[seed % MODELS]
-        selector = rule(Problem(1, N_EXAMPLES, seed=seed, track_intervals=False), **wanted)
+        selector = Pairs(rule(Problem(1, N_EXAMPLES, seed=seed, track_intervals=False), **wanted))
         for _ in range(BATCHES):
             asks = selector.ask(ONE_ARM_BATCH)
             selector.tell([Tell(a.seq, State.DONE, float(row[a.pair.example])) for a in asks])
