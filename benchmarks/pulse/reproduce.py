@@ -19,6 +19,7 @@ from benchmarks.report import Bench, Part, markdown, run
 from numpy.typing import NDArray
 
 from bestarm_agent.engine.setup.history import learn_once
+from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.pulse import Pulse
@@ -26,7 +27,6 @@ from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.simulation.replay import replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
-from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.stats.ranking import hardness, isotonic_crossing
 from tests.support.published_programs import PublishedPulse
 
