@@ -64,8 +64,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("tests/engine/setup", "tests/plugins/test_studies.py", "tests/test_study.py"),
     ),
     "store": (
-        "codec group_commit locks memory_store named_states pair_records reader run_state"
-        " sql_store sqlite_file",
+        "codec locks run_state store",
         ("tests/store",),
     ),
     "stats": (

@@ -74,8 +74,7 @@ class Registry(Generic[T]):
 
     def names(self) -> tuple[str, ...]:
         """Return all names, sorted; imports nothing."""
-        plugins = {entry.name for entry in entry_points_of(self._group)}
-        return tuple(sorted({*self.built_in, *plugins}))
+        return tuple(sorted({*self.built_in, *(one.name for one in entry_points_of(self._group))}))
 
     def load(self, name: str, *, imported: Import = import_path) -> T:
         """Import the thing of a built-in name, an entry point, or a path ``module:attribute``.
