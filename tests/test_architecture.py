@@ -50,7 +50,7 @@ FLOORS = tuple(
     engine.run
     engine.mode
     engine.setup
-    engine.live_run
+    engine.live_run engine.results.judge_check
     engine.opened_run
     engine.confirm
     engine.proposer
@@ -59,9 +59,8 @@ FLOORS = tuple(
     interop.inspect_race
     interop.inspect_task
     interop.inspect
-    runs
-    testing view gate.baseline
-    study judge_checks
+    study
+    testing view
     optimization
     __init__
     cli

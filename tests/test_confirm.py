@@ -13,10 +13,9 @@ from bestarm_agent.domain.spend import Budget, usd
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import ConfigError, RunNotFoundError
-from bestarm_agent.runs import Archive
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import open_store
-from bestarm_agent.study import Study
+from bestarm_agent.study import Archive, Study
 from tests.support.studies import events_of, run_all, store_of, write_study
 
 HELD = 20  # of 100 examples

@@ -17,12 +17,12 @@ from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.run.replay import initial_size
 from bestarm_agent.engine.setup.open_run import Options
-from bestarm_agent.engine.setup.selection import build_selector
+from bestarm_agent.engine.setup.parts import build_selector
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay import ReplayProvider
-from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.types import Guarantee, Problem
 from bestarm_agent.store.store import Store
+from bestarm_agent.study import Archive
 from tests.support.api_studies import FastClock
 from tests.support.replay_check import unexplained_asks
 from tests.support.studies import recorded_scores, store_of, write_study
@@ -153,12 +153,19 @@ def test_a_study_tells_where_its_run_can_be_resumed(tmp_path: Path) -> None:
     assert asyncio.run(scene()) == (10, 15)
 
 
+def test_one_candidate_alone_is_not_established_without_a_score(tmp_path: Path) -> None:
+    standing = run_all(write_study(tmp_path, n_candidates=1))
+    assert standing.told > 0 or not standing.established
+
+
 def test_candidates_join_between_and_while_running(tmp_path: Path) -> None:
     async def scene() -> Standing:
         path = write_study(tmp_path, changes={"models": ["replay/c0", "replay/c1"]})
         async with Study.open(path) as study:
             await study.run(Budget(pulls=10))
             study.add_candidates([{"model": "replay/c5", "prompt": "q", "label": "late"}])
+            with pytest.raises(TypeError, match="specs must be a list of candidates"):
+                study.add_candidates({"model": "replay/c5", "prompt": "q"})  # type: ignore[arg-type]
             running = asyncio.create_task(study.run(Budget(pulls=60)))
             await reached(20, study, running)
             study.add_candidates([{"model": "replay/c4", "prompt": "q"}])

@@ -36,8 +36,8 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
-from bestarm_agent.runs import Archive
 from bestarm_agent.store.export import export_scores
+from bestarm_agent.study import Archive
 
 N_CANDIDATES = 200
 MODELS = 20  # with as many prompts as it takes

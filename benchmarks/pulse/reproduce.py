@@ -187,7 +187,7 @@ def _pool(data: Path, gap: float, size: int) -> ScoreMatrix:
 def _lesson(data: Path, work: Path, half: str) -> HistoryModel:
     """What the past models teach."""
     scores: Array = load_matrix(str(data / f"{FILE}:{half}")).scores.astype(float)
-    return learn_once(scores, work)
+    return learn_once(scores, work)[0]
 
 
 if __name__ == "__main__":

@@ -1,19 +1,25 @@
-"""The Python API: a study that is opened, run, looked at, changed and run again."""
+"""The Python API: a study that is opened, run, looked at and run again; and the runs of a store.
+
+What a run is for decides its mode (``open_mode``, ``recorded_mode``). The modes and the report are
+imported once they are needed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from bestarm_agent.certification.mode import open_mode
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.run_options import SelectorSpec, StopSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.events import Event, Started
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.confirm import (
@@ -24,20 +30,27 @@ from bestarm_agent.engine.confirm import (
     less,
     room,
     spent_on_confirming,
+    with_confirmation,
 )
 from bestarm_agent.engine.ledger import Balance
 from bestarm_agent.engine.live_run import LiveRun
 from bestarm_agent.engine.mode import Mode, ModeResult
-from bestarm_agent.engine.opened_run import OpenedRun, new_run, resumed_run
+from bestarm_agent.engine.opened_run import OpenedRun, new_run, replay_of, resumed_run
 from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.results.confirmation import Confirmation
-from bestarm_agent.engine.results.failures import FailureLine, failures_of
-from bestarm_agent.engine.results.judge_agreement import JudgeCheck, check_run
+from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.notebook import followed_by_cell
-from bestarm_agent.engine.results.pair_filter import PairFilter
-from bestarm_agent.engine.results.pair_outcomes import Outcomes, RunTexts
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.pairs import Outcomes, PairFilter, RunTexts, texts_of
+from bestarm_agent.engine.results.standing import (
+    FailureLine,
+    Standing,
+    failures_of,
+    recorded_standing,
+)
+from bestarm_agent.engine.results.trajectory import Trajectory
+from bestarm_agent.engine.run.replay import RunReplay, initial_size
 from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.open_run import (
     Objects,
     Options,
@@ -46,15 +59,38 @@ from bestarm_agent.engine.setup.open_run import (
     recorded_parts,
     store_of,
 )
-from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
-from bestarm_agent.gate.baseline import gate_parts
-from bestarm_agent.gate.mode import open_gate
+from bestarm_agent.engine.setup.parts import (
+    Selection,
+    StudyParts,
+    assemble,
+    find_rule,
+    open_selection,
+)
+from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
-from bestarm_agent.preselection.mode import check_resumable
-from bestarm_agent.report.gather import report_of
-from bestarm_agent.runs import report_path, write_page
-from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.store import StorePlace
+from bestarm_agent.store.export import whole_file
+from bestarm_agent.store.run_state import RunState, fold, folded
+from bestarm_agent.store.store import RunInfo, Store, StorePlace, folder_of, open_store
+
+if TYPE_CHECKING:
+    from bestarm_agent.engine.results.compare import PairedComparison
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as its log has it."""
+
+    standing: Standing  # where it stands
+    failures: tuple[FailureLine, ...] = ()  # by candidate and kind, most frequent first
+    check: JudgeCheck | None = None  # how its judge fares on the study's gold scores, or None
+    result: ModeResult | None = None  # of a certification, its certificate; of a gate, the verdicts
+
+    def _repr_html_(self) -> str:
+        """Show the ranking in a notebook."""
+        return self.standing._repr_html_()
+
+    def __repr__(self) -> str:
+        return f"<StoredRun: {self.standing!r}>"
 
 
 class Study:
@@ -154,8 +190,17 @@ class Study:
         """
         options = replace(options or Options(), **objects)
         loaded = loaded_study(source, {**(overrides or {}), **options.overrides()})
+        from bestarm_agent.gate.baseline import gate_parts
+        from bestarm_agent.gate.mode import open_gate
+
         parts = assemble(loaded, catalog_of(loaded, options), open_gate, examples=examples)
-        parts = await gate_parts(parts, store_of(loaded, options))
+        archive = Archive(store_of(loaded, options))
+
+        async def read_run(run: str) -> tuple[Standing, ModeResult | None]:
+            record = await archive.record(run)
+            return record.standing, record.result
+
+        parts = await gate_parts(parts, read_run)
         async with new_run(parts, options) as opened:
             yield cls(opened, options)
 
@@ -178,7 +223,12 @@ class Study:
         """
 
         def parts_of(known: RunState) -> StudyParts:
-            check_resumable(known)
+            if known.started is not None and _section(known.started.config, "preselect"):
+                raise ConfigError(
+                    f"{known.name} holds what `preselect run` did, and a router's prompts are not "
+                    f"resumed; run that command again (the replies that it bought are taken from "
+                    f"the reply cache)"
+                )
             return recorded_parts(known, options, _open_recorded, examples=examples)
 
         async with resumed_run(run, options, parts_of) as opened:
@@ -279,7 +329,11 @@ class Study:
 
         Raises:
             ConfigError: one is wrong or is there already; none joins then.
+            TypeError: ``specs`` is no list of such, but one of them, say.
         """
+        given: object = specs
+        if not isinstance(given, list | tuple):
+            raise TypeError(f"specs must be a list of candidates, got {specs!r}")
         return self._live.add(specs)
 
     def standing(self) -> Standing:
@@ -309,20 +363,21 @@ class Study:
         """Return the certificate or the verdicts of a gate, so far; None in other runs."""
         return self.parts.mode.result(self._live.pairs, self.standing())
 
+    def record(self) -> StoredRun:
+        """Return all that the run shows now, as ``Archive.record`` does of a stored one."""
+        return StoredRun(self.standing(), tuple(self.failures()), self._check, self.result())
+
     async def write_report(self, path: Path | None = None) -> Path:
         """Write the HTML report, by default next to the store, and return its path.
 
         Raises:
             StoreError: the file cannot be written.
         """
-        target = path or report_path(self._where, self.run_id)
-        live, standing = self._live, self.standing()
-        await live.event_log.flush()
+        log, pairs = self._live.event_log, self._live.pairs
+        await log.flush()
         async with self._texts() as texts:
-            result, trajectory = self.result(), live.event_log.trajectory.until_now(live.pairs)
-            page = await report_of(texts, trajectory, standing, self._check, result)
-        write_page(page, target)
-        return target
+            target = path or report_path(self._where, self.run_id)
+            return await _report(self.record(), texts, log.trajectory.until_now(pairs), target)
 
     def outcomes(self, *, only: PairFilter | None = None) -> Outcomes:
         """Return the pairs asked so far with their texts, to be read by ``async for``.
@@ -349,9 +404,206 @@ class Study:
         return self._live.ledger.balance()
 
 
+class Archive:
+    """The runs of a store; reading works while other processes write."""
+
+    def __init__(self, where: StorePlace) -> None:
+        self._where = where
+
+    async def runs(self) -> Sequence[RunInfo]:
+        """Return all runs, oldest first."""
+        async with open_store(self._where, create=False) as store:
+            return await store.runs()
+
+    async def state(self, run: str) -> RunState:
+        """Read a run and fold it; raise RunNotFoundError if there is no such run."""
+        async with open_store(self._where, create=False) as store:
+            return await folded(store, run)
+
+    async def record(self, run: str) -> StoredRun:
+        """Read a run and work out where it stands; raise RunNotFoundError if there is none."""
+        async with open_store(self._where, create=False) as store:
+            run_id = (await store.find(run)).id
+            return (await self._replayed(store, run_id, follows=False))[0]
+
+    async def write_report(self, run: str = "latest", path: Path | None = None) -> Path:
+        """Write a run's report as HTML, by default next to the store, and return its path.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            StoreError: the file cannot be written.
+        """
+        async with open_store(self._where, create=False) as store:
+            run_id = (await store.find(run)).id
+            record, replay = await self._replayed(store, run_id)
+            texts = await texts_of(store, replay.state, folder_of(self._where))
+            target = path or report_path(self._where, run_id)
+            return await _report(record, texts, replay.trajectory.until_now(replay.pairs), target)
+
+    async def _replayed(
+        self, store: Store, run_id: str, *, follows: bool = True
+    ) -> tuple[StoredRun, RunReplay]:
+        mode, replay = await recorded_replay(store, run_id, self._where, follows=follows)
+        await replay.take_all(store.texts_of(run_id))
+        state, pairs = replay.state, replay.pairs
+        standing = recorded_standing(state, pairs, run_id, replay.objective)
+        standing = await with_confirmation(store, standing, state.started)
+        check = await self._check(store, state, run_id, standing)
+        result = mode.result(pairs, standing)
+        return StoredRun(standing, tuple(failures_of(state)), check, result), replay
+
+    async def _check(
+        self, store: Store, state: RunState, run_id: str, standing: Standing
+    ) -> JudgeCheck | None:
+        labels = () if state.started is None else run_labels(state.started, self._where, run_id)
+        return await check_run(store, state, labels, standing.confidence) if labels else None
+
+    async def compared(
+        self,
+        run: str = "latest",
+        other: str | None = None,
+        candidates: tuple[str, str] | None = None,
+        confidence: float = 0.95,
+    ) -> PairedComparison:
+        """Compare two candidates of a run, or one of ``run`` with one of ``other``.
+
+        ``candidates`` are labels or ids; by default the best of each run.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            ConfigError: the candidates cannot be compared.
+        """
+        one = await self.state(run)
+        two = one if other is None else await self.state(other)
+        from bestarm_agent.engine.results.compare import compare_candidates
+
+        if candidates is None:
+            candidates = await self._best(run), await self._best(other or run)
+        return compare_candidates(one, *candidates, confidence, None if other is None else two)
+
+    async def _best(self, run: str) -> str:
+        best = (await self.record(run)).standing.best
+        if best is None:
+            raise ConfigError(f"run {run} has no best candidate; name two with --candidates A B")
+        return best.candidate.label
+
+    def outcomes(self, run: str = "latest", *, only: PairFilter | None = None) -> Outcomes:
+        """Return the pairs of a run with their texts; nothing is read before they are iterated.
+
+        Raises (when iterated):
+            RunNotFoundError: there is no such run.
+            ConfigError: ``only`` names a candidate or an example that is not there.
+        """
+        return Outcomes(lambda: self.texts(run), only)
+
+    @asynccontextmanager
+    async def texts(self, run: str) -> AsyncIterator[RunTexts]:
+        """Open a run's texts.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+        """
+        async with open_store(self._where, create=False) as store:
+            yield await texts_of(store, await folded(store, run), folder_of(self._where))
+
+
+async def recorded_replay(
+    store: Store, run_id: str, where: StorePlace, *, follows: bool = True
+) -> tuple[Mode, RunReplay]:
+    """Return a stored run's mode, and what its log is to be fed to.
+
+    ``follows``: whether that keeps the trajectory, which reports draw.
+
+    Raises:
+        StoreError: the log is empty or damaged.
+    """
+    outline = fold(await store.outline_of(run_id))
+    if outline.started is None:
+        raise StoreError(f"run {run_id} has an empty log; begin a new run")
+    config = outline.started.config
+    events = await store.events_of(run_id) if _section(config, "certify") else ()
+    mode = recorded_mode(outline.started, events, folder_of(where))
+    return mode, replay_of(mode, config, recorded_history(outline, where), follows=follows)
+
+
+def open_mode(
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+) -> tuple[Mode, Judge]:
+    """Open a certification if the study has a ``certify`` section, else a selection.
+
+    Raises:
+        ConfigError: a label or a judge is missing or wrong, or there are too few examples.
+    """
+    if study.config.certify is None:
+        return open_selection(study, examples, catalog)
+    from bestarm_agent.certification.mode import open_certification
+
+    return open_certification(study, study.config.certify, examples, catalog)
+
+
 def _open_recorded(
     study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
 ) -> tuple[Mode, Judge]:
     """Open the mode in which a run began: only that of a gate keeps the section ``gate``."""
-    opener = open_mode if study.config.gate is None else open_gate
-    return opener(study, examples, catalog)
+    if study.config.gate is None:
+        return open_mode(study, examples, catalog)
+    from bestarm_agent.gate.mode import open_gate
+
+    return open_gate(study, examples, catalog)
+
+
+def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mode:
+    """Rebuild the mode of a run, a certification from its events; import a rule of the user's."""
+    config = started.config
+    chosen = SelectorSpec.model_validate(_section(config, "selector"))
+    if _section(config, "preselect"):
+        from bestarm_agent.preselection.mode import Preselection
+
+        return Preselection()
+    if section := _section(config, "gate"):
+        from bestarm_agent.config.study.gate import GateSpec
+        from bestarm_agent.gate.mode import Gate
+
+        return Gate(GateSpec.model_validate(section), chosen.seed)
+    if section := _section(config, "certify"):
+        from bestarm_agent.certification.mode import Certification
+        from bestarm_agent.config.study.certify import CertifySpec
+
+        spec = CertifySpec.model_validate(section)
+        return Certification.recorded(spec, initial_size(events).n_candidates, events)
+    objective = ObjectiveSpec.model_validate(_section(config, "objective"))
+    stop = StopSpec.model_validate(_section(config, "stop"))
+    rule = find_rule(chosen.name, folder / started.base)
+    return Selection(chosen, objective, rule=rule, stop=stop)
+
+
+def _section(config: Json, key: str) -> Json:
+    if not isinstance(config, Mapping):
+        raise StoreError("the run's configuration is not a mapping; the log is damaged")
+    return config.get(key, {})
+
+
+async def _report(record: StoredRun, texts: RunTexts, course: Trajectory, path: Path) -> Path:
+    """Write the report of a run, live or stored."""
+    from bestarm_agent.report.gather import report_of
+
+    page = await report_of(texts, course, record.standing, record.check, record.result)
+    write_page(page, path)
+    return path
+
+
+def write_page(page: str, path: Path) -> None:
+    """Write a report for the user alone (mode 0600), as the store is; raise StoreError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as stream:
+            stream.write(page.encode())
+    except OSError as error:
+        raise StoreError(
+            f"the report {path} cannot be written ({error.strerror}); give another file"
+        ) from error
+
+
+def report_path(store: StorePlace, run_id: str) -> Path:
+    """Return the path of a run's report: next to a store that is a file, else in this folder."""
+    return folder_of(store) / f"{run_id}.html"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from bestarm_agent.engine.results.human_labels import put_label
+from bestarm_agent.engine.results.judge_check import put_label
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.support.commands import invoke
 

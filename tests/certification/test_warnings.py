@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from bestarm_agent.certification.certificate import plan_rounds
-from bestarm_agent.certification.mode import Certification, open_mode, warnings
+from bestarm_agent.certification.mode import Certification, warnings
 from bestarm_agent.certification.setup import trial_order
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.config.study.load import load_study
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
-from bestarm_agent.engine.setup.study_parts import assemble
+from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.study import open_mode
 from tests.support.commands import invoke
 from tests.support.studies import write_study
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.config.study.starter import write_starter
-from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+from bestarm_agent.engine.results.pairs import PairOutcome
 from tests.support.commands import invoke
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "answers.md"

@@ -12,7 +12,7 @@ from bestarm_agent import Study
 from bestarm_agent.cli.run_command import EXIT_FAILURES, exit_code
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.open_run import Options
-from bestarm_agent.runs import Archive
+from bestarm_agent.study import Archive
 from tests.support.api_studies import KEYS, FastClock, write_api_study
 
 

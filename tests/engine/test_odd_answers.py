@@ -11,8 +11,7 @@ import pytest
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.report.markdown import escaped
-from bestarm_agent.runs import Archive
-from bestarm_agent.study import Study
+from bestarm_agent.study import Archive, Study
 
 FUNCTIONS = r"""
 import os

@@ -16,9 +16,8 @@ from bestarm_agent.domain.spend import Budget, nanos
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.run.replay import Size, initial_size, known_costs, planned_pulls
 from bestarm_agent.engine.setup.open_run import Options
+from bestarm_agent.engine.setup.parts import assemble, build_selector
 from bestarm_agent.engine.setup.plan import make_plan
-from bestarm_agent.engine.setup.selection import build_selector
-from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.study import Study
 from tests.support.replay_check import unexplained_asks

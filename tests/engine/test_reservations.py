@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bestarm_agent.domain.events import Stopped
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
-from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
+from bestarm_agent.engine.results.standing import cost_breakdown
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.stats.keyed_random import KeyedRandom

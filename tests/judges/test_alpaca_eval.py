@@ -22,8 +22,8 @@ from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.judges.model import enclosed
-from bestarm_agent.runs import Archive
 from bestarm_agent.store.run_state import RunState
+from bestarm_agent.study import Archive
 from tests.support.fake_api import Call, FakeApi, Said
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "alpaca_eval_responses_sample.jsonl"

@@ -15,8 +15,8 @@ from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import Blame
-from bestarm_agent.runs import Archive
 from bestarm_agent.store.run_state import RunState
+from bestarm_agent.study import Archive
 from tests.support.fake_api import Call, FakeApi
 from tests.support.studies import store_of
 

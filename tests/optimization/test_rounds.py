@@ -15,7 +15,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.optimization.rounds import Proposals, Proposer
-from bestarm_agent.runs import Archive
+from bestarm_agent.study import Archive
 from tests.support.commands import invoke
 from tests.support.studies import events_of, store_of
 

@@ -21,9 +21,9 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import ConfigError, PluginError
 from bestarm_agent.judges.base import Calls, Judge, JudgeOptions
 from bestarm_agent.providers.base import Provider, ProviderOptions
-from bestarm_agent.runs import Archive
 from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.store.store import Store
+from bestarm_agent.study import Archive
 from tests.support.distributions import install
 from tests.support.studies import write_study
 

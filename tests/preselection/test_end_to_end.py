@@ -18,7 +18,7 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.run.candidate_pool import request_of
-from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
+from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.errors import Blame, JudgeError
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router

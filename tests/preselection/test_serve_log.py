@@ -13,10 +13,9 @@ from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.records import RouterSettings
 from bestarm_agent.preselection.serve import Served, Service
-from bestarm_agent.runs import Archive, StoredRun
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.study import Study
+from bestarm_agent.study import Archive, StoredRun, Study
 from tests.support.commands import invoke
 from tests.support.studies import store_of, write_study
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from bestarm_agent.runs import Archive
+from bestarm_agent.study import Archive
 from tests.support.accessibility import AXE_RUN, SCREENS, axe_script, grave
 from tests.support.studies import run_all, store_of, write_study
 

@@ -11,8 +11,7 @@ import pytest
 
 from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
-from bestarm_agent.engine.results.cost_breakdown import cost_breakdown
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.standing import Standing, cost_breakdown
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.html_page import render_report
 from bestarm_agent.report.progress_text import budget_line

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bestarm_agent.engine.results.failures import FailureLine
+from bestarm_agent.engine.results.standing import FailureLine
 from bestarm_agent.report.html_page import Session, render_report
 from tests.support.standings import standing_with
 

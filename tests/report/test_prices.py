@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.domain.spend import Reservations, Spend
-from bestarm_agent.engine.results.cost_breakdown import CostLine
-from bestarm_agent.engine.results.standing import ObjectiveResult, RowPrice, Standing
+from bestarm_agent.engine.results.standing import CostLine, ObjectiveResult, RowPrice, Standing
 from bestarm_agent.report.html_page import render_report
 from tests.support.standings import standing_with
 

@@ -14,10 +14,10 @@ from bestarm_agent import Study
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import StoreError, StoreVersionError
-from bestarm_agent.runs import Archive
 from bestarm_agent.store import locks
 from bestarm_agent.store import store as module
 from bestarm_agent.store.store import Store
+from bestarm_agent.study import Archive
 from tests.support.store_runs import asked, begin, reply, started, told
 from tests.support.store_suite import StoreSuite
 from tests.support.studies import write_study

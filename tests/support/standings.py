@@ -8,8 +8,7 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Started
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.results.build_standing import LiveState, build_standing
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.standing import LiveState, Standing, build_standing
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell

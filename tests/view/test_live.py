@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.runs import Archive
 from bestarm_agent.store.store import Store
-from bestarm_agent.study import Study
+from bestarm_agent.study import Archive, Study
 from bestarm_agent.view.followed_run import FollowedRun
 from tests.support.studies import run_all, store_of, write_study
 from tests.view.test_server import Json, next_news, opened

@@ -23,10 +23,9 @@ from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.domain.example import Example
-from bestarm_agent.engine.mode import Mode, ModeResult
+from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.replay import Size
-from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
@@ -87,17 +86,14 @@ class Certification:
         return certificate_result(pairs.rule, standing)
 
 
-def open_mode(
-    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
-) -> tuple[Mode, Judge]:
-    """Open a certification if the study has a ``certify`` section, else a selection.
+def open_certification(
+    study: LoadedStudy, spec: CertifySpec, examples: Sequence[Example], catalog: Catalog
+) -> tuple[Certification, Judge]:
+    """Open the certification that a section of a study asks for.
 
     Raises:
         ConfigError: a label or a judge is missing or wrong, or there are too few examples.
     """
-    spec = study.config.certify
-    if spec is None:
-        return open_selection(study, examples, catalog)
     plan, judge = set_up(study, spec, examples, catalog)
     return Certification(spec, plan), judge
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from bestarm_agent.engine.results.pair_outcomes import PairOutcome, RunTexts
+    from bestarm_agent.engine.results.pairs import PairOutcome, RunTexts
 
 _CANDIDATE, _EXAMPLE, _SCORE = 28, 12, 5  # widths of columns; texts share what is left
 _GAP = 2  # between columns

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from bestarm_agent.domain.digest import Json
-    from bestarm_agent.engine.results.pair_filter import PairFilter
-    from bestarm_agent.engine.results.pair_outcomes import PairOutcome, RunTexts
+    from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome, RunTexts
 
 
 class Format(StrEnum):
@@ -63,9 +62,9 @@ def answers(
     import asyncio
 
     from bestarm_agent.cli.stores import find_run
-    from bestarm_agent.engine.results.pair_filter import PairFilter
+    from bestarm_agent.engine.results.pairs import PairFilter
     from bestarm_agent.errors import ConfigError
-    from bestarm_agent.runs import Archive
+    from bestarm_agent.study import Archive
 
     if diff and conditions != Conditions():
         raise ConfigError(
@@ -135,7 +134,7 @@ async def _print(outcomes: AsyncIterator[PairOutcome], show: Callable[[PairOutco
 
 async def _write_parquet(outcomes: AsyncIterator[PairOutcome], out: Path) -> int:
     """Write pairs to a file, some rows at a time; return their number."""
-    from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+    from bestarm_agent.engine.results.pairs import PairOutcome
     from bestarm_agent.store.export import (
         ROWS_WITH_TEXTS,
         arrow_types,
@@ -163,7 +162,7 @@ async def _write_parquet(outcomes: AsyncIterator[PairOutcome], out: Path) -> int
 
 def _flat_columns() -> list[str]:
     """Return the names of ``PairOutcome.flat``."""
-    from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+    from bestarm_agent.engine.results.pairs import PairOutcome
 
     return [*(field.name for field in fields(PairOutcome) if field.name != "votes"), "verdicts"]
 

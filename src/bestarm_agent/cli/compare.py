@@ -14,7 +14,7 @@ from bestarm_agent.cli.options import JsonOption, RunArgument, StoreOption
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from bestarm_agent.engine.results.paired_comparison import PairedComparison
+    from bestarm_agent.engine.results.compare import PairedComparison
 
 _SHOWN_FLIPS = 20
 
@@ -39,7 +39,7 @@ def compare(
 
     from bestarm_agent.cli.stores import find_run
     from bestarm_agent.errors import ConfigError
-    from bestarm_agent.runs import Archive
+    from bestarm_agent.study import Archive
 
     if not 0.0 < confidence < 1.0:
         raise ConfigError(f"--confidence must be between 0 and 1, got {confidence}")

@@ -16,7 +16,7 @@ from bestarm_agent.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from bestarm_agent.engine.setup.study_parts import StudyParts
+    from bestarm_agent.engine.setup.parts import StudyParts
 
 
 def init(
@@ -57,10 +57,10 @@ def plan(
 
 
 def _parts(path: Path, catalogs: list[Path] | None) -> StudyParts:
-    from bestarm_agent.certification.mode import open_mode
     from bestarm_agent.config.catalog import Catalog
     from bestarm_agent.config.environment_settings import resolve
-    from bestarm_agent.engine.setup.study_parts import assemble
+    from bestarm_agent.engine.setup.parts import assemble
+    from bestarm_agent.study import open_mode
 
     study = resolve(path)
     return assemble(study, Catalog(study.base_dir, default_catalogs(catalogs)), open_mode)

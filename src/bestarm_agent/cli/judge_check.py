@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from bestarm_agent.domain.digest import Json
-    from bestarm_agent.engine.results.judge_agreement import Comparison, JudgeCheck
+    from bestarm_agent.engine.results.judge_check import Comparison, JudgeCheck
 
 _STUDIES = (".yaml", ".yml", ".json")
 
@@ -53,7 +53,7 @@ def check(
 ) -> None:
     """Compare a judge's scores with gold scores of the same answers."""
     from bestarm_agent.cli.result_output import stdout_console
-    from bestarm_agent.engine.results.judge_agreement import check_judge
+    from bestarm_agent.engine.results.judge_check import check_judge
     from bestarm_agent.errors import ConfigError
 
     if not 0.0 < confidence < 1.0:
@@ -77,8 +77,11 @@ def _compared(source: str, labels: Path | None, place: StudyPlace) -> Comparison
     from bestarm_agent.cli.stores import default_store
     from bestarm_agent.config.datasets.gold_labels import load_labels
     from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.engine.results.judge_check import compare_answers, compare_stored
+    from bestarm_agent.engine.setup.open_run import catalog_of
+    from bestarm_agent.engine.setup.parts import assemble
     from bestarm_agent.errors import ConfigError
-    from bestarm_agent.judge_checks import compare_answers, compare_stored
+    from bestarm_agent.study import open_mode
 
     gold = None if labels is None else load_labels(labels)
     if Path(source).suffix not in _STUDIES:
@@ -86,7 +89,9 @@ def _compared(source: str, labels: Path | None, place: StudyPlace) -> Comparison
     if gold is None:
         raise ConfigError(f"name a file of labelled answers for the judge of {source}")
     with busy(Console(stderr=True, emoji=False), f"judging {len(gold)} answers"):
-        return asyncio.run(compare_answers(resolve(Path(source)), place.options(), gold))
+        options, study = place.options(), resolve(Path(source))
+        parts = assemble(study, catalog_of(study, options), open_mode)
+        return asyncio.run(compare_answers(parts, options, gold))
 
 
 def _table(check: JudgeCheck) -> Table:

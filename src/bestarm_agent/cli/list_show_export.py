@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from bestarm_agent.engine.results.pair_outcomes import PairOutcome, RunTexts
-    from bestarm_agent.runs import Archive, StoredRun
+    from bestarm_agent.engine.results.pairs import PairOutcome, RunTexts
     from bestarm_agent.store.export import Texts
     from bestarm_agent.store.run_state import RunState
     from bestarm_agent.store.store import RunInfo
+    from bestarm_agent.study import Archive, StoredRun
 
 
 _T = TypeVar("_T")
@@ -59,7 +59,7 @@ def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List all runs in the store, oldest first."""
     from bestarm_agent.cli.result_output import stdout_console
     from bestarm_agent.cli.stores import default_store
-    from bestarm_agent.runs import Archive
+    from bestarm_agent.study import Archive
 
     runs = _wait_for(Archive(default_store(store)).runs())
     if as_json:
@@ -98,7 +98,7 @@ def report(
     Or a summary as Markdown or JSON.
     """
     from bestarm_agent.cli.stores import find_run
-    from bestarm_agent.runs import Archive, report_path, write_page
+    from bestarm_agent.study import Archive, report_path, write_page
 
     where, found = find_run(run, store)
     archive = Archive(where)
@@ -185,7 +185,7 @@ def _texts(archive: Archive, run: str) -> Iterator[tuple[RunState, Iterator[Text
 
 
 def _texts_of(runner: Runner, opened: RunTexts) -> Iterator[Texts]:
-    from bestarm_agent.engine.results.pair_outcomes import verdicts
+    from bestarm_agent.engine.results.pairs import verdicts
     from bestarm_agent.store.export import Texts
 
     pages = opened.pages(range(len(opened.state.asks)))
@@ -206,7 +206,7 @@ def _wait_for(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 def _archive_of(run: str | None, store: str | None) -> tuple[Archive, str]:
     from bestarm_agent.cli.stores import find_run
-    from bestarm_agent.runs import Archive
+    from bestarm_agent.study import Archive
 
     where, found = find_run(run, store)
     return Archive(where), found

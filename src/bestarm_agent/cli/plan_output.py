@@ -12,7 +12,9 @@ from rich.table import Table
 from bestarm_agent.cli.options import StudyPlace
 from bestarm_agent.cli.result_output import plain_table, stdout_console
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.setup.open_run import learn_from_history, store_of
+from bestarm_agent.engine.setup.history import learn_from_history
+from bestarm_agent.engine.setup.open_run import store_of
+from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.engine.setup.plan import (
     POWER,
     Detectable,
@@ -21,7 +23,6 @@ from bestarm_agent.engine.setup.plan import (
     kept_back,
     make_plan,
 )
-from bestarm_agent.engine.setup.study_parts import StudyParts
 from bestarm_agent.errors import counted
 from bestarm_agent.report.text import cost_text, money, safe
 
@@ -35,8 +36,8 @@ def show_plan(
     """
     plan = make_plan(parts)
     where = store_of(parts.study, StudyPlace(store).options())
-    learned = asyncio.run(learn_from_history(parts, where, keeps=False))
-    plan = replace(plan, notices=(*plan.notices, *learned.notices))
+    _, said = asyncio.run(learn_from_history(parts, where, keeps=False))
+    plan = replace(plan, notices=(*plan.notices, *said))
     needed = None if detect is None else examples_to_detect(parts, detect)
     kept = kept_back(parts)
     if as_json:

@@ -16,9 +16,9 @@ from bestarm_agent.cli.progress import CandidateTable, print_line
 from bestarm_agent.config.study.objective import Objective
 from bestarm_agent.domain.spend import Reservations, Spend, usd
 from bestarm_agent.engine.results.effects import axis_effects
-from bestarm_agent.engine.results.failures import FailureLine
 from bestarm_agent.engine.results.forecast import forecast
 from bestarm_agent.engine.results.standing import (
+    FailureLine,
     ObjectiveResult,
     Row,
     RowLimit,

@@ -12,7 +12,7 @@ from bestarm_agent.config.environment_settings import Settings
 from bestarm_agent.config.study.load import study_place
 from bestarm_agent.engine.setup.open_run import STORE_FILE
 from bestarm_agent.errors import ConfigError, RunNotFoundError
-from bestarm_agent.runs import Archive
+from bestarm_agent.study import Archive
 
 _LATEST = "latest"
 _DEPTH = 4  # levels of folders, this one included, that are searched for a store

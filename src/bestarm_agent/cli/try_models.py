@@ -28,13 +28,13 @@ def try_models(file: StudyFile, place: StudyPlace, as_json: JsonOption = False) 
 
     from rich.console import Console
 
-    from bestarm_agent.certification.mode import open_mode
     from bestarm_agent.cli.progress import busy
     from bestarm_agent.cli.run_command import EXIT_FAILURES, print_notices
     from bestarm_agent.config.environment_settings import resolve
     from bestarm_agent.engine.setup.open_run import catalog_of
+    from bestarm_agent.engine.setup.parts import assemble
     from bestarm_agent.engine.setup.plan import make_first_calls
-    from bestarm_agent.engine.setup.study_parts import assemble
+    from bestarm_agent.study import open_mode
 
     options, study, console = place.options(), resolve(file.path), Console(stderr=True, emoji=False)
     parts = assemble(study, catalog_of(study, options), open_mode)
@@ -88,7 +88,7 @@ def _lines(calls: Sequence[FirstCall]) -> Iterator[str]:
 
 
 def _lines_of(call: FirstCall) -> Iterator[str]:
-    from bestarm_agent.engine.results.pair_outcomes import verdicts
+    from bestarm_agent.engine.results.pairs import verdicts
     from bestarm_agent.report.text import safe
 
     name = f"{call.candidate.provider}/{call.candidate.model}"

@@ -12,16 +12,14 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.engine.calls.pair import PairEvaluator
 from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.results.build_standing import LiveState, build_standing
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.standing import LiveState, Standing, build_standing
 from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
 from bestarm_agent.engine.run.event_log import EventLog
 from bestarm_agent.engine.run.replay import RunReplay, Size
 from bestarm_agent.engine.run.run_loop import RunLoop
 from bestarm_agent.engine.run.stopping import Rules
-from bestarm_agent.engine.setup.candidates import PreparedCandidates, check_prices
 from bestarm_agent.engine.setup.open_run import Options, check_new
-from bestarm_agent.engine.setup.study_parts import StudyParts
+from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, check_prices
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.store.store import RunLog, Store
@@ -33,7 +31,7 @@ class LiveRun:
     def __init__(
         self,
         parts: StudyParts,
-        prepared: PreparedCandidates,
+        factory: CandidateFactory,
         replay: RunReplay,
         store: Store,
         log: RunLog,
@@ -41,17 +39,15 @@ class LiveRun:
         history: HistoryModel | None,
     ) -> None:
         self.id = log.run_id  # the run's id in the store
-        self.ledger = prepared.ledger
-        self.factory = prepared.factory
+        self.ledger = factory.ledger
+        self.factory = factory
         self._parts = parts
         self._clock = options.clock
         self._history = history
-        self._board = prepared.board
         self.pairs = replay.pairs
         self._size = replay.size
         self._objective = replay.objective
         self.event_log = EventLog(log, replay.state, self._objective, replay.trajectory)
-        self._entries = prepared.entries
         self._store = store
         self._use_cache = options.use_cache
         self._providers = AsyncExitStack()
@@ -80,7 +76,7 @@ class LiveRun:
         """The run loop; made when the run goes on, not when it is opened."""
         limits = self._parts.config.limits
         pool = CandidatePool(limits.in_flight)
-        pool.add(self._entries)
+        pool.add(self.factory.ready)
         return RunLoop(
             event_log=self.event_log,
             selector=self.pairs,
@@ -128,7 +124,7 @@ class LiveRun:
         )
 
     def _waits(self) -> tuple[Wait, ...]:
-        return self._board.summary(self._clock.now()) if self.loop.is_running else ()
+        return self.factory.board.summary(self._clock.now()) if self.loop.is_running else ()
 
     @asynccontextmanager
     async def held_open(self) -> AsyncIterator[None]:

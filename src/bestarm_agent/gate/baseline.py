@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from bestarm_agent.config.study.gate import GateSpec
 from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.engine.mode import ModeResult
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import loaded_study
-from bestarm_agent.engine.setup.study_parts import StudyParts
+from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.gate.mode import Gate
-from bestarm_agent.runs import Archive, StoredRun
-from bestarm_agent.store.store import StorePlace
+
+# reads a stored run: where it stands, and its result where it does not look for the best
+ReadRun: TypeAlias = Callable[[str], Awaitable[tuple[Standing, ModeResult | None]]]
 
 
-async def gate_parts(parts: StudyParts, where: StorePlace) -> StudyParts:
+async def gate_parts(parts: StudyParts, read_run: ReadRun) -> StudyParts:
     """Return the parts of a study with a ``gate`` section, with its candidates as the gate's.
 
     Args:
         parts: the study's, with all its candidates.
-        where: the store, in which the baseline may name a run.
+        read_run: reads a stored run, which the baseline may name.
 
     Raises:
         ConfigError: there is no such baseline or challenger.
@@ -28,7 +32,7 @@ async def gate_parts(parts: StudyParts, where: StorePlace) -> StudyParts:
     config = parts.config
     if config.gate is None:
         raise ValueError("the study has no `gate` section")
-    baseline = await _baseline(config.gate.baseline, parts.candidates, where)
+    baseline = await _baseline(config.gate.baseline, parts.candidates, read_run)
     candidates = _chosen(parts.candidates, config.gate, baseline)
     study = loaded_study(parts.study, {"gate.baseline": baseline.label})
     return replace(
@@ -40,34 +44,38 @@ async def gate_parts(parts: StudyParts, where: StorePlace) -> StudyParts:
     )
 
 
-async def _baseline(name: str, candidates: Sequence[Candidate], where: StorePlace) -> Candidate:
+async def _baseline(
+    name: str,
+    candidates: Sequence[Candidate],
+    read_run: ReadRun,
+) -> Candidate:
     """Find the candidate with this label or id, or the one that a stored run arrived at."""
     for candidate in candidates:
         if name in (candidate.label, candidate.id):
             return candidate
     try:
-        record = await Archive(where).record(name)
+        standing, result = await read_run(name)
     except StoreError as error:
         labels = [candidate.label for candidate in candidates]
         raise ConfigError(
             f"gate: the baseline {name!r} is neither a candidate of the study nor a stored run "
             f"({error}); {nearest(name, labels)}"
         ) from error
-    found = _answer_of(record, name)
+    found = _answer_of(standing, result, name)
     for candidate in candidates:
         if candidate.id == found.id:
             return candidate
     if any(candidate.label == found.label for candidate in candidates):
-        return replace(found, label=f"{found.label} of run {record.standing.run_id}")
+        return replace(found, label=f"{found.label} of run {standing.run_id}")
     return found
 
 
-def _answer_of(record: StoredRun, name: str) -> Candidate:
+def _answer_of(standing: Standing, result: ModeResult | None, name: str) -> Candidate:
     """Return the winner of a run; of a gate its baseline, which is what was in use."""
-    if record.result is not None and "baseline" in record.result.as_json:
-        label, rows = record.result.as_json["baseline"], record.standing.rows
-        return next(row.candidate for row in rows if row.candidate.label == label)
-    winner = record.standing.winner
+    if result is not None and "baseline" in result.as_json:
+        label = result.as_json["baseline"]
+        return next(row.candidate for row in standing.rows if row.candidate.label == label)
+    winner = standing.winner
     if winner is None:
         raise ConfigError(
             f"gate: run {name!r} has no winner to be the baseline; name a candidate of the study"

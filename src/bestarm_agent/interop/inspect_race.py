@@ -21,8 +21,7 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.results.build_standing import LiveState, build_standing
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.standing import LiveState, Standing, build_standing
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, Pair, State, Tell
 from bestarm_agent.store.run_state import RunState, fold

@@ -24,8 +24,7 @@ from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.calls.retrying import BudgetEndedError
-from bestarm_agent.engine.results.pair_filter import PairFilter
-from bestarm_agent.engine.results.pair_outcomes import PairOutcome, verdicts
+from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome, verdicts
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import ConfigError

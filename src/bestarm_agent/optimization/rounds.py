@@ -17,8 +17,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.calls.retrying import BudgetEndedError
 from bestarm_agent.engine.confirm import kept_for_confirming, less
-from bestarm_agent.engine.results.pair_filter import PairFilter
-from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import BestarmError, ConfigError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,18 +11,15 @@ import numpy as np
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run.replay import Size
-from bestarm_agent.engine.setup.selection import open_selection
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.engine.setup.parts import open_selection
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import BoolArray
-from bestarm_agent.store.run_state import RunState
 
 ROUTED = "preselect"  # section of the recorded configuration that marks such a log
 
@@ -62,17 +59,3 @@ def open_preselection(
     """Open the mode with the study's scorer as its judge."""
     _, judge = open_selection(study, examples, catalog)
     return Preselection(), judge
-
-
-def is_routed(config: Json) -> bool:
-    """Return whether a recorded configuration is that of a router's log."""
-    return isinstance(config, Mapping) and bool(config.get(ROUTED))
-
-
-def check_resumable(state: RunState) -> None:
-    """Refuse to resume the log of a router, with a ConfigError."""
-    if state.started is not None and is_routed(state.started.config):
-        raise ConfigError(
-            f"{state.name} holds what `preselect run` did, and a router's prompts are not resumed; "
-            f"run that command again (the replies that it bought are taken from the reply cache)"
-        )

@@ -29,7 +29,6 @@ from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.run.candidate_pool import CandidatePool
 from bestarm_agent.engine.run.event_log import EventLog, examples_added, judged
 from bestarm_agent.engine.run.stopping import End
-from bestarm_agent.engine.setup.candidates import PreparedCandidates, prepare
 from bestarm_agent.engine.setup.open_run import (
     Options,
     catalog_of,
@@ -38,7 +37,7 @@ from bestarm_agent.engine.setup.open_run import (
     relative,
     store_of,
 )
-from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
+from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, assemble, prepare
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.preselection.mode import ROUTED, open_preselection
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
@@ -85,7 +84,7 @@ class Service:
         parts: StudyParts,
         router: Router,
         ledger: Ledger,
-        prepared: PreparedCandidates,
+        prepared: CandidateFactory,
         replies: ReplyCache,
         log: RoundLog,
         clock: Clock,
@@ -95,10 +94,10 @@ class Service:
         self.run_id = log.run_id  # id of the log, which `show`, `report` and `export` read
         self._log = log
         self._ledger = ledger
-        self._entries = {entry.candidate.label: entry for entry in prepared.entries}
+        self._entries = {entry.candidate.label: entry for entry in prepared.ready}
         self._pool = CandidatePool(parts.config.limits.in_flight)
-        self._pool.add(list(prepared.entries))
-        self._evaluator = PairEvaluator(replies, prepared.factory.judge_client, ledger)
+        self._pool.add(list(prepared.ready))
+        self._evaluator = PairEvaluator(replies, prepared.judge_client, ledger)
         self._clock = clock
         self._began = clock.now()
 
@@ -146,7 +145,7 @@ class Service:
             opened = await stack.enter_async_context(opening)
             _check_known(candidates, opened)
             replies = ReplyCache(store, ledger, use_cache=options.use_cache)
-            base, ready = relative(loaded.base_dir, where), list(prepared.entries)
+            base, ready = relative(loaded.base_dir, where), list(prepared.ready)
             events = first_events(parts, ready, base, options.clock)
             log = await RoundLog.begin(store, parts, events, router, options.clock)
             service = cls(parts, opened, ledger, prepared, replies, log, options.clock)
@@ -384,15 +383,15 @@ def text_of(example: Example) -> str:
     )
 
 
-def _routed(prepared: PreparedCandidates) -> list[RoutedCandidate]:
+def _routed(prepared: CandidateFactory) -> list[RoutedCandidate]:
     """Return the candidates as a new router knows them; a price is the most a call can cost."""
-    labels = [entry.candidate.label for entry in prepared.entries]
+    labels = [entry.candidate.label for entry in prepared.ready]
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         raise ConfigError(f"two candidates are called {twice!r}; a router needs labels apart")
     return [
         RoutedCandidate(name=entry.candidate.label, usd=entry.usd, family=entry.candidate.model)
-        for entry in prepared.entries
+        for entry in prepared.ready
     ]
 
 

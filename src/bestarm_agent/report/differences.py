@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+from bestarm_agent.engine.results.pairs import PairOutcome
 from bestarm_agent.engine.results.standing import Row, Status
 from bestarm_agent.report.page_data import Details
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from bestarm_agent.engine.mode import ModeResult
-from bestarm_agent.engine.results.failures import failures_of
-from bestarm_agent.engine.results.judge_agreement import JudgeCheck, corrected_rows
-from bestarm_agent.engine.results.pair_outcomes import RunTexts
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.judge_check import JudgeCheck, corrected_rows
+from bestarm_agent.engine.results.pairs import RunTexts
+from bestarm_agent.engine.results.standing import Standing, failures_of
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.report.html_page import JudgeSection, Session, render_report
 from bestarm_agent.report.matrix import matrix_of

@@ -18,10 +18,8 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
-from bestarm_agent.engine.results.failures import FailureLine
-from bestarm_agent.engine.results.judge_agreement import CorrectedRow, JudgeCheck
-from bestarm_agent.engine.results.reply_measures import latency_by_model
-from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.engine.results.judge_check import CorrectedRow, JudgeCheck
+from bestarm_agent.engine.results.standing import FailureLine, Row, Standing, latency_by_model
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.differences import departure, differences
 from bestarm_agent.report.limits import limit_text

@@ -9,7 +9,7 @@ from math import isfinite
 
 import numpy as np
 
-from bestarm_agent.engine.results.pair_outcomes import PairOutcome
+from bestarm_agent.engine.results.pairs import PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing, Status
 from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.report.matrix import Matrix

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bestarm_agent.engine.results.pair_filter import scores_of
-from bestarm_agent.engine.results.pair_outcomes import PairOutcome, RunTexts
+from bestarm_agent.engine.results.pairs import PairOutcome, RunTexts, scores_of
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.matrix import Matrix
 from bestarm_agent.store.run_state import RunState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bestarm_agent.engine.results.slice_means import SliceMean
+from bestarm_agent.engine.results.slices import SliceMean
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import counted
 from bestarm_agent.report.text import safe, share

@@ -7,10 +7,10 @@ from math import ceil, floor, inf, isnan, log10
 
 from bestarm_agent.config.study.objective import PRICE, Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
-from bestarm_agent.engine.results.reply_measures import RowMeasure
 from bestarm_agent.engine.results.standing import (
     ObjectiveResult,
     Row,
+    RowMeasure,
     RowPrice,
     Standing,
     Status,

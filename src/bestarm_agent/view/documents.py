@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from bestarm_agent.config.datasets.gold_labels import Label, answer_digest
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.engine.results.pair_outcomes import PairOutcome
-from bestarm_agent.engine.results.paired_comparison import PairedComparison
+from bestarm_agent.engine.results.compare import PairedComparison
+from bestarm_agent.engine.results.pairs import PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.report.caveats import caveat_lines
 from bestarm_agent.report.outlook import headline, outlook

@@ -11,10 +11,9 @@ from typing import Final
 from aiohttp import web
 
 from bestarm_agent.config.datasets.gold_labels import by_answer
-from bestarm_agent.engine.results.human_labels import human_labels, labels_path, put_label
-from bestarm_agent.engine.results.pair_filter import PairFilter
-from bestarm_agent.engine.results.pair_outcomes import PAGE, PairOutcome, RunTexts
-from bestarm_agent.engine.results.paired_comparison import compare_candidates
+from bestarm_agent.engine.results.compare import compare_candidates
+from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_label
+from bestarm_agent.engine.results.pairs import PAGE, PairFilter, PairOutcome, RunTexts
 from bestarm_agent.errors import BestarmError, ConfigError, RunNotFoundError
 from bestarm_agent.store.export import labels as names
 from bestarm_agent.store.store import Store, StorePlace

@@ -8,13 +8,12 @@ from contextlib import asynccontextmanager
 
 from bestarm_agent.certification.mode import Certification
 from bestarm_agent.engine.mode import Mode
-from bestarm_agent.engine.results.build_standing import recorded_standing
-from bestarm_agent.engine.results.pair_outcomes import RunTexts, texts_of
-from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.results.pairs import RunTexts, texts_of
+from bestarm_agent.engine.results.standing import Standing, recorded_standing
 from bestarm_agent.engine.run.replay import RunReplay
-from bestarm_agent.runs import recorded_replay
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store, StorePlace, folder_of
+from bestarm_agent.study import recorded_replay
 
 
 class FollowedRun:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.certification.mode import open_mode
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import load_study
+from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.setup.plan import make_plan
-from bestarm_agent.engine.setup.study_parts import assemble
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.study import open_mode
 from tests.support import fake_nvidia_smi
 
 STUDY = """\

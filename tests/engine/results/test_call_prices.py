@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from bestarm_agent.config.study.objective import PRICE, ObjectiveSpec
-from bestarm_agent.config.study.run_options import SelectorSpec
+from bestarm_agent.config.study.objective import PRICE
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Scored
@@ -91,13 +90,7 @@ def test_an_objective_asks_the_rule_how_examples_were_drawn() -> None:
     lesson = HistoryModel(factors, Validation(1, 4.0, 0.5, 0.02, 0.4, 0.6, 30))
     selector = Pairs(Auto(Problem(1, N), history=lesson))
     events = list(bought(selector.rule.order, 50))
-    aim = track_objective(
-        ObjectiveSpec.model_validate({"name": "cheapest-within-epsilon"}),
-        SelectorSpec(),
-        (),
-        60.0,
-        selector,
-    )
+    aim = track_objective({"objective": "cheapest-within-epsilon"}, selector)
     assert aim is not None
     for event in events:
         aim.take(event)

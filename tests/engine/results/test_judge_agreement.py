@@ -17,15 +17,15 @@ from bestarm_agent.cli.main import app
 from bestarm_agent.config.datasets.gold_labels import Label, answer_digest, load_labels
 from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.results.judge_agreement import (
+from bestarm_agent.engine.results.judge_check import (
     Compared,
     Comparison,
     check_judge,
     corrected_rows,
 )
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.runs import Archive
 from bestarm_agent.stats.keyed_random import KeyedRandom
+from bestarm_agent.study import Archive
 
 N_EXAMPLES = 40
 CANDIDATES = ("a", "b", "c")

@@ -17,12 +17,11 @@ from bestarm_agent.domain.events import Event, ExamplesAdded
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Vote
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.engine.results.pair_filter import PairFilter
-from bestarm_agent.engine.results.pair_outcomes import PAGE, PairOutcome, RunTexts
+from bestarm_agent.engine.results.pairs import PAGE, PairFilter, PairOutcome, RunTexts
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.runs import Archive
 from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.store import Store
+from bestarm_agent.study import Archive
 from tests.support.store_runs import asked, failed, grid, started, told
 
 QUESTIONS: list[dict[str, Any]] = [

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bestarm_agent.domain.events import Asked, Told
-from bestarm_agent.engine.results.paired_comparison import Flip, compare_candidates
+from bestarm_agent.engine.results.compare import Flip, compare_candidates
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.store.run_state import RunState, fold
 from tests.support.store_runs import asked, failed, grid, started, told

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.engine.results.reply_measures import Latency, latency_of
+from bestarm_agent.engine.results.standing import Latency, latency_of
 from tests.support.commands import invoke
 from tests.support.studies import write_study
 

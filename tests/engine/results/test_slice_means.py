@@ -10,7 +10,7 @@ from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesA
 from bestarm_agent.domain.example import Slice
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.engine.results.slice_means import SliceMeans, slice_means
+from bestarm_agent.engine.results.slices import SliceMeans, slice_means
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import FloatArray, Problem
 from bestarm_agent.store.run_state import RunState, fold

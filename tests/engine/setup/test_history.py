@@ -15,7 +15,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.setup import history
-from bestarm_agent.engine.setup.history import History, keep, learn_once, load_history, recall
+from bestarm_agent.engine.setup.history import History, learn_once, load_history, recall
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
@@ -178,36 +178,35 @@ def test_history_that_predicts_nothing_says_so() -> None:
 def test_a_history_says_who_will_use_it(gain: float, words: str) -> None:
     factors = Factors(np.zeros(40), np.ones((40, 1)))
     lesson = HistoryModel(factors, Validation(1, 4.0, gain, 0.01, 0.5, 0.6, 30))
-    assert History(lesson, ("first",), 30, 0, 40).describe().endswith(words)
+    assert History(lesson, None, ("first",), 30, 0, 40).describe().endswith(words)
     assert Auto(Problem(3, 40), history=lesson).uses_history == lesson.validation.is_strong
     assert Pulse(Problem(3, 40), history=lesson).uses_history == lesson.validation.is_useful
 
 
 def test_what_was_learned_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = by_ease(10)
-    first = learn_once(scores, tmp_path)
+    first = learn_once(scores, tmp_path)[0]
     monkeypatch.setattr(history, "learn", lambda scores: pytest.fail("learned again"))
-    again = learn_once(scores, tmp_path)
+    again = learn_once(scores, tmp_path)[0]
     assert again.validation == first.validation
     np.testing.assert_array_equal(again.factors.loadings, first.factors.loadings)
 
 
 def test_a_damaged_file_is_learned_anew(tmp_path: Path) -> None:
     scores = by_ease(10)
-    first = learn_once(scores, tmp_path)
+    first = learn_once(scores, tmp_path)[0]
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:100])
-    assert learn_once(scores, tmp_path).validation == first.validation
+    assert learn_once(scores, tmp_path)[0].validation == first.validation
     path.write_bytes(b"")
-    assert learn_once(scores, tmp_path).validation == first.validation
+    assert learn_once(scores, tmp_path)[0].validation == first.validation
 
 
 def test_a_run_recalls_what_it_goes_by(tmp_path: Path) -> None:
-    lesson = load({"run": run_of(by_ease(10), EXAMPLES)}).model
-    name = keep(lesson, tmp_path / "history")
-    assert keep(lesson, tmp_path / "history") == name
-    again = recall(name, tmp_path / "history")
+    lesson, name = learn_once(by_ease(10), tmp_path)
+    assert name is not None
+    again = recall(name, tmp_path)
     assert again.validation == lesson.validation
     np.testing.assert_array_equal(again.factors.offset, lesson.factors.offset)
     with pytest.raises(ConfigError, match="lesson-none"):
-        recall("lesson-none", tmp_path / "history")
+        recall("lesson-none", tmp_path)

@@ -14,9 +14,8 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.engine.run.replay import Size
-from bestarm_agent.engine.setup.candidates import CandidateFactory
 from bestarm_agent.engine.setup.open_run import Options
-from bestarm_agent.engine.setup.selection import Selection
+from bestarm_agent.engine.setup.parts import CandidateFactory, Selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
@@ -35,7 +34,7 @@ def test_opening_enters_few_files(tmp_path: Path) -> None:
                 return set(files)
 
     files = asyncio.run(opened())
-    assert len(files) <= 81, sorted(files)
+    assert len(files) <= 63, sorted(files)
 
 
 @pytest.fixture

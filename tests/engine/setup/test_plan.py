@@ -10,8 +10,8 @@ import pytest
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import load_study
 from bestarm_agent.domain.spend import Spend, nanos
+from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.setup.plan import Plan, make_plan
-from bestarm_agent.engine.setup.study_parts import assemble
 from tests.support.studies import write_study
 
 PRICES = (0.0001, 0.0004, 0.0016, 0.0064, 0.0001, 0.0001)  # dollars, mean 0.00145

@@ -18,16 +18,16 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
+from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.engine.setup.providers import ProviderSet
-from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.anthropic import LEGACY_MESSAGES
 from bestarm_agent.providers.api.openai import CHAT, COMPLETIONS, RESPONSES, OpenAIProvider
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.catalog_entry import ProviderEntry
 from bestarm_agent.providers.registry import create_provider
-from bestarm_agent.runs import Archive
+from bestarm_agent.study import Archive
 from tests.support.api_studies import (
     ANTHROPIC_MODELS,
     KEYS,

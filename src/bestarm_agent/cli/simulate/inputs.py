@@ -15,13 +15,13 @@ from bestarm_agent.cli.stores import default_store
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.interop.logs import read_logs
 from bestarm_agent.interop.recognise import is_log
-from bestarm_agent.runs import Archive
 from bestarm_agent.simulation.npz_scores import Reading
 from bestarm_agent.simulation.replay_many import Plan, budget_shares
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
 from bestarm_agent.simulation.score_tables import open_csv
 from bestarm_agent.simulation.simulated_calls import Conditions, Latency
 from bestarm_agent.store.export import labels, matrix
+from bestarm_agent.study import Archive
 
 DEFAULT_POINTS = 20
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bestarm_agent.config.study.objective import PRICE, Constraint, Objective, ObjectiveSpec
-from bestarm_agent.config.study.run_options import SelectorSpec
+from bestarm_agent.config.study.run_options import LimitsSpec, SelectorSpec
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event
 from bestarm_agent.engine.results.means import Means, MeanTracker
 from bestarm_agent.selectors.pairs import Pairs
@@ -219,30 +220,27 @@ def _told(selector: Pairs) -> int:
     return selector.table.n_asked - int(selector.table.count(State.PENDING).sum())
 
 
-def track_objective(
-    spec: ObjectiveSpec,
-    chosen: SelectorSpec,
-    measures: Sequence[str],
-    timeout: float,
-    selector: Pairs,
-) -> ObjectiveTracker | None:
-    """Return the objective of a run, fed with no event yet; None if it is simply the best.
+def track_objective(config: Json, selector: Pairs) -> ObjectiveTracker | None:
+    """Return the objective of a run with a recorded configuration, fed with no event yet.
 
-    ``measures`` are the names of the study's, in their order, and ``timeout`` the seconds that a
-    call may take.
+    None if it is simply the best.
     """
+    sections = config if isinstance(config, Mapping) else {}
+    spec = ObjectiveSpec.model_validate(sections.get("objective", {}))
     if spec.is_plain or not selector.rule.seeks_best:
         return None
-    level = spec.level(chosen.level) if selector.rule.exogenous else None
+    chosen = SelectorSpec.model_validate(sections.get("selector", {}))
+    limits = LimitsSpec.model_validate(sections.get("limits", {}))
+    measures = sections.get("measures")
     names = {one.name for one in spec.constraints} | ({PRICE} if spec.by_price else set())
-    return ObjectiveTracker(
-        spec,
-        chosen.level,
-        {
-            name: MeanTracker(
-                name, level, selector.rule.odds_of, measures=measures, timeout=timeout
-            )
-            for name in names
-        },
-        stops=chosen.stop_when_separated,
-    )
+    trackers = {
+        name: MeanTracker(
+            name,
+            spec.level(chosen.level) if selector.rule.exogenous else None,
+            selector.rule.odds_of,
+            measures=sorted(measures) if isinstance(measures, Mapping) else (),
+            timeout=limits.timeout_seconds,
+        )
+        for name in names
+    }
+    return ObjectiveTracker(spec, chosen.level, trackers, stops=chosen.stop_when_separated)

@@ -1,21 +1,185 @@
-"""The standing of a run, as the display, the report and the Python API show it."""
+"""The standing of a run, as the display, the report and the Python API show it.
+
+It is worked out from the run's log and from the source of pairs that was fed the same log.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from heapq import merge
 from typing import Any
+
+import numpy as np
 
 from bestarm_agent.config.study.objective import Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.confirmation import Confirmation
-from bestarm_agent.engine.results.cost_breakdown import CostLine
 from bestarm_agent.engine.results.notebook import data_frame, html_table
-from bestarm_agent.engine.results.reply_measures import Latency, RowMeasure
-from bestarm_agent.engine.results.slice_means import SliceMeans
-from bestarm_agent.selectors.types import Guarantee
+from bestarm_agent.engine.results.objectives import Finding, ObjectiveState, ObjectiveTracker
+from bestarm_agent.engine.results.slices import SliceMeans, slice_means
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.types import Estimates, Guarantee, State, Verdict
+from bestarm_agent.store.run_state import CandidateTotals, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds from sending a request to its complete answer, without waits of our own.
+
+    Only the attempt that was answered counts. A reply from the cache counts with the seconds of
+    the call that bought it. Percentiles are measured times (nearest rank).
+    """
+
+    n: int  # calls, > 0
+    p50: float
+    p95: float
+    longest: float
+
+
+def latency_of(seconds: Sequence[float]) -> Latency | None:
+    """Summarise sorted seconds; None if there are none.
+
+    Example:
+        >>> latency_of([0.5, 0.6, 0.7, 9.0])
+        Latency(n=4, p50=0.6, p95=9.0, longest=9.0)
+    """
+    if not seconds:
+        return None
+    p50, p95 = (seconds[math.ceil(p * len(seconds) / 100) - 1] for p in (50, 95))
+    return Latency(len(seconds), p50, p95, seconds[-1])
+
+
+def latency_by_model(state: RunState) -> list[tuple[str, Latency]]:
+    """Return the models that answered with their latencies, slowest median first."""
+    groups: dict[str, list[CandidateTotals]] = {}
+    for candidate, totals in zip(state.candidates, state.totals, strict=True):
+        groups.setdefault(f"{candidate.provider}/{candidate.model}", []).append(totals)
+    found = {
+        model: latency_of(list(merge(*(one.latencies for one in group))))
+        for model, group in groups.items()
+    }
+    timed = [(model, one) for model, one in found.items() if one is not None]
+    return sorted(timed, key=lambda item: -item[1].p50)
+
+
+@dataclass(frozen=True, slots=True)
+class RowMeasure:
+    """A candidate's mean by one of the study's further scorers; no interval is stated for it."""
+
+    name: str
+    n: int  # replies that it could score
+    mean: float | None  # in [0, 1]; None where there is none
+
+
+def measure_names(state: RunState) -> Sequence[str]:
+    """Return the names of the study's further scorers, in the order of their scores."""
+    config = None if state.started is None else state.started.config
+    found = config.get("measures") if isinstance(config, Mapping) else None
+    return sorted(found) if isinstance(found, Mapping) else []
+
+
+def mean_length(totals: CandidateTotals) -> float | None:
+    """Return the mean output tokens of a reply; None where no token was counted."""
+    return totals.output_tokens / totals.replies if totals.output_tokens else None
+
+
+def row_measures(totals: CandidateTotals, names: Sequence[str]) -> tuple[RowMeasure, ...]:
+    """Return the mean by each further scorer."""
+    missing = len(names) - len(totals.measures)
+    sums, counts = [*totals.measures, *[0.0] * missing], [*totals.measured, *[0] * missing]
+    return tuple(
+        RowMeasure(name, n, total / n if n else None)
+        for name, total, n in zip(names, sums, counts, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """One thing that money went into."""
+
+    what: str  # for people
+    spend: Spend  # what it cost; pairs are counted where candidates were called
+    priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
+
+
+def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
+    """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
+    answered: dict[str, Spend] = {}
+    lost: dict[str, Spend] = {}
+    judging = Spend()
+    for candidate, totals in zip(state.candidates, state.totals, strict=True):
+        provider = candidate.provider
+        judging += totals.judge_spend
+        lost[provider] = lost.get(provider, Spend()) + totals.lost_spend
+        rest = totals.spend - totals.judge_spend - totals.lost_spend
+        answered[provider] = answered.get(provider, Spend()) + rest
+    unpriced = {
+        candidate.provider
+        for candidate, cost in zip(state.candidates, state.costs, strict=True)
+        if cost is None
+    }
+    judge_priced = state.started is None or state.started.judge_priced
+    lines = [
+        *_by_provider("answered calls of candidates", answered, unpriced),
+        *_by_provider("attempts that brought no answer", lost, unpriced),
+        CostLine("judging", judging, judge_priced),
+        CostLine(
+            "proposing prompts",
+            state.proposer_spend,
+            all(call.priced for call in state.proposer_calls.values()),
+        ),
+        CostLine("pairs that are not told yet", spent - state.spend, judge_priced and not unpriced),
+    ]
+    return tuple(line for line in lines if not _is_nothing(line.spend))
+
+
+def _by_provider(
+    what: str, spends: Mapping[str, Spend], unpriced: Collection[str]
+) -> list[CostLine]:
+    return [
+        CostLine(f"{provider}: {what}", spend, provider not in unpriced)
+        for provider, spend in sorted(spends.items())
+    ]
+
+
+def _is_nothing(spend: Spend) -> bool:
+    """Sums of seconds are not exact."""
+    return replace(spend, gpu_seconds=0.0) == Spend() and abs(spend.gpu_seconds) < 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class FailureLine:
+    """The count of one kind of failure of one candidate."""
+
+    label: str  # the candidate's label
+    kind: str  # what went wrong
+    blame: str  # whose doing it was
+    count: int  # how often
+    message: str  # the last message
+
+
+def failures_of(state: RunState) -> list[FailureLine]:
+    """Count failures by candidate and kind, most frequent first."""
+    count: Counter[tuple[int, str, str]] = Counter()
+    last: dict[tuple[int, str, str], str] = {}
+    for seq in state.told.failed():
+        outcome = state.told[seq].outcome
+        if isinstance(outcome, Failed):
+            key = (state.asks.pair(seq)[0], outcome.kind.value, outcome.blame.value)
+            count[key] += 1
+            last[key] = outcome.message
+    return [
+        FailureLine(state.candidates[key[0]].label, key[1], key[2], n, last[key])
+        for key, n in count.most_common()
+    ]
 
 
 class Status(StrEnum):
@@ -282,3 +446,221 @@ class Standing:
     def rivals(self) -> tuple[Row, ...]:
         """The other candidates that are not ruled out."""
         return tuple(row for row in self.rows[1:] if row.status is not Status.BEATEN)
+
+
+_NOT_BEST = (Status.BEATEN, Status.BARRED)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """Values that only a live run knows."""
+
+    in_flight: int  # pairs under way
+    waits: tuple[Wait, ...]  # why calls wait
+    seconds: float  # wall-clock seconds of all sessions
+    # labels of the candidates that cannot be called any more, with the reason
+    broken: Mapping[str, str]
+
+
+def build_standing(
+    state: RunState,
+    pairs: Pairs,
+    *,
+    run_id: str,
+    budget: Budget,
+    spent: Spend,
+    live: LiveState,
+    objective: ObjectiveTracker | None = None,
+) -> Standing:
+    """Build the standing of a run."""
+    estimates = pairs.estimates()
+    verdict = pairs.best() if state.candidates else None
+    rows = () if verdict is None else _rows(state, pairs, verdict, estimates, live, objective)
+    ruling = None if objective is None else objective.state(pairs)
+    if ruling is not None:
+        rows = _with_limits(rows, ruling.findings)
+    seen = len(rows) > 0 and rows[0].n > 0
+    separated = seen and all(row.status in _NOT_BEST for row in rows[1:])
+    margin = _margin(pairs, estimates.guarantee)
+    if margin is not None and not seen:
+        margin = 1.0  # one that has no rival is not shown to be good for anything either
+    if margin is not None and (separated or margin == 0):
+        rows = _with_best(rows)
+    standing = Standing(
+        name=state.name,
+        run_id=run_id,
+        rows=rows,
+        separated=separated,
+        margin=margin,
+        within=pairs.problem.within or 0.0,
+        probability=None if verdict is None else verdict.probability,
+        confidence=estimates.confidence,
+        guarantee=estimates.guarantee,
+        selector=pairs.name,
+        n_examples=pairs.table.n_examples,
+        asked=pairs.table.n_asked,
+        told=len(state.told),
+        in_flight=live.in_flight,
+        waits=live.waits,
+        spent=spent,
+        budget=budget,
+        seconds=live.seconds,
+        graded=bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1))),
+        end=state.end,
+        latest_failure=_latest_failure(state),
+        objective=_result(objective, ruling, rows),
+        costs=cost_breakdown(state, spent),
+        reservations=state.reservations,
+    )
+    if standing.is_provisional:
+        standing = replace(standing, probability=None)
+    if state.slices and not live.in_flight:
+        ranking = [row.index for row in rows]
+        found = slice_means(state, pairs, ranking, standing.confidence)
+        standing = replace(standing, slices=found)
+    return standing
+
+
+def recorded_standing(
+    state: RunState, pairs: Pairs, run_id: str, objective: ObjectiveTracker | None
+) -> Standing:
+    """Work out where a run stands by its log alone."""
+    return build_standing(
+        state,
+        pairs,
+        run_id=run_id,
+        budget=state.budget,
+        spent=state.spend + state.pending_spend,
+        live=LiveState(0, (), seconds=state.seconds + state.elapsed, broken=state.broken),
+        objective=objective,
+    )
+
+
+def _latest_failure(state: RunState) -> str:
+    seq = state.told.last_failed
+    outcome = None if seq is None else state.told[seq].outcome
+    return outcome.message if isinstance(outcome, Failed) else ""
+
+
+def _prices(objective: ObjectiveTracker | None) -> Sequence[RowPrice] | None:
+    prices = None if objective is None else objective.prices()
+    if prices is None:
+        return None
+    columns = prices.mean, prices.lower, prices.upper
+    return [
+        RowPrice(None if np.isnan(mean) else mean, lower, upper)
+        for mean, lower, upper in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+
+
+def _with_limits(rows: Sequence[Row], findings: Sequence[Finding]) -> tuple[Row, ...]:
+    return tuple(
+        replace(row, limits=tuple(_limit(row.index, one) for one in findings)) for row in rows
+    )
+
+
+def _limit(row: int, found: Finding) -> RowLimit:
+    mean = float(found.means.mean[row])
+    state = LimitState.OPEN
+    if found.kept[row] or found.broken[row]:
+        state = LimitState.KEPT if found.kept[row] else LimitState.BROKEN
+    ends = float(found.means.lower[row]), float(found.means.upper[row])
+    return RowLimit(found.constraint, None if np.isnan(mean) else mean, *ends, state)
+
+
+def _result(
+    objective: ObjectiveTracker | None, state: ObjectiveState | None, rows: Sequence[Row]
+) -> ObjectiveResult | None:
+    if objective is None or state is None or not rows:
+        return None
+    by_index = {row.index: row for row in rows}
+    return ObjectiveResult(
+        spec=objective.spec,
+        answer=None if state.answer is None else by_index[state.answer],
+        established=state.established,
+        margin=state.margin,
+        confidence=objective.confidence,
+    )
+
+
+def _margin(pairs: Pairs, guarantee: Guarantee) -> float | None:
+    if guarantee is Guarantee.HEURISTIC or pairs.table.n_candidates == 0:
+        return None
+    return pairs.margin()
+
+
+def _rows(
+    state: RunState,
+    pairs: Pairs,
+    verdict: Verdict,
+    estimates: Estimates,
+    live: LiveState,
+    objective: ObjectiveTracker | None,
+) -> tuple[Row, ...]:
+    failed, prices = pairs.table.count(State.FAILED), _prices(objective)
+    judge_priced = state.started is None or state.started.judge_priced
+    measures = measure_names(state)
+    labels = [candidate.label for candidate in state.candidates]
+    problems = {**{labels[i]: why for i, why in state.barred.items()}, **live.broken}
+    tied, totals = frozenset(verdict.tied), state.totals
+    means = estimates.mean if estimates.n.any() else np.full(len(labels), np.nan)  # no mere priors
+    order = [verdict.best] + [i for i in pairs.ranking() if i != verdict.best]
+    return tuple(
+        Row(
+            index=i,
+            candidate=state.candidates[i],
+            status=_status(i, state, verdict.best, tied, estimates, live),
+            n=int(estimates.n[i]),
+            total=float(pairs.table.total[i]),
+            pending=int(estimates.pending[i]),
+            void=int(estimates.void[i]),
+            failed=int(failed[i]),
+            estimate=None if np.isnan(means[i]) else float(means[i]),
+            lower=float(estimates.lower[i]),
+            upper=float(estimates.upper[i]),
+            spend=totals[i].spend,
+            latency=latency_of(totals[i].latencies),
+            seconds=totals[i].seconds / max(1, int(estimates.n[i])),
+            problem=problems.get(labels[i]),
+            price=None if prices is None else prices[i],
+            price_source=state.prices[i],
+            priced=state.costs[i] is not None and judge_priced,
+            void_bounds=_void_bounds(pairs.table, i),
+            output_tokens=mean_length(totals[i]),
+            measures=row_measures(totals[i], measures),
+        )
+        for i in order
+    )
+
+
+def _with_best(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Call the leading candidate the best."""
+    first, *others = rows
+    shown = replace(first, status=Status.BEST) if first.status is Status.LEADING else first
+    return (shown, *others)
+
+
+def _void_bounds(table: ScoreTable, row: int) -> tuple[float, float] | None:
+    void = int(table.count(State.VOID)[row])
+    n = int(table.n_scored[row]) + void
+    total = float(table.total[row])
+    return (total / n, (total + void) / n) if n else None
+
+
+def _status(
+    i: int,
+    state: RunState,
+    best: int,
+    tied: Collection[int],
+    estimates: Estimates,
+    live: LiveState,
+) -> Status:
+    if i in state.barred:
+        return Status.BARRED
+    if state.candidates[i].label in live.broken:
+        return Status.BROKEN
+    if estimates.n[i] == 0:
+        return Status.OPEN
+    if i == best:
+        return Status.LEADING
+    return Status.OPEN if i in tied else Status.BEATEN

@@ -2,7 +2,7 @@
 
 History comes from earlier runs in the store, whose examples are recognised by their content, or
 from score tables, whose examples are recognised by their ids. What is learned takes a minute on a
-thousand candidates, so it is kept in a folder under the digest of the scores.
+thousand candidates, so it is kept beside the store, under the digest of the scores.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 from zipfile import BadZipFile
@@ -18,14 +19,16 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from bestarm_agent.config.yaml.documents import locating
 from bestarm_agent.domain.example import Example
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.engine.setup.parts import StudyParts
+from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.selectors.history import STRONG, Factors, HistoryModel, Validation, learn
 from bestarm_agent.simulation.score_matrices import load_matrix
 from bestarm_agent.simulation.score_tables import read_table
 from bestarm_agent.store.export import matrix as scores_of
-from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.store import StorePlace, folder_of
+from bestarm_agent.store.run_state import RunState, folded
+from bestarm_agent.store.store import StorePlace, folder_of, open_store
 
 Scores: TypeAlias = NDArray[np.float64]
 ReadRun: TypeAlias = Callable[[str], Awaitable[RunState]]
@@ -42,6 +45,7 @@ class History:
     # factors of all N examples, in the study's order, and how well they predict; give it to
     # ``make_selector("auto", problem, history=...)``, or to ``pulse``
     model: HistoryModel
+    name: str | None  # of the file that keeps it beside the store; None if it is not kept
     sources: tuple[str, ...]  # the runs and files it comes from
     n_candidates: int  # past candidates that it rests on
     n_dropped: int  # past candidates with too few scores on these examples
@@ -69,7 +73,7 @@ async def load_history(
     examples: Sequence[Example],
     *,
     read_run: ReadRun,
-    cache: Path | None = None,
+    folder: Path | None = None,
 ) -> History:
     """Gather past scores on a study's examples, and learn from them.
 
@@ -82,7 +86,7 @@ async def load_history(
             as the study has, in its order.
         examples: the study's, in its order.
         read_run: reads and folds a run, as ``Archive.state`` does.
-        cache: folder in which what is learned is kept; None to learn afresh.
+        folder: in which what is learned is kept; None to learn afresh.
 
     Raises:
         ConfigError: there is no such file, it holds no scores, or no past candidate has enough
@@ -100,7 +104,7 @@ async def load_history(
         )
         for name, row in found.items():
             rows[name] = np.where(np.isnan(row), rows.get(name, row), row)  # the later one wins
-    return _learned(rows, tuple(locations), cache, min(_FEWEST, len(examples) // 2))
+    return _learned(rows, tuple(locations), folder, min(_FEWEST, len(examples) // 2))
 
 
 def is_score_file(location: str) -> bool:
@@ -109,7 +113,7 @@ def is_score_file(location: str) -> bool:
 
 
 def _learned(
-    rows: dict[str, Scores], sources: tuple[str, ...], cache: Path | None, fewest: int
+    rows: dict[str, Scores], sources: tuple[str, ...], folder: Path | None, fewest: int
 ) -> History:
     scores = np.array(list(rows.values())).reshape(len(rows), -1 if rows else 0)
     enough = (~np.isnan(scores)).sum(axis=1) >= max(2, fewest)
@@ -119,44 +123,36 @@ def _learned(
             " examples; name a run or file on the same examples, or leave the history out"
         )
     kept = scores[enough]
-    known = np.flatnonzero(~np.isnan(kept).all(axis=0))
-    model = learn_once(kept[:, known], cache)
-    columns = np.full(scores.shape[1], -1)
-    columns[known] = np.arange(len(known))
+    model, name = learn_once(kept, folder)
     return History(
-        model=HistoryModel(model.factors.at(columns), model.validation),
+        model=model,
+        name=name,
         sources=sources,
         n_candidates=int(enough.sum()),
         n_dropped=int((~enough).sum()),
-        n_known=len(known),
+        n_known=int((~np.isnan(kept).all(axis=0)).sum()),
     )
 
 
-def learn_once(scores: Scores, cache: Path | None) -> HistoryModel:
-    """Learn from (H, N) past scores, or look up what was learned from the same ones before."""
-    if cache is None:
-        return learn(scores)
-    content = np.ascontiguousarray(scores, dtype="<f4")
-    key = hashlib.sha256(f"{_FORMAT} {content.shape} ".encode() + content.tobytes()).hexdigest()
-    path = cache / f"history-{key[:16]}.npz"
-    if (model := _kept(path)) is None:
-        model = learn(content)
-        _keep(path, model)
-    return model
+def learn_once(scores: Scores, folder: Path | None) -> tuple[HistoryModel, str | None]:
+    """Learn from (H, N) past scores, or read what was learned from the same ones before.
 
-
-def keep(model: HistoryModel, folder: Path) -> str:
-    """Keep what a run goes by, so that it can be resumed when its sources have changed.
-
-    Return the name to ``recall`` it by: a digest of its content.
+    It is kept in ``folder``, unless that is None, so that a run can be resumed when its sources
+    have changed. Also return the name to ``recall`` it by: a digest of the scores.
     """
-    factors = model.factors
-    content = factors.offset.tobytes() + factors.loadings.tobytes()
-    content += json.dumps(asdict(model.validation)).encode()
-    name = f"lesson-{hashlib.sha256(content).hexdigest()[:16]}"
-    if not (folder / f"{name}.npz").exists():
-        _keep(folder / f"{name}.npz", model)
-    return name
+    known = np.flatnonzero(~np.isnan(scores).all(axis=0))
+    columns = np.full(scores.shape[1], -1)
+    columns[known] = np.arange(len(known))
+    content = np.ascontiguousarray(scores, dtype="<f4")
+    digest = hashlib.sha256(f"{_FORMAT} {content.shape} ".encode() + content.tobytes()).hexdigest()
+    name = f"lesson-{digest[:16]}"
+    model = None if folder is None else _kept(folder / f"{name}.npz")
+    if model is None:
+        model = learn(content[:, known])
+        model = HistoryModel(model.factors.at(columns), model.validation)
+        if folder is not None:
+            _keep(folder / f"{name}.npz", model)
+    return model, None if folder is None else name
 
 
 def recall(name: str, folder: Path) -> HistoryModel:
@@ -170,7 +166,46 @@ def recall(name: str, folder: Path) -> HistoryModel:
     return model
 
 
-def history_folder(store: StorePlace) -> Path:
+async def learn_from_history(
+    parts: StudyParts, where: StorePlace, *, keeps: bool = True
+) -> tuple[History | None, tuple[str, ...]]:
+    """Learn from the earlier runs and score tables that a study names, if it does.
+
+    With ``keeps`` the model is written next to the store, for the run. Also return what the user
+    should know.
+
+    Raises:
+        ConfigError: a table or run is gone, or nothing in them is of use.
+    """
+    sources, base = parts.config.selector.history, parts.study.base_dir
+    if not sources:
+        return None, ()
+    notices = []
+
+    async def read_run(run: str) -> RunState:
+        try:
+            async with open_store(where, create=keeps) as store:
+                state = await folded(store, run)
+        except StoreError as error:
+            raise ConfigError(f"selector.history: {error}") from error
+        if state.started is not None and state.started.judge not in (None, parts.judge.digest):
+            notices.append(
+                f"history run {run} was scored by another judge (digest {state.started.judge}, "
+                f"now {parts.judge.digest}): what it teaches may not hold for this one"
+            )
+        return state
+
+    with locating(partial(parts.study.places.located, ("selector", "history"))):
+        history = await load_history(
+            [str(base / source) if is_score_file(source) else source for source in sources],
+            parts.examples,
+            read_run=read_run,
+            folder=_folder(where) if keeps else None,
+        )
+    return history, (history.describe(), *notices)
+
+
+def _folder(store: StorePlace) -> Path:
     """Return the folder of the history models that runs of a store use."""
     return folder_of(store) / "history"
 
@@ -178,7 +213,7 @@ def history_folder(store: StorePlace) -> Path:
 def recorded_history(state: RunState, store: StorePlace) -> HistoryModel | None:
     """Load the history model that a stored run uses; raise ConfigError if it is gone."""
     name = state.started.lesson if state.started is not None else None
-    return None if name is None else recall(name, history_folder(store))
+    return None if name is None else recall(name, _folder(store))
 
 
 def _kept(path: Path) -> HistoryModel | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -15,7 +14,6 @@ from bestarm_agent.config.fields import dotted
 from bestarm_agent.config.study.inputs import read_examples
 from bestarm_agent.config.study.load import LoadedStudy, load_study, study_from
 from bestarm_agent.config.user_functions import source_name
-from bestarm_agent.config.yaml.documents import locating
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import BudgetSet, Event, Started
@@ -25,15 +23,13 @@ from bestarm_agent.engine.clock import Clock, SystemClock
 from bestarm_agent.engine.mode import OpenMode
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.engine.run.event_log import candidates_added, examples_added
-from bestarm_agent.engine.setup.history import history_folder, is_score_file, keep, load_history
-from bestarm_agent.engine.setup.study_parts import StudyParts, assemble
+from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError, StoreError, counted
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.providers.base import Provider
-from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.store.run_state import RunState, folded
-from bestarm_agent.store.store import StorePlace, folder_of, open_store
+from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.store import StorePlace, folder_of
 
 STORE_FILE = "runs.sqlite"
 
@@ -151,54 +147,6 @@ def first_events(
         candidates_added(entries),
         BudgetSet(parts.budget),
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """The history model of a new run, or none."""
-
-    model: HistoryModel | None = None
-    name: str | None = None
-    notices: tuple[str, ...] = ()
-
-
-async def learn_from_history(
-    parts: StudyParts, where: StorePlace, *, keeps: bool = True
-) -> Learned:
-    """Learn from the earlier runs and score files that a study names.
-
-    With ``keeps`` the model is written next to the store, for the run. Raise ConfigError if a file
-    or run is gone, or nothing in them is of use.
-    """
-    sources = parts.config.selector.history
-    if not sources:
-        return Learned()
-    notices = []
-
-    async def read_run(run: str) -> RunState:
-        try:
-            async with open_store(where, create=keeps) as store:
-                state = await folded(store, run)
-        except StoreError as error:
-            raise ConfigError(f"selector.history: {error}") from error
-        if state.started is not None and state.started.judge not in (None, parts.judge.digest):
-            notices.append(
-                f"history run {run} was scored by another judge (digest {state.started.judge}, "
-                f"now {parts.judge.digest}): what it teaches may not hold for this one"
-            )
-        return state
-
-    folder = history_folder(where)
-    base = parts.study.base_dir
-    with locating(partial(parts.study.places.located, ("selector", "history"))):
-        history = await load_history(
-            [str(base / source) if is_score_file(source) else source for source in sources],
-            parts.examples,
-            read_run=read_run,
-            cache=folder if keeps else None,
-        )
-    name = keep(history.model, folder) if keeps else None
-    return Learned(history.model, name, (history.describe(), *notices))
 
 
 def loaded_study(

@@ -25,9 +25,8 @@ from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
 from bestarm_agent.engine.results.confirmation import widest
 from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
 from bestarm_agent.engine.run.replay import Size, known_costs
-from bestarm_agent.engine.setup.candidates import check_prices, longest_of, prepare
 from bestarm_agent.engine.setup.open_run import Options, store_of
-from bestarm_agent.engine.setup.study_parts import StudyParts
+from bestarm_agent.engine.setup.parts import StudyParts, check_prices, longest_of, prepare
 from bestarm_agent.errors import JudgeError, ProviderError
 from bestarm_agent.selectors.rule import pull_weights
 from bestarm_agent.selectors.types import FloatArray
@@ -76,7 +75,7 @@ def make_plan(parts: StudyParts) -> Plan:
         ConfigError: the study cannot run.
     """
     prepared = prepare(parts, parts.candidates, Ledger(parts.budget), SystemClock())
-    entries, budget = prepared.entries, parts.budget
+    entries, budget = prepared.ready, parts.budget
     check_prices(parts.config, entries)
     costs = tuple(entry.usd for entry in entries)
     size = Size(len(costs), len(parts.examples), budget, costs, parts.slices)
@@ -88,7 +87,7 @@ def make_plan(parts: StudyParts) -> Plan:
     expected = _spend(pulls * (_shares(parts, entries) @ bounds), pulls)
     worst = _spend(bounds.max(axis=0) * pulls * parts.config.limits.max_attempts, pulls)
     longest = longest_of(parts.examples)
-    prices = (*_prices(entries), *_judge_prices(prepared.factory.judge_client, longest))
+    prices = (*_prices(entries), *_judge_prices(prepared.judge_client, longest))
     return Plan(
         n_candidates=len(entries),
         n_examples=len(parts.examples),
@@ -224,15 +223,15 @@ async def make_first_calls(
     """
     ledger = Ledger(parts.budget)
     prepared = await asyncio.to_thread(prepare, parts, parts.candidates, ledger, options.clock)
-    check_prices(parts.config, prepared.entries)
+    check_prices(parts.config, prepared.ready)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(store_of(parts.study, options)))
         for provider in parts.providers.in_use:
             await stack.enter_async_context(provider)
         replies = ReplyCache(store, ledger, use_cache=options.use_cache)
-        caller = _Caller(prepared.factory.judge_client, replies, ledger, asyncio.Lock())
+        caller = _Caller(prepared.judge_client, replies, ledger, asyncio.Lock())
         await stack.enter_async_context(_watched(prepared.board, options.clock, waiting))
-        by_model = {(id(one.client), one.model): one for one in reversed(prepared.entries)}
+        by_model = {(id(one.client), one.model): one for one in reversed(prepared.ready)}
         firsts = reversed([*by_model.values()])
         return await together(caller.call(one, parts.examples[0]) for one in firsts)
 

@@ -1,20 +1,37 @@
-"""A judge held against gold scores: how far it can be trusted, and what its errors may change."""
+"""A judge held against gold scores: how far it can be trusted, and what its errors may change.
+
+The gold scores are a study's ``labels``, those that people gave in ``view`` (a file beside the
+store), or a file that ``judge check`` names. A label is about the text of an answer, not its
+candidate.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from bestarm_agent.config.datasets.gold_labels import Label, answer_digest, by_answer, load_labels
+from bestarm_agent.domain.concurrent import together
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Started
+from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Scored, Vote
+from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.engine.results.human_labels import human_labels
+from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeUnavailableError
+from bestarm_agent.engine.calls.reply_cache import ReplyCache
+from bestarm_agent.engine.calls.retrying import BudgetEndedError
+from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.engine.results.standing import Row, Standing
-from bestarm_agent.errors import Blame, ConfigError
-from bestarm_agent.judges.pairwise import position_of
+from bestarm_agent.engine.setup.open_run import Options, store_of
+from bestarm_agent.engine.setup.parts import StudyParts, prepare
+from bestarm_agent.errors import Blame, ConfigError, JudgeError, StoreError, nearest
 from bestarm_agent.stats.agreement import (
     Agreement,
     Measure,
@@ -25,8 +42,59 @@ from bestarm_agent.stats.agreement import (
     share,
     shifted,
 )
-from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.store import Store, StorePlace, folder_of
+from bestarm_agent.store.export import whole_file
+from bestarm_agent.store.run_state import RunState, folded
+from bestarm_agent.store.store import Store, StorePlace, folder_of, open_store
+
+
+def labels_path(where: StorePlace, run_id: str) -> Path:
+    """Return the path of a run's labels: next to a store that is a file, else in this folder."""
+    return folder_of(where) / f"{run_id}.labels.jsonl"
+
+
+def human_labels(where: StorePlace, run_id: str) -> tuple[Label, ...]:
+    """Read a run's labels; none if nobody gave any."""
+    path = labels_path(where, run_id)
+    return load_labels(path) if path.is_file() else ()
+
+
+def put_label(
+    where: StorePlace, run_id: str, example: str, answer: str, score: float | None
+) -> None:
+    """Store the score in [0, 1] of an answer in place of an earlier one; None takes it back.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    digest = answer_digest(answer)
+    others = [
+        label
+        for label in human_labels(where, run_id)
+        if (label.example, label.answer_digest) != (example, digest)
+    ]
+    fresh = [] if score is None else [Label(example, score, answer=answer, answer_digest=digest)]
+    path, lines = labels_path(where, run_id), list(_lines([*others, *fresh]))
+    try:
+        if lines:
+            with whole_file(path) as stream:
+                stream.writelines(lines)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the labels {path} cannot be written ({error.strerror}); make the folder writable"
+        ) from error
+
+
+def _lines(labels: Iterable[Label]) -> Iterable[bytes]:
+    for label in labels:
+        row: dict[str, Json] = {"example": label.example, "score": label.score}
+        # a reader takes empty text for none, so an empty answer goes by its digest
+        if label.answer:
+            row["answer"] = label.answer
+        else:
+            row["answer_digest"] = label.answer_digest
+        yield (json.dumps(row) + "\n").encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +232,8 @@ def corrected_rows(standing: Standing, check: JudgeCheck) -> list[CorrectedRow]:
 
 def _orders(pairs: Iterable[Compared]) -> list[tuple[float, float]]:
     """Return the mean values in first and in second place, of pairs judged in both orders."""
+    from bestarm_agent.judges.pairwise import position_of
+
     found = []
     for pair in pairs:
         first = [vote.value for vote in pair.votes if position_of(vote) == "first"]
@@ -238,3 +308,89 @@ def stored_labels(started: Started, where: StorePlace) -> tuple[Label, ...]:
         return ()
     path = folder_of(where) / started.base / name
     return load_labels(path) if path.is_file() else ()
+
+
+async def compare_stored(
+    where: str | Path, run: str, labels: Sequence[Label] | None = None
+) -> Comparison:
+    """Put the scores of a stored run with gold scores; None: those that the run has.
+
+    Raises:
+        ConfigError: the run has none.
+    """
+    async with open_store(where, create=False) as store:
+        run_id = (await store.find(run)).id
+        state = await folded(store, run_id)
+        gold = labels
+        if gold is None:
+            gold = () if state.started is None else run_labels(state.started, where, run_id)
+        if not gold:
+            raise ConfigError(
+                f"run {run_id} has no labels; give some in `bestarm-agent view`, or name a file"
+            )
+        return await compare_run(store, state, gold)
+
+
+async def compare_answers(
+    parts: StudyParts, options: Options, labels: Sequence[Label]
+) -> Comparison:
+    """Let a study's judge score labelled answers, within its budget and from its reply cache.
+
+    Raises:
+        ConfigError: a label lacks the answer's text, or its example is not in the dataset.
+        ProviderError: the judge's model cannot be called.
+    """
+    examples = _examples(parts, labels)
+    ledger = Ledger(parts.budget)
+    judge_client = prepare(parts, (), ledger, options.clock).judge_client
+    gate = asyncio.Semaphore(parts.config.limits.in_flight)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(store_of(parts.study, options)))
+        for provider in judge_client.providers:
+            await stack.enter_async_context(provider)
+        replies = ReplyCache(store, ledger, use_cache=options.use_cache)
+
+        async def judged(label: Label) -> Compared | JudgeError | BudgetEndedError:
+            reserve, answer = SharedReserve(ledger), label.answer or ""
+            calls = JudgeCalls(judge_client, replies, reserve, label.candidate or "labelled")
+            async with gate:
+                try:
+                    score = await calls.score(examples[label.example], Reply(answer))
+                except (JudgeError, BudgetEndedError) as error:
+                    return error
+            spend, votes = reserve.spent, score.votes
+            return Compared(None, score.value, label.score, len(answer), spend, votes)
+
+        try:
+            found = await together(judged(label) for label in labels)
+        except JudgeUnavailableError as unavailable:
+            raise unavailable.error from unavailable
+    void = [why for one in found if (why := _not_judged(one))]
+    return Comparison(
+        tuple(one for one in found if isinstance(one, Compared)),
+        len(labels),
+        len(void),
+        void[-1] if void else "",
+        parts.judge_priced,
+    )
+
+
+def _not_judged(found: Compared | JudgeError | BudgetEndedError) -> str:
+    """Say why an answer got no score by the judge's doing; "" if it was the answer's own."""
+    if isinstance(found, BudgetEndedError):
+        return "the study's budget ended"
+    return str(found) if isinstance(found, JudgeError) and found.blame is Blame.JUDGE else ""
+
+
+def _examples(parts: StudyParts, labels: Sequence[Label]) -> Mapping[str, Example]:
+    examples = {example.id: example for example in parts.examples}
+    for label in labels:
+        if label.answer is None:
+            raise ConfigError(
+                f"the label of example `{label.example}` holds no `answer` to be judged; add the "
+                f"text, or check a stored run instead"
+            )
+        if label.example not in examples:
+            known = nearest(label.example, examples)
+            raise ConfigError(f"the dataset has no example `{label.example}`; {known}")
+    return examples

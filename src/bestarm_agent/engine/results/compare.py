@@ -9,7 +9,7 @@ import numpy as np
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.outcome import RIGHT
-from bestarm_agent.engine.results.pair_filter import row_of
+from bestarm_agent.engine.results.pairs import row_of
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.mcnemar import mcnemar

@@ -1,4 +1,4 @@
-"""The pairs of a run with their texts: prompt, reply, answer read, target, verdicts and costs."""
+"""The pairs of a run, chosen by conditions, with their texts: prompt, reply, verdicts, costs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bestarm_agent.config.prompts.templates import CompiledPrompt
 from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec
 from bestarm_agent.config.study.inputs import read_examples
@@ -20,15 +22,78 @@ from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Scored, Vote
+from bestarm_agent.domain.outcome import RIGHT, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.engine.results.notebook import data_frame
-from bestarm_agent.engine.results.pair_filter import PairFilter, row_of, scores_of
-from bestarm_agent.errors import BestarmError, ConfigError
+from bestarm_agent.errors import BestarmError, ConfigError, nearest
+from bestarm_agent.selectors.types import State
 from bestarm_agent.store.export import labels
-from bestarm_agent.store.run_state import RunState, state_of
+from bestarm_agent.store.run_state import RunState, ToldPairs, state_of
 from bestarm_agent.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class PairFilter:
+    """Conditions that pairs must all meet."""
+
+    candidate: str | None = None  # label or id
+    example: str | None = None  # id
+    wrong: bool = False  # scored below one half
+    failed: bool = False  # without an answer that could be scored
+
+    def chosen(self, state: RunState) -> list[int]:
+        """Return the numbers of the asks of a run that meet the conditions.
+
+        Raises:
+            ConfigError: there is no such candidate or example.
+        """
+        row = None if self.candidate is None else row_of(state, self.candidate)
+        column = None if self.example is None else _column_of(state, self.example)
+        is_chosen = np.full(len(state.asks), True)
+        if row is not None:
+            is_chosen &= state.asks.candidate == row
+        if column is not None:
+            is_chosen &= state.asks.example == column
+        found = [s for s in np.flatnonzero(is_chosen).tolist() if _meets(state.told, s, self)]
+        return found
+
+
+def row_of(state: RunState, name: str) -> int:
+    """Return the row of a candidate, by its label or id.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for known in (labels(state), [candidate.id for candidate in state.candidates]):
+        if name in known:
+            return known.index(name)
+    raise ConfigError(f"the run has no candidate {name!r}; {nearest(name, labels(state))}")
+
+
+def scores_of(state: RunState, row: int) -> dict[int, tuple[int, float]]:
+    """Return ask number and score of every scored example of a candidate, by column."""
+    found = {}
+    for seq in np.flatnonzero(state.asks.candidate == row).tolist():
+        score = state.told.score_at(seq)
+        if score is not None:
+            found[state.asks.pair(seq)[1]] = (seq, score)
+    return found
+
+
+def _column_of(state: RunState, example: str) -> int:
+    if example not in state.example_ids:
+        known = nearest(example, state.example_ids)
+        raise ConfigError(f"the run has no example {example!r}; {known}")
+    return state.example_ids.index(example)
+
+
+def _meets(told: ToldPairs, seq: int, only: PairFilter) -> bool:
+    score = told.score_at(seq)
+    if only.wrong and (score is None or score >= RIGHT):
+        return False
+    return not only.failed or told.state_at(seq) in (State.FAILED, State.VOID)
+
 
 PAGE = 100  # replies read at a time
 
