@@ -187,6 +187,26 @@ def test_probability_of_being_best_by_hand() -> None:
     assert chance_of(posterior, 0, [0.5, 0.0]) == pytest.approx(0.6798, abs=0.016)
 
 
+@pytest.mark.parametrize("n", [7, 32])
+def test_a_few_scores_that_are_all_the_same_make_nobody_the_likely_best(n: int) -> None:
+    # Saturated scores: by the posterior alone the leader is certain, after n scores all of them 1.
+    posterior = Posterior(
+        np.array([1.0, 0.985]), np.full(2, 1e-4), np.arange(2), np.diag([1e-8, 1e-8])
+    )
+    chance = chance_of_being_best(
+        posterior,
+        0,
+        random=KeyedRandom(0, "test"),
+        mean=posterior.mean,
+        possible=(np.array([n / 400, 0.985 * n / 400]), np.array([1.0, 1.0 - 0.015 * n / 400])),
+        out=np.full(2, False),
+        void_share=np.zeros(2),
+        n_scored=np.array([n, n]),
+    )
+    assert chance_of(posterior, 0) == 1.0
+    assert chance is None or chance < 0.95
+
+
 def test_a_candidate_that_is_not_modelled_jointly_may_be_the_best() -> None:
     alone = Posterior(np.array([0.5, 0.6]), np.full(2, 0.1), np.arange(1), 0.01 * np.eye(1))
     assert chance_of(alone, 1) == pytest.approx(0.7365, abs=0.016)

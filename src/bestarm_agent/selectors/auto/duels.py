@@ -187,12 +187,17 @@ def chance_of_being_best(
     possible: tuple[FloatArray, FloatArray],
     out: BoolArray,
     void_share: FloatArray,
+    n_scored: IntArray | None = None,
 ) -> float | None:
     """Return the probability that a candidate's mean is the highest, by the model.
 
     Candidates are ranked by ``mean`` (K,), NaN where the posterior's counts; ``possible`` are the
     (K,) least and (K,) highest means given the scores seen, ``void_share`` (K,) the share of the
     void pulls in those told.
+
+    No row is taken to be better known than its ``n_scored`` (K,) scores allow: a kind of example
+    that n scores have not shown has an expected share of 1 / (n + 2) among the others (Laplace), so
+    that is the least standard deviation of their mean, also of scores that were all the same.
 
     A share of 512 draws by ``random``; None where it is higher for another candidate, so that the
     model is of another opinion than the ranking. Among many candidates that have hardly been tried,
@@ -205,6 +210,10 @@ def chance_of_being_best(
     noise = np.sqrt(_INFLATION) * posterior.sd * rng.standard_normal((_DRAWS, n))
     noise[:, active] = rng.standard_normal((_DRAWS, len(active))) @ root.T
     noise += _VOID_SD * void_share * rng.standard_normal((_DRAWS, n))
+    if n_scored is not None:
+        least_sd = (possible[1] - possible[0]) / (n_scored + 2.0)
+        lacking = np.maximum(least_sd**2 - _INFLATION * posterior.sd**2, 0.0)
+        noise += np.sqrt(lacking) * rng.standard_normal((_DRAWS, n))
     means = np.clip(np.where(np.isnan(mean), posterior.mean, mean) + noise, *possible)
     best = np.where(out, -np.inf, means).argmax(axis=1)
     wins = np.bincount(best, minlength=n)

@@ -183,6 +183,7 @@ class Auto(Rule):
             possible=(least, most),
             out=self.answer.barred,
             void_share=table.void_share,
+            n_scored=n_scored,
         )
         untried = (n_scored == 0).astype(np.int64)  # their axes tell of them; they rank last
         return Belief(means, tier=untried if self._has_axes else None, chance=chance)
