@@ -45,13 +45,18 @@ FLOORS = tuple(
     interop.replay_study
     engine.ledger engine.clock engine.__init__
     engine.limits
-    engine.calls
+    engine.call
+    engine.judging
+    engine.evaluate
+    engine.model_blocks
+    engine.pool
     engine.results
-    engine.run
+    engine.record
+    engine.loop
     engine.mode
     engine.setup
-    engine.live_run engine.results.judge_check
-    engine.opened_run
+    engine.run
+    engine.results.judge_check
     engine.confirm
     engine.proposer
     report
@@ -86,7 +91,7 @@ CONFINED = {
     "psycopg": {"store"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "tenacity": {"engine.calls"},
+    "tenacity": {"engine.call"},
     "jinja2": {"config.prompts", "report"},
     "regex": {"judges"},
     "json_repair": {"judges"},

@@ -14,8 +14,8 @@ from bestarm_agent import Budget, Study
 from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Event, Told
+from bestarm_agent.engine.record import initial_size
 from bestarm_agent.engine.results.standing import Standing, Status
-from bestarm_agent.engine.run.replay import initial_size
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.parts import build_selector
 from bestarm_agent.errors import ConfigError

@@ -1,7 +1,7 @@
 """Change one thing at a time in what money and intervals depend on; count what tests notice.
 
     python -m benchmarks.engine.mutation_score                       # all modules
-    python -m benchmarks.engine.mutation_score engine/calls --sample 60
+    python -m benchmarks.engine.mutation_score engine --sample 60
 
 A mutant is one small change in a function: a comparison turned, a sum made a difference, a constant
 moved by one, a condition negated, a statement left out. The tests of a room are collected once, and
@@ -39,24 +39,16 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "bestarm_agent"
 # By room: its modules, and what tests them.
 ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "engine": ("ledger", ("tests/engine/test_ledger.py",)),
-    "engine/calls": (
-        "attempt draws judge_calls pair reply_cache retrying",
+    "engine": (
+        "ledger call judging evaluate record",
         (
             "tests/engine/calls",
             "tests/engine/limits",
             "tests/engine/run",
             "tests/engine/test_interruption.py",
-            "tests/engine/test_repeats.py",
-        ),
-    ),
-    "engine/run": (
-        "event_log replay",
-        (
-            "tests/engine/run",
-            "tests/engine/test_interruption.py",
+            "tests/engine/test_ledger.py",
             "tests/engine/test_per_dollar.py",
-            "tests/engine/test_repeats.py",
+            "tests/engine/test_record.py",
         ),
     ),
     "engine/setup": (

@@ -21,7 +21,7 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Started
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Budget, Reservations, Spend
 from bestarm_agent.engine.confirm import (
     CUT_OFF,
     confirmed_by,
@@ -32,11 +32,10 @@ from bestarm_agent.engine.confirm import (
     spent_on_confirming,
     with_confirmation,
 )
-from bestarm_agent.engine.ledger import Balance
-from bestarm_agent.engine.live_run import LiveRun
+from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import Mode, ModeResult
-from bestarm_agent.engine.opened_run import OpenedRun, new_run, replay_of, resumed_run
 from bestarm_agent.engine.proposer import Proposer
+from bestarm_agent.engine.record import RunRecord, initial_size
 from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.notebook import followed_by_cell
@@ -48,8 +47,7 @@ from bestarm_agent.engine.results.standing import (
     recorded_standing,
 )
 from bestarm_agent.engine.results.trajectory import Trajectory
-from bestarm_agent.engine.run.replay import RunReplay, initial_size
-from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.engine.run import Run, new_run, record_of, resumed_run
 from bestarm_agent.engine.setup.history import recorded_history
 from bestarm_agent.engine.setup.open_run import (
     Objects,
@@ -115,15 +113,13 @@ class Study:
         ...         return standing.best.candidate.label
     """
 
-    def __init__(self, opened: OpenedRun, options: Options) -> None:
-        self.parts = opened.parts
-        self.notices = (*opened.parts.notices, *opened.notices)  # sentences for the user
-        self.run_id = opened.live.id  # the run's id in the store
-        self._store = opened.store
-        self._where = store_of(opened.parts.study, options)
-        self._opened = opened
-        self._live = opened.live
-        self._confirming: LiveRun | None = None  # a run on the examples kept back, under way
+    def __init__(self, run: Run) -> None:
+        self.parts = run.parts
+        self.notices = (*run.parts.notices, *run.notices)  # sentences for the user
+        self.run_id = run.id  # the run's id in the store
+        self._where = store_of(run.parts.study, run.options)
+        self._run = run
+        self._confirming: Run | None = None  # a run on the examples kept back, under way
         self._spent_confirming = Spend()
         self._confirmation: Confirmation | None = None
         self._cut_off: End | None = None  # why that run ended before its time
@@ -168,7 +164,7 @@ class Study:
             loaded = loaded_study(loaded, {"gate": None})
         parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
         async with new_run(parts, options) as opened:
-            yield cls(opened, options)
+            yield cls(opened)
 
     @classmethod
     @asynccontextmanager
@@ -202,7 +198,7 @@ class Study:
 
         parts = await gate_parts(parts, read_run)
         async with new_run(parts, options) as opened:
-            yield cls(opened, options)
+            yield cls(opened)
 
     @classmethod
     @asynccontextmanager
@@ -232,7 +228,7 @@ class Study:
             return recorded_parts(known, options, _open_recorded, examples=examples)
 
         async with resumed_run(run, options, parts_of) as opened:
-            study = cls(opened, options)
+            study = cls(opened)
             if opened.parts.kept_back:
                 study._spent_confirming = await spent_on_confirming(opened)
             yield study
@@ -261,19 +257,12 @@ class Study:
             if confirm and self.parts.kept_back:
                 await self._run_and_confirm(budget)
             else:
-                await self._run(budget)
+                await self._run.run(budget)
         standing = self.standing()
         if self.parts.labels:
-            state, labels = self._live.event_log.state, self.parts.labels
-            self._check = await check_run(self._store, state, labels, standing.confidence)
+            state, labels = self._run.record.state, self.parts.labels
+            self._check = await check_run(self._run.store, state, labels, standing.confidence)
         return standing
-
-    async def _run(self, budget: Budget | None) -> None:
-        live = self._live
-        live.loop.allow(budget)
-        live.fit_to_size()
-        await live.start_providers()
-        await live.loop.run()
 
     async def _run_and_confirm(self, budget: Budget | None) -> None:
         """Look for the winner with a part of the budget, then confirm it with what is left."""
@@ -284,24 +273,24 @@ class Study:
             caps = caps.with_room(now.spent, now.seconds, budget).within(caps)
         for _ in range(2):  # once it is known what pairs cost, less may be kept
             kept = kept_for_confirming(self.parts, self.standing(), caps)
-            await self._run(room(less(caps, kept), self.standing()))
+            await self._run.run(room(less(caps, kept), self.standing()))
             if self.standing().end != End.BUDGET:
                 break
         found = self.standing()
         if found.end in CUT_OFF or found.winner is None or not found.winner.n:
             return
         left = room(caps, found)
-        async with confirming_run(self._opened, found.winner.candidate, left) as self._confirming:
+        async with confirming_run(self._run, found.winner.candidate, left) as self._confirming:
             end = await self._confirming.loop.run()
             self._cut_off = end if end in CUT_OFF else None
             self._confirmation = confirmed_by(self._confirming, found, self.parts)
         self._confirming = None
-        self._spent_confirming = await spent_on_confirming(self._opened)
+        self._spent_confirming = await spent_on_confirming(self._run)
 
     @property
     def budget(self) -> Budget:
         """The configured caps, as they were raised since."""
-        return self._live.loop.own_budget
+        return self._run.loop.own_budget
 
     def raise_budget(self, more: Budget) -> None:
         """Raise the configured caps, so that ``more`` can be spent beyond what is spent now.
@@ -311,14 +300,14 @@ class Study:
         """
         if not isinstance(more, Budget):
             raise TypeError(f"more must be a Budget, such as Budget(pulls=60), got {more!r}")
-        self._live.loop.raise_budget(more, self._spent_confirming)
+        self._run.loop.raise_budget(more, self._spent_confirming)
 
     def stop(self) -> None:
         """Ask for no more pairs; ``run`` returns once those in flight are recorded.
 
         If it is not under way, its next call returns at once.
         """
-        (self._confirming or self._live).loop.stop()
+        (self._confirming or self._run).loop.stop()
 
     def add_candidates(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
         """Let candidates join, also while ``run`` runs.
@@ -334,11 +323,11 @@ class Study:
         given: object = specs
         if not isinstance(given, list | tuple):
             raise TypeError(f"specs must be a list of candidates, got {specs!r}")
-        return self._live.add(specs)
+        return self._run.add(specs)
 
     def standing(self) -> Standing:
         """Return where the run stands now."""
-        found = self._live.standing()
+        found = self._run.standing()
         if self._confirming is not None:
             self._confirmation = confirmed_by(self._confirming, found, self.parts)
         found = replace(found, confirmation=self._confirmation)
@@ -357,11 +346,11 @@ class Study:
     @cached_property
     def proposer(self) -> Proposer:
         """Calls of proposers of prompts, and how far the run is in their rounds."""
-        return Proposer(self._live)
+        return Proposer(self._run)
 
     def result(self) -> ModeResult | None:
         """Return the certificate or the verdicts of a gate, so far; None in other runs."""
-        return self.parts.mode.result(self._live.pairs, self.standing())
+        return self.parts.mode.result(self._run.record.pairs, self.standing())
 
     def record(self) -> StoredRun:
         """Return all that the run shows now, as ``Archive.record`` does of a stored one."""
@@ -373,11 +362,11 @@ class Study:
         Raises:
             StoreError: the file cannot be written.
         """
-        log, pairs = self._live.event_log, self._live.pairs
-        await log.flush()
+        run = self._run.record
+        await run.flush()
         async with self._texts() as texts:
             target = path or report_path(self._where, self.run_id)
-            return await _report(self.record(), texts, log.trajectory.until_now(pairs), target)
+            return await _report(self.record(), texts, run.trajectory.until_now(run.pairs), target)
 
     def outcomes(self, *, only: PairFilter | None = None) -> Outcomes:
         """Return the pairs asked so far with their texts, to be read by ``async for``.
@@ -389,19 +378,19 @@ class Study:
 
     @asynccontextmanager
     async def _texts(self) -> AsyncIterator[RunTexts]:
-        yield RunTexts(self._store, self._live.event_log.state, self.parts.examples)
+        yield RunTexts(self._run.store, self._run.record.state, self.parts.examples)
 
     def failures(self) -> list[FailureLine]:
         """Return the failures by candidate and kind, most frequent first."""
-        return failures_of(self._live.event_log.state)
+        return failures_of(self._run.record.state)
 
     def remarks(self) -> tuple[str, ...]:
         """Return what users should know about the replies since opening, a sentence each."""
-        return self._live.replies.remarks()
+        return self._run.replies.remarks()
 
-    def balance(self) -> Balance:
+    def balance(self) -> Reservations:
         """Return what was reserved, spent and given back since opening."""
-        return self._live.ledger.balance()
+        return self._run.ledger.balance()
 
 
 class Archive:
@@ -442,7 +431,7 @@ class Archive:
 
     async def _replayed(
         self, store: Store, run_id: str, *, follows: bool = True
-    ) -> tuple[StoredRun, RunReplay]:
+    ) -> tuple[StoredRun, RunRecord]:
         mode, replay = await recorded_replay(store, run_id, self._where, follows=follows)
         await replay.take_all(store.texts_of(run_id))
         state, pairs = replay.state, replay.pairs
@@ -509,7 +498,7 @@ class Archive:
 
 async def recorded_replay(
     store: Store, run_id: str, where: StorePlace, *, follows: bool = True
-) -> tuple[Mode, RunReplay]:
+) -> tuple[Mode, RunRecord]:
     """Return a stored run's mode, and what its log is to be fed to.
 
     ``follows``: whether that keeps the trajectory, which reports draw.
@@ -523,7 +512,7 @@ async def recorded_replay(
     config = outline.started.config
     events = await store.events_of(run_id) if _section(config, "certify") else ()
     mode = recorded_mode(outline.started, events, folder_of(where))
-    return mode, replay_of(mode, config, recorded_history(outline, where), follows=follows)
+    return mode, record_of(mode, config, recorded_history(outline, where), follows=follows)
 
 
 def open_mode(

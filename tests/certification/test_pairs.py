@@ -11,7 +11,7 @@ from bestarm_agent.certification.mode import Certification
 from bestarm_agent.certification.pairs import CertificationPlan
 from bestarm_agent.config.study.certify import CertifySpec
 from bestarm_agent.domain.events import Asked, Event
-from bestarm_agent.engine.run.replay import Size
+from bestarm_agent.engine.record import Size
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, FloatArray, Problem, State, Stop, Tell

@@ -15,8 +15,8 @@ from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run_command import print_notices
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard, loading_wait
+from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import FailureLine, Standing
-from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.progress_text import (
     budget_line,
     hidden_line,

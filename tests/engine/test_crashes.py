@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.engine.loop import End
 from bestarm_agent.store.store import RunLog, Store
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.engine.test_reservations import Vendor, exact, vendor
@@ -163,8 +163,8 @@ def test_requests_are_recorded_and_capped_however_processes_end(
     last = scene()
     run_virtual(finished(last))
     servers: list[Vendor] = [one, two, *([judge] if judge else [])]
-    spent, state = last.loop.ledger.spent, last.loop.state
+    spent, state = last.loop.ledger.spent, last.loop.record.state
     assert sum(server.n_calls for server in servers) <= spent.calls <= calls
     assert sum(server.billed for server in servers) <= spent.usd_nanos <= 20_000
     assert exact(state.spend + state.pending_spend) == exact(spent)
-    assert exact(last.loop.ledger.balance().outstanding) == Spend()
+    assert exact(last.loop.ledger.balance().difference) == Spend()

@@ -10,9 +10,8 @@ from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.calls.reply_cache import reply_key
-from bestarm_agent.engine.run.run_loop import RunLoop
-from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.engine.call import reply_key
+from bestarm_agent.engine.loop import End, RunLoop
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Scene, scored
@@ -20,8 +19,8 @@ from tests.support.runs import Actor, Scene, scored
 
 def asked_before(loop: RunLoop, count: int) -> None:
     """As if an earlier process had asked for pairs, sent them, and been killed."""
-    for ask in loop.selector.ask(count):
-        loop._event_log.record(Asked(ask.seq, *ask.pair, ask.propensity, ask.reason))
+    for ask in loop.record.pairs.ask(count):
+        loop.record.record(Asked(ask.seq, *ask.pair, ask.propensity, ask.reason))
 
 
 def test_calls_that_a_crash_cut_off_do_not_take_a_run_beyond_its_cap() -> None:
@@ -38,8 +37,8 @@ def test_calls_that_a_crash_cut_off_do_not_take_a_run_beyond_its_cap() -> None:
     balance = scene.loop.ledger.balance()
     assert balance.spent.calls == 6
     assert balance.charged.calls == 4
-    assert balance.outstanding == Spend()
-    assert balance.reservations.difference == Spend()
+    assert balance.difference == Spend()
+    assert balance.difference == Spend()
 
 
 def test_a_reply_that_an_earlier_process_bought_waits_for_a_budget_and_is_not_bought_again() -> (
@@ -63,7 +62,7 @@ def test_a_reply_that_an_earlier_process_bought_waits_for_a_budget_and_is_not_bo
     assert run_virtual(play()) == (End.BUDGET, End.EXHAUSTED)
     assert actor.sent == []
     assert scene.loop.ledger.spent == Spend(pulls=1, calls=1, tokens=5, usd_nanos=60)
-    assert scene.loop.state.spend == scene.loop.ledger.spent
+    assert scene.loop.record.state.spend == scene.loop.ledger.spent
 
 
 def test_an_end_while_the_log_is_written_leaves_nothing_set_aside(
@@ -75,21 +74,21 @@ def test_an_end_while_the_log_is_written_leaves_nothing_set_aside(
     async def play() -> End:
         loop = await scene.open()
         with monkeypatch.context() as slow:
-            slow.setattr(loop._event_log, "flush", lambda: asyncio.sleep(10.0))
+            slow.setattr(loop.record, "flush", lambda: asyncio.sleep(10.0))
             running = asyncio.create_task(loop.run())
             await asyncio.sleep(1.0)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
-        assert loop.ledger.balance().outstanding == Spend()
+        assert loop.ledger.balance().difference == Spend()
         assert loop.pool.gate.inside == 0
-        assert len(loop.state.pending) == 4
+        assert len(loop.record.state.pending) == 4
         return await loop.run()
 
     assert run_virtual(play()) is End.EXHAUSTED
     assert len(actor.sent) == 8
-    assert scene.loop.ledger.spent == scene.loop.state.spend
-    assert scene.loop.ledger.balance().reservations.difference == Spend()
+    assert scene.loop.ledger.spent == scene.loop.record.state.spend
+    assert scene.loop.ledger.balance().difference == Spend()
 
 
 class Careless(Actor):
@@ -112,6 +111,6 @@ def test_a_cancellation_from_within_a_provider_voids_the_pair_and_the_run_goes_o
             return await loop.run()
 
     assert run_virtual(play()) is End.EXHAUSTED
-    outcomes = [told.outcome for told in scene.loop.state.told.values()]
+    outcomes = [told.outcome for told in scene.loop.record.state.told.values()]
     (failed,) = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
     assert (failed.kind, failed.blame) == (FailureKind.INTERNAL, Blame.HARNESS)

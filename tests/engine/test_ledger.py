@@ -61,12 +61,12 @@ def test_the_cap_holds_and_the_books_reconcile(steps: list[tuple[int, int, bool]
             oldest = held.pop(0)
             ledger.settle(oldest, Spend(tokens=min(actual, oldest.amount.tokens)))
         balance = ledger.balance()
-        assert balance.spent.tokens + balance.outstanding.tokens <= cap
-        assert balance.reserved_ever == balance.settled + balance.refunded + balance.outstanding
+        assert balance.spent.tokens + balance.difference.tokens <= cap
+        assert balance.reserved == balance.settled + balance.refunded + balance.difference
         assert balance.overrun == Spend()
     for reservation in held:
         ledger.release(reservation)
-    assert ledger.balance().outstanding == Spend()
+    assert ledger.balance().difference == Spend()
 
 
 def test_an_overrun_is_booked_and_shown() -> None:
@@ -86,15 +86,15 @@ def test_a_shared_reserve_pays_several_calls_and_gives_the_rest_back() -> None:
     first, second = reserve.draw(Spend(usd_nanos=30)), reserve.draw(Spend(usd_nanos=60))
     assert first is not None
     assert second is not None, "20 of the reserve and 40 of the budget"
-    assert ledger.balance().outstanding == Spend(usd_nanos=90)
+    assert ledger.balance().difference == Spend(usd_nanos=90)
     assert reserve.draw(Spend(usd_nanos=11)) is None
     ledger.settle(first, Spend(usd_nanos=5))
     ledger.release(second)
     reserve.close()
     reserve.close()
     balance = ledger.balance()
-    assert balance.outstanding == Spend()
-    assert balance.reserved_ever == balance.settled + balance.refunded == Spend(usd_nanos=90)
+    assert balance.difference == Spend()
+    assert balance.reserved == balance.settled + balance.refunded == Spend(usd_nanos=90)
     assert balance.spent == Spend(usd_nanos=5)
 
 
@@ -139,13 +139,13 @@ def test_drawing_more_than_the_reserve_takes_the_rest_from_the_budget_or_changes
     reserve = ledger.reserve(Spend(tokens=4))
     assert reserve is not None
     assert ledger.draw(reserve, Spend(tokens=11)) is None
-    assert ledger.balance().outstanding == ledger.balance().reserved_ever == Spend(tokens=4)
+    assert ledger.balance().difference == ledger.balance().reserved == Spend(tokens=4)
     drawn = ledger.draw(reserve, Spend(tokens=10))
     assert drawn is not None
     first, rest = drawn
     assert (first.amount, rest.amount) == (Spend(tokens=10), Spend())
     assert first.id != rest.id
-    assert ledger.balance().outstanding == ledger.balance().reserved_ever == Spend(tokens=10)
+    assert ledger.balance().difference == ledger.balance().reserved == Spend(tokens=10)
 
 
 def test_a_reserve_without_a_reservation_pays_from_the_budget() -> None:
@@ -153,10 +153,10 @@ def test_a_reserve_without_a_reservation_pays_from_the_budget() -> None:
     reserve = SharedReserve(ledger)
     drawn = reserve.draw(Spend(calls=1))
     assert drawn is not None
-    assert drawn.amount == ledger.balance().outstanding == Spend(calls=1)
+    assert drawn.amount == ledger.balance().difference == Spend(calls=1)
     assert reserve.draw(Spend(calls=1)) is None
     reserve.close()
-    assert ledger.balance().outstanding == Spend(calls=1)
+    assert ledger.balance().difference == Spend(calls=1)
 
 
 def test_closing_a_reserve_gives_back_what_was_not_drawn() -> None:
@@ -165,7 +165,7 @@ def test_closing_a_reserve_gives_back_what_was_not_drawn() -> None:
     drawn = reserve.draw(Spend(calls=1))
     assert drawn is not None
     reserve.close()
-    assert ledger.balance().outstanding == Spend(calls=1)
+    assert ledger.balance().difference == Spend(calls=1)
     assert ledger.balance().refunded == Spend(calls=1)
 
 

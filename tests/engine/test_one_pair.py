@@ -18,12 +18,12 @@ def test_one_pair_enters_few_files(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with Study.open(study) as opened:
-            loop, counting = opened._live.loop, ExitStack()
+            loop, counting = opened._run.loop, ExitStack()
 
             def look() -> None:  # called each time that outcomes were told, before the next ask
                 if found:
                     counting.close()
-                elif len(loop.state.told) == 2:  # by then all is imported and made
+                elif len(loop.record.state.told) == 2:  # by then all is imported and made
                     found.append(counting.enter_context(entered_files()))
 
             loop.each_turn.append(look)
@@ -32,7 +32,7 @@ def test_one_pair_enters_few_files(tmp_path: Path) -> None:
     asyncio.run(scene())
     files = found[0]
     assert {"selectors/pairs.py", "providers/replay.py", "store/run_state.py"} <= files
-    assert len(files) <= 55, sorted(files)
+    assert len(files) <= 45, sorted(files)
 
 
 def test_one_pair_and_the_end_of_its_session_enter_few_files(tmp_path: Path) -> None:
@@ -47,4 +47,4 @@ def test_one_pair_and_the_end_of_its_session_enter_few_files(tmp_path: Path) -> 
         return files
 
     files = asyncio.run(second_pair())  # the standing is in it too
-    assert len(files) <= 67, sorted(files)
+    assert len(files) <= 60, sorted(files)

@@ -13,8 +13,8 @@ from bestarm_agent.config.study.load import load_study
 from bestarm_agent.config.study.run_options import SelectorSpec
 from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.domain.spend import Budget, nanos
+from bestarm_agent.engine.record import Size, initial_size, known_costs, planned_pulls
 from bestarm_agent.engine.results.standing import Standing, Status
-from bestarm_agent.engine.run.replay import Size, initial_size, known_costs, planned_pulls
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.parts import assemble, build_selector
 from bestarm_agent.engine.setup.plan import make_plan

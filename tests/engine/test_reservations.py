@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bestarm_agent.domain.events import Stopped
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, Usage
+from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import cost_breakdown
-from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.support.runs import Actor, Scene
@@ -107,11 +107,11 @@ def test_the_cap_holds_and_the_amounts_add_up(
         judge=judge,
     )
     end = scene.run()
-    ledger, state = scene.loop.ledger, scene.loop.state
+    ledger, state = scene.loop.ledger, scene.loop.record.state
     billed = one.billed + two.billed + (judge.billed if judge else 0)
     assert billed <= ledger.spent.usd_nanos <= budget
     balance = ledger.balance()
-    assert balance.outstanding == Spend()
+    assert balance.difference == Spend()
     assert balance.overrun == Spend()
     # the run's end recorded where all that was set aside went
     assert exact(state.reservations.difference) == Spend()
@@ -136,7 +136,7 @@ def test_the_lines_by_hand() -> None:
     judge = Actor("j", lambda *_: Reply("1.0", usage=Usage(5, 0, 0, 1), usd_nanos=40))
     scene = Scene({"a": candidate}, n_examples=3, in_flight=1, judge=judge)
     scene.run()
-    state, spent = scene.loop.state, scene.loop.ledger.spent
+    state, spent = scene.loop.record.state, scene.loop.ledger.spent
     lines = {line.what: line.spend for line in cost_breakdown(state, spent)}
     # a time-out may have been billed, so it counts with its bound of 100
     assert lines == {

@@ -14,8 +14,7 @@ import pytest
 from bestarm_agent import Study
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.outcome import Scored
-from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.ledger import Balance
+from bestarm_agent.domain.spend import Reservations, Spend
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
 from bestarm_agent.store.store import Store
@@ -33,7 +32,7 @@ class Run:
     """What a run left behind."""
 
     standing: Standing
-    balance: Balance
+    balance: Reservations
     events: Sequence[Event]
     requests: int
     faults: Counter[str]
@@ -46,7 +45,7 @@ def servers(script: Script) -> tuple[FakeApi, FakeApi]:
     return one, other
 
 
-async def run_study(path: Path) -> tuple[Standing, Balance, Sequence[Event]]:
+async def run_study(path: Path) -> tuple[Standing, Reservations, Sequence[Event]]:
     async with Study.open(path, options=Options(clock=FastClock(SPEED))) as study:
         standing = await study.run()
         balance = study.balance()
@@ -88,8 +87,8 @@ def test_a_storm_changes_nothing_but_the_bill(
     for run in (stormy, quiet):
         balance = run.balance
         assert balance.spent.calls == run.requests, "every request is booked"
-        assert balance.reserved_ever == balance.settled + balance.refunded
-        assert balance.outstanding == Spend()
+        assert balance.reserved == balance.settled + balance.refunded
+        assert balance.difference == Spend()
         assert balance.overrun == Spend()
         assert balance.spent.usd_nanos <= 5_000_000_000
     assert stormy.balance.spent == spent

@@ -133,7 +133,7 @@ def run(folder: Path, recorded: Recorded) -> tuple[Standing, RunState, int]:
             async with Study.open(path) as study:
                 standing = await study.run()
                 balance = study.balance()
-                assert balance.overrun.usd_nanos == balance.outstanding.usd_nanos == 0
+                assert balance.overrun.usd_nanos == balance.difference.usd_nanos == 0
             state = await Archive(folder / "runs" / "runs.sqlite").state("latest")
             return standing, state, len(api.received)
 

@@ -10,9 +10,10 @@ import pytest
 
 from bestarm_agent import Budget, Feedback, Options, Study, optimize
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import Asked, Proposed, ProposerCalled
-from bestarm_agent.engine.calls.retrying import BudgetEndedError
+from bestarm_agent.domain.events import Asked, Event, Proposed, ProposerCalled
+from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.proposer import Proposer
+from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.optimization.rounds import run_as_configured
 from tests.optimization.test_rounds import write_study
@@ -145,7 +146,13 @@ def test_a_call_that_a_kill_cut_off_counts_with_its_bound_until_its_answer_is_kn
             await study.proposer.ask("python/adviser:advise", "what is missing: minus")
 
     with monkeypatch.context() as patched:
-        patched.setattr("bestarm_agent.engine.run.proposer_calls._CallLog.ended", lambda _: None)
+        record = RunRecord.record
+
+        def cut_off(self: RunRecord, event: Event, *, is_known: bool = True) -> None:
+            if not isinstance(event, ProposerCalled) or event.at_most:
+                record(self, event, is_known=is_known)
+
+        patched.setattr(RunRecord, "record", cut_off)
         asyncio.run(scene())
     assert [call.at_most for call in calls_of(path)] == [True]
 

@@ -172,7 +172,7 @@ def test_objects_take_the_place_of_names() -> None:
         ) as opened:
             await opened.run(Budget(pulls=5))
             assert opened.store is store
-            assert type(opened._live.pairs.rule) is Mine
+            assert type(opened._run.record.pairs.rule) is Mine
         options = Options(store=store, selector=Mine, providers=providers, judge=judge)
         async with Study.resume(options=options) as resumed:
             return await resumed.run(Budget(pulls=100))

@@ -17,7 +17,7 @@ from bestarm_agent.config.study.load import study_from
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
-from bestarm_agent.engine.run.candidate_pool import request_of
+from bestarm_agent.engine.pool import request_of
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.errors import Blame, JudgeError
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings

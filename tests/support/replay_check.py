@@ -6,21 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bestarm_agent.domain.events import Asked, Event
-from bestarm_agent.engine.run.replay import Replayer
+from bestarm_agent.domain.events import Asked, BudgetSet, Event
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.record import feed_pairs
 from bestarm_agent.selectors.pairs import Pairs
 
 
 def unexplained_asks(events: Sequence[Event], selector: Pairs) -> list[int]:
     """Return the numbers of the asks in a run's log that a fresh selector would not have made."""
     unexplained = []
-    replayer = Replayer(selector)
+    begun, budget = False, Budget()
     for event in events:
         if isinstance(event, Asked):
+            begun = True
             allowed = np.ones(selector.table.n_candidates, dtype=np.bool_)
             allowed[list(event.excluded)] = False
             choice = selector.next_choice(allowed)
             if choice is None or choice.pair != (event.candidate, event.example):
                 unexplained.append(event.seq)
-        replayer.feed(event)
+        if begun:
+            feed_pairs(selector, event, budget)
+        if isinstance(event, BudgetSet):
+            budget = event.budget
     return unexplained

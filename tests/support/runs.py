@@ -13,25 +13,21 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.engine.calls.attempt import RetryPolicy
-from bestarm_agent.engine.calls.judge_calls import JudgeClient, JudgeModelClient
-from bestarm_agent.engine.calls.pair import PairEvaluator
-from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.calls.retrying import ProviderClient
+from bestarm_agent.engine.call import ProviderClient, ReplyCache, RetryPolicy
+from bestarm_agent.engine.evaluate import Evaluator
+from bestarm_agent.engine.judging import JudgeClient, JudgeModelClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
-from bestarm_agent.engine.run.candidate_pool import CandidatePool, ReadyCandidate
-from bestarm_agent.engine.run.event_log import EventLog, examples_added
-from bestarm_agent.engine.run.replay import replay
-from bestarm_agent.engine.run.run_loop import RunLoop
-from bestarm_agent.engine.run.stopping import End, Rules
+from bestarm_agent.engine.loop import End, Rules, RunLoop
+from bestarm_agent.engine.pool import CandidatePool, ReadyCandidate
+from bestarm_agent.engine.record import RunRecord, Size, examples_added
 from bestarm_agent.judges.base import Calls, Judge, JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider
+from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.store.run_state import fold
 from bestarm_agent.store.store import RunLog, Store
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 
@@ -223,34 +219,38 @@ class Scene:
         return self._loop(log, await log.events())
 
     def _loop(self, log: RunLog, events: Sequence[Event]) -> RunLoop:
-        state = fold(events)
         self.log = log
-        event_log = EventLog(log, state)
+        record = RunRecord(self.pairs, lambda _pairs: None, log)
+        record.feed(events)
+        state = record.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         clients = self.clients(ledger)
         judge_client = self.judges = self.judge_client(clients)
         candidates = self.candidates(clients, judge_client.bound(self.examples[0]))
         pool = CandidatePool(self.in_flight)
         pool.add(candidates)
-        size = len(candidates), len(self.examples)
-        problem = Problem(*size, budget=self.budget.pulls, stop_when_separated=self.stops)
-        selector = make_selector(self.selector, problem)
-        replay(events, selector)
         self.loop = RunLoop(
-            event_log=event_log,
-            selector=selector,
+            record=record,
             pool=pool,
             examples=self.examples,
-            evaluator=PairEvaluator(
-                ReplyCache(self.store, ledger, use_cache=self.use_cache),
-                judge_client,
-                ledger,
+            evaluator=Evaluator(
+                ReplyCache(self.store, ledger, use_cache=self.use_cache), judge_client
             ),
             ledger=ledger,
             clock=LoopClock(),
             rules=self.rules,
         )
         return self.loop
+
+    def pairs(self, size: Size, _candidates: Sequence[Candidate] = ()) -> Pairs:
+        """The rule."""
+        problem = Problem(
+            size.n_candidates,
+            size.n_examples,
+            budget=self.budget.pulls,
+            stop_when_separated=self.stops,
+        )
+        return make_selector(self.selector, problem)
 
     async def events(self) -> Sequence[Event]:
         """What the log holds."""

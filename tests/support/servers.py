@@ -13,8 +13,7 @@ import numpy as np
 from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.engine.calls.attempt import RetryPolicy
-from bestarm_agent.engine.calls.retrying import Call, ProviderClient
+from bestarm_agent.engine.call import Call, ProviderClient, RetryPolicy
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limiter import LimiterRules

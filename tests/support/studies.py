@@ -100,7 +100,7 @@ async def stopped_and_resumed(path: Path, stops: int) -> Standing:
     while standing is None or standing.end == "interrupted":
         async with opening as study:
             done = study.standing().told
-            loop = study._live.loop
+            loop = study._run.loop
 
             def stop(study: Study = study, done: int = done) -> None:
                 if study.standing().told >= done + stops:

@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from bestarm_agent.certification.certificate import Certificate, Screened, single_goal
-from bestarm_agent.certification.pairs import CertificationPlan, goal_of, method_of
+from bestarm_agent.certification.pairs import (
+    CertificationPlan,
+    goal_of,
+    method_of,
+)
+from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.run_lines import run_json, run_lines
 from bestarm_agent.report.text import safe
 from bestarm_agent.stats.non_inferiority import Verdict

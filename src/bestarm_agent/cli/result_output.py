@@ -15,6 +15,7 @@ from rich.table import Table
 from bestarm_agent.cli.progress import CandidateTable, print_line
 from bestarm_agent.config.study.objective import Objective
 from bestarm_agent.domain.spend import Reservations, Spend, usd
+from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.effects import axis_effects
 from bestarm_agent.engine.results.forecast import forecast
 from bestarm_agent.engine.results.standing import (
@@ -24,7 +25,6 @@ from bestarm_agent.engine.results.standing import (
     RowLimit,
     Standing,
 )
-from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.report.caveats import caveat, caveat_lines, passed_caps
 from bestarm_agent.report.limits import limit_text
 from bestarm_agent.report.outlook import effects_line, outlook

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
 from operator import add, sub
@@ -51,42 +52,31 @@ class Spend:
     usd_nanos: int = 0
     gpu_seconds: float = 0.0  # of local accelerator or CPU worker time
 
-    def __add__(self, other: Spend) -> Spend:  # spelled out: sums are frequent
-        return Spend(
-            self.pulls + other.pulls,
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.usd_nanos + other.usd_nanos,
-            self.gpu_seconds + other.gpu_seconds,
-        )
+    @property
+    def amounts(self) -> tuple[int, int, int, int, float]:
+        """The five amounts, in order."""
+        return self.pulls, self.calls, self.tokens, self.usd_nanos, self.gpu_seconds
+
+    def map(self, function: Callable[..., Any], *others: Spend) -> Spend:
+        """Apply a function to each amount, and to those of ``others`` beside it."""
+        return Spend(*map(function, self.amounts, *(other.amounts for other in others)))
+
+    def __add__(self, other: Spend) -> Spend:
+        return self.map(add, other)
 
     def __sub__(self, other: Spend) -> Spend:
-        return Spend(
-            self.pulls - other.pulls,
-            self.calls - other.calls,
-            self.tokens - other.tokens,
-            self.usd_nanos - other.usd_nanos,
-            self.gpu_seconds - other.gpu_seconds,
-        )
+        return self.map(sub, other)
 
     def __mul__(self, n: int) -> Spend:
-        return Spend(
-            n * self.pulls,
-            n * self.calls,
-            n * self.tokens,
-            n * self.usd_nanos,
-            n * self.gpu_seconds,
-        )
+        return self.map(lambda amount: n * amount)
 
     def capped(self, cap: Spend) -> Spend:
         """Return the smaller of the two, amount by amount."""
-        return Spend(
-            min(self.pulls, cap.pulls),
-            min(self.calls, cap.calls),
-            min(self.tokens, cap.tokens),
-            min(self.usd_nanos, cap.usd_nanos),
-            min(self.gpu_seconds, cap.gpu_seconds),
-        )
+        return self.map(min, cap)
+
+    def highest(self, other: Spend) -> Spend:
+        """Return the larger of the two, amount by amount."""
+        return self.map(max, other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,10 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.live_run import LiveRun
-from bestarm_agent.engine.opened_run import OpenedRun, new_run, resumed_run
+from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.confirmation import Confirmation, confirmation
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.engine.run import Run, new_run, resumed_run
 from bestarm_agent.engine.setup.open_run import check_unchanged, loaded_study
 from bestarm_agent.engine.setup.parts import Selection, StudyParts
 from bestarm_agent.errors import RunNotFoundError
@@ -36,16 +35,14 @@ _ASKS_ALL: Mapping[str, Json] = {
 
 
 @asynccontextmanager
-async def confirming_run(
-    opened: OpenedRun, winner: Candidate, left: Budget
-) -> AsyncIterator[LiveRun]:
-    """Open the run that confirms a winner of ``opened``, to spend at most ``left`` from now on.
+async def confirming_run(of: Run, winner: Candidate, left: Budget) -> AsyncIterator[Run]:
+    """Open the run that confirms a winner of another, to spend at most ``left`` from now on.
 
     One that confirmed an earlier winner, or was cut off, goes on.
     """
-    parts, name = opened.parts, f"{opened.live.id}{SUFFIX}"
-    options = replace(opened.options, store=opened.store)
-    wanted = list({one.id: one for one in (*_baseline(opened), winner)}.values())
+    parts, name = of.parts, f"{of.id}{SUFFIX}"
+    options = replace(of.options, store=of.store)
+    wanted = list({one.id: one for one in (*_baseline(of), winner)}.values())
     study = loaded_study(parts.study, {"name": name, **_ASKS_ALL})
     own = replace(
         parts,
@@ -57,30 +54,30 @@ async def confirming_run(
         budget=left,
         mode=Selection(study.config.selector),
     )
-    known = await _known(opened.store, name)
+    known = await _known(of.store, name)
     if known is not None:
         check_unchanged(own.examples, known.example_digests)
     opening = new_run(own, options) if known is None else resumed_run(name, options, lambda _: own)
     async with opening as run:
-        there = {one.id for one in run.live.event_log.state.candidates}
+        there = {one.id for one in run.record.state.candidates}
         if new := [one for one in wanted if one.id not in there]:
-            run.live.add(new)
-        run.live.loop.raise_budget(left)
-        yield run.live
+            run.add(new)
+        run.loop.raise_budget(left)
+        yield run
 
 
-def confirmed_by(live: LiveRun, standing: Standing, parts: StudyParts) -> Confirmation | None:
+def confirmed_by(run: Run, standing: Standing, parts: StudyParts) -> Confirmation | None:
     """Return what a run on the examples kept back says of a winner."""
     spec, winner = parts.config.confirm, standing.winner
     if spec is None or winner is None:
         return None
-    state, label = live.event_log.state, winner.candidate.label
+    state, label = run.record.state, winner.candidate.label
     return confirmation(state, label, spec.baseline, standing.confidence)
 
 
-async def spent_on_confirming(opened: OpenedRun) -> Spend:
+async def spent_on_confirming(of: Run) -> Spend:
     """Return what confirming winners of a run has cost so far."""
-    known = await _known(opened.store, f"{opened.live.id}{SUFFIX}")
+    known = await _known(of.store, f"{of.id}{SUFFIX}")
     return Spend() if known is None else known.spend + known.pending_spend
 
 
@@ -141,8 +138,8 @@ def _cost_of_pair(standing: Standing, cap: str) -> float | None:
     return float(max(each))
 
 
-def _baseline(opened: OpenedRun) -> Sequence[Candidate]:
-    spec, state = opened.parts.config.confirm, opened.live.event_log.state
+def _baseline(of: Run) -> Sequence[Candidate]:
+    spec, state = of.parts.config.confirm, of.record.state
     label = None if spec is None else spec.baseline
     return [one for one in state.candidates if one.label == label]
 

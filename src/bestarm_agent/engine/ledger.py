@@ -6,11 +6,9 @@ what is reserved never exceeds a cap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
-
-_CAPPED = tuple(field.name for field in fields(Spend))
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +19,13 @@ class Reservation:
     amount: Spend
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """A ledger's state; ``reserved_ever`` = ``settled`` + ``refunded`` + ``outstanding``."""
-
-    spent: Spend  # spend of the whole run, earlier sessions included
-    outstanding: Spend  # reserved for attempts in flight
-    reserved_ever: Spend  # everything reserved in this session
-    settled: Spend  # cost of the finished attempts, up to what was reserved for each
-    refunded: Spend  # what was reserved in excess
-    overrun: Spend  # cost beyond the reservation; 0 unless a provider's bound is wrong
-    charged: Spend  # recorded without a reservation: calls that an earlier session sent
-
-    @property
-    def reservations(self) -> Reservations:
-        """Return the same as it is recorded when a session ends."""
-        return Reservations(
-            self.reserved_ever, self.settled, self.refunded, self.overrun, self.charged
-        )
-
-
 class Ledger:
     """Keeps a run within its budget; ``seconds`` is watched by the run loop, not here.
+
+    Attributes:
+        budget: the caps.
+        spent: spend of the whole run, earlier sessions included.
+        outstanding: reserved for attempts in flight.
 
     Example:
         >>> ledger = Ledger(Budget(calls=1))
@@ -50,56 +33,54 @@ class Ledger:
         >>> ledger.reserve(Spend(calls=1)) is None
         True
         >>> ledger.settle(first, Spend(calls=1))
-        >>> ledger.balance().spent.calls
+        >>> ledger.spent.calls
         1
     """
 
     def __init__(self, budget: Budget, spent: Spend | None = None) -> None:
         self.budget = budget
-        self.spent = spent or Spend()  # by the whole run so far
-        self._open: dict[int, Spend] = {}
-        self._outstanding = Spend()
-        self._reserved_ever = Spend()
+        self.spent = spent or Spend()
+        self.outstanding = Spend()
+        self._open: set[int] = set()  # ids of reservations
+        self._next_id = 0
+        self._reserved = Spend()
         self._settled = Spend()
+        self._refunded = Spend()
         self._overrun = Spend()
         self._charged = Spend()
-        self._refunded = Spend()
         self._closed = Reservations()
-        self._next_id = 0
 
     def affords(self, upper: Spend, *, later: bool = False) -> bool:
         """Return whether ``upper`` fits under every cap on top of what is spent and held.
 
         ``later``: once all that is reserved now was given back.
         """
-        held = Spend() if later else self._outstanding
-        for name in _CAPPED:
-            cap = getattr(self.budget, name)
-            if cap is None:
-                continue
-            if self._taken(name, held) + getattr(upper, name) > cap:
-                return False
-        return True
+        held = self.spent if later else self.spent + self.outstanding
+        return all(
+            cap is None or taken + more <= cap
+            for cap, taken, more in zip(self._caps, held.amounts, upper.amounts, strict=True)
+        )
 
     def room_for(self, upper: Spend, at_most: int) -> int:
         """Count how many times ``upper`` can be reserved now, up to ``at_most`` >= 0."""
-        room = at_most
-        for name in _CAPPED:
-            cap, each = getattr(self.budget, name), getattr(upper, name)
+        room, held = at_most, self.spent + self.outstanding
+        for cap, taken, each in zip(self._caps, held.amounts, upper.amounts, strict=True):
             if cap is not None and each > 0:
-                room = min(room, int((cap - self._taken(name, self._outstanding)) // each))
+                room = min(room, int((cap - taken) // each))
         return max(0, room)
 
-    def _taken(self, name: str, held: Spend) -> float:
-        taken: float = getattr(self.spent, name) + getattr(held, name)
-        return taken
+    @property
+    def _caps(self) -> tuple[float | None, ...]:
+        """Caps in the order of a spend's amounts."""
+        of = self.budget
+        return of.pulls, of.calls, of.tokens, of.usd_nanos, of.gpu_seconds
 
     def reserve(self, upper: Spend) -> Reservation | None:
         """Reserve ``upper``; return None if it does not fit."""
         if not self.affords(upper):
             return None
-        self._outstanding += upper
-        self._reserved_ever += upper
+        self.outstanding += upper
+        self._reserved += upper
         return self._opened(upper)
 
     def draw(self, reserve: Reservation, upper: Spend) -> tuple[Reservation, Reservation] | None:
@@ -120,15 +101,15 @@ class Ledger:
         if not self.affords(extra):
             return None
         self._close(reserve)
-        self._outstanding += extra
-        self._reserved_ever += extra
+        self.outstanding += extra
+        self._reserved += extra
         return self._opened(upper), self._opened(reserve.amount - covered)
 
     def settle(self, reservation: Reservation, actual: Spend) -> None:
         """Record an attempt's cost and give the rest of its reservation back."""
         self._close(reservation)
         covered = actual.capped(reservation.amount)
-        self._outstanding -= reservation.amount
+        self.outstanding -= reservation.amount
         self.spent += actual
         self._settled += covered
         self._refunded += reservation.amount - covered
@@ -143,33 +124,28 @@ class Ledger:
         self.spent += amount
         self._charged += amount
 
+    def balance(self) -> Reservations:
+        """Return what was reserved since the beginning, and what became of it."""
+        return Reservations(
+            self._reserved, self._settled, self._refunded, self._overrun, self._charged
+        )
+
     def close(self) -> Reservations:
         """Return what was reserved since the last call, and what became of it."""
-        now = self.balance().reservations
+        now = self.balance()
         since, self._closed = now - self._closed, now
         return since
-
-    def balance(self) -> Balance:
-        """Return the state; it always reconciles to zero."""
-        return Balance(
-            spent=self.spent,
-            outstanding=self._outstanding,
-            reserved_ever=self._reserved_ever,
-            settled=self._settled,
-            refunded=self._refunded,
-            overrun=self._overrun,
-            charged=self._charged,
-        )
 
     def _opened(self, amount: Spend) -> Reservation:
         reservation = Reservation(self._next_id, amount)
         self._next_id += 1
-        self._open[reservation.id] = amount
+        self._open.add(reservation.id)
         return reservation
 
     def _close(self, reservation: Reservation) -> None:
-        if self._open.pop(reservation.id, None) is None:
+        if reservation.id not in self._open:
             raise ValueError(f"reservation {reservation.id} was settled or released before")
+        self._open.remove(reservation.id)
 
 
 class SharedReserve:

@@ -10,8 +10,8 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
+from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.replay import Size
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs

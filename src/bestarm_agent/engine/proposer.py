@@ -1,4 +1,7 @@
-"""Models that are asked for something else than an answer, such as a better prompt."""
+"""Models that are asked for something else than an answer, such as a better prompt.
+
+Their calls belong to no pair, but to the budget and the log.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bestarm_agent.domain.candidate import Message
-from bestarm_agent.domain.events import Proposed
-from bestarm_agent.domain.request_reply import Request
-from bestarm_agent.engine.live_run import LiveRun
-from bestarm_agent.engine.run.proposer_calls import ask_proposer_model
+from bestarm_agent.domain.events import Proposed, ProposerCalled
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.call import AttemptLog, Call
+from bestarm_agent.engine.judging import JudgeModelClient, fitted
+from bestarm_agent.engine.limits.concurrency_gates import Slot
+from bestarm_agent.engine.run import Run
 from bestarm_agent.judges.base import JudgeModel
 
 
 class Proposer:
     """Calls of proposers, and how far a run is in their rounds."""
 
-    def __init__(self, live: LiveRun) -> None:
-        self._live = live
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._n_asking = 0  # calls of ``ask`` under way
-        self._held = live.ledger.budget  # the caps that hold again after them
+        self._held = run.ledger.budget  # the caps that hold again after them
 
     async def ask(self, model: str, prompt: str, *, attempt: int = 0) -> str:
         """Ask a model within the run's budget, limits and retries, through its cache; recorded.
@@ -36,37 +42,63 @@ class Proposer:
             ProviderError: the call failed for good.
             BudgetEndedError: the budget cannot pay for it.
         """
-        live, judge_model = self._live, _parsed(model)
-        client = live.factory.model_client(judge_model)
-        await live.start_providers()
+        judge_model = _parsed(model)
+        client = self._run.factory.model_client(judge_model)
+        await self._run.start_providers()
         messages = (Message("user", prompt),)
         request = Request(
             judge_model.name, messages=messages, candidate="proposer", attempt=attempt
         )
         with self._own_caps():
-            reply = await ask_proposer_model(request, client, live.replies, live.event_log)
-        return reply.text
+            return (await self._asked(request, client)).text
+
+    async def _asked(self, request: Request, model: JudgeModelClient) -> Reply:
+        """Ask; what an earlier process of the run asked is taken from the cache."""
+        run, client = self._run, model.client
+        able = client.provider.capabilities(request.model)
+        call = Call(client, model.fingerprint, fitted(request, able))
+        known = run.record.state.proposer_calls.get(call.key)
+        before = Spend() if known is None else known.cost
+
+        def note(more: Spend, *, at_most: bool) -> None:
+            cost = before + call.spend + more
+            run.record.record(ProposerCalled(call.key, cost, at_most, able.priced))
+
+        async def attempted(_key: str, cost: Spend, _is_judges: bool) -> None:
+            note(cost, at_most=True)
+            await run.record.flush()
+
+        call.log = AttemptLog(attempted, resent=known is not None)
+        if known is not None and known.at_most:
+            call.log.charged[call.key] = known.cost
+        call.slot = Slot.outside(*client.gates(request.model))
+        try:
+            await call.slot.reenter()
+            return await run.replies.obtain(call)
+        finally:
+            call.let_go()
+            note(Spend(), at_most=False)
 
     def check(self, model: str) -> None:
         """Raise ConfigError if ``ask`` could not ask a model."""
-        self._live.factory.model_client(_parsed(model))
+        self._run.factory.model_client(_parsed(model))
 
     @property
     def rounds(self) -> int:
         """Rounds of proposals that are over."""
-        return self._live.event_log.state.rounds
+        return self._run.record.state.rounds
 
     async def end_rounds(self, rounds: int) -> None:
         """Record that so many rounds of proposals are over; a resumed run goes on from there."""
-        self._live.event_log.record(Proposed(rounds))
-        await self._live.event_log.flush()
+        self._run.record.record(Proposed(rounds))
+        await self._run.record.flush()
 
     @contextmanager
     def _own_caps(self) -> Iterator[None]:
         """Let the run's own caps hold, not those of the last call of ``run``; may be nested."""
-        ledger = self._live.ledger
+        ledger = self._run.ledger
         if not self._n_asking:
-            self._held, ledger.budget = ledger.budget, self._live.loop.own_budget
+            self._held, ledger.budget = ledger.budget, self._run.loop.own_budget
         self._n_asking += 1
         try:
             yield

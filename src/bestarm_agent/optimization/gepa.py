@@ -23,10 +23,10 @@ import numpy as np
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
-from bestarm_agent.engine.calls.retrying import BudgetEndedError
+from bestarm_agent.engine.call import BudgetEndedError
+from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome, verdicts
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.groups import gather_all
 from bestarm_agent.optimization.rounds import Feedback

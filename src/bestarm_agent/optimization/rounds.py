@@ -15,11 +15,11 @@ from bestarm_agent.config.user_functions import Program, load_program
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.calls.retrying import BudgetEndedError
+from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.confirm import kept_for_confirming, less
+from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing
-from bestarm_agent.engine.run.stopping import End
 from bestarm_agent.errors import BestarmError, ConfigError
 from bestarm_agent.providers.program.threads import DaemonThreads
 from bestarm_agent.study import Study

@@ -20,15 +20,14 @@ from bestarm_agent.domain.events import Asked, Event, Started, Stopped, Told
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.engine.calls.pair import PairEvaluator
-from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.calls.retrying import Call
+from bestarm_agent.engine.call import ReplyCache
 from bestarm_agent.engine.clock import Clock
+from bestarm_agent.engine.evaluate import Evaluator, Pair
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Slot
-from bestarm_agent.engine.run.candidate_pool import CandidatePool
-from bestarm_agent.engine.run.event_log import EventLog, examples_added, judged
-from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.engine.loop import End
+from bestarm_agent.engine.pool import CandidatePool
+from bestarm_agent.engine.record import RunRecord, examples_added, score_of
 from bestarm_agent.engine.setup.open_run import (
     Options,
     catalog_of,
@@ -39,10 +38,9 @@ from bestarm_agent.engine.setup.open_run import (
 )
 from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, assemble, prepare
 from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.preselection.mode import ROUTED, open_preselection
+from bestarm_agent.preselection.mode import ROUTED, Preselection, open_preselection
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
-from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store, open_store
 
 _USUAL_FIELDS = ("prompt", "text", "question", "input")
@@ -97,7 +95,7 @@ class Service:
         self._entries = {entry.candidate.label: entry for entry in prepared.ready}
         self._pool = CandidatePool(parts.config.limits.in_flight)
         self._pool.add(list(prepared.ready))
-        self._evaluator = PairEvaluator(replies, prepared.judge_client, ledger)
+        self._evaluator = Evaluator(replies, prepared.judge_client)
         self._clock = clock
         self._began = clock.now()
 
@@ -179,15 +177,15 @@ class Service:
         if not 1 <= k <= most:
             raise ConfigError(f"k must be in 1..{most}, the study's candidates, got {k}")
         text = text_of(example)
-        calls = self._calls(text, example, k)
-        if not calls:
+        pairs = self._calls(text, example, k)
+        if not pairs:
             is_broken = len(self._pool.broken()) == most
             self._log.end = End.FAILURES if is_broken else End.BUDGET
             return None
         first = self._log.next_seq
-        await self._logged(example, calls)
-        outcomes = await self._evaluated(first, example, calls)
-        answers = tuple(self._answer(n, calls[n], outcome) for n, outcome in outcomes.items())
+        await self._logged(example, pairs)
+        outcomes = await self._evaluated(first, example, pairs)
+        answers = tuple(self._answer(n, pairs[n], outcome) for n, outcome in outcomes.items())
         return Served(example, answers, self._learn(text, example, answers))
 
     def _able(self) -> list[str]:
@@ -201,65 +199,65 @@ class Service:
             if entry.broken is None and self._ledger.affords(entry.bound + pull)
         ]
 
-    def _calls(self, text: str, example: Example, k: int) -> dict[str, Call]:
+    def _calls(self, text: str, example: Example, k: int) -> dict[str, Pair]:
         """Let the router choose, and reserve what the answers cost, as far as the budget goes."""
         able = self._able()
         if not able:
             return {}
         features = example.features
-        calls: dict[str, Call] = {}
+        pairs: dict[str, Pair] = {}
         for name in self.router.choose(text, min(k, len(able)), features=features, among=able):
             candidate = self._entries[name]
-            call = candidate.call(example)
+            pair = candidate.pair(example)
             judging = self._evaluator.judge_client.bound(example)
-            if self._evaluator.reserve(call, call.bound(), judging):
+            if pair.reserve(pair.call.bound(), judging):
                 gates = candidate.client.gates(candidate.candidate.model)
-                call.slot = Slot.outside(*gates, self._pool.gate)
-                calls[name] = call
-        return calls
+                pair.call.slot = Slot.outside(*gates, self._pool.gate)
+                pairs[name] = pair
+        return pairs
 
-    async def _logged(self, example: Example, calls: Mapping[str, Call]) -> None:
+    async def _logged(self, example: Example, pairs: Mapping[str, Pair]) -> None:
         """Log who is asked before a byte leaves."""
         rule = self.router.settings.rule if self.router.ready else "random"
         try:
-            await self._log.asked(example, list(calls), rule)
+            await self._log.asked(example, list(pairs), rule)
         except BaseException:
-            for call in calls.values():
-                call.let_go()
+            for pair in pairs.values():
+                pair.let_go()
             raise
 
     async def _evaluated(
-        self, first: int, example: Example, calls: Mapping[str, Call]
+        self, first: int, example: Example, pairs: Mapping[str, Pair]
     ) -> dict[str, Outcome | None]:
-        """Evaluate the calls of the asks from number ``first`` on, all at once."""
+        """Evaluate the pairs of the asks from number ``first`` on, all at once."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = {
-                    name: group.create_task(self._evaluate(seq, name, example, call))
-                    for seq, (name, call) in enumerate(calls.items(), start=first)
+                    name: group.create_task(self._evaluate(seq, name, pair))
+                    for seq, (name, pair) in enumerate(pairs.items(), start=first)
                 }
         except ExceptionGroup as several:  # a task group wraps even a single error
             raise several.exceptions[0] from several
         return {name: task.result() for name, task in tasks.items()}
 
-    async def _evaluate(self, seq: int, name: str, example: Example, call: Call) -> Outcome | None:
+    async def _evaluate(self, seq: int, name: str, pair: Pair) -> Outcome | None:
         try:
-            await call.slot.reenter()
+            await pair.call.slot.reenter()
         except BaseException:
-            call.let_go()
+            pair.let_go()
             raise
-        outcome = await self._evaluator.evaluate(call, example)
+        outcome = await self._evaluator.evaluate(pair)
         if outcome is not None:
             self._log.told(seq, outcome)
-        elif call.obstacle is not None:
-            self._pool.note_obstacle(self._entries[name], call.obstacle)
+        elif pair.obstacle is not None:
+            self._pool.note_obstacle(self._entries[name], pair.obstacle)
         return outcome
 
-    def _answer(self, name: str, call: Call, outcome: Outcome | None) -> Answer:
+    def _answer(self, name: str, pair: Pair, outcome: Outcome | None) -> Answer:
         if outcome is None:
-            cost = self._dollars(name, call.pair_spend)
-            return Answer(name, None, None, cost, str(call.obstacle or "the budget ended"))
-        _, score = judged(outcome, self.parts.config.limits.failed_score)
+            cost = self._dollars(name, pair.spend)
+            return Answer(name, None, None, cost, str(pair.obstacle or "the budget ended"))
+        score = score_of(outcome, self.parts.config.limits.failed_score)
         read = outcome.answer if isinstance(outcome, Scored) else None
         problem = outcome.message if isinstance(outcome, Failed) else None
         return Answer(name, score, read, self._dollars(name, outcome.spend), problem)
@@ -290,14 +288,14 @@ class RoundLog:
     as another column, and so does one that is not of the study's dataset.
     """
 
-    def __init__(self, event_log: EventLog, run_id: str, clock: Clock, failed_score: float) -> None:
+    def __init__(self, record: RunRecord, run_id: str, clock: Clock, failed_score: float) -> None:
         self.run_id = run_id
         self.end: End | None = None
-        self._event_log = event_log
+        self._record = record
         self._clock = clock
         self._failed_score = failed_score
         self._began = clock.now()
-        state = event_log.state
+        state = record.state
         self._row = {candidate.label: i for i, candidate in enumerate(state.candidates)}
         self._unused: dict[tuple[str, str], deque[int]] = {}
         known = zip(state.example_ids, state.example_digests, strict=True)
@@ -315,16 +313,16 @@ class RoundLog:
         config: Json = {**started.config, ROUTED: {"router": router}}
         name = f"{started.name}-{ROUTED}"
         log = await store.create(name)
-        event_log = EventLog(log, RunState())
+        record = RunRecord(Preselection().pairs, lambda _pairs: None, log)
         for event in (replace(started, name=name, config=config), *others):
-            event_log.record(event)
-        await event_log.flush()
-        return cls(event_log, log.run_id, clock, parts.config.limits.failed_score)
+            record.record(event)
+        await record.flush()
+        return cls(record, log.run_id, clock, parts.config.limits.failed_score)
 
     @property
     def next_seq(self) -> int:
         """The number of the next ask."""
-        return len(self._event_log.state.asks)
+        return len(self._record.state.asks)
 
     async def asked(self, example: Example, candidates: Sequence[str], rule: str) -> None:
         """Log that candidates are asked, under the next numbers; durable on return."""
@@ -332,16 +330,17 @@ class RoundLog:
         if unused:
             column = unused.popleft()
         else:
-            column = len(self._event_log.state.example_ids)
-            self._event_log.record(examples_added([example]))
+            column = len(self._record.state.example_ids)
+            self._record.record(examples_added([example]))
         for name in candidates:
-            self._event_log.record(Asked(self.next_seq, self._row[name], column, None, rule))
-        await self._event_log.flush()
+            asked = Asked(self.next_seq, self._row[name], column, None, rule)
+            self._record.record(asked, is_known=False)
+        await self._record.flush()
 
     def told(self, seq: int, outcome: Outcome) -> None:
         """Log what became of an ask."""
-        _, score = judged(outcome, self._failed_score)
-        self._event_log.record(Told(seq, outcome, score, self._seconds()))
+        score = score_of(outcome, self._failed_score)
+        self._record.record(Told(seq, outcome, score, self._seconds()))
 
     @asynccontextmanager
     async def closed_with(self, ledger: Ledger, replies: ReplyCache) -> AsyncIterator[None]:
@@ -355,8 +354,8 @@ class RoundLog:
             raise
         finally:
             told = (self._seconds(), ledger.close(), replies.remarks())
-            self._event_log.record(Stopped(self._clock.utc(), end.value, *told))
-            await self._event_log.flush()
+            self._record.record(Stopped(self._clock.utc(), end.value, *told))
+            await self._record.flush()
 
     def _seconds(self) -> float:
         return self._clock.now() - self._began

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 from bestarm_agent.certification.mode import Certification
 from bestarm_agent.engine.mode import Mode
+from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.pairs import RunTexts, texts_of
 from bestarm_agent.engine.results.standing import Standing, recorded_standing
-from bestarm_agent.engine.run.replay import RunReplay
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store, StorePlace, folder_of
 from bestarm_agent.study import recorded_replay
@@ -29,7 +29,7 @@ class FollowedRun:
         self._store = store
         self._reading = asyncio.Lock()
         self._folded = RunState()  # until a replay goes on from there
-        self._replay: tuple[Mode, RunReplay] | None = None
+        self._replay: tuple[Mode, RunRecord] | None = None
         self._shown: tuple[Standing, list[str]] | None = None
         self._texts: RunTexts | None = None
         self._texts_of = (0, 0)  # the size of the grid that they were opened for
@@ -69,7 +69,7 @@ class FollowedRun:
             self._texts_of = size
         return self._texts
 
-    async def _rebuilt(self) -> tuple[Mode, RunReplay]:
+    async def _rebuilt(self) -> tuple[Mode, RunRecord]:
         """Replay the log; then what is new goes to the replay."""
         mode, replay = await recorded_replay(self._store, self.run_id, self.place, follows=False)
         await replay.take_all(self._store.texts_of(self.run_id))
@@ -85,7 +85,7 @@ class FollowedRun:
         else:
             self._folded.take(page)
 
-    def _work_out(self, mode: Mode, replay: RunReplay) -> tuple[Standing, list[str]]:
+    def _work_out(self, mode: Mode, replay: RunRecord) -> tuple[Standing, list[str]]:
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, self.run_id, replay.objective)
         found = mode.result(pairs, standing)

@@ -10,7 +10,7 @@ import pytest
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Scene
@@ -38,7 +38,7 @@ def failing(kind: FailureKind, *, transient: bool = False, fatal: bool = False) 
 
 
 def outcomes(scene: Scene) -> list[Scored | Failed]:
-    return [told.outcome for told in scene.loop.state.told.values()]
+    return [told.outcome for told in scene.loop.record.state.told.values()]
 
 
 def test_what_judging_cost_is_told_apart() -> None:
@@ -52,7 +52,7 @@ def test_what_judging_cost_is_told_apart() -> None:
         assert outcome.usage.total == 5, "the usage is the candidate's"
         assert outcome.judge_spend == Spend(calls=1, tokens=6, usd_nanos=40)
         assert outcome.spend == Spend(pulls=1, calls=2, tokens=11, usd_nanos=100)
-    assert scene.loop.ledger.spent == scene.loop.state.spend
+    assert scene.loop.ledger.spent == scene.loop.record.state.spend
     assert scene.loop.ledger.spent == Spend(pulls=4, calls=8, tokens=44, usd_nanos=400)
     assert {request.example for _, request in asker.sent} == {f"a/e{j}" for j in range(4)}
     assert {request.candidate for _, request in asker.sent} == {"a"}
@@ -69,8 +69,8 @@ def test_no_cap_is_passed_with_judges_in_flight(in_flight: int) -> None:
     assert scene.run() is End.BUDGET
     balance = scene.loop.ledger.balance()
     assert 1500 < balance.spent.usd_nanos <= 2500
-    assert (balance.outstanding, balance.overrun) == (Spend(), Spend())
-    assert not scene.loop.state.pending, "no pair was begun that could not be judged"
+    assert (balance.difference, balance.overrun) == (Spend(), Spend())
+    assert not scene.loop.record.state.pending, "no pair was begun that could not be judged"
 
 
 def test_a_judge_that_fails_makes_a_pair_void_and_never_wrong() -> None:
@@ -83,7 +83,7 @@ def test_a_judge_that_fails_makes_a_pair_void_and_never_wrong() -> None:
     assert "judge model j/judge-model gave no answer: scripted server" in failed[0].message
     assert failed[0].judge_spend == Spend(calls=3), "three attempts"
     assert failed[0].reply_key is not None, "the answer is paid for and kept"
-    assert scene.loop.selector.estimates().mean[0] == 1.0
+    assert scene.loop.record.pairs.estimates().mean[0] == 1.0
 
 
 def test_only_the_judge_is_asked_again_after_a_bad_key() -> None:
@@ -95,7 +95,7 @@ def test_only_the_judge_is_asked_again_after_a_bad_key() -> None:
     first = Scene({"a": one}, n_examples=6, in_flight=3, judge=asker, store=store)
     assert first.run() is End.FAILURES
     assert len(one.sent) <= 4, "nothing more was bought once no reply could be scored"
-    assert first.loop.state.pending
+    assert first.loop.record.state.pending
     assert "no reply can be judged" in first.loop.pool.broken()["a"]
     keys.append(worth(0.5))
     second = Scene({"a": two}, n_examples=6, judge=asker, store=store)
@@ -124,7 +124,7 @@ def test_an_interrupted_judgement_does_not_buy_the_answer_again(use_cache: bool)
     assert len(one.sent) == 4
     assert len(asker.sent) == 8, "what was in flight at the judge is sent again"
     spent = scene.loop.ledger.spent
-    assert spent == scene.loop.state.spend
+    assert spent == scene.loop.record.state.spend
     assert spent.usd_nanos == 4 * (60 + 50 + 40), "a judge's call cut off counts with its bound"
     judging = [o.judge_spend.usd_nanos for o in outcomes(scene)]
     assert judging == [90] * 4
@@ -192,7 +192,7 @@ def test_a_judgement_that_the_budget_cannot_repeat_waits_for_more() -> None:
     async def play() -> tuple[End, End]:
         loop = await scene.open()
         first = await loop.run()
-        assert loop.state.pending
+        assert loop.record.state.pending
         loop.set_budget(Budget(calls=100))
         return first, await loop.run()
 
@@ -201,7 +201,7 @@ def test_a_judgement_that_the_budget_cannot_repeat_waits_for_more() -> None:
     spent = scene.loop.ledger.spent
     assert spent.calls == len(one.sent) + len(asker.sent)
     assert spent.pulls == 2
-    assert scene.loop.state.spend == spent
+    assert scene.loop.record.state.spend == spent
 
 
 @pytest.mark.parametrize("seed", [5, 8, 12, 14, 16])

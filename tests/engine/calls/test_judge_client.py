@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.calls.judge_calls import (
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.call import AttemptLog, ReplyCache
+from bestarm_agent.engine.judging import (
     JudgeCalls,
     JudgeClient,
     JudgeModelClient,
     JudgeUnavailableError,
 )
-from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.calls.retrying import Origin
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.judges.base import JudgeCall, JudgeModel
@@ -49,21 +48,26 @@ def test_a_judge_is_rate_limited_if_one_of_its_models_is(
 
 
 @pytest.mark.parametrize(
-    ("model", "origin", "answered", "is_first"),
+    ("model", "resent", "answered", "is_first"),
     [
-        ("online", Origin.FRESH, False, True),
-        ("online", Origin.FRESH, True, False),
-        ("online", Origin.INHERITED, False, False),
-        ("local", Origin.FRESH, False, False),
+        ("online", False, False, True),
+        ("online", False, True, False),
+        ("online", True, False, False),
+        ("local", False, False, False),
     ],
 )
 def test_a_time_out_is_not_repeated_at_a_server_that_never_answered(
-    model: str, origin: Origin, answered: bool, is_first: bool
+    model: str, resent: bool, answered: bool, is_first: bool
 ) -> None:
     judge, to = panel("local", "online"), JudgeModel("p", model)
     if answered:
         judge.answered(to)
-    assert judge.call(JudgeCall(to, Request(model)), origin=origin).is_first is is_first
+
+    async def record(_key: str, _cost: Spend, _judges: bool) -> None:
+        """Log an attempt nowhere."""
+
+    log = AttemptLog(record, resent=resent)
+    assert judge.call(JudgeCall(to, Request(model)), "a", log).is_first is is_first
 
 
 def test_a_judgement_in_the_cache_that_cannot_be_read_is_made_anew() -> None:

@@ -9,13 +9,11 @@ import pytest
 
 from bestarm_agent.domain.outcome import Failed, Outcome, Scored
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.calls.pair import PairEvaluator
-from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.calls.retrying import Call, Origin
+from bestarm_agent.engine.call import AttemptLog, Call, ReplyCache
+from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.run.event_log import judged
+from bestarm_agent.engine.record import score_of
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
-from bestarm_agent.selectors.types import State
 from bestarm_agent.store.store import Store
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Answer, Scene, scored
@@ -30,19 +28,13 @@ def reserved(budget: Budget, *, paid_before: bool = False) -> Spend | None:
     scene = Scene({"a": Actor("p", lambda *_: scored(0.5))}, judge=judge)
     ledger = Ledger(budget)
     clients = scene.clients(ledger)
-    evaluator = PairEvaluator(
-        ReplyCache(scene.store, ledger, use_cache=True), scene.judge_client(clients), ledger
-    )
     (candidate,) = scene.candidates(clients, Spend())
-    call: Call = candidate.call(scene.examples[0])
-    if paid_before:
-        call.spend = Spend(pulls=1)
-    taken = evaluator.reserve(call, CALL, JUDGING)
-    outstanding = ledger.balance().outstanding
+    pair = candidate.pair(scene.examples[0], spend=Spend(pulls=int(paid_before)))
+    taken = pair.reserve(CALL, JUDGING)
     if not taken:
-        assert outstanding == Spend()
+        assert ledger.outstanding == Spend()
         return None
-    return outstanding
+    return ledger.outstanding
 
 
 @pytest.mark.parametrize(
@@ -65,42 +57,39 @@ def test_a_pull_is_paid_once() -> None:
     assert reserved(Budget(pulls=0), paid_before=True) == CALL + JUDGING
 
 
+async def nothing(_key: str, _cost: Spend, _judges: bool) -> None:
+    """Log an attempt nowhere."""
+
+
 def evaluated(
-    answer: Answer, *, origin: Origin = Origin.FRESH, store: Store | None = None
+    answer: Answer, *, resent: bool = False, store: Store | None = None
 ) -> tuple[Outcome | None, Call]:
     """Evaluate one pair of model ``a``, which reuses what the store holds."""
     scene = Scene({"a": Actor("p", answer)}, n_examples=1, store=store)
     ledger = Ledger(Budget())
     clients = scene.clients(ledger)
-    evaluator = PairEvaluator(
-        ReplyCache(scene.store, ledger, use_cache=True), scene.judge_client(clients), ledger
-    )
+    replies = ReplyCache(scene.store, ledger, use_cache=True)
+    evaluator = Evaluator(replies, scene.judge_client(clients))
     (candidate,) = scene.candidates(clients, Spend())
     (example,) = scene.examples
-    call: Call = candidate.call(example)
-    call.origin = origin
-    assert evaluator.reserve(call, call.bound(), evaluator.judge_client.bound(example))
-    outcome = run_virtual(evaluator.evaluate(call, example))
-    assert ledger.spent == call.pair_spend
-    assert ledger.balance().outstanding == Spend()
-    return outcome, call
+    pair = candidate.pair(example, AttemptLog(nothing, resent=resent))
+    assert pair.reserve(pair.call.bound(), evaluator.judge_client.bound(example))
+    outcome = run_virtual(evaluator.evaluate(pair))
+    assert ledger.spent == pair.spend
+    assert ledger.outstanding == Spend()
+    return outcome, pair.call
 
 
-@pytest.mark.parametrize(
-    ("origin", "cached"),
-    [(Origin.FRESH, True), (Origin.RESENT, True), (Origin.INHERITED, False)],
-)
-def test_a_reply_that_the_run_bought_itself_is_not_called_cached(
-    origin: Origin, cached: bool
-) -> None:
+@pytest.mark.parametrize("resent", [False, True])
+def test_a_reply_that_the_run_bought_itself_is_not_called_cached(resent: bool) -> None:
     store = Store.in_memory()
-    bought, _ = evaluated(lambda *_: scored(0.5), origin=origin, store=store)
+    bought, _ = evaluated(lambda *_: scored(0.5), resent=resent, store=store)
     assert isinstance(bought, Scored)
     assert not bought.cached
-    found, call = evaluated(lambda *_: scored(0.5), origin=origin, store=store)
+    found, call = evaluated(lambda *_: scored(0.5), resent=resent, store=store)
     assert isinstance(found, Scored)
     assert call.found
-    assert found.cached is cached
+    assert found.cached is not resent
     assert (found.spend, found.lost_spend) == (Spend(pulls=1), Spend())
 
 
@@ -132,9 +121,9 @@ def bad_on(bad: Collection[str]) -> tuple[list[str], str | None]:
     actor = Actor("p", lambda request, _before: BAD if request.example in bad else scored(0.5))
     scene = Scene({"a": actor}, n_examples=10, selector="uniform", in_flight=1)
     scene.run()
-    told = [one.outcome for one in scene.loop.state.told.values()]
+    told = [one.outcome for one in scene.loop.record.state.told.values()]
     failed = [one for one in told if isinstance(one, Failed)]
-    assert all(judged(one, 0.0)[0] is State.VOID for one in failed)
+    assert all(score_of(one, 0.0) is None for one in failed)
     return [one.kind for one in failed], scene.loop.pool.candidates[0].broken
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 
 import pytest
 
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.calls.attempt import RetryPolicy
-from bestarm_agent.engine.calls.reply_cache import ReplyCache, reply_key
-from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
+from bestarm_agent.engine.call import (
+    AttemptLog,
+    Call,
+    ProviderClient,
+    ReplyCache,
+    RetryPolicy,
+    reply_key,
+)
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
+from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.store.store import Store
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
@@ -76,6 +83,10 @@ def test_example_and_fields_count_where_replies_depend_on_them(
     assert reply_key(depends, "v1", REQUEST) != reply_key(depends, "v1", other)
 
 
+async def nothing(_key: str, _cost: Spend, _judges: bool) -> None:
+    """Log an attempt nowhere."""
+
+
 class Scene:
     """A reply cache over a store, one provider, and a budget."""
 
@@ -88,8 +99,8 @@ class Scene:
             self.provider, self.ledger, RetryPolicy(), LoopClock(), WaitBoard(), Gate(4)
         )
 
-    def call(self, origin: Origin = Origin.FRESH, fingerprint: str = "v1") -> Call:
-        call = Call(self.client, fingerprint, REQUEST, origin)
+    def call(self, *, resent: bool = False, fingerprint: str = "v1") -> Call:
+        call = Call(self.client, fingerprint, REQUEST, AttemptLog(nothing, resent=resent))
         call.reservation = self.ledger.reserve(self.provider.bound(REQUEST) + Spend(pulls=1))
         return call
 
@@ -114,27 +125,8 @@ def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
     assert (first.found, second.found) == (False, True)
     assert second.spend == Spend(pulls=1)
     assert scene.ledger.spent == first.spend + second.spend
-    assert scene.ledger.balance().outstanding == Spend()
+    assert scene.ledger.balance().difference == Spend()
     assert (second.reservation, second.permit) == (None, None)
-
-
-def test_a_draw_that_is_bought_after_one_that_was_found_is_not_called_found() -> None:
-    scene = Scene()
-    call = scene.call()
-    scene.obtain(scene.call(), call)
-    call.request = replace(REQUEST, draw=1)
-    scene.obtain(call)
-    assert (call.found, len(scene.provider.sent)) == (False, 2)
-
-
-@dataclass
-class Lost:
-    """A log of attempts that an earlier process of the run did not see end."""
-
-    lost: dict[str, Spend]
-
-    async def attempt(self, key: str, cost: Spend, *, judge: bool) -> None:
-        raise AssertionError("nothing is bought")
 
 
 def test_what_a_found_reply_cost_takes_the_place_of_the_bound_that_was_charged() -> None:
@@ -143,10 +135,10 @@ def test_what_a_found_reply_cost_takes_the_place_of_the_bound_that_was_charged()
     scene.obtain(first)
     bound = scene.provider.bound(REQUEST)
     scene.ledger.charge(bound)  # as for an attempt that a kill cut off
-    again = scene.call(Origin.INHERITED)
-    again.log = log = Lost({first.key: bound})
+    again = scene.call()
+    again.log = log = AttemptLog(nothing, resent=True, charged={first.key: bound})
     scene.obtain(again)
-    assert (again.found, log.lost) == (True, {})
+    assert (again.found, log.charged) == (True, {})
     assert first.spend != bound + Spend(pulls=1)
     assert again.spend == first.spend - bound
     assert scene.ledger.spent == first.spend + first.spend
@@ -158,22 +150,59 @@ def test_a_reply_of_another_version_of_the_model_is_bought() -> None:
     assert len(scene.provider.sent) == 2
 
 
-@pytest.mark.parametrize(
-    ("origin", "n_sent"), [(Origin.FRESH, 2), (Origin.RESENT, 1), (Origin.INHERITED, 1)]
-)
-def test_without_the_cache_only_a_runs_own_replies_are_looked_up(
-    origin: Origin, n_sent: int
-) -> None:
+@pytest.mark.parametrize(("resent", "n_sent"), [(False, 2), (True, 1)])
+def test_without_the_cache_only_a_runs_own_replies_are_looked_up(resent: bool, n_sent: int) -> None:
     scene = Scene(use_cache=False)
-    scene.obtain(scene.call(), scene.call(origin))
+    scene.obtain(scene.call(), scene.call(resent=resent))
     assert len(scene.provider.sent) == n_sent
+
+
+def test_a_reply_that_could_not_be_bought_can_be_claimed_by_others() -> None:
+    scene = Scene()
+    refused = ProviderError("no", kind=FailureKind.REFUSED)
+    scene.provider.answer = lambda *_: refused
+
+    async def play() -> bool:
+        call = scene.call()
+        with pytest.raises(ProviderError, match="no"):
+            await scene.replies.obtain(call)
+        return await scene.store.claim_reply(call.key)
+
+    assert run_virtual(play())
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "who"), [(False, "another call of this run"), (True, "another run")]
+)
+def test_who_buys_a_reply_that_is_waited_for_is_said(elsewhere: bool, who: str) -> None:
+    scene = Scene()
+    scene.provider.latency = lambda _request: 10.0
+
+    async def play() -> str:
+        call = scene.call()
+        if elsewhere:
+            await scene.store.claim_reply(call.key)
+        else:
+            buying = asyncio.create_task(scene.replies.obtain(scene.call()))
+            await asyncio.sleep(1.0)
+        waiting = asyncio.create_task(scene.replies.obtain(call))
+        await asyncio.sleep(1.0)
+        (wait,) = scene.client.board.summary(0.0)
+        if elsewhere:
+            await scene.store.release_reply(call.key)
+        else:
+            await buying
+        await waiting
+        return wait.reason
+
+    assert run_virtual(play()) == f"{who} is buying the reply"
 
 
 def test_remarks_come_once_with_their_number_the_most_frequent_first() -> None:
     scene = Scene(use_cache=False)
     notices = [("ignores seed",), ("ignores seed", "ignores top_k"), ()]
     scene.provider.answer = lambda *_: replace(scored(1.0), notices=notices.pop(0))
-    scene.obtain(scene.call(), scene.call(), scene.call(Origin.INHERITED))
+    scene.obtain(scene.call(), scene.call(), scene.call(resent=True))
     assert scene.replies.remarks() == (
         "p/m ignores seed (3 replies)",
         "p/m ignores top_k (1 reply)",

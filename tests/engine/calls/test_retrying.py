@@ -10,8 +10,13 @@ import pytest
 
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.engine.calls.attempt import RetryPolicy
-from bestarm_agent.engine.calls.retrying import BudgetEndedError, Call, ProviderClient
+from bestarm_agent.engine.call import (
+    AttemptLog,
+    BudgetEndedError,
+    Call,
+    ProviderClient,
+    RetryPolicy,
+)
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
@@ -101,7 +106,7 @@ def test_an_answer_is_booked_at_what_it_cost() -> None:
     assert run_virtual(scene.call()) is ANSWER
     assert scene.sent.spend == Spend(pulls=1, calls=1, tokens=10, usd_nanos=50)
     assert scene.ledger.spent == scene.sent.spend
-    assert scene.ledger.balance().outstanding == Spend()
+    assert scene.ledger.balance().difference == Spend()
 
 
 def test_a_transient_failure_is_repeated_after_a_growing_wait_outside_the_gate() -> None:
@@ -283,29 +288,24 @@ def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it() -> 
     assert [request.model for _, request in scene.provider.sent] == ["first"]
 
 
-class Logged:
-    """Notes every attempt that is logged, and how many were sent before."""
-
-    def __init__(self, provider: Actor) -> None:
-        self.lost: dict[str, Spend] = {}
-        self.attempts: list[tuple[int, str, Spend, bool]] = []
-        self._provider = provider
-
-    async def attempt(self, key: str, cost: Spend, *, judge: bool) -> None:
-        self.attempts.append((len(self._provider.sent), key, cost, judge))
-
-
-@pytest.mark.parametrize(("is_logged", "n_sent_before"), [(False, [0, 1]), (True, [1])])
+@pytest.mark.parametrize(
+    ("is_asked", "is_judges", "n_sent_before"),
+    [(False, False, [0, 1]), (True, False, [1]), (True, True, [0, 1])],
+)
 def test_every_attempt_is_in_the_log_before_it_is_sent(
-    is_logged: bool, n_sent_before: list[int]
+    is_asked: bool, is_judges: bool, n_sent_before: list[int]
 ) -> None:
     scene = Scene([BUSY, ANSWER])
-    log = scene.sent.log = Logged(scene.provider)
-    scene.sent.key = "key"
-    if is_logged:  # else as a new call is
-        scene.sent.is_logged = True
+    attempts: list[tuple[int, str, Spend, bool]] = []
+
+    async def record(key: str, cost: Spend, judges: bool) -> None:
+        attempts.append((len(scene.provider.sent), key, cost, judges))
+
+    call = scene.sent
+    call.log, call.is_judges = AttemptLog(record, is_asked=is_asked), is_judges
     run_virtual(scene.call())
-    assert log.attempts == [(n, "key", BOUND, True) for n in n_sent_before], "pulls are not logged"
+    logged = [(n, call.key, BOUND, is_judges) for n in n_sent_before]
+    assert attempts == logged, "pulls are not logged"
 
 
 def test_patience_is_counted_from_the_first_attempt() -> None:

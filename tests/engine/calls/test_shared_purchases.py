@@ -11,7 +11,6 @@ import pytest
 from bestarm_agent import Study
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.calls.reply_cache import ReplyCache
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import FailureKind, ProviderError
@@ -162,8 +161,7 @@ def test_a_run_cancelled_while_it_waits_for_a_place_gives_its_claim_back() -> No
         with pytest.raises(asyncio.CancelledError):
             await running
         await buying
-        cache = ReplyCache(second.store, loop.ledger, use_cache=True)
         call = loop.pool.candidates[0].call(second.examples[0])
-        assert await second.store.claim_reply(cache.key_of(call))
+        assert await second.store.claim_reply(call.key)
 
     run_virtual(play())

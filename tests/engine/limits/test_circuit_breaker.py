@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.engine.calls.attempt import RetryPolicy
-from bestarm_agent.engine.run.stopping import End, Rules
+from bestarm_agent.engine.call import RetryPolicy
+from bestarm_agent.engine.loop import End, Rules
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.report.progress_text import waits_line
 from bestarm_agent.selectors.types import State
@@ -37,7 +37,7 @@ def test_a_model_that_never_answered_is_given_up_in_seconds(
     assert len(actor.sent) <= in_flight + 20
     assert scene.loop.seconds < 60
     assert "p/a does not answer" in scene.loop.pool.broken()["a"]
-    assert int(scene.loop.selector.table.count(State.VOID).sum()) <= 5
+    assert int(scene.loop.record.pairs.table.count(State.VOID).sum()) <= 5
 
 
 def test_the_others_go_on_without_a_model_that_never_answered() -> None:
@@ -46,7 +46,7 @@ def test_the_others_go_on_without_a_model_that_never_answered() -> None:
     assert scene.run() is End.FAILURES
     assert len(good.sent) == 100
     assert len(gone.sent) <= 30
-    assert scene.loop.state.pending, "they can be sent once it answers"
+    assert scene.loop.record.state.pending, "they can be sent once it answers"
 
 
 def test_examples_that_always_fail_are_no_outage() -> None:
@@ -63,7 +63,7 @@ def test_examples_that_always_fail_are_no_outage() -> None:
     scene = Scene(models, n_examples=300, in_flight=16, selector="auto", policy=RetryPolicy())
     assert scene.run() is End.EXHAUSTED
     assert scene.loop.seconds < 60
-    table = scene.loop.selector.table
+    table = scene.loop.record.pairs.table
     assert table.count(State.VOID).tolist() == [30, *[0] * 11]
     assert table.count(State.DONE).tolist() == [270, *[300] * 11]
 
@@ -79,7 +79,7 @@ def test_an_outage_is_waited_for_with_few_calls() -> None:
     assert scene.run() is End.EXHAUSTED
     during = [at for at, _ in actor.sent if 20 < at < 320]
     assert len(during) <= 40, "2,930 requests were once sent for 586 void pairs"
-    assert int(scene.loop.selector.table.count(State.VOID).sum()) <= 4
+    assert int(scene.loop.record.pairs.table.count(State.VOID).sum()) <= 4
     assert scene.loop.seconds < 320 + 120
 
 

@@ -11,10 +11,10 @@ from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
-from bestarm_agent.engine.calls.attempt import RetryPolicy
+from bestarm_agent.engine.call import RetryPolicy
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State
@@ -38,7 +38,7 @@ def per_minute(requests: float) -> LimiterRules:
 
 
 def done(scene: Scene) -> list[int]:
-    return [int(n) for n in scene.loop.selector.table.count(State.DONE)]
+    return [int(n) for n in scene.loop.record.pairs.table.count(State.DONE)]
 
 
 def times(actor: Actor, model: str | None = None) -> list[float]:
@@ -247,9 +247,9 @@ def test_a_bad_key_stops_calls_that_wait_to_be_repeated_too() -> None:
     assert done(scene)[1] == 12
     assert scene.loop.pool.broken() == {"bad": "the key is wrong"}
     first_three = {request.example for _, request in bad.sent[:3]}
-    pending = {f"e{asked.example}" for asked in scene.loop.state.pending.values()}
+    pending = {f"e{asked.example}" for asked in scene.loop.record.state.pending.values()}
     assert first_three <= pending, "what was asked can be resumed with a good key"
-    assert scene.loop.ledger.balance().outstanding == Spend()
+    assert scene.loop.ledger.balance().difference == Spend()
 
 
 def test_a_pause_beyond_all_patience_gives_the_model_up_and_leaves_the_others() -> None:
@@ -274,7 +274,7 @@ def test_refusals_do_not_use_up_the_attempts_but_patience_ends() -> None:
     assert times(actor) == pytest.approx(
         [0, 1.5, 3.5, 6.5, 11.5, 20.5, 37.5, 54.5, 71.5, 88.5, 105.5]
     )
-    assert int(scene.loop.selector.table.count(State.VOID)[0]) == 1
+    assert int(scene.loop.record.pairs.table.count(State.VOID)[0]) == 1
     assert scene.loop.ledger.spent.calls == 11
 
 

@@ -10,17 +10,18 @@ import pytest
 from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.standing import Status
 from bestarm_agent.engine.results.trajectory import (
     MOMENTS,
     Trajectory,
 )
-from bestarm_agent.engine.run.replay import Replayer
 from bestarm_agent.report import matrix as matrix_module
 from bestarm_agent.report.matrix import matrix_of
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
+from bestarm_agent.testing.store_runs import grid, started
 from tests.support.standings import standing_of, state_of
 
 LABELS = ["a", "b", "c", "d"]
@@ -42,13 +43,10 @@ def logged(n: int) -> list[Event]:
 
 def trajectory_of(events: Iterable[Event]) -> tuple[Trajectory, Pairs]:
     """The trajectory of a run whose log these are."""
-    selector, trajectory = make_selector("auto", Problem(4, 100, seed=1)), Trajectory()
-    replayer = Replayer(selector)
-    for event in events:
-        replayer.feed(event)
-        if isinstance(event, Told):
-            trajectory.told(selector)
-    return trajectory.until_now(selector), selector
+    rule = make_selector("auto", Problem(4, 100, seed=1))
+    record = RunRecord(lambda _size, _candidates: rule, lambda _pairs: None)
+    record.feed([started(), *grid(4, 100), *events])
+    return record.trajectory.until_now(rule), rule
 
 
 def test_the_course_ends_where_the_run_stands() -> None:

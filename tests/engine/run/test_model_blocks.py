@@ -13,8 +13,8 @@ from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.limits.concurrency_gates import Gate
-from bestarm_agent.engine.run.model_blocks import ModelBlocks
-from bestarm_agent.engine.run.stopping import End
+from bestarm_agent.engine.loop import End
+from bestarm_agent.engine.model_blocks import ModelBlocks
 from bestarm_agent.providers.local import LocalModel, ModelMemory
 from bestarm_agent.selectors.registry import make_selector, selector_names
 from bestarm_agent.selectors.types import Problem
@@ -125,7 +125,7 @@ def play_judged(**options: object) -> tuple[Scene, Box, End]:
 def test_blocks_save_swaps_and_find_the_best(selector: str) -> None:
     scene, box, end = play(selector=selector, budget=Budget(pulls=300))
     assert end is End.BUDGET
-    assert scene.loop.selector.best().best == 2  # c
+    assert scene.loop.record.pairs.best().best == 2  # c
     assert set(box.loads) == set(MEANS), "every model had a block"
     assert len(box.loads) <= 30, "blocks grow with the asks made"
 
@@ -135,7 +135,7 @@ def test_blocks_save_swaps_and_find_the_best(selector: str) -> None:
 def test_nothing_ever_waits_for_a_block_to_end(selector: str) -> None:
     scene, box, end = play(selector=selector, n_examples=12, budget=Budget(pulls=40), in_flight=6)
     assert end in (End.BUDGET, End.EXHAUSTED, End.SEPARATED, End.INDIFFERENT)
-    told = scene.loop.state.told
+    told = scene.loop.record.state.told
     assert len(told) == len(box.sent), "nothing is left pending"
     assert len(told) >= 12
 
@@ -165,10 +165,10 @@ def test_a_judge_in_the_same_memory_gets_the_replies_that_are_in_flight_together
     budget = Budget(usd_nanos=10_000)  # fifty pairs with both bounds
     scene, box, end = play_judged(in_flight=in_flight, budget=budget)
     assert end is End.BUDGET
-    assert not scene.loop.state.pending
+    assert not scene.loop.record.state.pending
     assert scene.loop.ledger.spent.usd_nanos <= 10_000
     assert box.most <= in_flight
-    n_told = len(scene.loop.state.told)
+    n_told = len(scene.loop.record.state.told)
     assert box.loads.count("judge-model") <= max(12, n_told / in_flight + len(box.loads) / 2)
 
 
@@ -178,7 +178,7 @@ def test_a_run_that_is_stopped_or_broken_off_leaves_nothing_waiting() -> None:
         running = asyncio.create_task(loop.run())
         await asyncio.sleep(LOAD_SECONDS + 0.15)
         loop.stop()
-        return await running, len(loop.state.pending)
+        return await running, len(loop.record.state.pending)
 
     async def broken_off() -> tuple[int, float]:
         loop = await scene(judged(MEANS)).open()
@@ -187,7 +187,7 @@ def test_a_run_that_is_stopped_or_broken_off_leaves_nothing_waiting() -> None:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        return len(loop.state.pending), loop.ledger.balance().outstanding.pulls
+        return len(loop.record.state.pending), loop.ledger.balance().difference.pulls
 
     def scene(box: Box) -> Scene:
         return Scene(dict.fromkeys(MEANS, box), judge=box, n_examples=30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +14,9 @@ from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.rate_limits import RateLimits, Resource
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
-from bestarm_agent.engine.calls.attempt import RetryPolicy
+from bestarm_agent.engine.call import RetryPolicy
 from bestarm_agent.engine.limits.model_limiter import LimiterRules
-from bestarm_agent.engine.run.replay import replay
-from bestarm_agent.engine.run.stopping import End, Rules
+from bestarm_agent.engine.loop import End, Rules
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.selectors.types import State
 from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
@@ -32,7 +32,7 @@ def failing(kind: FailureKind, *, transient: bool = False, fatal: bool = False) 
 
 
 def states(scene: Scene, candidate: int) -> list[int]:
-    table = scene.loop.selector.table
+    table = scene.loop.record.pairs.table
     return [int(table.count(state)[candidate]) for state in (State.DONE, State.FAILED, State.VOID)]
 
 
@@ -95,7 +95,7 @@ def test_no_cap_is_ever_passed(in_flight: int) -> None:
     spent = scene.loop.ledger.spent
     assert 900 < spent.usd_nanos <= 1000
     balance = scene.loop.ledger.balance()
-    assert balance.outstanding == Spend()
+    assert balance.difference == Spend()
     assert balance.overrun == Spend()
 
 
@@ -105,7 +105,7 @@ def test_what_is_asked_at_once_is_paid_for_together() -> None:
     dear.bound_spend = Spend(calls=1, tokens=10, usd_nanos=600)
     scene = Scene({"cheap": cheap, "dear": dear}, in_flight=32, budget=Budget(usd_nanos=1000))
     assert scene.run() is End.BUDGET
-    assert not scene.loop.state.pending, "a pair was asked that could not be paid"
+    assert not scene.loop.record.state.pending, "a pair was asked that could not be paid"
     assert scene.loop.ledger.spent.usd_nanos > 900, "what was given back is spent"
 
 
@@ -167,7 +167,7 @@ def test_no_retry_is_waited_for_once_the_best_is_established() -> None:
     scene = Scene(actors, n_examples=12, policy=policy, selector="racing", stops=True)
     assert scene.run() is End.SEPARATED
     assert scene.loop.seconds < 100.0
-    assert {asked.candidate for asked in scene.loop.state.pending.values()} == {1}
+    assert {asked.candidate for asked in scene.loop.record.state.pending.values()} == {1}
 
 
 def test_a_retry_that_found_no_money_is_sent_once_others_gave_theirs_back() -> None:
@@ -180,7 +180,7 @@ def test_a_retry_that_found_no_money_is_sent_once_others_gave_theirs_back() -> N
     )
     scene = Scene({"a": actor}, n_examples=3, in_flight=3, budget=Budget(usd_nanos=330))
     assert scene.run() is End.EXHAUSTED
-    assert len(scene.loop.state.told) == 3
+    assert len(scene.loop.record.state.told) == 3
     assert scene.loop.ledger.spent.usd_nanos == 100 + 3 * 60
 
 
@@ -190,15 +190,13 @@ def test_what_a_killed_process_had_sent_counts_and_is_sent_again_within_the_cap(
     async def play() -> End:
         loop = await scene.open()
         sent: list[Event] = [Asked(j, 0, j, None, "ucb") for j in range(3)]
-        for event in sent:
-            loop.state.apply(event)
-        replay(sent, loop.selector)
+        loop.record.feed(sent)
         return await loop.run()
 
     assert run_virtual(play()) is End.BUDGET
     balance = scene.loop.ledger.balance()
     assert balance.charged.usd_nanos == balance.spent.usd_nanos == 300
-    assert len(scene.loop.state.pending) == 3, "they are sent when there is more budget"
+    assert len(scene.loop.record.state.pending) == 3, "they are sent when there is more budget"
 
 
 def test_an_outage_is_not_a_wrong_answer() -> None:
@@ -209,7 +207,7 @@ def test_an_outage_is_not_a_wrong_answer() -> None:
     scene = Scene({"a": Actor("p", answer)})
     scene.run()
     assert states(scene, 0) == [19, 0, 1]
-    estimates = scene.loop.selector.estimates()
+    estimates = scene.loop.record.pairs.estimates()
     assert estimates.mean[0] == 1.0
     assert (estimates.lower[0], estimates.upper[0]) == pytest.approx((0.95, 1.0))
 
@@ -239,7 +237,7 @@ def test_the_candidates_own_failure_counts_with_the_floor() -> None:
     )
     scene.run()
     assert states(scene, 0) == [18, 2, 0]
-    assert scene.loop.selector.estimates().mean[0] == pytest.approx((18 + 0.5) / 20)
+    assert scene.loop.record.pairs.estimates().mean[0] == pytest.approx((18 + 0.5) / 20)
 
 
 def test_a_bad_key_stops_one_provider_and_leaves_the_others() -> None:
@@ -250,7 +248,7 @@ def test_a_bad_key_stops_one_provider_and_leaves_the_others() -> None:
     assert states(scene, 2) == [20, 0, 0]
     assert len(bad.sent) <= 2, "only what was in flight when the first answer came"
     assert set(scene.loop.pool.broken()) == {"bad", "bad too"}
-    assert scene.loop.state.pending, "what was asked can be resumed with a good key"
+    assert scene.loop.record.state.pending, "what was asked can be resumed with a good key"
 
 
 def test_a_missing_model_leaves_its_provider_alone() -> None:
@@ -266,17 +264,27 @@ def test_too_many_failures_end_the_run() -> None:
     broken = failing(FailureKind.SERVER)
     scene = Scene({"a": Actor("p", lambda *_: broken)}, n_examples=500, rules=Rules())
     assert scene.run() is End.FAILURES
-    assert len(scene.loop.state.told) < 40
+    assert len(scene.loop.record.state.told) < 40
 
 
 def test_the_minutes_end_the_run() -> None:
     scene = Scene({"a": Actor("p", always(0.5))}, in_flight=1, budget=Budget(seconds=5.5))
     assert scene.run() is End.BUDGET
-    assert len(scene.loop.state.told) == 5
+    assert len(scene.loop.record.state.told) == 5
     assert scene.loop.seconds == 5.5
     spent = scene.loop.ledger.spent
     assert spent.usd_nanos == 5 * 60 + 100, "the call in flight is cut off and charged at its bound"
-    assert list(scene.loop.state.pending) == [5]
+    assert list(scene.loop.record.state.pending) == [5]
+
+
+def test_no_call_is_begun_that_would_usually_not_end_in_time() -> None:
+    actor = Actor("p", lambda *_: replace(scored(0.5), seconds=1.0))
+    scene = Scene({"a": actor}, in_flight=1, budget=Budget(seconds=5.5))
+    assert scene.run() is End.BUDGET
+    assert len(scene.loop.record.state.told) == 5
+    assert scene.loop.seconds == 5.0
+    assert scene.loop.ledger.spent.usd_nanos == 5 * 60
+    assert not scene.loop.record.state.pending
 
 
 def test_the_minutes_of_a_killed_sitting_count() -> None:
@@ -287,13 +295,12 @@ def test_the_minutes_of_a_killed_sitting_count() -> None:
         outcome = Scored(0.5, None, Usage(), Spend(), 1.0, "key", cached=False)
         lost: list[Event] = [Asked(0, 0, 0, None, "ucb"), Told(0, outcome, 0.5, elapsed=3.0)]
         for event in lost:
-            loop._event_log.record(event)
-        replay(lost, loop.selector)
+            loop.record.record(event, is_known=False)
         assert loop.seconds == 3.0
         return await loop.run()
 
     assert run_virtual(play()) is End.BUDGET
-    state = scene.loop.state
+    state = scene.loop.record.state
     assert len(state.told) == 1 + 2, "three seconds were gone"
     assert [session.stopped is None for session in state.sessions] == [True, False]
     assert state.seconds == 5.5
@@ -318,7 +325,7 @@ def test_the_minutes_bind_retries_and_pauses(kind: FailureKind) -> None:
     )
     assert scene.run() is not End.EXHAUSTED
     assert scene.loop.seconds == 120.0
-    assert scene.loop.ledger.balance().outstanding == Spend()
+    assert scene.loop.ledger.balance().difference == Spend()
 
 
 def test_time_that_is_over_sends_nothing_again() -> None:
@@ -345,8 +352,8 @@ def test_stopping_books_what_is_in_flight() -> None:
         return await running
 
     assert run_virtual(play()) is End.INTERRUPTED
-    assert len(scene.loop.state.told) == 8
-    assert not scene.loop.state.pending
+    assert len(scene.loop.record.state.told) == 8
+    assert not scene.loop.record.state.pending
 
 
 def test_aborting_leaves_pairs_pending_and_a_second_sitting_sends_them_again() -> None:
@@ -360,12 +367,12 @@ def test_aborting_leaves_pairs_pending_and_a_second_sitting_sends_them_again() -
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert sorted(loop.state.pending) == [4, 5, 6, 7]
+        assert sorted(loop.record.state.pending) == [4, 5, 6, 7]
         return await loop.run()
 
     assert run_virtual(play()) is End.EXHAUSTED
-    assert sorted(scene.loop.state.told) == list(range(20))
-    reasons = [s.stopped.reason for s in scene.loop.state.sessions if s.stopped]
+    assert sorted(scene.loop.record.state.told) == list(range(20))
+    reasons = [s.stopped.reason for s in scene.loop.record.state.sessions if s.stopped]
     assert reasons == ["interrupted", "exhausted"]
 
 
@@ -377,21 +384,21 @@ def test_a_retry_that_the_budget_cannot_pay_waits_for_more_budget() -> None:
     async def play() -> tuple[End, End]:
         loop = await scene.open()
         first = await loop.run()
-        assert loop.state.pending
+        assert loop.record.state.pending
         loop.set_budget(Budget(calls=100))
         return first, await loop.run()
 
     assert run_virtual(play()) == (End.BUDGET, End.EXHAUSTED)
     assert scene.loop.ledger.spent.calls == len(actor.sent) == 6
     assert scene.loop.ledger.spent.pulls == 3
-    assert scene.loop.state.spend == scene.loop.ledger.spent
+    assert scene.loop.record.state.spend == scene.loop.ledger.spent
 
 
 def test_an_unexpected_error_of_ours_is_not_swallowed() -> None:
     scene = Scene({"a": Actor("p", lambda *_: Reply("no score"))})
     with pytest.raises(AssertionError):
         scene.run()
-    assert scene.loop.state.end == "error"
+    assert scene.loop.record.state.end == "error"
 
 
 def test_waits_say_why() -> None:

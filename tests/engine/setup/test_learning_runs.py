@@ -52,7 +52,7 @@ def write_study(folder: Path, name: str, skills: Sequence[int], **changes: Json)
 
 
 def auto_of(study: Study) -> Auto:
-    rule = study._live.pairs.rule
+    rule = study._run.record.pairs.rule
     assert isinstance(rule, Auto)
     return rule
 
@@ -76,12 +76,12 @@ def test_what_separates_candidates_is_asked_first_also_after_a_resumption(tmp_pa
             standing = await study.run()
             selector, run = auto_of(study), study.run_id
             assert selector.uses_history
-            wanted = study._live.pairs.next_choice()
+            wanted = study._run.record.pairs.next_choice()
             ids = [example.id for example in study.parts.examples]
             options = Options(store=study._where)
         async with Study.resume(run, options=options) as again:
             assert auto_of(again).uses_history
-            assert again._live.pairs.next_choice() == wanted
+            assert again._run.record.pairs.next_choice() == wanted
         return " ".join(study.notices), standing, selector._profile.weights(), ids
 
     notices, standing, weights, ids = asyncio.run(main())

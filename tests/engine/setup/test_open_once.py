@@ -12,8 +12,8 @@ import pytest
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
-from bestarm_agent.engine.run.replay import Size
+from bestarm_agent.engine.pool import ReadyCandidate
+from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.parts import CandidateFactory, Selection
 from bestarm_agent.errors import ConfigError

@@ -99,7 +99,7 @@ def test_chains_are_compared_and_every_call_inside_is_paid_for(tmp_path: Path) -
         tokens=28 * 11,
         usd_nanos=24 * 1_000_000 + 4 * 10_000_000,
     )
-    assert study.balance().outstanding == Spend()
+    assert study.balance().difference == Spend()
     assert study.balance().overrun == Spend()
 
 

@@ -16,9 +16,8 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.request_reply import Reply
-from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.calls.attempt import replied_spend
-from bestarm_agent.engine.ledger import Balance
+from bestarm_agent.domain.spend import Reservations, Spend
+from bestarm_agent.engine.call import replied_spend
 from bestarm_agent.store.store import Store
 from bestarm_agent.study import Study
 from tests.support.studies import store_of
@@ -32,7 +31,7 @@ MORTAL = Path(__file__).with_name("mortal_provider.py")
 class Run:
     """What a run left behind."""
 
-    balance: Balance
+    balance: Reservations
     events: Sequence[Event]
     replies: Sequence[Reply]
 
@@ -88,8 +87,8 @@ def test_nothing_is_lost_and_the_books_are_exact_when_something_dies(
 
     assert sorted(event.seq for event in done.scored) == list(range(160)), "each is told once"
     balance = done.balance
-    assert_equal(balance.reserved_ever, balance.settled + balance.refunded)
-    assert_equal(balance.outstanding, Spend())
+    assert_equal(balance.reserved, balance.settled + balance.refunded)
+    assert_equal(balance.difference, Spend())
     assert_equal(balance.overrun, Spend())
     assert_equal(balance.spent, sum((event.outcome.spend for event in done.scored), Spend()))
     lost = balance.spent - sum(by_actor(done.replies).values(), Spend(pulls=160))

@@ -24,9 +24,8 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeUnavailableError
-from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.calls.retrying import BudgetEndedError
+from bestarm_agent.engine.call import BudgetEndedError, ReplyCache
+from bestarm_agent.engine.judging import JudgeCalls, JudgeUnavailableError
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.engine.setup.open_run import Options, store_of

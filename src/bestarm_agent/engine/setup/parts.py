@@ -30,17 +30,16 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example, Slice, each_drawn
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, usd
-from bestarm_agent.engine.calls.attempt import RetryPolicy
-from bestarm_agent.engine.calls.judge_calls import JudgeClient, JudgeModelClient, left_out
-from bestarm_agent.engine.calls.retrying import Call, ProviderClient
+from bestarm_agent.engine.call import Call, ProviderClient, RetryPolicy
 from bestarm_agent.engine.clock import Clock
+from bestarm_agent.engine.judging import JudgeClient, JudgeModelClient, left_out
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard, endpoint_wait, loading_wait
 from bestarm_agent.engine.mode import Mode, OpenMode
+from bestarm_agent.engine.pool import ReadyCandidate, request_of
+from bestarm_agent.engine.record import Size, axes_of
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.run.candidate_pool import ReadyCandidate, request_of
-from bestarm_agent.engine.run.replay import Size, axes_of
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.errors import ConfigError, PluginError, counted, nearest
 from bestarm_agent.judges.base import Judge, JudgeModel

@@ -15,16 +15,15 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, nanos
-from bestarm_agent.engine.calls.judge_calls import JudgeCalls, JudgeClient, JudgeUnavailableError
-from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.calls.retrying import BudgetEndedError
+from bestarm_agent.engine.call import BudgetEndedError, ReplyCache
 from bestarm_agent.engine.clock import Clock, SystemClock
+from bestarm_agent.engine.judging import JudgeCalls, JudgeClient, JudgeUnavailableError
 from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
+from bestarm_agent.engine.pool import ReadyCandidate
+from bestarm_agent.engine.record import Size, known_costs
 from bestarm_agent.engine.results.confirmation import widest
-from bestarm_agent.engine.run.candidate_pool import ReadyCandidate
-from bestarm_agent.engine.run.replay import Size, known_costs
 from bestarm_agent.engine.setup.open_run import Options, store_of
 from bestarm_agent.engine.setup.parts import StudyParts, check_prices, longest_of, prepare
 from bestarm_agent.errors import JudgeError, ProviderError

@@ -10,8 +10,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.calls.reply_cache import ReplyCache
-from bestarm_agent.engine.calls.retrying import AttemptLog, Call, Origin, ProviderClient
+from bestarm_agent.engine.call import AttemptLog, Call, ProviderClient, ReplyCache
 from bestarm_agent.engine.ledger import SharedReserve
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.limits.wait_reasons import Wait
@@ -86,7 +85,7 @@ class JudgeClient:
         return self._bounds[example.id]
 
     def call(
-        self, judge_call: JudgeCall, candidate: str = "", origin: Origin = Origin.FRESH
+        self, judge_call: JudgeCall, candidate: str = "", log: AttemptLog | None = None
     ) -> Call:
         """Prepare a call, without what its model does not offer."""
         to = self._clients[judge_call.model.key]
@@ -95,9 +94,9 @@ class JudgeClient:
         if candidate:
             example = f"{candidate}/{request.example}"
             request = replace(request, candidate=candidate, example=example)
-        is_first = able.rate_limited and judge_call.model.key not in self._answered
-        is_first &= origin is Origin.FRESH
-        return Call(to.client, to.fingerprint, request, origin, is_first=is_first)
+        untried = able.rate_limited and judge_call.model.key not in self._answered
+        is_first = untried and not (log is not None and log.resent)
+        return Call(to.client, to.fingerprint, request, log, is_judges=True, is_first=is_first)
 
     def answered(self, model: JudgeModel) -> None:
         """Note that a model answered: from now on its time-outs are repeated."""
@@ -151,7 +150,6 @@ class JudgeCalls:
     Args:
         reserve: pays for them; its ``spent`` is their cost, also after an error.
         candidate: label of the candidate whose reply is judged.
-        origin: whether the calls may have been sent before.
         log: where attempts are logged; None outside a run.
 
     Example:
@@ -167,15 +165,12 @@ class JudgeCalls:
         replies: ReplyCache,
         reserve: SharedReserve,
         candidate: str,
-        *,
-        origin: Origin = Origin.FRESH,
         log: AttemptLog | None = None,
     ) -> None:
         self._judge_client = judge_client
         self._replies = replies
         self._reserve = reserve
         self._candidate = candidate
-        self._origin = origin
         self._log = log
 
     async def score(self, example: Example, reply: Reply) -> Score:
@@ -190,9 +185,8 @@ class JudgeCalls:
 
     async def ask(self, judge_call: JudgeCall) -> Reply:
         """Make one of the judge's calls; a cached reply that cannot be read is not replayed."""
-        call = self._judge_client.call(judge_call, self._candidate, self._origin)
+        call = self._judge_client.call(judge_call, self._candidate, self._log)
         call.slot = Slot.outside(*call.client.gates(call.request.model))
-        call.log = self._log
         try:
             await self._judge_client.enter(call.slot)
             call.reservation = self._reserve.draw(call.bound())

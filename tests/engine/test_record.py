@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
+from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import (
     BudgetSet,
     CandidatesAdded,
@@ -14,13 +15,11 @@ from bestarm_agent.domain.events import (
     ExamplesAdded,
 )
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.record import RunRecord, Size
 from bestarm_agent.engine.results.objectives import ObjectiveTracker
-from bestarm_agent.engine.run.event_log import EventLog
-from bestarm_agent.engine.run.replay import RunReplay, replay
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.selectors.types import Ask, IntArray, Problem, Tell
-from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import asked, grid, started, told
 
@@ -73,7 +72,8 @@ def test_a_source_is_fed_what_came_after_the_first_ask() -> None:
         budget(12),
     ]
     pairs = Noting()
-    replay([started(), CANDIDATES, EXAMPLES, budget(10), asked(0), told(0), *later], pairs)
+    record = RunRecord(lambda *_: pairs, lambda _: None)
+    record.feed([started(), CANDIDATES, EXAMPLES, budget(10), asked(0), told(0), *later])
     free = 0.2 / 1e4  # of the most expensive one's price
     assert pairs.fed == [
         *[("ask", 0), ("tell", 0), ("bar", 1)],
@@ -92,25 +92,45 @@ class Objective:
 
 
 def test_what_is_recorded_reaches_log_state_and_objective() -> None:
-    objective = Objective()
+    objective, happened = Objective(), [started(), CANDIDATES, EXAMPLES, asked(0)]
 
     async def scene() -> Sequence[Event]:
         log = await Store.in_memory().create("study")
-        recording = EventLog(log, RunState(), cast("ObjectiveTracker", objective))
-        recording.record(started())
-        await recording.flush()
-        assert recording.state.started == started()
+        record = RunRecord(lambda *_: Noting(), lambda _: cast("ObjectiveTracker", objective), log)
+        for event in happened:
+            record.record(event)
+        await record.flush()
+        assert record.state.started == started()
+        assert record.pairs.table.n_asked == 0, "its own asks the source knows already"
         return await log.events()
 
-    assert asyncio.run(scene()) == objective.taken == [started()]
+    assert asyncio.run(scene()) == objective.taken == happened
 
 
 def test_the_objective_takes_the_whole_log_and_the_trajectory_each_outcome() -> None:
     objective = Objective()
-    run = RunReplay(lambda *_: Noting(), lambda _: cast("ObjectiveTracker", objective))
+    run = RunRecord(lambda *_: Noting(), lambda _: cast("ObjectiveTracker", objective))
     events = [started(), CANDIDATES, EXAMPLES, asked(0), told(0), CandidatesBarred((1,), "dear")]
     run.feed(events)
     assert objective.taken == events
     assert [moment.told for moment in run.trajectory.moments] == [1]
     assert run.trajectory.left == {1: 1}
     assert (run.size.n_candidates, run.size.n_examples) == (2, 10)
+
+
+def test_the_rule_is_made_for_the_problem_at_the_first_ask() -> None:
+    (joins,) = (one for one in grid(1, 1) if isinstance(one, CandidatesAdded))
+    made: list[tuple[int, int | None]] = []
+
+    def open_pairs(size: Size, _candidates: Sequence[Candidate]) -> Pairs:
+        made.append((size.n_candidates, size.budget.pulls))
+        return Pairs(Uniform(Problem(size.n_candidates, size.n_examples)))
+
+    record = RunRecord(open_pairs, lambda _: None)
+    record.feed([started(), CANDIDATES, EXAMPLES, budget(10)])
+    assert record.pairs is record.pairs
+    for event in (joins, budget(15), asked(0), joins):
+        record.record(event, is_known=False)
+    assert made[0] == (2, 10)
+    assert made[-1] == (3, 15)
+    assert record.pairs.table.n_candidates == 4, "one joined after the first ask"

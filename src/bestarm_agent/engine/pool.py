@@ -1,4 +1,4 @@
-"""The candidates of a run: which can be called now, which the budget can pay."""
+"""The candidates of a run: which can be called now, which the budget can pay, who goes first."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ import numpy as np
 
 from bestarm_agent.config.prompts.templates import CompiledPrompt
 from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.events import CandidatesAdded
 from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Failed, Outcome
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.calls.retrying import Call, Origin, ProviderClient
+from bestarm_agent.engine.call import AttemptLog, Call, ProviderClient
+from bestarm_agent.engine.evaluate import Pair
+from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limiter import WHOLE_PROVIDER, ModelLimiter
-from bestarm_agent.engine.run.model_blocks import ModelBlocks
-from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.engine.model_blocks import ModelBlocks
+from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
 from bestarm_agent.providers.base import Capabilities
-from bestarm_agent.selectors.types import BoolArray, both
+from bestarm_agent.selectors.types import BoolArray, State, both
+from bestarm_agent.store.run_state import RunState
 
 _SEEDS = 1_000_000  # between two draws: candidates that differ in their seeds share no draw
+_MOST_WITHOUT_VERDICT = 5  # first replies that the judge's model was not asked about
 
 
 @dataclass(slots=True)
@@ -53,9 +59,26 @@ class ReadyCandidate:
         able = self.client.provider.capabilities(request.model)
         return request_of_draw(request, example.draw, able) if example.draw else request
 
-    def call(self, example: Example, origin: Origin = Origin.FRESH) -> Call:
+    def call(self, example: Example, log: AttemptLog | None = None) -> Call:
         """Prepare a call for one example; nothing is reserved for it."""
-        return Call(self.client, self.fingerprint, self.request(example), origin)
+        return Call(self.client, self.fingerprint, self.request(example), log)
+
+    def pair(
+        self,
+        example: Example,
+        log: AttemptLog | None = None,
+        *,
+        spend: Spend | None = None,
+        judge_spend: Spend | None = None,
+    ) -> Pair:
+        """Prepare a pair; nothing is reserved for it. Both amounts were spent on it before."""
+        return Pair(
+            lambda: self.call(example, log),
+            example,
+            log,
+            spend=spend or Spend(),
+            judge_spend=judge_spend or Spend(),
+        )
 
     @property
     def model(self) -> str:
@@ -66,6 +89,11 @@ class ReadyCandidate:
     def limiter(self) -> ModelLimiter:
         """The limiter of its model, shared with all that call the model."""
         return self.client.limiter(self.candidate.model)
+
+    @property
+    def over_network(self) -> bool:
+        """Whether its model is called over the network."""
+        return self.client.provider.capabilities(self.candidate.model).rate_limited
 
 
 def request_of_draw(first: Request, number: int, able: Capabilities) -> Request:
@@ -106,18 +134,18 @@ class CandidatePool:
     def add(self, candidates: Sequence[ReadyCandidate]) -> None:
         """Add candidates as the next rows."""
         numbers = {id(limiter): i for i, (_, limiter) in enumerate(self._models)}
+        rows = []
         for one in candidates:
             if id(one.limiter) not in numbers:
                 numbers[id(one.limiter)] = len(self._models)
                 self._models.append((one.client, one.limiter))
-            self._highest_bound = _highest(self._highest_bound, one.bound)
+            rows.append(numbers[id(one.limiter)])
+            self._highest_bound = self._highest_bound.highest(one.bound)
         self.candidates.extend(candidates)
         self.blocks.add(
             [(one.client.provider, one.candidate.model, one.client.gate) for one in candidates]
         )
-        self._model_of = np.array(
-            [numbers[id(one.limiter)] for one in self.candidates], dtype=np.intp
-        )
+        self._model_of = np.append(self._model_of, np.array(rows, dtype=np.intp))
         self._refresh()
 
     def slot(self, candidate: ReadyCandidate, when_left: Callable[[], None]) -> Slot:
@@ -177,13 +205,13 @@ class CandidatePool:
         upper = self._highest_bound
         if affordable is not None:
             pairs = zip(self.candidates, affordable, strict=True)
-            upper = reduce(_highest, (one.bound for one, can in pairs if can), Spend())
+            upper = reduce(Spend.highest, (one.bound for one, can in pairs if can), Spend())
         return ledger.room_for(upper + Spend(pulls=1), at_most)
 
     def raise_bound(self, candidate: ReadyCandidate, bound: Spend) -> None:
         """Note that a pull of a candidate can cost ``bound``."""
-        candidate.bound = _highest(candidate.bound, bound)
-        self._highest_bound = _highest(self._highest_bound, bound)
+        candidate.bound = candidate.bound.highest(bound)
+        self._highest_bound = self._highest_bound.highest(bound)
 
     def note_obstacle(self, candidate: ReadyCandidate, error: Exception) -> None:
         """Stop asking what a fatal error of a candidate's call makes pointless."""
@@ -218,9 +246,129 @@ class CandidatePool:
         self._usable = np.array([one.broken is None for one in self.candidates], dtype=np.bool_)
 
 
-def _room(model: tuple[ProviderClient, ModelLimiter]) -> float:
-    client, limiter = model
-    return min(client.limiters.free, limiter.room) if client.broken is None else 0
+class FirstPairs:
+    """Sends one pair of each model over the network first; if the judge asks a model, one in all.
+
+    While the first call to a model has to be repeated, no other pair begins.
+
+    If a first pair fails and the candidate is not at fault, the run ends before others are paid
+    for, and the pair stays pending. After a time-out the other models have been paid for, so only
+    this model is left out. A first pair that ``resume`` sends again counts like any other pair.
+    """
+
+    def __init__(self, pool: CandidatePool, judge_client: JudgeClient, state: RunState) -> None:
+        self.failed = False
+        self._pool = pool
+        self._numbers: dict[tuple[int, str], int] = {}  # of models, each client's for itself
+        self._model_of = np.empty(0, dtype=np.intp)  # (K,) number of the model; -1: not held back
+        self._untried: set[int] = set()  # models that never answered
+        self._in_flight: dict[Pair, int] = {}
+        self._judge_over_network = judge_client.rate_limited
+        self._has_score = False
+        self._n_without_verdict = 0
+        self._join()
+        for seq in state.told:
+            is_scored = state.told.state_at(seq) is State.DONE
+            blame = None if is_scored else _blame_of(state.told[seq].outcome)
+            self._note(int(self._model_of[state.asks.pair(seq)[0]]), blame)
+
+    def begin(self) -> None:
+        """Forget what was in flight."""
+        self.failed = False
+        self._in_flight.clear()
+
+    def mask(self) -> BoolArray | None:
+        """Return (K,) whether a candidate may be asked; None if all may."""
+        self._join()
+        held = self._untried.intersection(self._in_flight.values())
+        if not held:
+            return None
+        return np.isin(self._model_of, list(held), invert=True)
+
+    def left(self) -> float:
+        """Return how many pairs, >= 0, may be asked now, before ``mask`` changes."""
+        self._join()
+        if self._waits_for_judge:
+            return 0 if self._in_flight else 1
+        if not self._untried:
+            return math.inf
+        fails = any(
+            pair.call.tries.n_failures
+            for pair, model in self._in_flight.items()
+            if model in self._untried
+        )
+        return 0 if fails else 1
+
+    def sent(self, candidate: int, pair: Pair) -> None:
+        """Note that a pair is on its way."""
+        self._join()
+        model = self._in_flight[pair] = int(self._model_of[candidate])
+        pair.call.is_first = not pair.resent and model in self._untried
+
+    def ended(self, candidate: int, pair: Pair, outcome: Outcome | None) -> None:
+        """Note how a pair ended; one that ends the run gets an obstacle and stays pending."""
+        model = int(self._model_of[candidate])
+        self._in_flight.pop(pair, None)
+        if outcome is None:
+            self.failed |= pair.obstacle is not None and model in self._untried
+        elif not pair.resent and (obstacle := self._obstacle(model, outcome)):
+            pair.obstacle = obstacle
+            if _hangs(outcome):
+                self._untried.discard(model)
+            else:
+                self.failed = True
+        else:
+            self._note(model, _blame_of(outcome))
+
+    @property
+    def _waits_for_judge(self) -> bool:
+        few = self._n_without_verdict < _MOST_WITHOUT_VERDICT
+        return self._judge_over_network and not self._has_score and few
+
+    def _join(self) -> None:
+        new = self._pool.candidates[len(self._model_of) :]
+        if new:
+            self._model_of = np.append(self._model_of, [self._number(one) for one in new])
+
+    def _number(self, one: ReadyCandidate) -> int:
+        if not one.over_network:
+            return -1
+        key = (id(one.client), one.candidate.model)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._numbers)
+            self._untried.add(self._numbers[key])
+        return self._numbers[key]
+
+    def _obstacle(self, model: int, outcome: Outcome) -> Exception | None:
+        if not isinstance(outcome, Failed) or outcome.blame is Blame.CANDIDATE:
+            return None
+        stops = "model is left out" if _hangs(outcome) else "run stopped before it paid more"
+        said = f"{outcome.message}; it was the first pair, so the {stops}"
+        if outcome.blame is Blame.JUDGE:
+            watched = self._judge_over_network or model >= 0
+            error = JudgeError(said, kind=outcome.kind, blame=outcome.blame)
+            return error if watched and not self._has_score else None
+        if model not in self._untried:
+            return None
+        return ProviderError(said, kind=outcome.kind, blame=outcome.blame, fatal=True)
+
+    def _note(self, model: int, blame: Blame | None) -> None:
+        if blame is None:
+            self._has_score = True
+        elif blame is Blame.CANDIDATE:
+            self._n_without_verdict += 1
+        elif blame is not Blame.JUDGE:
+            return
+        self._untried.discard(model)
+
+
+def candidates_added(candidates: Sequence[ReadyCandidate]) -> CandidatesAdded:
+    """Record candidates with the most that a call to each can cost, and the price's source."""
+    return CandidatesAdded(
+        candidates=tuple(one.candidate for one in candidates),
+        costs=tuple(one.usd for one in candidates),
+        prices=tuple(one.price_source for one in candidates),
+    )
 
 
 def excluded(allowed: BoolArray | None) -> Rows:
@@ -228,11 +376,17 @@ def excluded(allowed: BoolArray | None) -> Rows:
     return NO_ROWS if allowed is None else Rows.of(np.flatnonzero(~allowed).tolist())
 
 
-def _highest(one: Spend, other: Spend) -> Spend:
-    return Spend(
-        max(one.pulls, other.pulls),
-        max(one.calls, other.calls),
-        max(one.tokens, other.tokens),
-        max(one.usd_nanos, other.usd_nanos),
-        max(one.gpu_seconds, other.gpu_seconds),
-    )
+def _room(model: tuple[ProviderClient, ModelLimiter]) -> float:
+    client, limiter = model
+    return min(client.limiters.free, limiter.room) if client.broken is None else 0
+
+
+def _blame_of(outcome: Outcome) -> Blame | None:
+    """Return whose failure it is; None of a scored pair."""
+    return outcome.blame if isinstance(outcome, Failed) else None
+
+
+def _hangs(outcome: Outcome) -> bool:
+    """Return whether the provider left a call without an answer."""
+    timed_out = isinstance(outcome, Failed) and outcome.kind is FailureKind.TIMEOUT
+    return timed_out and _blame_of(outcome) is Blame.PROVIDER

@@ -1,0 +1,464 @@
+"""One call of a model: its attempts, retries and cost, and the cache of replies.
+
+Everything that asks a model goes through here: candidates, judges, proposers. A call is sent until
+it is answered. This is the only retry layer: the SDKs' own are switched off, since failures would
+multiply unseen. A reply is stored before anything else is done with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+from tenacity.wait import wait_exponential_jitter
+
+from bestarm_agent.domain.digest import Json, digest
+from bestarm_agent.domain.redaction import masked
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.clock import Clock
+from bestarm_agent.engine.ledger import Ledger, Reservation
+from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
+from bestarm_agent.engine.limits.model_limiter import AccountLimiters, LimiterRules, ModelLimiter
+from bestarm_agent.engine.limits.rate_limiter import Permit
+from bestarm_agent.engine.limits.wait_reasons import WaitBoard
+from bestarm_agent.errors import BestarmError, Blame, FailureKind, ProviderError
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.providers.failures import failed_spend
+from bestarm_agent.store.store import Store
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.02, 1.0  # for a reply that somebody else is buying
+
+
+class BudgetEndedError(BestarmError):
+    """No further attempt fits into the budget; a pair stays pending and can be resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Number and length of a call's retries."""
+
+    max_attempts: int = 5  # >= 1; those that a rate limit refused are not counted
+    timeout_seconds: float = 120.0  # time-out of one attempt, > 0
+    first_wait_seconds: float = 0.5  # wait after the first failure; doubles from there, jittered
+    max_wait_seconds: float = 60.0  # a model whose provider asks for a longer wait is given up
+    max_elapsed_seconds: float = 900.0  # no attempt begins later than this after the first one
+
+
+@dataclass(slots=True)
+class AttemptLog:
+    """The attempts at the calls of one pair, or of one proposer, as the run's log has them.
+
+    Attributes:
+        record: logs an attempt by the reply's key, the most that it can cost, and whether it is a
+            judge's call; durable on return.
+        resent: whether attempts were made before this process, or this sending, began: their
+            replies may be stored, and are not bought again.
+        is_asked: whether the log holds the candidate's first attempt already: an ask stands for it.
+        charged: by key of the reply, the bound that was charged for the latest attempt of a process
+            that ended before it recorded the cost.
+    """
+
+    record: Callable[[str, Spend, bool], Awaitable[None]]
+    resent: bool = False
+    is_asked: bool = False
+    charged: dict[str, Spend] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Tries:
+    """The attempts at one call so far."""
+
+    n: int = 0  # attempts
+    began: float = math.inf  # time of the first one, in the clock's seconds
+    n_failures: int = 0  # without those that a rate limit refused
+    failed_at: float = math.inf  # when the first of these was
+    failure: FailureKind | None = None  # the last attempt's; None if it was answered, or is awaited
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request on its way to a model; a pair that is sent again gets another call.
+
+    Attributes:
+        client: sends it.
+        fingerprint: all that decides the model's replies besides the request.
+        log: where attempts are logged; None where no run pays for them.
+        is_judges: whether a judge makes it.
+        is_first: whether its model never answered; a time-out is then not repeated.
+        slot: its places in the gates, given up while it waits.
+        reservation: for the next attempt; None: reserved when it is sent.
+        permit: the rate limiter's for the next attempt; None: to be waited for.
+        tries: the attempts so far.
+        spend: their cost, also after an error.
+        found: whether the reply was in the cache.
+    """
+
+    client: ProviderClient
+    fingerprint: str
+    request: Request
+    log: AttemptLog | None = None
+    is_judges: bool = False
+    is_first: bool = False
+    slot: Slot = field(default_factory=Slot)
+    reservation: Reservation | None = None
+    permit: Permit | None = None
+    tries: Tries = field(default_factory=Tries)
+    spend: Spend = field(default_factory=Spend)
+    found: bool = False
+    _key: str = ""
+
+    @property
+    def key(self) -> str:
+        """Key of its reply in the reply cache."""
+        if not self._key:
+            self._key = reply_key(self.client.provider, self.fingerprint, self.request)
+        return self._key
+
+    @property
+    def resent(self) -> bool:
+        """Whether it may have been sent before."""
+        return self.log is not None and self.log.resent
+
+    @property
+    def limiter(self) -> ModelLimiter:
+        """The limiter of the model."""
+        return self.client.limiter(self.request.model)
+
+    def bound(self) -> Spend:
+        """Return the most that one attempt can cost."""
+        return self.client.provider.bound(self.request)
+
+    def refund_permit(self) -> None:
+        """Give back the rate limiter's permit for an attempt that is not sent."""
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            self.limiter.refund(permit)
+
+    def let_go(self) -> None:
+        """Give back all that it holds: places, permit, and what is reserved and was not spent."""
+        self.slot.leave()
+        self.refund_permit()
+        reservation, self.reservation = self.reservation, None
+        if reservation is not None:
+            self.client.ledger.release(reservation)
+
+
+class ProviderClient:
+    """Sends requests to one provider, within the budget, and repeats what may yet succeed.
+
+    Args:
+        board: shows why a call waits.
+        gate: limits the calls in flight.
+        rules: limits of a model, by its name.
+        shared: whether all models of the account share what ``rules`` says.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        ledger: Ledger,
+        policy: RetryPolicy,
+        clock: Clock,
+        board: WaitBoard,
+        gate: Gate,
+        *,
+        rules: Callable[[str], LimiterRules] = lambda _model: LimiterRules(),
+        shared: bool = False,
+    ) -> None:
+        self.provider = provider
+        self.ledger = ledger
+        self.gate = gate
+        self.board = board
+        self.clock = clock
+        self.broken: str | None = None  # why the provider can no longer be used
+        self.limiters = AccountLimiters(provider, clock, board, rules, gate, shared=shared)
+        self._policy = policy
+        self._backoff = wait_exponential_jitter(
+            multiplier=policy.first_wait_seconds,
+            max=policy.max_wait_seconds,
+            jitter=policy.first_wait_seconds,
+        )
+
+    def limiter(self, model: str) -> ModelLimiter:
+        """Return the limiter of a model."""
+        return self.limiters.of(model)
+
+    def gates(self, model: str) -> tuple[Gate, ...]:
+        """Return the gates that every call to a model passes."""
+        return (self.gate, *self.limiter(model).gates)
+
+    def unrecorded(self) -> ProviderClient:
+        """Return a client that shares the limits of this one, and records and repeats nothing.
+
+        For calls that a program reserves and records itself. What a rate limit turned away is
+        repeated: it costs nothing.
+        """
+        twin = copy(self)
+        twin.ledger = Ledger(Budget())
+        twin._policy = replace(self._policy, max_attempts=1)
+        return twin
+
+    async def send(self, call: Call) -> Reply:
+        """Send a call until it is answered; the caller lets go of it in any case.
+
+        Raises:
+            ProviderError: it failed for good, or too often.
+            BudgetEndedError: the next attempt does not fit into the budget.
+        """
+        retrying = AsyncRetrying(
+            stop=partial(self._is_over, call),
+            wait=self._wait,
+            retry=retry_if_exception(self._is_worth_repeating),
+            sleep=partial(self._pause, call),
+            reraise=True,
+        )
+        return await retrying(self._attempt, call)
+
+    async def _attempt(self, call: Call) -> Reply:
+        """Make one attempt, once it may be sent and is logged; settle what it cost."""
+        limiter, request, tries = call.limiter, call.request, call.tries
+        permit, reservation = await self._cleared(call)
+        pulls = reservation.amount.pulls
+        cost = Spend(pulls=pulls, calls=1)
+        tries.n += 1
+        tries.began = min(tries.began, self.clock.now())
+        limiter.send(permit)
+        try:
+            reply = await generate(self.provider, request, self._policy)
+            cost = replied_spend(reply, pulls=pulls)
+            kept = cost == cost.capped(reservation.amount)
+            limiter.answered(permit, request, reply, first=tries.failure is None, kept_bound=kept)
+            tries.failure = None
+        except ProviderError as error:
+            cost = failed_spend(error, reservation.amount)
+            self._note_failure(error, call, permit)
+            if limiter.halted is not None and error.transient:
+                raise limiter.halted from error
+            raise
+        except asyncio.CancelledError:
+            cost = reservation.amount
+            limiter.cut_off(permit)
+            raise
+        finally:
+            self.ledger.settle(reservation, cost)
+            call.spend += cost
+        return reply
+
+    async def _cleared(self, call: Call) -> tuple[Permit, Reservation]:
+        """Return permit and reservation for the next attempt, once the log holds the attempt."""
+        limiter, log = call.limiter, call.log
+        if call.permit is None:  # the call's slot is free while it waits
+            bound, again = call.bound(), call.tries.n_failures > 0
+            call.permit = await limiter.acquire(call.request, bound, call.slot, again=again)
+        limiter.check()
+        call.reservation = call.reservation or self.ledger.reserve(call.bound())
+        if call.reservation is None:
+            raise BudgetEndedError("the budget cannot pay for another call; raise it")
+        if log is not None and (call.tries.n or call.is_judges or not log.is_asked):
+            bound = replace(call.reservation.amount, pulls=0)
+            await log.record(call.key, bound, call.is_judges)
+        permit, reservation = call.permit, call.reservation
+        call.permit = call.reservation = None
+        return permit, reservation
+
+    def _note_failure(self, error: ProviderError, call: Call, permit: Permit) -> None:
+        tries = call.tries
+        tries.failure = error.kind
+        if error.kind is FailureKind.RATE_LIMITED:
+            call.limiter.refused(permit, call.request, error, self._policy.max_wait_seconds)
+        else:
+            tries.n_failures += 1
+            call.limiter.failed(permit, call.request, error, tries.failed_at)
+            tries.failed_at = min(tries.failed_at, self.clock.now())
+        self.limiters.close(call.request.model, error)
+
+    def _is_over(self, call: Call, _state: RetryCallState) -> bool:
+        tries, policy = call.tries, self._policy
+        elapsed = max(0.0, self.clock.now() - tries.began)
+        hangs = call.is_first and tries.failure is FailureKind.TIMEOUT
+        return (
+            (hangs and elapsed >= policy.timeout_seconds)
+            or tries.n_failures >= policy.max_attempts
+            or elapsed >= policy.max_elapsed_seconds
+        )
+
+    def _is_worth_repeating(self, error: BaseException) -> bool:
+        if not isinstance(error, ProviderError) or not error.transient:
+            return False
+        return (error.retry_after or 0.0) <= self._policy.max_wait_seconds
+
+    def _wait(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        if not isinstance(error, ProviderError):
+            return 0.0
+        if error.kind is FailureKind.RATE_LIMITED:
+            return 0.0  # it waits in the limiter's queue
+        return max(error.retry_after or 0.0, self._backoff(state))
+
+    async def _pause(self, call: Call, seconds: float) -> None:
+        call.slot.leave()
+        if call.tries.failure is FailureKind.RATE_LIMITED:
+            return
+        until, reason = self.clock.now() + seconds, f"backing off after: {call.tries.failure}"
+        with self.board.waiting(self.provider.name, reason, until):
+            await call.limiter.sleep(seconds)
+            await call.slot.reenter()
+
+
+async def generate(provider: Provider, request: Request, policy: RetryPolicy) -> Reply:
+    """Make one attempt in time; raise ProviderError for everything that goes wrong."""
+    seconds = policy.timeout_seconds
+    queued = provider.capabilities(request.model).queued  # waits for its turn without time-out
+    try:
+        async with asyncio.timeout(None if queued else seconds):
+            return await provider.generate(request)
+    except ProviderError as error:
+        lasts = error.retry_after or 0.0
+        if error.kind is not FailureKind.RATE_LIMITED or lasts <= policy.max_wait_seconds:
+            raise
+        raise ProviderError(
+            f"{provider.name}/{request.model} is rate limited for another {lasts:.0f} s, and a run "
+            f"waits {policy.max_wait_seconds:.0f} s at most; `bestarm-agent resume` goes on with "
+            f"it when that is over ({error})",
+            kind=FailureKind.RATE_LIMITED,
+            fatal=True,
+            retry_after=error.retry_after,
+        ) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        message = f"provider {provider.name} let a cancellation of its own get out"
+        raise _internal(message) from error  # else the call would be waited for forever
+    except TimeoutError as error:
+        raise ProviderError(
+            f"{provider.name}/{request.model} did not answer within {seconds:g} s; "
+            f"raise limits.timeout_seconds if it is slow",
+            kind=FailureKind.TIMEOUT,
+            transient=True,
+        ) from error
+    except Exception as error:
+        said = f"{type(error).__name__}: {masked(str(error))}"
+        raise _internal(f"provider {provider.name} raised {said}") from error
+
+
+def _internal(message: str) -> ProviderError:
+    return ProviderError(message, kind=FailureKind.INTERNAL, blame=Blame.HARNESS)
+
+
+def replied_spend(reply: Reply, *, pulls: int) -> Spend:
+    """Return the cost of one answered attempt."""
+    return Spend(
+        pulls=pulls,
+        calls=reply.calls,
+        tokens=reply.usage.total,
+        usd_nanos=reply.usd_nanos or 0,
+        gpu_seconds=reply.gpu_seconds,
+    )
+
+
+def reply_key(provider: Provider, fingerprint: str, request: Request) -> str:
+    """Return the cache key of a reply: equal for equal requests to the same model."""
+    able = provider.capabilities(request.model)
+    asked_for: list[Json] = [request.example] if able.by_example else []
+    if able.by_inputs:
+        asked_for.append(dict(request.inputs))
+    return digest([provider.name, fingerprint, request.as_json(), asked_for], length=32)
+
+
+class ReplyCache:
+    """Gets replies from the cache or from their provider.
+
+    Args:
+        use_cache: whether replies bought by other pairs or runs may be used.
+    """
+
+    def __init__(self, store: Store, ledger: Ledger, *, use_cache: bool) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._use_cache = use_cache
+        self._buying: set[str] = set()  # keys of replies that this process is buying
+        self._remarks: Counter[tuple[str, str]] = Counter()
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return notes for the user from this session's replies, the most frequent first."""
+        return tuple(
+            f"{model} {notice} ({count:,} repl{'y' if count == 1 else 'ies'})"
+            for (model, notice), count in self._remarks.most_common()
+        )
+
+    async def obtain(self, call: Call) -> Reply:
+        """Return the reply to a call; it is durable on return.
+
+        Of all that share the store, only one buys a reply at a time; the others wait for it.
+
+        Raises:
+            ProviderError: the call failed for good, or too often.
+            BudgetEndedError: it does not fit into the budget.
+            StoreError: the cache could not be read or written.
+        """
+        if not self._use_cache and not call.resent:
+            return await self._buy(call)
+        await self._claim(call)
+        try:
+            reply = await self._store.get_reply(call.key)
+            return await self._buy(call) if reply is None else self._found(call, reply)
+        finally:
+            self._buying.discard(call.key)
+            await self._store.release_reply(call.key)
+
+    async def _claim(self, call: Call) -> None:
+        if await self._store.claim_reply(call.key):
+            self._buying.add(call.key)
+            return
+        call.slot.leave()
+        call.refund_permit()
+        name, seconds, client = call.client.provider.name, _FIRST_WAIT, call.client
+        who = "another call of this run" if call.key in self._buying else "another run"
+        with client.board.waiting(name, f"{who} is buying the reply", math.inf):
+            while not await self._store.claim_reply(call.key):
+                await client.clock.sleep(seconds)
+                seconds = min(2 * seconds, _LONGEST_WAIT)
+        self._buying.add(call.key)
+        try:
+            await call.slot.reenter()
+        except asyncio.CancelledError:
+            self._buying.discard(call.key)
+            await self._store.release_reply(call.key)
+            raise
+
+    async def _buy(self, call: Call) -> Reply:
+        reply = await call.client.send(call)
+        await self._store.put_reply(call.key, reply)  # paid for: nothing comes before this
+        self._note(call, reply)
+        return reply
+
+    def _found(self, call: Call, reply: Reply) -> Reply:
+        """Record a reply from the cache: free, unless an earlier process of this run bought it.
+
+        Then the bound of the attempt that brought it was charged, and its cost takes the place.
+        """
+        call.found = True
+        call.refund_permit()
+        reservation, call.reservation = call.reservation, None
+        pulls = Spend() if reservation is None else Spend(pulls=reservation.amount.pulls)
+        if reservation is not None:
+            self._ledger.settle(reservation, pulls)
+        charged = None if call.log is None else call.log.charged.pop(call.key, None)
+        correction = Spend() if charged is None else replied_spend(reply, pulls=0) - charged
+        self._ledger.charge(correction)
+        call.spend += pulls + correction
+        self._note(call, reply)
+        return reply
+
+    def _note(self, call: Call, reply: Reply) -> None:
+        model = f"{call.client.provider.name}/{call.request.model}"
+        for notice in reply.notices:
+            self._remarks[model, notice] += 1

@@ -1,1 +1,0 @@
-"""One call: reply cache, budget reservation, retries, judge calls."""

@@ -1,0 +1,194 @@
+"""One pair, from reservation to outcome: buy or look up its reply, store and score it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Failed, Outcome, Scored
+from bestarm_agent.domain.request_reply import Reply
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.call import AttemptLog, BudgetEndedError, Call, ReplyCache, replied_spend
+from bestarm_agent.engine.judging import JudgeCalls, JudgeClient, JudgeUnavailableError
+from bestarm_agent.engine.ledger import SharedReserve
+from bestarm_agent.errors import FailureKind, JudgeError, ProviderError
+
+_NOTHING = Spend()
+_BAD_REQUESTS = 5  # in a row that stop a candidate which was answered before
+
+
+class Pair:
+    """One pair under way: its call, what pays for judging the reply, and all that it has cost.
+
+    A pair that was put off is sent again with a new call; what the earlier ones cost stays.
+
+    Args:
+        new_call: makes the candidate's call.
+        example: what it answers.
+        log: where attempts are logged; None outside a run.
+        spend, judge_spend: what earlier processes spent on the candidate's calls and on judging.
+
+    Attributes:
+        call: the candidate's call, or the last one.
+        judging: pays for the judge's calls.
+        obstacle: the fatal error that keeps the pair pending.
+    """
+
+    def __init__(
+        self,
+        new_call: Callable[[], Call],
+        example: Example,
+        log: AttemptLog | None = None,
+        *,
+        spend: Spend = _NOTHING,
+        judge_spend: Spend = _NOTHING,
+    ) -> None:
+        self.example = example
+        self.log = log
+        self.call = new_call()
+        self.judging = SharedReserve(self.call.client.ledger, None, judge_spend)
+        self.obstacle: Exception | None = None
+        self._new_call = new_call
+        self._before = spend  # by earlier calls
+
+    @property
+    def resent(self) -> bool:
+        """Whether attempts were made before it was sent this time: its replies may be stored."""
+        return self.log is not None and self.log.resent
+
+    @property
+    def candidate_spend(self) -> Spend:
+        """Cost of the candidate's calls so far."""
+        return self._before + self.call.spend
+
+    @property
+    def spend(self) -> Spend:
+        """Cost of the pair so far, judging included."""
+        return self.candidate_spend + self.judging.spent
+
+    def begin_again(self) -> None:
+        """Get ready to be sent again after it was put off."""
+        if self.log is not None:
+            self.log.resent |= self.spend != _NOTHING or self.obstacle is not None
+            self.log.is_asked = False
+        self._before = self.candidate_spend
+        self.call = self._new_call()
+        self.obstacle = None
+
+    def reserve(self, bound: Spend, judging: Spend) -> bool:
+        """Reserve the bounds of a call and of judging it, and a pull unless it was paid before.
+
+        Return False, and reserve nothing, if the budget cannot pay them together.
+        """
+        if not self.candidate_spend.pulls:
+            bound += Spend(pulls=1)
+        ledger = self.call.client.ledger
+        if not ledger.affords(bound + judging):
+            return False
+        self.call.reservation = ledger.reserve(bound)
+        reserved = ledger.reserve(judging) if judging != _NOTHING else None
+        self.judging = SharedReserve(ledger, reserved, self.judging.spent)
+        return True
+
+    def let_go(self) -> None:
+        """Give back all that it holds: places, permit, and what is reserved and was not spent."""
+        self.call.let_go()
+        self.judging.close()
+
+
+class Evaluator:
+    """Turns pairs into outcomes; cancellation is the only thing that it raises."""
+
+    def __init__(self, replies: ReplyCache, judge_client: JudgeClient) -> None:
+        self.judge_client = judge_client
+        self.replies = replies
+        self._bad_requests: dict[str, int] = {}  # by candidate: since its last answer
+
+    async def evaluate(self, pair: Pair) -> Outcome | None:
+        """Evaluate a pair that is reserved, and give up everything that it holds.
+
+        Return None if it stays pending, for lack of budget or because of ``pair.obstacle``.
+        """
+        try:
+            return await self._outcome(pair)
+        except BudgetEndedError:
+            return None
+        except (JudgeUnavailableError, ProviderError) as error:
+            pair.obstacle = error
+            return None
+        finally:
+            pair.let_go()
+
+    async def _outcome(self, pair: Pair) -> Outcome:
+        """Evaluate a pair; raise what keeps it pending."""
+        call = pair.call
+        try:
+            reply = await self.replies.obtain(call)
+        except ProviderError as error:
+            if error.fatal and not self._is_about_one_example(call, error):
+                raise
+            return _failed(pair, error)
+        self._bad_requests[call.request.candidate] = 0
+        if not self.judge_client.judge.models:
+            return await self._judged(pair, reply)
+        call.slot.keep_last()
+        return await self._judged(pair, reply)
+
+    def _is_about_one_example(self, call: Call, error: ProviderError) -> bool:
+        """Return whether a refused request says little about its candidate's other requests."""
+        candidate = call.request.candidate
+        if error.kind is not FailureKind.BAD_REQUEST or candidate not in self._bad_requests:
+            return False
+        self._bad_requests[candidate] += 1
+        return self._bad_requests[candidate] < _BAD_REQUESTS
+
+    async def _judged(self, pair: Pair, reply: Reply) -> Outcome:
+        call, judge_client = pair.call, self.judge_client
+        label = call.request.candidate
+        calls = JudgeCalls(judge_client, self.replies, pair.judging, label, pair.log)
+        try:
+            score = await calls.score(pair.example, reply)
+        except JudgeError as error:
+            return _failed(pair, error, reply)
+        return Scored(
+            value=score.value,
+            answer=score.answer,
+            usage=reply.usage,
+            spend=pair.spend,
+            seconds=round(reply.seconds, 6),
+            reply_key=call.key,
+            cached=call.found and not pair.resent,
+            judge_spend=pair.judging.spent,
+            votes=score.votes,
+            lost_spend=lost_spend(pair, reply),
+            usd_nanos=reply.usd_nanos,
+            gold=score.gold,
+            measures=score.measures,
+        )
+
+
+def _failed(pair: Pair, error: ProviderError | JudgeError, reply: Reply | None = None) -> Failed:
+    failed = Failed(
+        error.kind,
+        error.blame,
+        str(error),
+        pair.spend,
+        judge_spend=pair.judging.spent,
+        lost_spend=lost_spend(pair, reply),
+    )
+    if reply is None:
+        return failed
+    key, nanos = pair.call.key, reply.usd_nanos
+    return replace(failed, seconds=reply.seconds, reply_key=key, usd_nanos=nanos)
+
+
+def lost_spend(pair: Pair, reply: Reply | None) -> Spend:
+    """Return the cost of a candidate's calls beyond the attempt that was answered.
+
+    A reply from the cache was paid for if the pair may have bought it before.
+    """
+    spend = pair.candidate_spend
+    is_paid = reply is not None and (pair.resent or not pair.call.found)
+    answered = replied_spend(reply, pulls=0) if reply is not None and is_paid else _NOTHING
+    return spend - (answered + Spend(pulls=spend.pulls)).capped(spend)

@@ -1,0 +1,314 @@
+"""What a run's log amounts to, event by event, so that no log has to fit into memory.
+
+One path leads from an event to the state of a run: a log that is read goes through it, and so does
+everything that happens in a live run, so the log alone rebuilds the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.events import (
+    Asked,
+    BudgetSet,
+    CandidatesAdded,
+    CandidatesBarred,
+    Event,
+    ExamplesAdded,
+    Told,
+)
+from bestarm_agent.domain.example import Example, Slice
+from bestarm_agent.domain.outcome import Outcome, Scored
+from bestarm_agent.domain.spend import Budget, usd
+from bestarm_agent.engine.results.objectives import ObjectiveTracker
+from bestarm_agent.engine.results.trajectory import Trajectory
+from bestarm_agent.errors import Blame
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.types import Ask, IntArray, Pair, Problem, State, Tell
+from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.store import RunLog
+
+_MOST_SPREAD = 1e4  # of costs, as selectors see them
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of the problem when a selector began."""
+
+    n_candidates: int  # K
+    n_examples: int  # N
+    budget: Budget = field(default_factory=Budget)  # the caps
+    # (K,) most dollars that a call can cost; None where unknown, or as a whole
+    costs: tuple[float | None, ...] | None = None
+    slices: tuple[Slice, ...] = ()  # of the examples
+
+    def problem(self, *, per_dollar: bool) -> Problem:
+        """Return the selector's problem, without the rule's own settings."""
+        costs = known_costs(self.costs or ()) if per_dollar else None
+        pulls = planned_pulls(self.budget, costs)
+        return Problem(
+            self.n_candidates,
+            self.n_examples,
+            budget=pulls,
+            open_ended=self.budget == Budget(),
+            costs=costs,
+        )
+
+
+OpenPairs: TypeAlias = Callable[[Size, Sequence[Candidate]], Pairs]
+TrackObjective: TypeAlias = Callable[[Pairs], ObjectiveTracker | None]
+
+
+class RunRecord:
+    """State, rule, objective and trajectory of a run, fed with its events.
+
+    The rule is made for the problem as it is at the first ask; until then it is made anew whenever
+    the problem changes, so nobody but the record holds it.
+
+    Args:
+        open_pairs: makes the source of pairs.
+        track: makes the objective of that source; None if it is simply the best.
+        log: the log of a run that this process writes.
+        follows: whether the trajectory is kept, too.
+    """
+
+    def __init__(
+        self,
+        open_pairs: OpenPairs,
+        track: TrackObjective,
+        log: RunLog | None = None,
+        *,
+        follows: bool = True,
+    ) -> None:
+        self.state = RunState()
+        self.trajectory = Trajectory()
+        self.log = log
+        self._open_pairs = open_pairs
+        self._track = track
+        self._follows = follows
+        self._budget = Budget()  # the caps, as the source of pairs knows them
+        self._head: list[Event] | None = []  # the log before the first ask; None after it
+        self._made: tuple[Size, Pairs, ObjectiveTracker | None] | None = None
+
+    @property
+    def size(self) -> Size:
+        """The size of the problem at the first ask, or now."""
+        return self._begun()[0]
+
+    @property
+    def pairs(self) -> Pairs:
+        """The source of pairs, fed the log."""
+        return self._begun()[1]
+
+    @property
+    def objective(self) -> ObjectiveTracker | None:
+        """The objective, fed the log; None if it is simply the best."""
+        return self._begun()[2]
+
+    def record(self, event: Event, *, is_known: bool = True) -> None:
+        """Take in what happens now; it is durable after the next ``flush``.
+
+        ``is_known``: a pair that is asked was chosen by the source of pairs itself.
+        """
+        self.state.apply(event)
+        self._take(event, is_known=is_known)
+        if self.log is not None:
+            self.log.append(event)
+
+    async def flush(self) -> None:
+        """Wait until everything recorded is durable; raise StoreError if it cannot be written."""
+        if self.log is not None:
+            await self.log.flush()
+
+    def feed(self, events: Iterable[Event]) -> None:
+        """Take in the next events of a log; raise StoreError if one cannot come there."""
+        for event in events:
+            self.state.apply(event)
+            self._take(event)
+
+    def take(self, page: Sequence[tuple[str, str]]) -> None:
+        """Take in the next events of a log, as ``Store.texts_of`` yields them."""
+        for move in self.state.take(page):
+            if not isinstance(move, int):
+                self._take(move)
+            elif self.objective is None:
+                self._take_pair(move)
+            else:
+                self._take(self.state.asks[move] if move >= 0 else self.state.told[~move])
+
+    async def take_all(self, pages: AsyncIterable[Sequence[tuple[str, str]]]) -> None:
+        """Take in a log some events at a time, in a thread."""
+        async for page in pages:
+            await asyncio.to_thread(self.take, page)
+
+    def _take(self, event: Event, *, is_known: bool = False) -> None:
+        """Take in an event that the state has taken in."""
+        if self._head is not None and not isinstance(event, Asked):
+            self._head.append(event)
+            self._made = None
+        else:
+            pairs = self._pairs_that_ask()
+            feed_pairs(pairs, event, self._budget, is_known=is_known)
+            self._follow(event, pairs, self.objective)
+        if isinstance(event, BudgetSet):
+            self._budget = event.budget
+
+    def _take_pair(self, move: int) -> None:
+        """Take in an ask, or the score of one, by the numbers that the state has of it."""
+        pairs, state, seq = self._pairs_that_ask(), self.state, ~move
+        if move >= 0:
+            pairs.adopt([state.asks.ask(move)])
+            return
+        score, cost = state.told.score_at(seq) or 0.0, usd(state.told.usd_nanos_at(seq))
+        pairs.tell([Tell(seq, State.DONE, score, cost)])
+        if self._follows:
+            self.trajectory.told(pairs)
+
+    def _pairs_that_ask(self) -> Pairs:
+        pairs = self.pairs
+        self._head = None
+        return pairs
+
+    def _begun(self) -> tuple[Size, Pairs, ObjectiveTracker | None]:
+        if self._made is None:
+            size = initial_size(self._head or ())
+            pairs = self._open_pairs(size, self.state.candidates)
+            self._made = size, pairs, self._track(pairs)
+            for event in self._head or ():
+                if isinstance(event, CandidatesBarred):
+                    pairs.bar(event.candidates)
+                self._follow(event, pairs, self._made[2])
+        return self._made
+
+    def _follow(self, event: Event, pairs: Pairs, objective: ObjectiveTracker | None) -> None:
+        if objective is not None:
+            objective.take(event)
+        if isinstance(event, Told):
+            if self._follows:
+                self.trajectory.told(pairs)
+        elif isinstance(event, CandidatesBarred):
+            self.trajectory.barred(event.candidates, pairs.table.n_asked)
+
+
+def feed_pairs(pairs: Pairs, event: Event, budget: Budget, *, is_known: bool = False) -> None:
+    """Feed a source of pairs, which was made for the first ask, an event from then on.
+
+    ``budget`` held before. ``is_known``: an ask was chosen by the source itself.
+    """
+    match event:
+        case Asked() if not is_known:
+            pair = Pair(event.candidate, event.example)
+            pairs.adopt([Ask(event.seq, pair, event.propensity, event.reason)])
+        case Told():
+            pairs.tell([tell_of(event)])
+        case CandidatesAdded():
+            _join(pairs, event)
+        case CandidatesBarred():
+            pairs.bar(event.candidates)
+        case ExamplesAdded():
+            pairs.add_examples(len(event.ids))
+        case BudgetSet():
+            _move_budget(pairs, budget, event.budget)
+        case _:
+            return
+
+
+def examples_added(examples: Sequence[Example], slices: Sequence[Slice] = ()) -> ExamplesAdded:
+    """Record examples by id and content."""
+    return ExamplesAdded(
+        ids=tuple(example.id for example in examples),
+        digests=tuple(example.digest for example in examples),
+        slices=tuple(slices),
+    )
+
+
+def score_of(outcome: Outcome, failed_score: float) -> float | None:
+    """Return a pair's score; None if it is void: only its own failure counts against a candidate.
+
+    ``failed_score`` is that of a pair on which the candidate itself failed.
+    """
+    if isinstance(outcome, Scored):
+        return outcome.value
+    return failed_score if outcome.blame is Blame.CANDIDATE else None
+
+
+def tell_of(told: Told) -> Tell:
+    """Return an outcome as selectors are told it, with a certification's further scores."""
+    outcome, cost = told.outcome, usd(told.outcome.spend.usd_nanos)
+    if told.score is None:
+        return Tell(told.seq, State.VOID, cost=cost)
+    if isinstance(outcome, Scored):
+        return Tell(told.seq, State.DONE, told.score, cost, outcome.gold)
+    return Tell(told.seq, State.FAILED, told.score, cost)
+
+
+def _join(pairs: Pairs, event: CandidatesAdded) -> None:
+    """Add candidates to a source, with costs if it works per dollar, axes if it knows them."""
+    known, axes = pairs.problem.costs, pairs.problem.axes
+    pairs.add_candidates(
+        len(event.candidates),
+        known and known_costs(event.costs, max(known)),
+        None if axes is None else axes_of(event.candidates),
+    )
+
+
+def _move_budget(pairs: Pairs, old: Budget, new: Budget) -> None:
+    """Add pulls to a rule that plans for a number of them."""
+    costs = pairs.problem.costs
+    before, after = planned_pulls(old, costs), planned_pulls(new, costs)
+    plans = pairs.problem.budget is not None
+    if plans and before is not None and after is not None and after > before:
+        pairs.add_budget(after - before)
+
+
+def axes_of(candidates: Sequence[Candidate]) -> IntArray:
+    """Return the (K, 3) numbers of the candidates' models, prompts and parameters."""
+    return np.array([one.levels for one in candidates], dtype=np.int64).reshape(-1, 3)
+
+
+def known_costs(costs: Sequence[float | None], highest: float = 0.0) -> tuple[float, ...] | None:
+    """Return the expected cost of a pull of each candidate before any was made, > 0.
+
+    ``costs`` are the most dollars that a call of each can cost, ``highest`` the most among other
+    candidates. A free one counts as a ten-thousandth of the most expensive. None where a price is
+    not known, or everything is free.
+    """
+    known = [cost for cost in costs if cost is not None]
+    least = max([highest, *known], default=0.0) / _MOST_SPREAD
+    if len(known) < len(costs) or not least > 0:
+        return None
+    return tuple(max(cost, least) for cost in known)
+
+
+def planned_pulls(budget: Budget, costs: tuple[float, ...] | None) -> int | None:
+    """Return the pulls that a rule may plan for: the cap, or what the dollars pay on average."""
+    if not costs or budget.usd_nanos is None:
+        return budget.pulls
+    paid = max(1, int(usd(budget.usd_nanos) * len(costs) / sum(costs)))
+    return paid if budget.pulls is None else min(paid, budget.pulls)
+
+
+def initial_size(events: Iterable[Event]) -> Size:
+    """Return the size of the problem when the first pair was asked."""
+    n_candidates, n_examples, budget = 0, 0, Budget()
+    costs: list[float | None] = []
+    slices: tuple[Slice, ...] = ()
+    for event in events:
+        match event:
+            case CandidatesAdded():
+                n_candidates += len(event.candidates)
+                costs += event.costs
+            case ExamplesAdded():
+                n_examples += len(event.ids)
+                slices += event.slices
+            case BudgetSet():
+                budget = event.budget
+            case Asked():
+                break
+    return Size(n_candidates, n_examples, budget, tuple(costs), slices)

@@ -1,0 +1,225 @@
+"""One run that this process writes: begun or gone on with, with all that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property, partial
+
+from bestarm_agent.config.study.explicit_candidates import explicit_candidate
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine.call import ReplyCache
+from bestarm_agent.engine.evaluate import Evaluator
+from bestarm_agent.engine.ledger import Ledger
+from bestarm_agent.engine.limits.wait_reasons import Wait
+from bestarm_agent.engine.loop import End, Rules, RunLoop
+from bestarm_agent.engine.mode import Mode
+from bestarm_agent.engine.pool import CandidatePool, ReadyCandidate
+from bestarm_agent.engine.record import RunRecord
+from bestarm_agent.engine.results.objectives import track_objective
+from bestarm_agent.engine.results.standing import LiveState, Standing, build_standing
+from bestarm_agent.engine.setup.history import learn_from_history, recorded_history
+from bestarm_agent.engine.setup.open_run import (
+    Options,
+    check_new,
+    first_events,
+    relative,
+    store_of,
+)
+from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, check_prices, prepare
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.selectors.history import HistoryModel
+from bestarm_agent.store.run_state import RunState, fold
+from bestarm_agent.store.store import RunLog, Store, closing, open_store
+
+
+class Run:
+    """A run with its log, record, candidates, ledger and loop.
+
+    Attributes:
+        id: the run's id in the store.
+        notices: sentences for the user, besides those of ``parts``.
+    """
+
+    def __init__(
+        self,
+        parts: StudyParts,
+        factory: CandidateFactory,
+        record: RunRecord,
+        store: Store,
+        log: RunLog,
+        options: Options,
+        notices: Sequence[str] = (),
+    ) -> None:
+        record.log = log
+        self.id = log.run_id
+        self.parts = parts
+        self.record = record
+        self.store = store
+        self.options = options
+        self.notices = tuple(notices)
+        self.factory = factory
+        self.ledger = factory.ledger
+        self._providers = AsyncExitStack()
+
+    @cached_property
+    def replies(self) -> ReplyCache:
+        """The reply cache, and the way to the providers."""
+        return ReplyCache(self.store, self.ledger, use_cache=self.options.use_cache)
+
+    @cached_property
+    def loop(self) -> RunLoop:
+        """The run loop; made when the run goes on, not when it is opened."""
+        limits, judge_client = self.parts.config.limits, self.factory.judge_client
+        pool = CandidatePool(limits.in_flight)
+        pool.add(self.factory.ready)
+        return RunLoop(
+            record=self.record,
+            pool=pool,
+            examples=self.parts.examples,
+            evaluator=Evaluator(self.replies, judge_client),
+            ledger=self.ledger,
+            clock=self.options.clock,
+            rules=Rules(limits.failed_score, limits.max_failed_share),
+        )
+
+    async def run(self, budget: Budget | None = None) -> End:
+        """Ask, send and record until there is a reason to end; spend at most ``budget`` more."""
+        self.loop.allow(budget)
+        await self.start_providers()
+        return await self.loop.run()
+
+    def add(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
+        """Let candidates join; see ``Study.add_candidates``."""
+        candidates = [self._candidate(spec) for spec in specs]
+        check_new(candidates, self.record.state.candidates)
+        entries = self.factory.entries(candidates)
+        check_prices(self.parts.config, entries)
+        self._check_started(entries)
+        self.loop.add_candidates(entries)
+        return candidates
+
+    def _candidate(self, spec: Mapping[str, Json] | Candidate) -> Candidate:
+        if isinstance(spec, Candidate):
+            return spec
+        return explicit_candidate(self.parts.config, spec, self.parts.prompts)
+
+    def standing(self) -> Standing:
+        """Return where the run stands now."""
+        loop, record = self.loop, self.record
+        live = LiveState(
+            in_flight=loop.in_flight,
+            waits=self._waits(),
+            seconds=loop.seconds,
+            broken=loop.pool.broken(),
+        )
+        return build_standing(
+            record.state,
+            record.pairs,
+            run_id=self.id,
+            budget=self.ledger.budget,
+            spent=self.ledger.spent,
+            live=live,
+            objective=record.objective,
+        )
+
+    def _waits(self) -> tuple[Wait, ...]:
+        now = self.options.clock.now()
+        return self.factory.board.summary(now) if self.loop.is_running else ()
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Run]:
+        """Hold the providers open, then write what is left to write."""
+        async with self._providers:
+            await self.start_providers()
+            yield self
+        await self.record.flush()
+
+    async def start_providers(self) -> None:
+        """Start those that were not started before."""
+        started = self.parts.providers.started
+        for provider in self.parts.providers.in_use:
+            if id(provider) not in started:
+                started.add(id(provider))
+                await self._providers.enter_async_context(provider)
+
+    def _check_started(self, entries: Sequence[ReadyCandidate]) -> None:
+        """Refuse candidates whose provider was not started, if the run is under way."""
+        if not self.loop.is_running:
+            return
+        for entry in entries:
+            if id(entry.client.provider) not in self.parts.providers.started:
+                raise ConfigError(
+                    f"{entry.model} needs a provider that was not started with this run; add "
+                    f"candidate {entry.candidate.label!r} while no run() is under way"
+                )
+
+
+@asynccontextmanager
+async def new_run(parts: StudyParts, options: Options) -> AsyncIterator[Run]:
+    """Begin a run; nothing is written if a part of it cannot be built."""
+    prepared = await _prepared(parts, parts.candidates, Ledger(parts.budget), options)
+    where = store_of(parts.study, options)
+    history, said = await learn_from_history(parts, where)
+    model, name = (None, None) if history is None else (history.model, history.name)
+    base = relative(parts.study.base_dir, where)
+    events = first_events(parts, prepared.ready, base, options.clock, name)
+    record = record_of(parts.mode, parts.study.record(), model)
+    record.feed(events)
+    notices = (*parts.mode.notices(record.pairs, record.size), *said)
+    async with open_store(where) as store, closing(await store.create(parts.config.name)) as log:
+        for event in events:
+            log.append(event)
+        await log.flush()
+        async with Run(parts, prepared, record, store, log, options, notices).opened() as run:
+            yield run
+
+
+@asynccontextmanager
+async def resumed_run(
+    run: str, options: Options, parts_of: Callable[[RunState], StudyParts]
+) -> AsyncIterator[Run]:
+    """Go on with a run of the store that ``options`` names.
+
+    Args:
+        run: id, unique prefix of an id, name, or "latest".
+        options: says where the store is.
+        parts_of: rebuilds the run's parts; refuses one that cannot be gone on with, by raising
+            ConfigError.
+    """
+    where = options.store
+    if where is None:
+        raise ValueError("options.store must say where the run is stored")
+    async with (
+        open_store(where, create=False) as store,
+        closing(await store.open(run)) as log,
+    ):
+        known = fold(await store.outline_of(log.run_id))
+        parts = parts_of(known)
+        record = record_of(parts.mode, parts.study.record(), recorded_history(known, where))
+        await record.take_all(store.texts_of(log.run_id))
+        state = record.state
+        ledger = Ledger(state.budget, state.spend + state.pending_spend)
+        prepared = await _prepared(parts, state.candidates, ledger, options)
+        async with Run(parts, prepared, record, store, log, options).opened() as found:
+            yield found
+
+
+def record_of(
+    mode: Mode, config: Json, history: HistoryModel | None, *, follows: bool = True
+) -> RunRecord:
+    """Return what the log of a run with a recorded configuration is to be fed to."""
+    track = partial(track_objective, config)
+    return RunRecord(partial(mode.pairs, history=history), track, follows=follows)
+
+
+async def _prepared(
+    parts: StudyParts, candidates: Sequence[Candidate], ledger: Ledger, options: Options
+) -> CandidateFactory:
+    """Prepare candidates in a thread: digests of large weights take a while."""
+    prepared = await asyncio.to_thread(prepare, parts, candidates, ledger, options.clock)
+    check_prices(parts.config, prepared.ready)
+    return prepared

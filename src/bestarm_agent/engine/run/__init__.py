@@ -1,1 +1,0 @@
-"""The run loop: ask, dispatch, evaluate, tell."""
