@@ -12,6 +12,7 @@ import pytest
 
 from bestarm_agent import Budget, Study
 from bestarm_agent.config.study.run_options import SelectorSpec
+from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.engine.record import initial_size
@@ -313,7 +314,7 @@ def test_a_changed_judge_is_not_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "judges"
     folder.mkdir()
     entry = folder / "mine.yaml"
-    entry.write_text("adapter: exact\noptions: {lines: all}\n")
+    entry.write_text("adapter: exact\noptions: {max_chars: 100}\n")
     path = write_study(tmp_path, changes={"scorer": "mine", "dataset": "answers.jsonl"})
     rows = [{"id": f"e{j}", "question": f"q{j}", "target": "1"} for j in range(40)]
     (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -327,7 +328,7 @@ def test_a_changed_judge_is_not_resumed(tmp_path: Path) -> None:
             return await study.run(Budget(pulls=5))
 
     assert asyncio.run(resume()).told == 10
-    entry.write_text("adapter: exact\noptions: {lines: last}\n")
+    entry.write_text("adapter: exact\noptions: {max_chars: 50}\n")
     with pytest.raises(ConfigError, match=r"judge `mine` is no longer what it was.*begin a new"):
         asyncio.run(resume())
 
@@ -418,3 +419,33 @@ def test_history_is_refused_by_rules_that_do_not_learn(tmp_path: Path) -> None:
     path = write_study(tmp_path)
     with pytest.raises(ConfigError, match="ucb-e does not learn from history; choose one"):
         run_all(path, overrides={"selector.history": ["recorded"]})
+
+
+def test_a_candidate_that_joins_before_the_first_ask_is_selected_among(tmp_path: Path) -> None:
+    """As while a run waits for a rate limit: the rule is made for all that are there then."""
+    models = {"models": ["replay/c0", "replay/c1"], "selector": {"name": "auto"}}
+    path = write_study(tmp_path, n_candidates=3, n_examples=10, changes=models)
+
+    async def scene() -> Standing:
+        async with Study.open(path) as study:
+            joined: list[Candidate] = []
+
+            def look() -> None:  # called in the first turn, before the first ask
+                if not joined:
+                    joined.extend(study.add_candidates([{"model": "replay/c2", "prompt": "q"}]))
+
+            study._run.loop.each_turn.append(look)
+            return await study.run()
+
+    standing = asyncio.run(scene())
+    assert {row.candidate.label: row.n > 0 for row in standing.rows} == {
+        "c0": True,
+        "c1": True,
+        "c2": True,
+    }
+
+
+def test_a_choice_among_one_is_refused(tmp_path: Path) -> None:
+    path = write_study(tmp_path, n_candidates=1, changes={"selector": {"name": "auto"}})
+    with pytest.raises(ConfigError, match="only one candidate, so there is nothing to choose"):
+        run_all(path)

@@ -66,6 +66,7 @@ from bestarm_agent.engine.setup.parts import (
 )
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.selectors.types import Stop
 from bestarm_agent.store.export import whole_file
 from bestarm_agent.store.run_state import RunState, fold, folded
 from bestarm_agent.store.store import RunInfo, Store, StorePlace, folder_of, open_store
@@ -248,11 +249,13 @@ class Study:
             The standing at the end; ``end`` says why it ended.
 
         Raises:
+            ConfigError: there is only one candidate, and the rule would ask nothing.
             StoreError: the store could not be written.
             TypeError: ``budget`` is none, such as a number.
         """
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}")
+        self._refuse_nothing_to_do()
         async with followed_by_cell(self.standing):
             if confirm and self.parts.kept_back:
                 await self._run_and_confirm(budget)
@@ -263,6 +266,17 @@ class Study:
             state, labels = self._run.record.state, self.parts.labels
             self._check = await check_run(self._run.store, state, labels, standing.confidence)
         return standing
+
+    def _refuse_nothing_to_do(self) -> None:
+        """Refuse a selection among one candidate: it would be named without a call."""
+        record = self._run.record
+        if len(record.state.candidates) != 1 or len(record.state.asks):
+            return
+        if record.pairs.stopped() is Stop.SEPARATED:
+            raise ConfigError(
+                "there is only one candidate, so there is nothing to choose; add another, or let "
+                "it be scored with `selector: {stop_when_separated: false}`"
+            )
 
     async def _run_and_confirm(self, budget: Budget | None) -> None:
         """Look for the winner with a part of the budget, then confirm it with what is left."""

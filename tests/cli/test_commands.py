@@ -7,12 +7,16 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bestarm_agent.cli.run_command import EXIT_FAILURES, EXIT_OK, exit_code
+from bestarm_agent.domain.spend import Budget, Spend
 from tests.support.commands import Done, invoke
+from tests.support.standings import selector_with, standing_of
 from tests.support.studies import write_study
 
 Capsys = pytest.CaptureFixture[str]
@@ -224,3 +228,12 @@ def test_help_and_version(capsys: Capsys) -> None:
     for command in ("select", "resume", "list", "show", "report", "export", "plan", "simulate"):
         done = invoke(capsys, command, "--help")
         assert (done.code, "Usage" in done.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("spent", "code"), [(Spend(calls=10), EXIT_OK), (Spend(calls=11), EXIT_FAILURES)]
+)
+def test_a_cap_that_was_passed_is_no_success(spent: Spend, code: int) -> None:
+    standing = standing_of(["a", "b"], selector_with([[1.0], [0.0]], 9), 9)
+    passed = replace(standing, spent=spent, budget=Budget(calls=10), end="budget")
+    assert exit_code(passed, confidence_asked=False) == code

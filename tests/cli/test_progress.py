@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import StringIO
@@ -10,6 +11,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 
+from bestarm_agent.cli import progress
 from bestarm_agent.cli.progress import LiveTable, PlainLines, busy, print_line, screen_of
 from bestarm_agent.cli.result_output import print_result, standing_json
 from bestarm_agent.cli.run_command import print_notices
@@ -332,3 +334,25 @@ def test_names_between_colons_are_no_emoji(capsys: pytest.CaptureFixture[str]) -
     assert cast(StringIO, screen.file).getvalue() == "fn:boom: failed\n"
     print_result(standing_with(["fn:boom:", ":key:"], [[1.0, 1.0], [0.0]]), as_json=False)
     assert {"fn:boom:", ":key:"} <= set(capsys.readouterr().out.split())
+
+
+class Heard(StringIO):
+    """A file that tells when something is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.said.set()
+        return super().write(text)
+
+
+def test_what_takes_long_is_said_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.01)
+    file = Heard()
+    with busy(Console(file=file), "reading the study"):
+        assert file.said.wait(30.0)
+    assert "reading the study" in file.getvalue()

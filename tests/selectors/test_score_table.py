@@ -67,10 +67,11 @@ def test_one_that_is_ahead_leads_blindly_until_the_scores_are_in() -> None:
     assert not table.leads_blindly(0)
 
 
-def test_a_second_outcome_changes_nothing() -> None:
+def test_a_second_outcome_is_refused_and_changes_nothing() -> None:
     table = filled()
-    assert not table.tell(Tell(2, State.FAILED, 0.0, cost=9.0))
-    assert not table.tell(Tell(1, State.DONE, 1.0))
+    for second in (Tell(2, State.FAILED, 0.0, cost=9.0), Tell(1, State.DONE, 1.0)):
+        with pytest.raises(ValueError, match=f"ask {second.seq} was told before"):
+            table.tell(second)
     np.testing.assert_allclose(table.tally(0), (2, 0.6, 1, 0))
     assert table.spent.tolist() == [3.0, 0.0, 4.0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import TextWrapper
+from threading import Timer
 from typing import Literal, TypeAlias
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -56,17 +57,28 @@ _MOST_PROBLEMS = 2  # reasons why candidates cannot be called
 _LINES_AROUND_TABLE = 8 + _MOST_PROBLEMS
 _GAP = 2  # blanks between columns
 
+_PATIENCE_SECONDS = 1.0  # until something is said elsewhere than on a terminal
+
 
 @contextmanager
 def busy(
     console: Console, words: str, *, wanted: bool = True
 ) -> Iterator[Callable[[Sequence[Wait]], None]]:
-    """Show on a terminal what takes a while, such as imports and the judging of answers.
+    """Say what takes a while, such as reading a study; elsewhere than on a terminal, once.
 
     Yield a function that adds what calls wait for.
     """
-    if not (wanted and console.is_terminal):
+    if not wanted:
         yield lambda _waits: None
+        return
+    if not console.is_terminal:
+        said = Timer(_PATIENCE_SECONDS, print_line, (console, f"{words} ..."))
+        said.daemon = True
+        said.start()
+        try:
+            yield lambda _waits: None
+        finally:
+            said.cancel()
         return
     with console.status(words) as status:
         yield lambda waits: status.update(f"{words}; {waits_line(waits)}" if waits else words)

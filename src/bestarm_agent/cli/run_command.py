@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import (
     AbstractAsyncContextManager,
@@ -25,11 +26,13 @@ from bestarm_agent.config.study.run_options import BudgetSpec
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.report.caveats import passed_caps
 from bestarm_agent.report.text import safe
 from bestarm_agent.stats.non_inferiority import Verdict
 from bestarm_agent.study import Study
 
 _FRAME_SECONDS = 0.25
+_PAUSE = 20  # between two frames, in terms of the time that one takes
 EXIT_OK = 0
 EXIT_NO_GUARANTEE = 3
 EXIT_FAILURES = 4
@@ -69,7 +72,7 @@ async def _run_and_report(
 ) -> int:
     console, display = Console(stderr=True, emoji=False), showing.progress
     async with AsyncExitStack() as stack:
-        wanted = display in (Display.AUTO, Display.FULL)
+        wanted = display is not Display.NONE
         with busy(console, "reading the study and starting its providers", wanted=wanted):
             study = await stack.enter_async_context(opening)
         known = study.notices
@@ -121,10 +124,10 @@ async def run_shown(
 
 def exit_code(standing: Standing, *, confidence_asked: bool) -> int:
     """Return the exit code of a run; docs/exit-codes.md lists them."""
-    if standing.end == End.FAILURES:
-        return EXIT_FAILURES
     if standing.end == End.INTERRUPTED:
         return EXIT_INTERRUPTED
+    if standing.end == End.FAILURES or passed_caps(standing):
+        return EXIT_FAILURES
     if confidence_asked and not standing.established:
         return EXIT_NO_GUARANTEE
     return EXIT_OK
@@ -137,7 +140,7 @@ def mode_exit_code(found: ModeResult, standing: Standing) -> int:
     if found.verdict is Verdict.FAILED:
         return EXIT_WORSE
     if found.verdict is Verdict.PASSED:
-        return EXIT_OK
+        return EXIT_FAILURES if passed_caps(standing) else EXIT_OK
     return EXIT_FAILURES if standing.end == End.FAILURES else EXIT_NO_GUARANTEE
 
 
@@ -145,8 +148,10 @@ def mode_exit_code(found: ModeResult, standing: Standing) -> int:
 async def _frames(study: Study, progress: LiveTable | PlainLines | Silence) -> AsyncIterator[None]:
     async def draw() -> None:
         while True:
+            began = time.perf_counter()
             progress.show(study.standing())
-            await asyncio.sleep(_FRAME_SECONDS)
+            took = time.perf_counter() - began  # long with very many candidates
+            await asyncio.sleep(max(_FRAME_SECONDS, _PAUSE * took))
 
     if isinstance(progress, Silence):
         yield

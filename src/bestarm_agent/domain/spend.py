@@ -36,6 +36,12 @@ class Usage:
     output: int = 0  # all generated tokens, reasoning included
     reasoning: int = 0  # part of ``output``
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.cached <= self.input:
+            raise ValueError(
+                f"cached tokens are part of the input, 0 to {self.input}, got {self.cached}"
+            )
+
     @property
     def total(self) -> int:
         """Prompt plus generated tokens."""
@@ -119,6 +125,12 @@ class Budget:
     tokens: int | None = None
     gpu_seconds: float | None = None
     seconds: float | None = None  # wall-clock, over all sessions of the run
+
+    def __post_init__(self) -> None:
+        for cap in fields(self):
+            amount = getattr(self, cap.name)
+            if amount is not None and not amount >= 0:
+                raise ValueError(f"{cap.name} of a budget must be at least 0, got {amount}")
 
     def within(self, other: Budget) -> Budget:
         """Return the tighter of two caps for each amount."""

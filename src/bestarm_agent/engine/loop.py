@@ -83,14 +83,15 @@ class Rules:
         """Return whether too many pairs could not be measured since the run began or went on."""
         return n_told >= _ENOUGH_TO_JUDGE_FAILURES and n_void > self.max_failed_share * n_told
 
-    def reviewed(self, end: End, table: ScoreTable) -> End:
+    def reviewed(self, end: End, table: ScoreTable, *, is_late: bool) -> End:
         """Return FAILURES in place of ``end`` if too few pairs could be measured.
 
+        ``is_late``: the time is over; then not one outcome is as bad as not one score.
         What was established in spite of them stands: intervals were widened by what is missing.
         """
         n_void = int(table.count(State.VOID).sum())
         n_told = table.n_asked - int(table.count(State.PENDING).sum())
-        if n_void and n_void == n_told:
+        if n_void == n_told and (n_void or (is_late and table.n_asked)):  # not one score
             return End.FAILURES if end is not End.INTERRUPTED else end
         if end in _RUN_OUT and n_void > self.max_failed_share * n_told:
             return End.FAILURES
@@ -385,7 +386,9 @@ class RunLoop:
         self._begin()
         end = End.ERROR
         try:
-            end = self._rules.reviewed(await self._run_tasks(), self.record.pairs.table)
+            end = await self._run_tasks()
+            is_late = not self._seconds_left()
+            end = self._rules.reviewed(end, self.record.pairs.table, is_late=is_late)
         except asyncio.CancelledError:
             end = End.INTERRUPTED
             self._record_finished()

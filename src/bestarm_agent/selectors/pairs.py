@@ -102,16 +102,17 @@ class Pairs:
             self._register(ask)
 
     def tell(self, results: Sequence[Tell]) -> None:
-        """Record outcomes, in any order; a second outcome of the same ask is ignored.
+        """Record outcomes, in any order.
 
-        Raises ValueError for an unknown ask number, a score outside [0, 1] or a negative cost.
+        Raises ValueError for an ask that is unknown or has an outcome, a score outside [0, 1] or a
+        negative cost.
         """
         for result in results:
-            if self.table.tell(result):
-                self.answer.forget()
-                self.rule.told(result)
-                self.answer.forget()
-                self.answer.review(self.rule.top_k)
+            self.table.tell(result)
+            self.answer.forget()
+            self.rule.told(result)
+            self.answer.forget()
+            self.answer.review(self.rule.top_k)
 
     def add_candidates(
         self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None

@@ -88,8 +88,11 @@ class ScoreTable:
         self._n_trials[i] += 1
         self._rows[i].append(ask.seq)
 
-    def tell(self, tell: Tell) -> bool:
-        """Record an outcome and return whether it is the ask's first; ignore a second one."""
+    def tell(self, tell: Tell) -> None:
+        """Record the outcome of an ask.
+
+        Raises ValueError for an unknown ask, one that has an outcome, or a value out of its range.
+        """
         if not 0 <= tell.seq < self.n_asked:
             raise ValueError(f"nothing was asked under number {tell.seq} (asked: {self.n_asked})")
         if tell.state not in _OUTCOMES:
@@ -99,7 +102,7 @@ class ScoreTable:
         if not 0.0 <= tell.cost < np.inf:
             raise ValueError(f"cost must be finite and >= 0, got {tell.cost} for ask {tell.seq}")
         if self._state[tell.seq] != _PENDING:
-            return False
+            raise ValueError(f"ask {tell.seq} was told before: each has one outcome")
         i = int(self._candidate[tell.seq])
         self._state[tell.seq] = self._cells[i, self._example[tell.seq]] = tell.state
         self._by_state[_PENDING, i] -= 1
@@ -109,7 +112,6 @@ class ScoreTable:
         if tell.state != _VOID:
             self._score[tell.seq] = tell.score
             self._total[i] += tell.score
-        return True
 
     def add_candidates(self, count: int) -> None:
         """Add ``count`` >= 0 unseen rows."""

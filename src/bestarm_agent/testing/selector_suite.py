@@ -157,12 +157,13 @@ class SelectorSuite(ResumeSuite):
             np.testing.assert_allclose(first.estimates().lower, second.estimates().lower)
             np.testing.assert_allclose(first.estimates().upper, second.estimates().upper)
 
-    def test_telling_twice_counts_once(self) -> None:
+    def test_telling_twice_is_refused(self) -> None:
         selector = self.open()
         asks = selector.ask(4)
         selector.tell([Tell(asks[1].seq, State.DONE, 1.0, cost=2.0)])
         before = selector.estimates()
-        selector.tell([Tell(asks[1].seq, State.DONE, 0.0, cost=2.0)])
+        with pytest.raises(ValueError, match="was told before"):
+            selector.tell([Tell(asks[1].seq, State.DONE, 0.0, cost=2.0)])
         after = selector.estimates()
         np.testing.assert_array_equal(before.mean, after.mean)
         np.testing.assert_array_equal(before.n, after.n)

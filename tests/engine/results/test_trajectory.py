@@ -21,8 +21,8 @@ from bestarm_agent.report.matrix import matrix_of
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.testing.store_runs import grid, started
 from tests.support.standings import standing_of, state_of
+from tests.support.store_runs import grid, started
 
 LABELS = ["a", "b", "c", "d"]
 

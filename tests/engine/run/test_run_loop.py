@@ -277,6 +277,13 @@ def test_the_minutes_end_the_run() -> None:
     assert list(scene.loop.record.state.pending) == [5]
 
 
+def test_minutes_that_end_before_the_first_score_are_no_success() -> None:
+    slow = Actor("p", always(0.5), lambda _request: 100.0)
+    scene = Scene({"a": slow}, in_flight=2, budget=Budget(seconds=5.5))
+    assert scene.run() is End.FAILURES
+    assert not scene.loop.record.state.told
+
+
 def test_no_call_is_begun_that_would_usually_not_end_in_time() -> None:
     actor = Actor("p", lambda *_: replace(scored(0.5), seconds=1.0))
     scene = Scene({"a": actor}, in_flight=1, budget=Budget(seconds=5.5))
@@ -309,7 +316,7 @@ def test_the_minutes_of_a_killed_sitting_count() -> None:
 def test_a_deadline_is_noticed_while_everything_waits() -> None:
     actor = Actor("p", always(0.5), latency=lambda _: 60.0)
     scene = Scene({"a": actor}, in_flight=2, budget=Budget(seconds=10.0))
-    assert scene.run() is End.BUDGET
+    assert scene.run() is End.FAILURES
     assert len(actor.sent) == 2
     assert scene.loop.seconds == 10.0
 
@@ -337,7 +344,7 @@ def test_time_that_is_over_sends_nothing_again() -> None:
         await loop.run()
         return await loop.run()
 
-    assert run_virtual(play()) is End.BUDGET
+    assert run_virtual(play()) is End.FAILURES
     assert len(actor.sent) == 2
 
 

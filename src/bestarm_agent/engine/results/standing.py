@@ -625,7 +625,7 @@ def _rows(
             price=None if prices is None else prices[i],
             price_source=state.prices[i],
             priced=state.costs[i] is not None and judge_priced,
-            void_bounds=_void_bounds(pairs.table, i),
+            void_bounds=_void_bounds(pairs.table, i, int(estimates.n[i])),
             output_tokens=mean_length(totals[i]),
             measures=row_measures(totals[i], measures),
         )
@@ -640,9 +640,9 @@ def _with_best(rows: Sequence[Row]) -> tuple[Row, ...]:
     return (shown, *others)
 
 
-def _void_bounds(table: ScoreTable, row: int) -> tuple[float, float] | None:
+def _void_bounds(table: ScoreTable, row: int, n_scored: int) -> tuple[float, float] | None:
     void = int(table.count(State.VOID)[row])
-    n = int(table.n_scored[row]) + void
+    n = n_scored + void
     total = float(table.total[row])
     return (total / n, (total + void) / n) if n else None
 

@@ -21,8 +21,8 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.redaction import secrets_in
 from bestarm_agent.engine.clock import Clock, SystemClock
 from bestarm_agent.engine.mode import OpenMode
-from bestarm_agent.engine.pool import ReadyCandidate
-from bestarm_agent.engine.record import candidates_added, examples_added
+from bestarm_agent.engine.pool import ReadyCandidate, candidates_added
+from bestarm_agent.engine.record import examples_added
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.errors import ConfigError, StoreError, counted
 from bestarm_agent.judges.base import Judge

@@ -1,0 +1,32 @@
+"""Amounts: what a budget and a usage may say."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bestarm_agent.domain.spend import Budget, Spend, Usage
+
+
+@pytest.mark.parametrize("cap", ["usd_nanos", "pulls", "calls", "tokens", "gpu_seconds", "seconds"])
+@pytest.mark.parametrize("amount", [-1, math.nan])
+def test_a_budget_below_nothing_is_refused(cap: str, amount: float) -> None:
+    with pytest.raises(ValueError, match=f"{cap} of a budget must be at least 0"):
+        Budget(**{cap: amount})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cached", [-1, 11])
+def test_cached_tokens_are_part_of_the_input(cached: int) -> None:
+    assert Usage(input=10, cached=10).total == 10
+    with pytest.raises(ValueError, match="part of the input, 0 to 10"):
+        Usage(input=10, cached=cached)
+
+
+def test_amounts_are_taken_one_by_one() -> None:
+    one, two = Spend(1, 2, 3, 4, 0.5), Spend(5, 1, 3, 0, 2.0)
+    assert one + two == Spend(6, 3, 6, 4, 2.5)
+    assert one - two == Spend(-4, 1, 0, 4, -1.5)
+    assert one * 3 == Spend(3, 6, 9, 12, 1.5)
+    assert one.capped(two) == Spend(1, 1, 3, 0, 0.5)
+    assert one.highest(two) == Spend(5, 2, 3, 4, 2.0)
