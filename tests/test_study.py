@@ -328,7 +328,7 @@ def test_a_changed_judge_is_not_resumed(tmp_path: Path) -> None:
             return await study.run(Budget(pulls=5))
 
     assert asyncio.run(resume()).told == 10
-    entry.write_text("adapter: exact\noptions: {max_chars: 50}\n")
+    entry.write_text("adapter: exact\noptions: {max_chars: 200}\n")
     with pytest.raises(ConfigError, match=r"judge `mine` is no longer what it was.*begin a new"):
         asyncio.run(resume())
 
@@ -441,7 +441,7 @@ def test_a_candidate_that_joins_before_the_first_ask_is_selected_among(tmp_path:
     assert {row.candidate.label: row.n > 0 for row in standing.rows} == {
         "c0": True,
         "c1": True,
-        "c2": True,
+        "c2/q": True,
     }
 
 

@@ -125,12 +125,13 @@ def test_where_no_store_lies_the_way_to_one_is_told(tmp_path: Path, capsys: Caps
     assert "bestarm-agent select" in done.err
 
 
-def test_a_single_candidate_is_told_why_nothing_is_asked(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_choice_among_one_candidate_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     changes = {"models": ["replay/c0"], "selector": "ucb-e"}
     path = write_study(tmp_path, changes=changes)
     done = invoke(capsys, "select", "-c", path, "--quiet", folder=tmp_path)
-    assert "There is one candidate, so nothing is to be found out" in done.out
-    assert "stop_when_separated: false" in done.out
+    assert done.code == 2
+    assert "there is only one candidate, so there is nothing to choose" in done.err
+    assert "stop_when_separated: false" in done.err
 
 
 def test_resume_goes_on_with_more_budget(tmp_path: Path, capsys: Capsys) -> None:

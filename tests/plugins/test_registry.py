@@ -14,10 +14,10 @@ from tests.support.distributions import install
 
 PROBLEM = Problem(3, 10, budget=20)
 RULE = """
-    from bestarm_agent.selectors import Selector
+    from bestarm_agent.selectors import Rule
 
 
-    class Mine(Selector):
+    class Mine(Rule):
         name = "mine"
 """
 BROKEN = "import a_library_that_is_not_installed\n"
