@@ -123,7 +123,7 @@ class Call:
 
     @property
     def resent(self) -> bool:
-        """Whether it may have been sent before."""
+        """Return whether it may have been sent before."""
         return self.log is not None and self.log.resent
 
     @property

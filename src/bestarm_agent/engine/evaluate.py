@@ -54,7 +54,7 @@ class Pair:
 
     @property
     def resent(self) -> bool:
-        """Whether attempts were made before it was sent this time: its replies may be stored."""
+        """Return whether attempts were made before this time: its replies may be stored."""
         return self.log is not None and self.log.resent
 
     @property

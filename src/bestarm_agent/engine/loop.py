@@ -528,7 +528,7 @@ class RunLoop:
 
     @property
     def _rests_on_intervals(self) -> bool:
-        """Whether the run goes on until intervals of the rule establish something."""
+        """Return whether the run goes on until intervals of the rule establish something."""
         pairs = self.record.pairs
         if not pairs.rule.seeks_best or not pairs.rule.exogenous:
             return False

@@ -19,7 +19,7 @@ from bestarm_agent.stats.non_inferiority import Verdict
 
 
 class ModeRow(NamedTuple):
-    """What was found of one candidate, or of one on a part of the examples."""
+    """The finding about one candidate, or about one on a part of the examples."""
 
     cells: tuple[str, ...]  # texts under the columns: the name first, then the verdict in words
     verdict: Verdict

@@ -92,7 +92,7 @@ class ReadyCandidate:
 
     @property
     def over_network(self) -> bool:
-        """Whether its model is called over the network."""
+        """Return whether its model is called over the network."""
         return self.client.provider.capabilities(self.candidate.model).rate_limited
 
 

@@ -1,4 +1,4 @@
-"""What a run's log amounts to, event by event, so that no log has to fit into memory.
+"""The state that a run's log amounts to, event by event, so that no log has to fit into memory.
 
 One path leads from an event to the state of a run: a log that is read goes through it, and so does
 everything that happens in a live run, so the log alone rebuilds the run.

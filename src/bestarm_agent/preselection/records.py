@@ -1,4 +1,4 @@
-"""What a router reads: records of prompts with their verdicts, its candidates, its settings."""
+"""Read what a router learns from: prompts with their verdicts, its candidates, its settings."""
 
 from __future__ import annotations
 

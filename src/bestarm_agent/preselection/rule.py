@@ -1,4 +1,4 @@
-"""What every preselection rule shares: its problem, its feedback, choosing k arms, a state to save.
+"""The base of preselection rules: its problem, its feedback, choosing k arms, a state to save.
 
 A rule gives each arm an index for the context at hand; the k arms of the largest are run. What
 became of them comes back as ``Feedback``, perhaps late or never.

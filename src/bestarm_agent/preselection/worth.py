@@ -58,7 +58,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What routing gains over a fixed choice, per prompt, in units of utility."""
+    """The gain of routing over a fixed choice, per prompt, in units of utility."""
 
     gain: float
     low: float  # ends of its 95 % interval

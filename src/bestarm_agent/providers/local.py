@@ -1,4 +1,4 @@
-"""What providers of models on this machine share: loading, devices, and paid seconds."""
+"""The base of providers of models on this machine: loading, devices, and paid seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every mode says of its run: the caps it passed, what it spent, how it ended."""
+"""Lines that every mode says of its run: the caps it passed, what it spent, how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scores so far say: estimates, who is still open, and whether the best is established.
+"""The answer so far: estimates, who is still open, and whether the best is established.
 
 An example is hard or easy for all candidates, which cancels in differences: two candidates are told
 apart on common examples long before their intervals are. With alpha = 1 - confidence, two

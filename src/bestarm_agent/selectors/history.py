@@ -1,4 +1,4 @@
-"""What past candidates teach about examples: factors, learned and validated.
+"""Learn from past candidates about examples: factors, learned and validated.
 
 Factors. The log-odds that candidate i solves example j are ``offset_j + loadings_j . u_i``. Offsets
 and loadings are learned once from a history matrix with gaps and then frozen; a new candidate needs

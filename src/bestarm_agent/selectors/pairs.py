@@ -30,7 +30,7 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
 class Pairs:
-    """What a rule, or a plan with another aim, has asked and been told, and asks next.
+    """All that a rule, or a plan with another aim, has asked and been told, and asks next.
 
     Callers loop: ``ask`` for pairs, evaluate them in any order and number, ``tell`` the outcomes.
     Only one thread may use it. Its state changes by ``ask`` (or ``adopt``), ``tell`` and what joins

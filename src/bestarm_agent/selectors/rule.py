@@ -1,4 +1,4 @@
-"""What a selection rule is: it looks at the table and says which pair comes next.
+"""The base of selection rules: one looks at the table and says which pair comes next.
 
 Costs. For a given sum of c_i n_i, the difference of two means is estimated best with n_i
 proportional to sigma_i / sqrt(c_i) (Cochran 1977, "Sampling Techniques", section 5.5). Kanarios,

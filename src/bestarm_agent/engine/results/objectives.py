@@ -24,7 +24,7 @@ _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is known of one limit for K candidates."""
+    """The evidence on one limit for K candidates."""
 
     constraint: Constraint
     means: Means

@@ -1,4 +1,4 @@
-"""What a study would do, before it begins: what it can cost, and one call to each of its models."""
+"""Plan a study before it begins: what it can cost, and one call to each of its models."""
 
 from __future__ import annotations
 

@@ -232,7 +232,9 @@ class RayProvider(Provider[RayOptions]):
             max_task_retries=0,  # calls are repeated by the engine, which pays for them
             runtime_env=_with_children(own.runtime_env),
         )
-        return Replica(number, self.name, actor.remote(self._engine, number), changed, self._clock)
+        return Replica(
+            number, self.name, actor.remote(self._engine.create, number), changed, self._clock
+        )
 
     def _missing(self) -> str:
         own = self.options

@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from socket import gethostname
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bestarm_agent.domain.redaction import masked
 from bestarm_agent.domain.request_reply import Reply, Request
@@ -16,17 +16,17 @@ from bestarm_agent.errors import ConfigError, FailureKind, ProviderError, counte
 from bestarm_agent.providers.base import EndpointStatus, Provider
 from bestarm_agent.providers.failures import BilledError, failure
 
-if TYPE_CHECKING:
-    from bestarm_agent.providers.ray.provider import Engine
-
 GATHER_SECONDS = 0.005  # calls and answers wait so long at most for others to travel with
 
 
 class EngineActor:
-    """Runs one provider; Ray makes it an actor, and a new one after its process has died."""
+    """Runs one provider; Ray makes it an actor, and a new one after its process has died.
 
-    def __init__(self, engine: Engine, number: int) -> None:
-        self._engine = engine
+    ``create`` builds the provider of the actor with a number.
+    """
+
+    def __init__(self, create: Callable[[int], Provider], number: int) -> None:
+        self._create = create
         self._number = number
         self._provider: Provider | None = None
         self._starting = asyncio.Lock()
@@ -56,7 +56,7 @@ class EngineActor:
     async def _started(self) -> Provider:
         async with self._starting:
             if self._provider is None:
-                self._provider = await self._engine.create(self._number).__aenter__()
+                self._provider = await self._create(self._number).__aenter__()
         return self._provider
 
 
