@@ -55,6 +55,12 @@ st.register_type_strategy(
     PromptTemplate, st.builds(PromptTemplate, name=st.text(), text=st.text(), messages=st.just(()))
 )
 objects = st.dictionaries(names, json_values, max_size=3)
+whole_caps = st.none() | st.integers(min_value=0)
+second_caps = st.none() | st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+four_caps = (whole_caps,) * 4
+st.register_type_strategy(Budget, st.builds(Budget, *four_caps, second_caps, second_caps))
+input_tokens = st.integers(min_value=0)
+st.register_type_strategy(Usage, st.builds(Usage, input=input_tokens, cached=st.just(0)))
 st.register_type_strategy(Candidate, st.builds(Candidate, params=objects))
 st.register_type_strategy(Rows, st.sets(st.integers(0, 20)).map(lambda rows: Rows.of(sorted(rows))))
 REPLIES = st.builds(Reply, sent=objects)

@@ -160,7 +160,9 @@ class StoreSuite(ReplySuite):
             for number, text in enumerate(ODD_TEXTS):
                 await store.put_reply(str(number), reply(text))
             assert (await log.events())[1:] == stops
-            assert [(await must_get(store, str(i))).text for i in range(5)] == list(ODD_TEXTS)
+            assert [(await must_get(store, str(i))).text for i in range(5)] == [
+                reply(text).text for text in ODD_TEXTS
+            ]
 
         self.run(tmp_path, test)
 

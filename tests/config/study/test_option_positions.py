@@ -12,7 +12,6 @@ from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.study import open_mode
-from tests.support import fake_nvidia_smi
 
 STUDY = """\
 models:
@@ -102,8 +101,8 @@ def test_a_price_of_the_wrong_shape_shows_the_right_one(
             "study.yaml, line 8: selector.history: ucb-e does not learn from history",
         ),
         (
-            {"CERTIFY": "certify: {risk: 0.1, judge: {name: exact, lines: some}}"},
-            "study.yaml, line 12: judge `exact`: `lines` must be ",
+            {"CERTIFY": "certify: {risk: 0.1, judge: {name: exact, max_chars: 1}}"},
+            "study.yaml, line 12: judge `exact`: `max_chars` must be ",
         ),
     ],
 )
@@ -165,25 +164,8 @@ def test_the_price_of_a_judge_is_told_with_the_others(tmp_path: Path) -> None:
     assert "a judge's as `model_options: {price: ...}`" in message
 
 
-@pytest.mark.parametrize(
-    ("serve", "line", "said"),
-    [
-        ("{model: m, replicas: 0}", 13, "`replicas` must be at least 1, got 0"),
-        ("{models: {m: {path: m, devices: 0}}}", 13, "`models.m.devices`: must be `auto`, or a"),
-        ("\n      models: {second: m}\n      devices: [0]", 15, "nvidia-smi shows none here"),
-        (
-            "\n      models:\n        second: {path: m, memory_gb: 4}",
-            15,
-            "`memory_gb` needs devices",
-        ),
-    ],
-)
-def test_devices_of_servers_name_their_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: str, line: int, said: str
-) -> None:
-    fake_nvidia_smi.install_broken(monkeypatch, tmp_path)
-    options = serve if serve.startswith("{") else f"{serve}\n      command: [/bin/true]"
-    providers = f"openai: {{key: none}}\n  vllm:\n    serve: {options}"
+def test_a_mistake_in_the_options_of_servers_names_its_line(tmp_path: Path) -> None:
+    providers = "openai: {key: none}\n  vllm:\n    serve: {models: {second: m}, replicas: 0}"
     message = refusal(tmp_path, MODEL="vllm/second", PROVIDERS=providers)
-    assert f"study.yaml, line {line}: provider `vllm`" in message
-    assert said in message
+    assert "study.yaml, line 13: provider `vllm`" in message
+    assert "`replicas` must be at least 1, got 0" in message
