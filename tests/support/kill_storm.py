@@ -170,7 +170,7 @@ class Aftermath:
 
 
 def forms(key: str) -> Iterator[bytes]:
-    """Yield a key, in base64 at each alignment, and URL-encoded."""
+    """Yield a key, the inner part of its base64 at each alignment, and its URL encoding."""
     yield key.encode()
     for shift in range(3):
         encoded = b64encode(bytes(shift) + key.encode()).rstrip(b"=")
@@ -352,7 +352,8 @@ def _answers(call: Call) -> Said | str:
     if call.model != _JUDGE:
         return _of_candidates(call)
     key = KEYS["OPENAI_API_KEY"]
-    said = " ".join(form.decode() for form in forms(key))
+    encoded = (b64encode(bytes(shift) + key.encode()).decode() for shift in range(3))
+    said = " ".join((key, *encoded, quote(key, safe="")))
     return json.dumps({"explanation": said, "verdict": _verdict(call.prompt)})
 
 
