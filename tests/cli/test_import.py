@@ -84,7 +84,8 @@ def test_imported_logs_become_a_stored_run_and_history(
 ) -> None:
     logs = [inspect_log(tmp_path / f"{n[-1]}.json", n, s) for n, s in (("lab/a", 0.9), ("b", 0.2))]
     imported = invoke(capsys, "import", *logs, "--study", tmp_path / "old")
-    options = ("--json", "--history", logs[1], "--seed", "1")
+    invoke(capsys, "import", logs[1], "--out", tmp_path / "answers.jsonl")
+    options = ("--json", "--history", tmp_path / "answers.jsonl", "--seed", "1")
     done = invoke(capsys, "select", "study.json", *options, folder=tmp_path / "old")
     compared = invoke(capsys, "compare", "--candidates", "a", "b", folder=tmp_path / "old")
 

@@ -79,6 +79,8 @@ class PairQueue:
         at_once: int | None = None,
     ) -> None:
         self._rule = rule
+        if not rule.rule.common_examples:
+            raise ValueError(f"rule {rule.name!r} does not take common examples in one order")
         order = rule.rule.order.examples
         self._order: list[int] = order.tolist()  # place -> example
         self._places: list[int] = order.argsort().tolist()  # example -> place

@@ -36,7 +36,8 @@ class Counts:
             run.tell(place)
         elif act == "again" and self.told:
             tells = list(self.told.values())
-            run.selector.tell([tells[number % len(tells)]])
+            with pytest.raises(ValueError, match="was told before"):
+                run.selector.tell([tells[number % len(tells)]])
         elif act == "rows":
             run.grow(candidates=number % 3)
         elif act == "columns":
