@@ -1,4 +1,4 @@
-"""A process that writes until it is killed: ``python kill_writer.py STORE RUN LIMIT``.
+"""A process that writes until it is killed: ``python -m tests.store.kill_writer STORE RUN LIMIT``.
 
 It begins or takes up the run of that name and says on stdout what is durable, one line each:
 "ask 7" after the flush of an ask, "reply 7" after its reply was put, "outcome 7" after the flush of
@@ -32,6 +32,7 @@ async def take_up(store: Store, name: str) -> tuple[RunLog, list[int], int]:
         log.append(started(name))
         for event in grid(n_examples=100_000):
             log.append(event)
+        await log.flush()
     state = fold(await log.events())
     return log, list(state.pending), len(state.asks)
 
