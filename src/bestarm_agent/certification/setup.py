@@ -23,9 +23,8 @@ from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.judges.audited import AuditedJudge
 from bestarm_agent.judges.base import Judge
-from bestarm_agent.judges.human_scores import HumanScores
+from bestarm_agent.judges.groups import AuditedJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
@@ -40,7 +39,8 @@ def set_up(
     """
     config = study.config
     with placing(partial(study.places.where, "scorer")):
-        trusted = _trusted(config, spec, study.base_dir, catalog)
+        trusted = create_judge(config.scorer.name, config.scorer.options, catalog)
+        people = _scores_of_people(config, study.base_dir) if spec.people else {}
     with placing(partial(_judge_place, study.places)):
         autoevaluator = create_judge(spec.judge.name, spec.judge.options, catalog)
         check_examples(autoevaluator, examples)
@@ -49,7 +49,8 @@ def set_up(
     due = [examples[j] for j in plan.labelled]
     chosen = {example.id: labelled[example.id] for example in due}
     check_examples(trusted, chosen.values())
-    return plan, AuditedJudge(autoevaluator, trusted, chosen, config.limits.failed_score)
+    floor = config.limits.failed_score
+    return plan, AuditedJudge(autoevaluator, trusted, chosen, floor=floor, people=people)
 
 
 def _judge_place(places: Places, *path: str | int) -> str:
@@ -91,11 +92,8 @@ def _length(candidate: Candidate) -> int:
     return len(prompt.text or "") + sum(len(message.content) for message in prompt.messages)
 
 
-def _trusted(config: StudyConfig, spec: CertifySpec, base_dir: Path, catalog: Catalog) -> Judge:
-    """Create the trusted judge, with scores given by people before it if asked for."""
-    judge = create_judge(config.scorer.name, config.scorer.options, catalog)
-    if not spec.people:
-        return judge
+def _scores_of_people(config: StudyConfig, base_dir: Path) -> dict[tuple[str, str], float]:
+    """Return the scores that people gave, by example and digest of the answer."""
     if config.labels is None:
         raise ConfigError(
             "certify.people needs scores that people gave; name their file as the study's `labels`"
@@ -109,7 +107,7 @@ def _trusted(config: StudyConfig, spec: CertifySpec, base_dir: Path, catalog: Ca
                 f"certify.people needs `answer` or `answer_digest`"
             )
         scores[label.example, label.answer_digest] = label.score
-    return HumanScores(judge, scores)
+    return scores
 
 
 def _plan(

@@ -1,14 +1,9 @@
-"""Run several judges, or several calls of one judge, at the same time.
-
-Combine the scores of several judges.
-
-Score replies with one judge, and measure them with others beside it.
-"""
+"""Judges made of judges: they score the same reply at the same time, and a group combines that."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any, Literal, Self, TypeVar
 
@@ -17,16 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Score, Vote
+from bestarm_agent.domain.outcome import RIGHT, Score, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import Blame, FailureKind, JudgeError
 from bestarm_agent.judges.base import (
     Calls,
     Judge,
     JudgeCall,
-    JudgeModel,
     JudgeOptions,
     JudgeSetup,
+    OptionsT,
 )
 
 T = TypeVar("T")
@@ -54,72 +49,74 @@ async def _result_or_error(coroutine: Coroutine[Any, Any, T]) -> tuple[list[T], 
         return [], [error]
 
 
+class Group(Judge[OptionsT]):
+    """Judges that score the same replies; a subclass combines their scores.
+
+    Calls of the first member are those about the example ``ID/judge-1``, and so on.
+    """
+
+    def __init__(
+        self, name: str, options: OptionsT, members: Sequence[Judge], **decisive: Json
+    ) -> None:
+        """Take the members; ``decisive`` is what else decides a score, for the digest."""
+        super().__init__(name, options)
+        self.members = tuple(members)
+        self.needs_reference = any(member.needs_reference for member in members)
+        self.models = tuple(
+            {model.key: model for member in members for model in member.models}.values()
+        )
+        self.digest = self._digest(members=[member.digest for member in members], **decisive)
+
+    def _asked(self, example: Example) -> list[_Asked]:
+        """Return the members that judge replies to ``example``: by default all."""
+        return [_Asked(i, member, example) for i, member in enumerate(self.members, 1)]
+
+    def check(self, example: Example) -> None:
+        """Check that its members can score replies to ``example``; raises ConfigError."""
+        for asked in self._asked(example):
+            asked.member.check(asked.example)
+
+    def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
+        """Return the calls of all members."""
+        return [
+            asked.numbered(call)
+            for asked in self._asked(example)
+            for call in asked.member.longest_calls(asked.example)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A member that judges, and the example that it judges by."""
+
+    number: int  # counted from 1
+    member: Judge
+    example: Example
+
+    async def result(self, reply: Reply, calls: Calls) -> Score | JudgeError:
+        """Return the score of a reply, or why there is none."""
+        try:
+            return await self.member.score(self.example, reply, _MemberCalls(calls, self))
+        except JudgeError as error:
+            return error
+
+    def numbered(self, call: JudgeCall) -> JudgeCall:
+        """Return a call that says whose it is."""
+        name = f"{call.request.example}/judge-{self.number}"
+        return replace(call, request=replace(call.request, example=name))
+
+
+@dataclass(frozen=True, slots=True)
 class _MemberCalls:
-    def __init__(self, calls: Calls, member: int) -> None:
-        self._calls = calls
-        self._member = member
+    calls: Calls
+    asked: _Asked
 
     async def ask(self, call: JudgeCall) -> Reply:
-        return await self._calls.ask(_marked(call, self._member))
+        return await self.calls.ask(self.asked.numbered(call))
 
 
-def models_of(members: Sequence[Judge]) -> tuple[JudgeModel, ...]:
-    """Return the models of all members, each once."""
-    models = {model.key: model for member in members for model in member.models}
-    return tuple(models.values())
-
-
-def longest_calls_of(members: Sequence[Judge], example: Example) -> list[JudgeCall]:
-    """Return the longest calls of all members, marked as when they are made."""
-    return [
-        _marked(call, i)
-        for i, member in enumerate(members)
-        for call in member.longest_calls(example)
-    ]
-
-
-async def score_all(
-    members: Sequence[Judge], example: Example, reply: Reply, calls: Calls
-) -> list[Score | JudgeError]:
-    """Let all members score a reply at the same time; return errors instead of raising them."""
-    return await gather_all(
-        [_scored(m, example, reply, _MemberCalls(calls, i)) for i, m in enumerate(members)]
-    )
-
-
-def votes_of(members: Sequence[Judge], results: Sequence[Score | JudgeError]) -> tuple[Vote, ...]:
-    """Return the votes of the members that scored; the score of a rule is its vote."""
-    return tuple(
-        vote
-        for member, result in zip(members, results, strict=True)
-        if isinstance(result, Score)
-        for vote in result.votes or (Vote(member.name, result.value, result.answer or ""),)
-    )
-
-
-def too_few(message: str, failures: Sequence[JudgeError]) -> JudgeError:
-    """Return the error of a group in which too few members gave a score."""
-    return JudgeError(
-        f"{message}; {failures[0]}",
-        kind=FailureKind.JUDGE_FAILED,
-        blame=Blame.JUDGE,
-        transient=any(failure.transient for failure in failures),
-    )
-
-
-def _marked(call: JudgeCall, member: int) -> JudgeCall:
-    request = replace(call.request, example=f"{call.request.example}/judge-{member + 1}")
-    return replace(call, request=request)
-
-
-async def _scored(judge: Judge, example: Example, reply: Reply, calls: Calls) -> Score | JudgeError:
-    try:
-        return await judge.score(example, reply, calls)
-    except JudgeError as error:
-        return error
-
-
-_HALF = 0.5
+async def _results(asked: Sequence[_Asked], reply: Reply, calls: Calls) -> list[Score | JudgeError]:
+    return await gather_all([one.result(reply, calls) for one in asked])
 
 
 class MemberOptions(BaseModel):
@@ -130,11 +127,6 @@ class MemberOptions(BaseModel):
 
     name: str = Field(min_length=1)
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-
-    @property
-    def options(self) -> dict[str, JsonValue]:
-        """Return the options of the judge."""
-        return dict(self.__pydantic_extra__)
 
 
 class EnsembleOptions(JudgeOptions):
@@ -156,7 +148,7 @@ class EnsembleOptions(JudgeOptions):
         return self
 
 
-class EnsembleJudge(Judge[EnsembleOptions]):
+class EnsembleJudge(Group[EnsembleOptions]):
     """Combines the scores of its members.
 
     If a member blames the candidate (refused, blank), so does the ensemble. A member that fails
@@ -166,83 +158,127 @@ class EnsembleJudge(Judge[EnsembleOptions]):
     adapter = "ensemble"
     options_type = EnsembleOptions
 
-    def __init__(self, name: str, options: EnsembleOptions, members: Sequence[Judge]) -> None:
-        super().__init__(name, options)
-        self.members = tuple(members)
-        self.needs_reference = any(member.needs_reference for member in members)
-        self.models = models_of(members)
-        self._weights = [member.weight for member in options.members]
-        self.digest = self._digest(
-            combine=options.combine,
-            quorum=options.quorum,
-            members=[member.digest for member in members],
-            weights=self._weights,
-        )
-
     @classmethod
     def create(cls, name: str, options: Mapping[str, Json], setup: JudgeSetup) -> Self:
         """Validate the options and build the members; raises ConfigError."""
         parsed = setup.parse(EnsembleOptions, options)
-        return cls(name, parsed, [setup.judge(one.name, one.options) for one in parsed.members])
-
-    def check(self, example: Example) -> None:
-        """Check that all members can score replies to ``example``; raises ConfigError."""
-        for member in self.members:
-            member.check(example)
-
-    def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
-        """Return the calls of all members."""
-        return longest_calls_of(self.members, example)
+        return cls(
+            name,
+            parsed,
+            [setup.judge(one.name, one.__pydantic_extra__) for one in parsed.members],
+            combine=parsed.combine,
+            quorum=parsed.quorum,
+            weights=[one.weight for one in parsed.members],
+        )
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Let all members score a reply and combine their scores."""
-        results = await score_all(self.members, example, reply, calls)
-        failures = [result for result in results if isinstance(result, JudgeError)]
+        values: list[float] = []
+        weights: list[float] = []
+        votes: list[Vote] = []
+        failures: list[JudgeError] = []
+        results = await _results(self._asked(example), reply, calls)
+        for member, option, result in zip(self.members, self.options.members, results, strict=True):
+            if isinstance(result, JudgeError):
+                failures.append(result)
+                continue
+            values.append(result.value)
+            weights.append(option.weight)
+            # the score of a rule is its vote
+            votes += result.votes or [Vote(member.name, result.value, result.answer or "")]
         for failure in failures:
             if failure.blame is Blame.CANDIDATE:
                 raise failure
-        scores = [(i, r) for i, r in enumerate(results) if isinstance(r, Score)]
         quorum = self.options.quorum or len(self.members)
-        if len(scores) < quorum:
-            raise too_few(
-                f"{len(scores)} of {len(self.members)} judges of `{self.name}` scored the reply, "
-                f"{quorum} must",
-                failures,
+        if len(values) < quorum:
+            raise JudgeError(
+                f"{len(values)} of {len(self.members)} judges of `{self.name}` scored the reply, "
+                f"{quorum} must; {failures[0]}",
+                kind=FailureKind.JUDGE_FAILED,
+                blame=Blame.JUDGE,
+                transient=any(failure.transient for failure in failures),
             )
-        value = self._combined([s.value for _, s in scores], [self._weights[i] for i, _ in scores])
-        return Score(value, votes=votes_of(self.members, results))
+        return Score(self._combined(values, weights), votes=tuple(votes))
 
     def _combined(self, values: Sequence[float], weights: Sequence[float]) -> float:
         if self.options.combine == "median":
             return float(median(values))
         if self.options.combine == "mean":
             return min(1.0, fmean(values, weights))
-        lead = sum(w * ((v > _HALF) - (v < _HALF)) for v, w in zip(values, weights, strict=True))
+        lead = sum(w * ((v > RIGHT) - (v < RIGHT)) for v, w in zip(values, weights, strict=True))
         return 0.5 if lead == 0 else float(lead > 0)
 
 
-class MeasuredJudge(Judge[JudgeOptions]):
+class MeasuredJudge(Group[JudgeOptions]):
     """Returns the score of ``judge``, with those of ``measures`` in their order."""
 
     def __init__(self, judge: Judge, measures: Mapping[str, Judge]) -> None:
-        super().__init__(f"{judge.name} and {', '.join(measures)}", JudgeOptions())
-        self._members = (judge, *measures.values())
-        self.needs_reference = any(one.needs_reference for one in self._members)
-        self.models = models_of(self._members)
-        named = [[name, one.digest] for name, one in measures.items()]
-        self.digest = digest(["measured", judge.digest, named])
-
-    def longest_calls(self, example: Example) -> Sequence[JudgeCall]:
-        """Return the calls of all judges."""
-        return longest_calls_of(self._members, example)
+        name = f"{judge.name} and {', '.join(measures)}"
+        super().__init__(name, JudgeOptions(), (judge, *measures.values()), names=[*measures])
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score and measure a reply at once; raise what the judge raises.
 
         A measure is None where its judge failed.
         """
-        first, *others = await score_all(self._members, example, reply, calls)
-        if isinstance(first, JudgeError):
-            raise first
+        score, *others = await _results(self._asked(example), reply, calls)
+        if isinstance(score, JudgeError):
+            raise score
         measures = [one.value if isinstance(one, Score) else None for one in others]
-        return replace(first, measures=tuple(measures))
+        return replace(score, measures=tuple(measures))
+
+
+class AuditedJudge(Group[JudgeOptions]):
+    """Scores replies with one judge, and those to labelled examples with a trusted one too."""
+
+    def __init__(
+        self,
+        autoevaluator: Judge,
+        trusted: Judge,
+        labelled: Mapping[str, Example],  # by id, with the label as its reference
+        *,
+        floor: float = 0.0,  # score in [0, 1] of a reply that a judge cannot read
+        # scores in [0, 1] that people gave, by the example's id and the digest of the reply's
+        # text; they count instead of the trusted judge's
+        people: Mapping[tuple[str, str], float] | None = None,
+    ) -> None:
+        self._labelled = labelled
+        self._floor = floor
+        self._people = people or {}
+        labels = sorted(example.digest for example in labelled.values())
+        super().__init__(
+            f"{autoevaluator.name}, audited by {trusted.name}",
+            JudgeOptions(),
+            (autoevaluator, trusted),
+            labels=labels,
+            floor=floor,
+            people=[[*key, score] for key, score in sorted(self._people.items())],
+        )
+
+    def _asked(self, example: Example) -> list[_Asked]:
+        autoevaluator, trusted = super()._asked(example)
+        labelled = self._labelled.get(example.id)
+        if labelled is None:
+            return [autoevaluator]
+        return [autoevaluator, replace(trusted, example=labelled)]
+
+    async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
+        """Score one reply, in [0, 1]; ``gold`` is the trusted score, None if that judge failed.
+
+        A reply that the autoevaluator cannot read gets the floor, since the trusted judge may read
+        it. If the autoevaluator fails, JudgeError blames the judge.
+        """
+        asked = self._asked(example)
+        given = self._people.get((example.id, digest(reply.text))) if asked[1:] else None
+        if given is not None:
+            del asked[1:]
+        results = await _results(asked, reply, calls)
+        score, *gold = [self._floored(result) for result in results]
+        if isinstance(score, JudgeError):
+            raise score
+        trusted = [one.value for one in gold if isinstance(one, Score)]
+        return replace(score, gold=trusted[0] if trusted else given)
+
+    def _floored(self, result: Score | JudgeError) -> Score | JudgeError:
+        is_unread = isinstance(result, JudgeError) and result.blame is Blame.CANDIDATE
+        return Score(self._floor) if is_unread else result
