@@ -426,8 +426,7 @@ class Archive:
     async def record(self, run: str) -> StoredRun:
         """Read a run and work out where it stands; raise RunNotFoundError if there is none."""
         async with open_store(self._where, create=False) as store:
-            run_id = (await store.find(run)).id
-            return (await self._replayed(store, run_id, follows=False))[0]
+            return (await self._replayed(store, await store.find(run), follows=False))[0]
 
     async def write_report(self, run: str = "latest", path: Path | None = None) -> Path:
         """Write a run's report as HTML, by default next to the store, and return its path.
@@ -437,17 +436,18 @@ class Archive:
             StoreError: the file cannot be written.
         """
         async with open_store(self._where, create=False) as store:
-            run_id = (await store.find(run)).id
-            record, replay = await self._replayed(store, run_id)
+            found = await store.find(run)
+            record, replay = await self._replayed(store, found)
             texts = await texts_of(store, replay.state, folder_of(self._where))
-            target = path or report_path(self._where, run_id)
+            target = path or report_path(self._where, found.id)
             return await _report(record, texts, replay.trajectory.until_now(replay.pairs), target)
 
     async def _replayed(
-        self, store: Store, run_id: str, *, follows: bool = True
+        self, store: Store, found: RunInfo, *, follows: bool = True
     ) -> tuple[StoredRun, RunRecord]:
+        run_id = found.id
         mode, replay = await recorded_replay(store, run_id, self._where, follows=follows)
-        await replay.take_all(store.texts_of(run_id))
+        await replay.take_all(store.texts_of(run_id), found.n_told)
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
         standing = await with_confirmation(store, standing, state.started)

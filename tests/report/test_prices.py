@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from math import nan
 
 from bestarm_agent.config.study.objective import ObjectiveSpec
 from bestarm_agent.domain.spend import Reservations, Spend
-from bestarm_agent.engine.results.standing import CostLine, ObjectiveResult, RowPrice, Standing
+from bestarm_agent.engine.results.standing import CostLine, ObjectiveResult, Standing
 from bestarm_agent.report.html_page import render_report
+from bestarm_agent.stats.agreement import Measure
 from tests.support.standings import standing_with
 
 SCORES = [[0.2] * 10, [0.6] * 10, [0.5] * 10, [0.9] * 10]
@@ -22,7 +24,7 @@ def priced(prices: Sequence[float | None] = PRICES, answer: int = 3) -> Standing
     rows = []
     for row in standing.rows:
         mean = prices[row.index]
-        price = RowPrice(mean, 0.0 if mean is None else 0.9 * mean, 30.0)
+        price = Measure(nan if mean is None else mean, 0.0 if mean is None else 0.9 * mean, 30.0)
         rows.append(replace(row, price=price, price_source="study"))
     by_index = {row.index: row for row in rows}
     finding = ObjectiveResult(

@@ -8,7 +8,7 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import CandidatesAdded, ExamplesAdded, Started
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.limits.wait_reasons import Wait
-from bestarm_agent.engine.results.standing import LiveState, Standing, build_standing
+from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
@@ -49,7 +49,8 @@ def standing_of(labels: list[str], selector: Pairs, n_examples: int) -> Standing
         run_id="20260101-000000-abcd",
         budget=Budget(),
         spent=Spend(),
-        live=LiveState(in_flight=0, waits=(), seconds=75.0, broken={}),
+        seconds=75.0,
+        broken={},
     )
 
 
@@ -71,5 +72,8 @@ def standing_with(
         run_id="20260101-000000-abcd",
         budget=budget or Budget(),
         spent=spent or Spend(),
-        live=LiveState(in_flight=3, waits=waits, seconds=75.0, broken=broken or {}),
+        seconds=75.0,
+        broken=broken or {},
+        in_flight=3,
+        waits=waits,
     )

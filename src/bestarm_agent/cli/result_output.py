@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from math import isinf
+from math import isfinite
 from pathlib import Path
 
 import typer
@@ -16,8 +16,7 @@ from bestarm_agent.cli.progress import CandidateTable, print_line
 from bestarm_agent.config.study.objective import Objective
 from bestarm_agent.domain.spend import Reservations, Spend, usd
 from bestarm_agent.engine.loop import End
-from bestarm_agent.engine.results.effects import axis_effects
-from bestarm_agent.engine.results.forecast import forecast
+from bestarm_agent.engine.results.effects import AxisEffects, axis_effects, forecast
 from bestarm_agent.engine.results.standing import (
     FailureLine,
     ObjectiveResult,
@@ -46,6 +45,7 @@ from bestarm_agent.report.text import (
     safe,
 )
 from bestarm_agent.report.winners_number import number_json, number_lines
+from bestarm_agent.stats.agreement import Measure
 
 SCHEMA_VERSION = 1  # of the JSON object; docs/reference/result.schema.json describes it
 _SHOWN_ROWS = 10
@@ -192,7 +192,7 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, o
             "seconds": standing.seconds,
         },
         "slices": slices_json(standing),
-        "effects": [asdict(axis) for axis in axis_effects(standing)],
+        "effects": [_effects_json(axis) for axis in axis_effects(standing)],
         "forecast": None if (found := forecast(standing)) is None else asdict(found),
         "accounts": [
             {"what": line.what, **_spend_json(line.spend, priced=line.priced)}
@@ -235,21 +235,28 @@ def _objective_json(result: ObjectiveResult | None) -> dict[str, object]:
     }
 
 
-def _price_json(row: Row) -> dict[str, object] | None:
-    if row.price is None:
-        return None
-    upper = None if isinf(row.price.upper) else row.price.upper
-    return {"mean": row.price.mean, "interval": [row.price.lower, upper]}
+def _effects_json(axis: AxisEffects) -> dict[str, object]:
+    levels = [
+        {
+            "level": one.level,
+            "candidates": one.candidates,
+            "effect": one.effect.value,
+            "lower": one.effect.lower,
+            "upper": one.effect.upper,
+        }
+        for one in axis.levels
+    ]
+    return {"axis": axis.axis, "levels": levels}
+
+
+def _measure_json(found: Measure) -> dict[str, object]:
+    value, lower, upper = (end if isfinite(end) else None for end in found)
+    return {"mean": value, "interval": [lower, upper]}
 
 
 def _limit_json(found: RowLimit) -> dict[str, object]:
-    upper = None if isinf(found.upper) else found.upper
-    return {
-        "limit": found.constraint.text,
-        "state": found.state.value,
-        "mean": found.mean,
-        "interval": [found.lower, upper],
-    }
+    shown = {"limit": found.constraint.text, "state": found.state.value}
+    return {**shown, **_measure_json(found.mean)}
 
 
 def _row_json(row: Row | None) -> dict[str, object] | None:
@@ -273,7 +280,7 @@ def _row_json(row: Row | None) -> dict[str, object] | None:
         "seconds_per_call": row.seconds,
         "latency": None if row.latency is None else asdict(row.latency),
         "problem": row.problem,
-        "price_per_1k_calls": _price_json(row),
+        "price_per_1k_calls": None if row.price is None else _measure_json(row.price),
         "limits": [_limit_json(one) for one in row.limits],
         "output_tokens_mean": row.output_tokens,
         "measures": [asdict(one) for one in row.measures],

@@ -142,8 +142,11 @@ class RunRecord:
             else:
                 self._take(self.state.asks[move] if move >= 0 else self.state.told[~move])
 
-    async def take_all(self, pages: AsyncIterable[Sequence[tuple[str, str]]]) -> None:
-        """Take in a log some events at a time, in a thread."""
+    async def take_all(
+        self, pages: AsyncIterable[Sequence[tuple[str, str]]], n_told: int = 0
+    ) -> None:
+        """Take in a log, with about ``n_told`` outcomes, some events at a time, in a thread."""
+        self.trajectory = Trajectory(n_told)
         async for page in pages:
             await asyncio.to_thread(self.take, page)
 

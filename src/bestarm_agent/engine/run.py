@@ -20,7 +20,7 @@ from bestarm_agent.engine.mode import Mode
 from bestarm_agent.engine.pool import CandidatePool, ReadyCandidate
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.objectives import track_objective
-from bestarm_agent.engine.results.standing import LiveState, Standing, build_standing
+from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.engine.setup.history import learn_from_history, recorded_history
 from bestarm_agent.engine.setup.open_run import (
     Options,
@@ -110,19 +110,16 @@ class Run:
     def standing(self) -> Standing:
         """Return where the run stands now."""
         loop, record = self.loop, self.record
-        live = LiveState(
-            in_flight=loop.in_flight,
-            waits=self._waits(),
-            seconds=loop.seconds,
-            broken=loop.pool.broken(),
-        )
         return build_standing(
             record.state,
             record.pairs,
             run_id=self.id,
             budget=self.ledger.budget,
             spent=self.ledger.spent,
-            live=live,
+            seconds=loop.seconds,
+            broken=loop.pool.broken(),
+            in_flight=loop.in_flight,
+            waits=self._waits(),
             objective=record.objective,
         )
 
@@ -200,7 +197,8 @@ async def resumed_run(
         known = fold(await store.outline_of(log.run_id))
         parts = parts_of(known)
         record = record_of(parts.mode, parts.study.record(), recorded_history(known, where))
-        await record.take_all(store.texts_of(log.run_id))
+        told = (await store.find(log.run_id)).n_told
+        await record.take_all(store.texts_of(log.run_id), told)
         state = record.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         prepared = await _prepared(parts, state.candidates, ledger, options)

@@ -21,7 +21,7 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.engine.results.standing import LiveState, Standing, build_standing
+from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, Pair, State, Tell
 from bestarm_agent.store.run_state import RunState, fold
@@ -214,12 +214,9 @@ class PairQueue:
             run_id=self.state.name,
             budget=self.state.budget,
             spent=self.state.spend,
-            live=LiveState(
-                in_flight=sum(len(samples.running) for samples in self.samples),
-                waits=(),
-                seconds=seconds,
-                broken={labels[i]: "its task ended before the race did" for i in lost},
-            ),
+            seconds=seconds,
+            broken={labels[i]: "its task ended before the race did" for i in lost},
+            in_flight=sum(len(samples.running) for samples in self.samples),
         )
 
     def _pair(self, row: int, place: int) -> Pair:

@@ -238,7 +238,7 @@ def _bar(row: Row) -> dict[str, str]:
 
 def _effect_bar(value: float, effects: Sequence[AxisEffects]) -> str:
     """Place an effect on a 0..100 axis that all axes share; 50 stands for no effect."""
-    most = max(max(-one.lower, one.upper) for axis in effects for one in axis.levels)
+    most = max(max(-one.effect.lower, one.effect.upper) for axis in effects for one in axis.levels)
     return f"{50 + 49 * value / max(most, 1e-9):.2f}"
 
 

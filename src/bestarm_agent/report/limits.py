@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 from bestarm_agent.config.study.objective import LENGTH, PRICE, SECONDS
-from bestarm_agent.engine.results.standing import LimitState, Row, RowLimit, RowPrice
+from bestarm_agent.engine.results.standing import LimitState, Row, RowLimit
 from bestarm_agent.report.text import price_text, seconds_text
 
 
@@ -20,17 +22,15 @@ def limit_text(found: RowLimit) -> str:
         LimitState.BROKEN: "shown to be broken",
         LimitState.OPEN: "not shown yet",
     }[found.state]
-    one = found.constraint
-    if found.mean is None:
+    one, mean = found.constraint, found.mean
+    if isnan(mean.value):
         return f"{one.text}: nothing seen yet"
     if one.name == PRICE:
-        price = price_text(RowPrice(found.mean, found.lower, found.upper))
-        return f"{one.text}: {said}; {price}"
+        return f"{one.text}: {said}; {price_text(mean)}"
     if one.name == LENGTH:
-        numbers = f"[{found.lower:,.0f}, {found.upper:,.0f}]"
-        return f"{one.text}: {said}; mean {found.mean:,.0f} {numbers}"
-    if one.name == SECONDS:
-        mean, *ends = (seconds_text(x) for x in (found.mean, found.lower, found.upper))
-        return f"{one.text}: {said}; mean {mean} [{', '.join(ends)}]"
-    numbers = f"[{found.lower:.3f}, {found.upper:.3f}]"
-    return f"{one.text}: {said}; mean {found.mean:.3f} {numbers}"
+        value, lower, upper = (f"{x:,.0f}" for x in mean)
+    elif one.name == SECONDS:
+        value, lower, upper = (seconds_text(x) for x in mean)
+    else:
+        value, lower, upper = (f"{x:.3f}" for x in mean)
+    return f"{one.text}: {said}; mean {value} [{lower}, {upper}]"

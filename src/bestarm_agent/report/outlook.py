@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
-from bestarm_agent.engine.results.forecast import LEVEL, forecast
+from bestarm_agent.engine.results.effects import LEVEL, AxisEffects, axis_effects, forecast
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.text import safe, share
 from bestarm_agent.selectors.types import Guarantee
@@ -70,4 +69,4 @@ def effects_line(standing: Standing) -> str:
 
 def is_clear(axis: AxisEffects) -> bool:
     """Return whether the intervals of the best and the worst level do not overlap."""
-    return axis.levels[0].lower > axis.levels[-1].upper
+    return axis.levels[0].effect.lower > axis.levels[-1].effect.upper

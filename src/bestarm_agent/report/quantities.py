@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isnan
 
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.engine.results.standing import Row, Standing
@@ -20,8 +21,8 @@ _AXES = (
 
 def price_per_1k(row: Row) -> float | None:
     """Return dollars for 1,000 pairs of a candidate, by what its pairs have cost; None: unknown."""
-    if row.price is not None and row.price.mean is not None:
-        return row.price.mean
+    if row.price is not None and not isnan(row.price.value):
+        return row.price.value
     if not row.priced or not row.spend.pulls:
         return None
     return _PER * usd(row.spend.usd_nanos) / row.spend.pulls

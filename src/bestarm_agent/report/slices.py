@@ -12,10 +12,11 @@ from bestarm_agent.report.text import safe, share
 
 def slice_text(one: SliceMean) -> tuple[str, str]:
     """Write a mean and its interval."""
-    if one.mean is None:
+    if not one.n:
         return "-", ""
-    width = one.upper - one.lower
-    return share(one.mean, width), f"[{share(one.lower, width)}, {share(one.upper, width)}]"
+    width = one.mean.upper - one.mean.lower
+    value, lower, upper = (share(x, width) for x in one.mean)
+    return value, f"[{lower}, {upper}]"
 
 
 def slice_rows(standing: Standing) -> Sequence[tuple[Row, tuple[SliceMean, ...]]]:
@@ -28,9 +29,9 @@ def weakest_line(standing: Standing) -> str:
     """Say on which slice the winner is worst; "" without slices."""
     winner = standing.winner
     for row, means in slice_rows(standing):
-        seen = [k for k, one in enumerate(means) if one.mean is not None]
+        seen = [k for k, one in enumerate(means) if one.n]
         if winner is not None and row.index == winner.index and seen:
-            k = min(seen, key=lambda k: means[k].mean or 0.0)
+            k = min(seen, key=lambda k: means[k].mean.value)
             numbers = " ".join(slice_text(means[k]))
             on = safe(standing.slices[k].name)
             seen_there = counted(means[k].n, "score")
@@ -49,8 +50,8 @@ def slices_json(standing: Standing) -> list[dict[str, object]]:
                 {
                     "label": label,
                     "n": mean.n,
-                    "mean": mean.mean,
-                    "interval": [mean.lower, mean.upper],
+                    "mean": mean.mean.value if mean.n else None,
+                    "interval": [mean.mean.lower, mean.mean.upper],
                 }
                 for label, mean in zip(labels, one.means, strict=False)
             ],

@@ -11,7 +11,6 @@ from bestarm_agent.engine.results.standing import (
     ObjectiveResult,
     Row,
     RowMeasure,
-    RowPrice,
     Standing,
     Status,
 )
@@ -236,11 +235,11 @@ def objective_text(spec: ObjectiveSpec) -> str:
     return f"the best that {' and '.join(limits)}" if limits else "the best"
 
 
-def price_text(price: RowPrice | None) -> str:
+def price_text(price: Measure | None) -> str:
     """Write dollars for 1,000 calls, with their interval where one is known."""
-    if price is None or price.mean is None:
+    if price is None or isnan(price.value):
         return "-"
-    mean = money(round(price.mean * NANOS_PER_USD))
+    mean = money(round(price.value * NANOS_PER_USD))
     if price.upper == inf:
         return mean
     ends = (money(round(end * NANOS_PER_USD)) for end in (price.lower, price.upper))

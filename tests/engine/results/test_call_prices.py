@@ -15,8 +15,7 @@ from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Scored
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.engine.results.means import Means, MeanTracker
-from bestarm_agent.engine.results.objectives import track_objective
+from bestarm_agent.engine.results.objectives import Means, MeanTracker, track_objective
 from bestarm_agent.selectors.answer import even_odds
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.history import Factors, HistoryModel, Validation

@@ -14,8 +14,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, CandidatesAdded, ExamplesAdded, Told
 from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.engine.results.means import MeanTracker
-from bestarm_agent.engine.results.objectives import Finding
+from bestarm_agent.engine.results.objectives import Finding, MeanTracker
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.quantities import chart_axes, values_of

@@ -46,10 +46,10 @@ def test_effects_of_a_full_grid_are_differences_of_means() -> None:
     model, prompt = axis_effects(standing)
     assert (model.axis, prompt.axis) == ("model", "prompt")
     assert [one.level for one in model.levels] == ["m0", "m1"]
-    assert model.levels[0].effect == pytest.approx(0.8 / 3)
-    assert prompt.levels[0].effect == pytest.approx(0.6 - 2.6 / 6)
+    assert model.levels[0].effect.value == pytest.approx(0.8 / 3)
+    assert prompt.levels[0].effect.value == pytest.approx(0.6 - 2.6 / 6)
     assert model.levels[0].candidates == 3
-    assert model.levels[0].lower == pytest.approx(model.levels[0].effect), "all was seen"
+    assert model.levels[0].effect == pytest.approx([0.8 / 3] * 3), "all was seen"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -64,7 +64,7 @@ def test_effects_of_a_part_of_a_grid_are_the_least_squares_solution(seed: int) -
     for axis in axis_effects(standing):
         own = solution[:3] if axis.axis == "model" else solution[3:]
         expected = own - own.mean()
-        found = {level.level: level.effect for level in axis.levels}
+        found = {level.level: level.effect.value for level in axis.levels}
         assert [found[name] for name in sorted(found)] == pytest.approx(expected.tolist())
 
 
@@ -102,7 +102,7 @@ def true_effect(scores: NDArray[np.float64], axis: str, level: str) -> float:
 
 def misses(standing: Standing, scores: NDArray[np.float64]) -> list[bool]:
     return [
-        not one.lower <= true_effect(scores, axis.axis, one.level) <= one.upper
+        not one.effect.lower <= true_effect(scores, axis.axis, one.level) <= one.effect.upper
         for axis in axis_effects(standing)
         for one in axis.levels
     ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bestarm_agent.engine.results.forecast import forecast
+from bestarm_agent.engine.results.effects import forecast
 from bestarm_agent.report.caveats import caveat
 from bestarm_agent.report.outlook import headline, outlook
 from bestarm_agent.selectors.registry import make_selector

@@ -59,21 +59,21 @@ def test_one_that_saw_easier_examples_is_still_worse_on_every_slice() -> None:
     easy, hard = found_of(state)
     assert (easy.name, hard.n_examples) == ("kind=easy", 100)
     assert [one.n for one in easy.means] == [100, 20]
-    assert [one.mean for one in easy.means] == pytest.approx([0.8, 0.9])
-    assert easy.means[0].lower == easy.means[0].upper == pytest.approx(0.8), "all was seen"
-    assert hard.means[1].lower == hard.means[1].upper == pytest.approx(0.4)
-    assert hard.means[0].lower < 0.2 < hard.means[0].upper
+    assert [one.mean.value for one in easy.means] == pytest.approx([0.8, 0.9])
+    assert easy.means[0].mean == pytest.approx([0.8] * 3), "all was seen"
+    assert hard.means[1].mean == pytest.approx([0.4] * 3)
+    assert hard.means[0].mean.lower < 0.2 < hard.means[0].mean.upper
 
 
 def test_what_comes_after_a_pending_pair_moves_no_interval() -> None:
     scores = np.ones((1, 200))
     done, waiting = found_of(state_of([[*EASY]], scores)), state_of([[*EASY]], scores, told=30)
-    assert done[0].means[0].lower == 1.0
+    assert done[0].means[0].mean.lower == 1.0
     early = found_of(waiting)[0].means[0]
-    assert (early.n, early.mean) == (30, 1.0)
-    assert 0.8 < early.lower < 1.0
-    assert found_of(waiting)[1].means[0].mean is None
-    assert found_of(waiting)[1].means[0].upper == 1.0
+    assert (early.n, early.mean.value) == (30, 1.0)
+    assert 0.8 < early.mean.lower < 1.0
+    unseen = found_of(waiting)[1].means[0]
+    assert (unseen.n, unseen.mean.upper) == (0, 1.0)
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_all_intervals_of_all_candidates_and_slices_hold_together(check_rate: Ra
         for n in (6, 12, 20):
             found = found_of(state_of([order[:n], order[:n]], scores), 0.8)
             is_missed |= any(
-                not one.lower - 1e-9 <= true[row, k] <= one.upper + 1e-9
+                not one.mean.lower - 1e-9 <= true[row, k] <= one.mean.upper + 1e-9
                 for k, part in enumerate(found)
                 for row, one in enumerate(part.means)
             )

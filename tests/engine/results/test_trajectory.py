@@ -41,12 +41,19 @@ def logged(n: int) -> list[Event]:
     return events
 
 
-def trajectory_of(events: Iterable[Event]) -> tuple[Trajectory, Pairs]:
-    """The trajectory of a run whose log these are."""
+def recorded(events: Iterable[Event], expected: int = 0) -> RunRecord:
+    """The record of a run whose log these are."""
     rule = make_selector("auto", Problem(4, 100, seed=1))
     record = RunRecord(lambda _size, _candidates: rule, lambda _pairs: None)
+    record.trajectory = Trajectory(expected)
     record.feed([started(), *grid(4, 100), *events])
-    return record.trajectory.until_now(rule), rule
+    return record
+
+
+def trajectory_of(events: Iterable[Event]) -> tuple[Trajectory, Pairs]:
+    """The trajectory until now, and the rule."""
+    record = recorded(events)
+    return record.trajectory.until_now(record.pairs), record.pairs
 
 
 def test_the_course_ends_where_the_run_stands() -> None:
@@ -71,6 +78,15 @@ def test_moments_are_even_and_the_last_one_is_now(n: int) -> None:
     assert len(steps) <= 1, "even but for the last step"
     assert told[-1:] == [n][:n]
     assert len(told) <= 2 * MOMENTS
+
+
+@pytest.mark.parametrize("n", [47, 48, 100, 200])
+def test_a_log_of_known_length_has_the_moments_of_the_live_run(n: int) -> None:
+    live, known = recorded(logged(n)).trajectory, recorded(logged(n), n).trajectory
+    told = [moment.told for moment in known.moments]
+    assert told == [moment.told for moment in live.moments]
+    assert MOMENTS <= len(told) < 2 * MOMENTS
+    assert known.left.keys() == live.left.keys()
 
 
 def test_the_matrix_samples_large_studies(monkeypatch: pytest.MonkeyPatch) -> None:

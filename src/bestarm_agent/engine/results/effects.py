@@ -1,17 +1,26 @@
-"""Effects of model, prompt and parameters: how far each level moves the mean score.
+"""Effects of model, prompt and parameters, and a forecast of what would settle the run.
 
-The model is additive: the mean of candidate i is a constant plus one effect per axis. Effects are
-its least-squares solution over the candidates, all with equal weight, so an effect is a fixed
-linear function of the candidates' means on the study's examples. In a full grid it is the mean over
-all candidates with that level, less the mean over all: what is asked for also where axes interact.
-It is solved in the size of the levels: those of the largest axis, which may be as many as there are
-candidates, are eliminated (the reduced normal equations of a two-way layout).
+Effects say how far each level of an axis moves the mean score. The model is additive: the mean of
+candidate i is a constant plus one effect per axis. Effects are its least-squares solution over the
+candidates, all with equal weight, so an effect is a fixed linear function of the candidates' means
+on the study's examples. In a full grid it is the mean over all candidates with that level, less the
+mean over all: what is asked for also where axes interact. It is solved in the size of the levels:
+those of the largest axis, which may be as many as there are candidates, are eliminated (the reduced
+normal equations of a two-way layout).
 
 Each mean's variance is that of a proportion after one success and one failure more (Agresti and
 Caffo, The American Statistician 54, 2000), with the correction for drawing without replacement;
 scores between 0 and 1 vary less than that. The intervals are normal and hold for all levels of all
 axes together, by Bonferroni's inequality, so that the best level may be picked after looking. They
 suppose examples drawn at random; where a rule leaves candidates early, they are approximate.
+
+The forecast guarantees nothing. It supposes that every estimate stays as it is, and that the
+distance between an estimate and an end of its interval is c sd sqrt((1 - n / N) / n) after n of N
+examples, where sd is the deviation of a score of 0 or 1 and c is the median over the intervals that
+do not touch 0 or 1. It counts the pairs until the leading candidate's interval lies above that of
+every one not ruled out. A run stops earlier, since it compares candidates on common examples, and
+asks others beside these: in replayed runs it took .6 of that count, and mostly .2 to 1.8
+(`benchmarks/stopping/forecast.py` of commit e83ff81).
 """
 
 from __future__ import annotations
@@ -19,12 +28,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, sqrt
 
 import numpy as np
 
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.selectors.types import Guarantee
+from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.arrays import FloatArray
+
+LEVEL = 0.005  # leaders nearer to each other than this are called level
+_FEWEST, _TYPICAL, _MOST = 0.2, 0.6, 1.8  # pairs needed, in pairs until intervals part
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +48,7 @@ class LevelEffect:
 
     level: str
     candidates: int  # with that level and a score
-    effect: float  # in [-1, 1]
-    lower: float
-    upper: float
+    effect: Measure  # in [-1, 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,7 @@ class AxisEffects:
     @property
     def spread(self) -> float:
         """Return the difference between the best and the worst level."""
-        return self.levels[0].effect - self.levels[-1].effect
+        return self.levels[0].effect.value - self.levels[-1].effect.value
 
 
 def axis_effects(standing: Standing) -> tuple[AxisEffects, ...]:
@@ -67,11 +80,18 @@ def axis_effects(standing: Standing) -> tuple[AxisEffects, ...]:
     axes.sort(key=lambda axis: -len(set(axis[1])))
     fitted = _fit([values for _, values in axes], means, variances)
     z = -float(ndtri((1 - standing.confidence) / (2 * sum(len(set(values)) for _, values in axes))))
-    found = [
-        AxisEffects(axis, _levels(values, effects, z * np.sqrt(variances)))
-        for (axis, values), (effects, variances, is_told) in zip(axes, fitted, strict=True)
-        if is_told
-    ]
+    found = []
+    for (axis, values), (effects, of_effects, is_told) in zip(axes, fitted, strict=True):
+        counts = Counter(values)
+        levels = [
+            LevelEffect(level, counts[level], Measure(e, e - half, e + half))
+            for level, e, half in zip(
+                sorted(counts), effects.tolist(), (z * np.sqrt(of_effects)).tolist(), strict=True
+            )
+        ]
+        if is_told:
+            ordered = sorted(levels, key=lambda one: -one.effect.value)
+            found.append(AxisEffects(axis, tuple(ordered)))
     return tuple(sorted(found, key=lambda one: -one.spread))
 
 
@@ -155,16 +175,64 @@ def _coded(values: Sequence[str]) -> FloatArray:
 
 
 def _variance(row: Row, n_examples: int) -> float:
+    """Return the variance of a candidate's mean of the scores seen."""
     p = (row.total + 1) / (row.n + 2)
     return p * (1 - p) / row.n * (1 - row.n / n_examples)
 
 
-def _levels(
-    values: Sequence[str], effects: FloatArray, half_widths: FloatArray
-) -> tuple[LevelEffect, ...]:
-    counts = Counter(values)
-    found = [
-        LevelEffect(level, counts[level], float(e), float(e - d), float(e + d))
-        for level, e, d in zip(sorted(counts), effects, half_widths, strict=True)
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The pairs still needed, by the estimates so far."""
+
+    pairs: int  # further pairs until the leading candidate is established
+    fewest: int  # lower end of the range in which they probably lie
+    most: int  # upper end
+    gap: float  # between the two highest estimates, >= 0
+
+    @property
+    def level(self) -> bool:
+        """Return whether the two leading candidates are too near to each other to be told apart."""
+        return self.gap < LEVEL
+
+
+def forecast(standing: Standing) -> Forecast | None:
+    """Return what would settle the run; None if it is settled, or nothing can be said yet.
+
+    Nothing is said before every candidate has a score, nor where intervals are heuristic or the
+    objective depends on prices.
+    """
+    best, rivals = standing.best, [row for row in standing.rivals if row.problem is None]
+    settled = standing.established or standing.guarantee is Guarantee.HEURISTIC
+    if best is None or not rivals or settled or standing.objective is not None or standing.unseen:
+        return None
+    n_examples = standing.n_examples
+    errors = [(row, sqrt(_variance(row, n_examples))) for row in standing.rows]
+    halves = [
+        (row.upper - row.lower) / 2 / error
+        for row, error in errors
+        if row.lower > 0 and row.upper < 1 and error
     ]
-    return tuple(sorted(found, key=lambda one: -one.effect))
+    c = float(np.median(halves or [4.0]))
+    later = _distances(best, best.lower, c, n_examples)
+    gaps = [(best.estimate or 0.0) - (row.estimate or 0.0) for row in rivals]
+    needed = []  # common examples until the intervals of two part
+    for row, gap in zip(rivals, gaps, strict=True):
+        enough = np.flatnonzero(later + _distances(row, row.upper, c, n_examples) <= gap)
+        needed.append(int(enough[0]) + 1 if len(enough) else n_examples)
+    more = sum(max(0, n - row.n) for n, row in zip(needed, rivals, strict=True))
+    apart = max(1, more + max(0, max(needed) - best.n))
+    left = standing.grid - standing.asked
+    pairs, fewest, most = (min(left, ceil(part * apart)) for part in (_TYPICAL, _FEWEST, _MOST))
+    return Forecast(pairs, fewest, most, max(0.0, min(gaps)))
+
+
+def _distances(row: Row, end: float, factor: float, n_examples: int) -> FloatArray:
+    """(N,) distances from estimate to end, once 1 to N examples are seen."""
+    grid = np.arange(1, n_examples + 1, dtype=float)
+    left = 1 - row.n / n_examples
+    if left <= 0:
+        return np.zeros(n_examples)
+    now = max(abs(end - (row.estimate or 0.0)), factor * sqrt(_variance(row, n_examples)))
+    later = np.maximum(grid, row.n)
+    found: FloatArray = now * np.sqrt(row.n / later * (1 - later / n_examples) / left)
+    return found

@@ -2,6 +2,19 @@
 
 Statements about scores rest on the selector's joint intervals and margins, and hold at every time;
 so do statements about limits. Elsewhere prices are told apart by their means.
+
+A limit, or a price, is about the mean of a quantity that outcomes tell besides the score: the
+price, the seconds or the output tokens of the answered call, or the score by a further scorer. A
+candidate's mean is over all N examples, like that of its score: calls differ in length. Retries,
+waits and judging belong to the study and not to the candidate, and a reply from the cache counts
+with what the call that bought it cost and took.
+
+The intervals of these means are those of scores (``RowIntervals``), of value over bound: a quantity
+enters in the order of asking, since slow or expensive calls often come back late. Where contested
+examples come early more often, they are often also more expensive: with x_t the t-th value of a
+candidate and r_t its ratio (``Odds``), the mean of x_1 + ... + x_(t-1) and (N - t + 1) r_t x_t,
+over N, is expected to be the mean (Des Raj); their average over t is reported, divided by the same
+of x = 1.
 """
 
 from __future__ import annotations
@@ -11,15 +24,198 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bestarm_agent.config.study.objective import PRICE, Constraint, Objective, ObjectiveSpec
+from bestarm_agent.config.study.objective import (
+    LENGTH,
+    PRICE,
+    SECONDS,
+    Constraint,
+    Objective,
+    ObjectiveSpec,
+)
 from bestarm_agent.config.study.run_options import LimitsSpec, SelectorSpec
+from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import Event
-from bestarm_agent.engine.results.means import Means, MeanTracker
+from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told
+from bestarm_agent.domain.outcome import Outcome, Scored
+from bestarm_agent.domain.spend import usd
+from bestarm_agent.selectors.answer import OddsOf, RowIntervals, even_odds
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import BoolArray, Estimates, FloatArray, Guarantee, State
+from bestarm_agent.selectors.rule import expected_costs
+from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.types import (
+    Ask,
+    BoolArray,
+    Estimates,
+    FloatArray,
+    Guarantee,
+    Pair,
+    State,
+    Tell,
+)
+from bestarm_agent.stats.agreement import Measure
+from bestarm_agent.stats.betting import EVEN
 
 _FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
+_CALLS = 1000  # whose price is told
+_LONG = 2**20  # tokens of a reply without a limit, which its mean is counted by
+_SLACK = 1e-6  # between a chance as logged and as the odds have it
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """One quantity of K candidates."""
+
+    # (K,) of what was seen, weighed by how it was drawn; NaN where nothing was
+    mean: FloatArray
+    lower: FloatArray  # (K,) lower ends of the intervals, jointly valid at all times
+    upper: FloatArray  # (K,) upper ends; infinite where nothing bounds the quantity
+
+    def of(self, row: int) -> Measure:
+        """Return that of one candidate."""
+        return Measure(float(self.mean[row]), float(self.lower[row]), float(self.upper[row]))
+
+
+class MeanTracker:
+    """Keeps the mean of one quantity of a run, fed with its events.
+
+    Each value has a bound: of a price what the provider said when the candidate joined, of seconds
+    the time-out of a call, of tokens ``max_tokens``, of a measure 1. Without one, or once a value
+    was above it, a candidate's interval has no upper end. It has no interval once an example was
+    drawn with another chance than the odds say. A reply that failed has no length and no measure;
+    like a pair that could not be measured it is counted as either.
+
+    Args:
+        name: the quantity, as limits name it: ``PRICE`` (dollars of 1,000 calls), ``SECONDS``,
+            ``LENGTH``, or one of the ``measures``.
+        confidence: joint level of the intervals, in (0, 1); None states nothing, at no cost.
+        odds: how an example that was asked was drawn among those left.
+        measures: names of the study's further scorers, in their order.
+        timeout: seconds that a call may take.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        confidence: float | None,
+        odds: OddsOf = even_odds,
+        *,
+        measures: Sequence[str] = (),
+        timeout: float = float("inf"),
+    ) -> None:
+        self._name = name
+        self._index = list(measures).index(name) if name in measures else None
+        self._timeout = timeout
+        self._alpha = None if confidence is None else 1.0 - confidence
+        self._odds = odds
+        self._is_even = True  # whether all examples so far were drawn uniformly
+        self._table = ScoreTable(0, 0)  # the score of a pair is its value over the bound
+        self._bounds = np.empty(0)  # by row
+        self._loose = np.empty(0, dtype=np.bool_)  # by row: values may be above the bound
+        self._unknown = set[int]()  # rows without an interval
+        self._number_of: dict[int, int] = {}  # in the table, by number of a pending ask
+        self._intervals: RowIntervals | None = None
+
+    def take(self, event: Event) -> None:
+        """Take the run's next event in."""
+        match event:
+            case Asked():
+                self._asked(event)
+            case Told() if event.seq in self._number_of:
+                self._told(self._number_of.pop(event.seq), self._value(event.outcome))
+            case CandidatesAdded(candidates=joined):
+                costs = event.costs or [None] * len(joined)
+                bounds = np.array(list(map(self._bound, joined, costs)))
+                loose = ~np.isfinite(bounds)
+                bounds[loose] = _LONG if self._name == LENGTH else 0.0
+                self._bounds = np.append(self._bounds, bounds)
+                self._loose = np.append(self._loose, loose)
+                self._table.add_candidates(len(joined))
+                self._intervals = None
+            case ExamplesAdded():
+                self._table.add_examples(len(event.ids))
+                self._intervals = None
+
+    def means(self) -> Means:
+        """Estimate the means from what was told so far."""
+        table = self._table
+        mean = np.full(table.n_candidates, np.nan)
+        np.divide(table.spent, table.n_scored, out=mean, where=table.n_scored > 0)
+        if not self._is_even:
+            partly = (table.n_scored > 0) & (table.n_scored < table.n_examples)
+            for row in np.flatnonzero(partly).tolist():
+                mean[row] = self._weighed(row)
+        if self._intervals is None:
+            self._intervals = RowIntervals(table, self._alpha, self._odds)
+        lower, upper = (end * self._bounds for end in self._intervals.bounds())
+        unknown = [*self._unknown]
+        lower[unknown], upper[unknown] = 0.0, self._bounds[unknown]
+        upper[self._loose] = np.inf
+        return Means(mean, lower, upper)
+
+    def guesses(self) -> FloatArray:
+        """(K,) means; of the unseen what their bounds say, by what those of the others said.
+
+        Infinite where nothing is known.
+        """
+        mean, unseen = self.means().mean, np.where(self._loose, np.inf, self._bounds)
+        if not self._loose.any() and (unseen > 0).any():
+            unseen = expected_costs(np.maximum(unseen, unseen.max() * 1e-9), self._table)
+        return np.where(np.isnan(mean), unseen, mean)
+
+    def _bound(self, candidate: Candidate, cost: float | None) -> float:
+        """Return the most that a value of a candidate can be; infinite if nothing bounds it."""
+        if self._name == PRICE:
+            return np.inf if cost is None else _CALLS * cost
+        if self._name == SECONDS:
+            return self._timeout
+        if self._name == LENGTH:
+            most = candidate.params.get("max_tokens")
+            return most if isinstance(most, int) and most > 0 else np.inf
+        return 1.0
+
+    def _asked(self, asked: Asked) -> None:
+        table, row, odds = self._table, asked.candidate, self._odds(asked.example)
+        self._is_even &= odds == EVEN
+        if asked.propensity is not None:
+            left = table.n_unseen_of(row)
+            if abs(asked.propensity * odds.ratio * left - 1.0) > _SLACK:
+                self._unknown.add(row)
+        self._number_of[asked.seq] = table.n_asked
+        pair = Pair(row, asked.example)
+        table.ask(Ask(table.n_asked, pair, asked.propensity, asked.reason))
+
+    def _told(self, seq: int, value: float | None) -> None:
+        if value is None:
+            self._table.tell(Tell(seq, State.VOID))
+            return
+        row = int(self._table.candidate[seq])
+        bound = float(self._bounds[row])
+        self._loose[row] |= value > bound * (1 + 1e-9)
+        share = min(1.0, value / bound) if bound else 0.0
+        self._table.tell(Tell(seq, State.DONE, share, value))
+
+    def _value(self, outcome: Outcome) -> float | None:
+        """Return the quantity; None where it is not known."""
+        if self._name == PRICE:
+            return None if outcome.usd_nanos is None else _CALLS * usd(outcome.usd_nanos)
+        if self._name == SECONDS:
+            return outcome.seconds or (0.0 if isinstance(outcome, Scored) else None)
+        if not isinstance(outcome, Scored):
+            return None
+        if self._name == LENGTH:
+            return float(outcome.usage.output)
+        if self._index is None or self._index >= len(outcome.measures):
+            return None
+        return outcome.measures[self._index]
+
+    def _weighed(self, row: int) -> float:
+        """Mean of a candidate that has seen some of its examples."""
+        table, seqs = self._table, np.array(self._table.row(row))
+        known = np.flatnonzero(table.state[seqs] == int(State.DONE))
+        value, examples = table.cost[seqs[known]], table.example[seqs[known]].tolist()
+        ahead = (table.n_examples - known) * [self._odds(example).ratio for example in examples]
+        behind = np.cumsum(value) - value
+        return float((behind + ahead * value).sum() / (np.arange(len(known)) + ahead).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,16 +427,21 @@ def track_objective(config: Json, selector: Pairs) -> ObjectiveTracker | None:
         return None
     chosen = SelectorSpec.model_validate(sections.get("selector", {}))
     limits = LimitsSpec.model_validate(sections.get("limits", {}))
-    measures = sections.get("measures")
     names = {one.name for one in spec.constraints} | ({PRICE} if spec.by_price else set())
     trackers = {
         name: MeanTracker(
             name,
             spec.level(chosen.level) if selector.rule.exogenous else None,
             selector.rule.odds_of,
-            measures=sorted(measures) if isinstance(measures, Mapping) else (),
+            measures=measure_names(config),
             timeout=limits.timeout_seconds,
         )
         for name in names
     }
     return ObjectiveTracker(spec, chosen.level, trackers, stops=chosen.stop_when_separated)
+
+
+def measure_names(config: Json) -> Sequence[str]:
+    """Return the names of a recorded study's further scorers, in the order of their scores."""
+    found = config.get("measures") if isinstance(config, Mapping) else None
+    return sorted(found) if isinstance(found, Mapping) else []

@@ -10,14 +10,14 @@ It does not matter how much of each slice a candidate has seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bestarm_agent.domain.example import Slice
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import BoolArray, IntArray, State
+from bestarm_agent.selectors.types import BoolArray, State
+from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.betting import EVEN, mean_interval
 from bestarm_agent.store.run_state import RunState
 
@@ -29,9 +29,7 @@ class SliceMean:
     """Known scores of one candidate on one slice of the examples."""
 
     n: int  # scores
-    mean: float | None  # None without a score
-    lower: float  # lower end of its interval
-    upper: float  # upper end
+    mean: Measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,49 +51,45 @@ def slice_means(
     if not state.slices or not pairs.rule.seeks_best:
         return ()
     alpha = (1.0 - confidence) / max(1, len(state.candidates) * len(state.slices))
-    answers = [_Answers(state, pairs, row) for row in ranking[:_SHOWN]]
+    members = [_mask(one.examples, len(state.example_ids)) for one in state.slices]
+    columns = [_means(state, pairs, row, members, alpha) for row in ranking[:_SHOWN]]
+    return tuple(
+        SliceMeans(one.name, int(mask.sum()), tuple(column[k] for column in columns))
+        for k, (one, mask) in enumerate(zip(state.slices, members, strict=True))
+        if mask.any()
+    )
+
+
+def _mask(examples: Sequence[int], n_examples: int) -> BoolArray:
+    mask = np.full(n_examples, False)
+    mask[list(examples)] = True
+    return mask
+
+
+def _means(
+    state: RunState, pairs: Pairs, row: int, slices: Sequence[BoolArray], alpha: float
+) -> list[SliceMean]:
+    """Return a candidate's mean on each slice, with intervals that err with ``alpha`` each."""
+    seqs = np.flatnonzero(state.asks.candidate == row)
+    example, known = state.asks.example[seqs], seqs < len(state.told.state)
+    states = np.full(len(seqs), int(State.PENDING))
+    states[known] = state.told.state[seqs[known]]
+    scores = np.full(len(seqs), np.nan)
+    scores[known] = state.told.score[seqs[known]]
+    drawn = example.tolist()
+    is_even = pairs.rule.exogenous and all(pairs.rule.odds_of(one) == EVEN for one in drawn)
     found = []
-    for one, members in _members(state.slices, len(state.example_ids)):
-        means = tuple(candidate.mean(members, alpha) for candidate in answers)
-        found.append(SliceMeans(one.name, int(members.sum()), means))
-    return tuple(found)
-
-
-def _members(slices: Sequence[Slice], n_examples: int) -> Iterator[tuple[Slice, BoolArray]]:
-    """Yield each slice with a mask of its examples, if there are any."""
-    for one in slices:
-        mask = np.full(n_examples, False)
-        mask[list(one.examples)] = True
-        if mask.any():
-            yield one, mask
-
-
-class _Answers:
-    """Asks and known scores of a candidate, in order."""
-
-    def __init__(self, state: RunState, pairs: Pairs, row: int) -> None:
-        seqs: IntArray = np.flatnonzero(state.asks.candidate == row)
-        asked = state.asks.example[seqs]
-        told = seqs[seqs < len(state.told.state)]
-        states = np.full(len(state.example_ids), int(State.PENDING))
-        states[asked[: len(told)]] = state.told.state[told]
-        scores = np.full(len(states), np.nan)
-        scores[asked[: len(told)]] = state.told.score[told]
-        self._example, self._state, self._score = asked, states[asked], scores[asked]
-        self._is_even = pairs.rule.exogenous and all(
-            pairs.rule.odds_of(example) == EVEN for example in asked.tolist()
-        )
-
-    def mean(self, members: BoolArray, alpha: float) -> SliceMean:
-        """Return the mean on some of the examples, with an interval that errs with ``alpha``."""
-        there = members[self._example]
-        state, score = self._state[there], self._score[there]
-        pending = np.flatnonzero(state == int(State.PENDING))
-        if self._is_even and len(pending):
+    for members in slices:
+        there = members[example]
+        score = scores[there]
+        pending = np.flatnonzero(states[there] == int(State.PENDING))
+        if is_even and len(pending):
             score = score[: pending[0]]
-        known = score[~np.isnan(score)]
-        mean = float(known.mean()) if len(known) else None
-        if not self._is_even:
-            return SliceMean(len(known), mean, 0.0, 1.0)
-        low, high = np.nan_to_num(score, nan=0.0), np.nan_to_num(score, nan=1.0)
-        return SliceMean(len(known), mean, *mean_interval(low, high, alpha, int(members.sum())))
+        seen = score[~np.isnan(score)]
+        ends = 0.0, 1.0
+        if is_even:
+            low, high = np.nan_to_num(score, nan=0.0), np.nan_to_num(score, nan=1.0)
+            ends = mean_interval(low, high, alpha, int(members.sum()))
+        mean = float(seen.mean()) if len(seen) else float("nan")
+        found.append(SliceMean(len(seen), Measure(mean, *ends)))
+    return found

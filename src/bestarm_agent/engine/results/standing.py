@@ -6,8 +6,8 @@ It is worked out from the run's log and from the source of pairs that was fed th
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from heapq import merge
@@ -22,164 +22,12 @@ from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.notebook import data_frame, html_table
-from bestarm_agent.engine.results.objectives import Finding, ObjectiveState, ObjectiveTracker
+from bestarm_agent.engine.results.objectives import Finding, ObjectiveTracker, measure_names
 from bestarm_agent.engine.results.slices import SliceMeans, slice_means
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import Estimates, Guarantee, State, Verdict
+from bestarm_agent.selectors.types import Guarantee, IntArray, State
+from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.store.run_state import CandidateTotals, RunState
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """Seconds from sending a request to its complete answer, without waits of our own.
-
-    Only the attempt that was answered counts. A reply from the cache counts with the seconds of
-    the call that bought it. Percentiles are measured times (nearest rank).
-    """
-
-    n: int  # calls, > 0
-    p50: float
-    p95: float
-    longest: float
-
-
-def latency_of(seconds: Sequence[float]) -> Latency | None:
-    """Summarise sorted seconds; None if there are none.
-
-    Example:
-        >>> latency_of([0.5, 0.6, 0.7, 9.0])
-        Latency(n=4, p50=0.6, p95=9.0, longest=9.0)
-    """
-    if not seconds:
-        return None
-    p50, p95 = (seconds[math.ceil(p * len(seconds) / 100) - 1] for p in (50, 95))
-    return Latency(len(seconds), p50, p95, seconds[-1])
-
-
-def latency_by_model(state: RunState) -> list[tuple[str, Latency]]:
-    """Return the models that answered with their latencies, slowest median first."""
-    groups: dict[str, list[CandidateTotals]] = {}
-    for candidate, totals in zip(state.candidates, state.totals, strict=True):
-        groups.setdefault(f"{candidate.provider}/{candidate.model}", []).append(totals)
-    found = {
-        model: latency_of(list(merge(*(one.latencies for one in group))))
-        for model, group in groups.items()
-    }
-    timed = [(model, one) for model, one in found.items() if one is not None]
-    return sorted(timed, key=lambda item: -item[1].p50)
-
-
-@dataclass(frozen=True, slots=True)
-class RowMeasure:
-    """A candidate's mean by one of the study's further scorers; no interval is stated for it."""
-
-    name: str
-    n: int  # replies that it could score
-    mean: float | None  # in [0, 1]; None where there is none
-
-
-def measure_names(state: RunState) -> Sequence[str]:
-    """Return the names of the study's further scorers, in the order of their scores."""
-    config = None if state.started is None else state.started.config
-    found = config.get("measures") if isinstance(config, Mapping) else None
-    return sorted(found) if isinstance(found, Mapping) else []
-
-
-def mean_length(totals: CandidateTotals) -> float | None:
-    """Return the mean output tokens of a reply; None where no token was counted."""
-    return totals.output_tokens / totals.replies if totals.output_tokens else None
-
-
-def row_measures(totals: CandidateTotals, names: Sequence[str]) -> tuple[RowMeasure, ...]:
-    """Return the mean by each further scorer."""
-    missing = len(names) - len(totals.measures)
-    sums, counts = [*totals.measures, *[0.0] * missing], [*totals.measured, *[0] * missing]
-    return tuple(
-        RowMeasure(name, n, total / n if n else None)
-        for name, total, n in zip(names, sums, counts, strict=True)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class CostLine:
-    """One thing that money went into."""
-
-    what: str  # for people
-    spend: Spend  # what it cost; pairs are counted where candidates were called
-    priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
-
-
-def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
-    """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
-    answered: dict[str, Spend] = {}
-    lost: dict[str, Spend] = {}
-    judging = Spend()
-    for candidate, totals in zip(state.candidates, state.totals, strict=True):
-        provider = candidate.provider
-        judging += totals.judge_spend
-        lost[provider] = lost.get(provider, Spend()) + totals.lost_spend
-        rest = totals.spend - totals.judge_spend - totals.lost_spend
-        answered[provider] = answered.get(provider, Spend()) + rest
-    unpriced = {
-        candidate.provider
-        for candidate, cost in zip(state.candidates, state.costs, strict=True)
-        if cost is None
-    }
-    judge_priced = state.started is None or state.started.judge_priced
-    lines = [
-        *_by_provider("answered calls of candidates", answered, unpriced),
-        *_by_provider("attempts that brought no answer", lost, unpriced),
-        CostLine("judging", judging, judge_priced),
-        CostLine(
-            "proposing prompts",
-            state.proposer_spend,
-            all(call.priced for call in state.proposer_calls.values()),
-        ),
-        CostLine("pairs that are not told yet", spent - state.spend, judge_priced and not unpriced),
-    ]
-    return tuple(line for line in lines if not _is_nothing(line.spend))
-
-
-def _by_provider(
-    what: str, spends: Mapping[str, Spend], unpriced: Collection[str]
-) -> list[CostLine]:
-    return [
-        CostLine(f"{provider}: {what}", spend, provider not in unpriced)
-        for provider, spend in sorted(spends.items())
-    ]
-
-
-def _is_nothing(spend: Spend) -> bool:
-    """Sums of seconds are not exact."""
-    return replace(spend, gpu_seconds=0.0) == Spend() and abs(spend.gpu_seconds) < 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class FailureLine:
-    """The count of one kind of failure of one candidate."""
-
-    label: str  # the candidate's label
-    kind: str  # what went wrong
-    blame: str  # whose doing it was
-    count: int  # how often
-    message: str  # the last message
-
-
-def failures_of(state: RunState) -> list[FailureLine]:
-    """Count failures by candidate and kind, most frequent first."""
-    count: Counter[tuple[int, str, str]] = Counter()
-    last: dict[tuple[int, str, str], str] = {}
-    for seq in state.told.failed():
-        outcome = state.told[seq].outcome
-        if isinstance(outcome, Failed):
-            key = (state.asks.pair(seq)[0], outcome.kind.value, outcome.blame.value)
-            count[key] += 1
-            last[key] = outcome.message
-    return [
-        FailureLine(state.candidates[key[0]].label, key[1], key[2], n, last[key])
-        for key, n in count.most_common()
-    ]
 
 
 class Status(StrEnum):
@@ -191,15 +39,6 @@ class Status(StrEnum):
     BEATEN = "beaten"  # shown to be worse, under the guarantee
     BROKEN = "cannot be called"
     BARRED = "breaks a limit"  # shown to break a limit of the objective, such as its price
-
-
-@dataclass(frozen=True, slots=True)
-class RowPrice:
-    """Price of 1,000 calls to a candidate, in dollars."""
-
-    mean: float | None  # by the calls seen, or None
-    lower: float  # lower end of its interval
-    upper: float  # upper end; infinite where nothing bounds it
 
 
 class LimitState(StrEnum):
@@ -215,10 +54,31 @@ class RowLimit:
     """A limit of the objective, and a candidate's mean."""
 
     constraint: Constraint
-    mean: float | None  # by what was seen, or None
-    lower: float  # lower end of its interval
-    upper: float  # upper end
+    mean: Measure  # by what was seen
     state: LimitState
+
+
+@dataclass(frozen=True, slots=True)
+class RowMeasure:
+    """A candidate's mean by one of the study's further scorers; no interval is stated for it."""
+
+    name: str
+    n: int  # replies that it could score
+    mean: float | None  # in [0, 1]; None where there is none
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds from sending a request to its complete answer, without waits of our own.
+
+    Only the attempt that was answered counts. A reply from the cache counts with the seconds of
+    the call that bought it. Percentiles are measured times (nearest rank).
+    """
+
+    n: int  # calls, > 0
+    p50: float
+    p95: float
+    longest: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +100,7 @@ class Row:
     seconds: float  # mean seconds of an answered call, 0 if there was none
     problem: str | None  # why it is broken or barred
     latency: Latency | None = None  # of its answered calls; None without a timed one
-    price: RowPrice | None = None  # of calls, where the objective depends on it
+    price: Measure | None = None  # dollars of 1,000 calls, where the objective depends on it
     limits: tuple[RowLimit, ...] = ()  # of the objective
     price_source: str | None = None  # where its price comes from, for people
     priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
@@ -292,6 +152,15 @@ class ObjectiveResult:
 
 
 @dataclass(frozen=True, slots=True)
+class CostLine:
+    """One thing that money went into."""
+
+    what: str  # for people
+    spend: Spend  # what it cost; pairs are counted where candidates were called
+    priced: bool = True  # whether its price is known; else ``spend`` lacks dollars
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """All candidates, best first, and the state of the run.
 
@@ -325,9 +194,8 @@ class Standing:
     within: float = 0.0  # how far below the highest mean is good enough, in [0, 1)
     objective: ObjectiveResult | None = None  # None if that is simply the best
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
-    reservations: Reservations = field(
-        default_factory=Reservations
-    )  # reserved money, over sessions that ended well
+    # reserved money, over sessions that ended well
+    reservations: Reservations = field(default_factory=Reservations)
     confirmation: Confirmation | None = None  # None until a run on examples kept back began
     slices: tuple[SliceMeans, ...] = ()  # filled while no pair is in flight
 
@@ -451,17 +319,6 @@ class Standing:
 _NOT_BEST = (Status.BEATEN, Status.BARRED)
 
 
-@dataclass(frozen=True, slots=True)
-class LiveState:
-    """Values that only a live run knows."""
-
-    in_flight: int  # pairs under way
-    waits: tuple[Wait, ...]  # why calls wait
-    seconds: float  # wall-clock seconds of all sessions
-    # labels of the candidates that cannot be called any more, with the reason
-    broken: Mapping[str, str]
-
-
 def build_standing(
     state: RunState,
     pairs: Pairs,
@@ -469,23 +326,53 @@ def build_standing(
     run_id: str,
     budget: Budget,
     spent: Spend,
-    live: LiveState,
+    seconds: float,
+    broken: Mapping[str, str],
+    in_flight: int = 0,
+    waits: tuple[Wait, ...] = (),
     objective: ObjectiveTracker | None = None,
 ) -> Standing:
-    """Build the standing of a run."""
+    """Build the standing of a run.
+
+    Args:
+        state: what the log amounts to.
+        pairs: the source of pairs, fed the same log.
+        run_id: the run's id.
+        budget: the caps.
+        spent: the cost so far, of pairs under way as well.
+        seconds: wall-clock seconds of all sessions.
+        broken: labels of the candidates that cannot be called any more, with the reason.
+        in_flight: pairs under way.
+        waits: why calls wait.
+        objective: the objective, fed the same log; None if it is simply the best.
+    """
     estimates = pairs.estimates()
     verdict = pairs.best() if state.candidates else None
-    rows = () if verdict is None else _rows(state, pairs, verdict, estimates, live, objective)
+    order: list[int] = []
+    if verdict is not None:
+        order = [verdict.best, *(i for i in pairs.ranking() if i != verdict.best)]
+    statuses = _statuses(state, order, () if verdict is None else verdict.tied, estimates.n, broken)
+    seen = bool(order) and estimates.n[order[0]] > 0
+    separated = seen and all(statuses[i] in _NOT_BEST for i in order[1:])
+    margin = None
+    if order and estimates.guarantee is not Guarantee.HEURISTIC:
+        # before a score, one that has no rival is not shown to be good for anything either
+        margin = pairs.margin() if seen else 1.0
+    is_best = margin is not None and (separated or margin == 0)
+    if is_best and statuses[order[0]] is Status.LEADING:
+        statuses[order[0]] = Status.BEST
     ruling = None if objective is None else objective.state(pairs)
-    if ruling is not None:
-        rows = _with_limits(rows, ruling.findings)
-    seen = len(rows) > 0 and rows[0].n > 0
-    separated = seen and all(row.status in _NOT_BEST for row in rows[1:])
-    margin = _margin(pairs, estimates.guarantee)
-    if margin is not None and not seen:
-        margin = 1.0  # one that has no rival is not shown to be good for anything either
-    if margin is not None and (separated or margin == 0):
-        rows = _with_best(rows)
+    findings = () if ruling is None else ruling.findings
+    rows = _rows(state, pairs, statuses, broken, objective, findings)
+    result = None
+    if objective is not None and ruling is not None and rows:
+        result = ObjectiveResult(
+            spec=objective.spec,
+            answer=None if ruling.answer is None else rows[order.index(ruling.answer)],
+            established=ruling.established,
+            margin=ruling.margin,
+            confidence=objective.confidence,
+        )
     standing = Standing(
         name=state.name,
         run_id=run_id,
@@ -500,25 +387,20 @@ def build_standing(
         n_examples=pairs.table.n_examples,
         asked=pairs.table.n_asked,
         told=len(state.told),
-        in_flight=live.in_flight,
-        waits=live.waits,
+        in_flight=in_flight,
+        waits=waits,
         spent=spent,
         budget=budget,
-        seconds=live.seconds,
+        seconds=seconds,
         graded=bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1))),
         end=state.end,
         latest_failure=_latest_failure(state),
-        objective=_result(objective, ruling, rows),
+        objective=result,
         costs=cost_breakdown(state, spent),
         reservations=state.reservations,
+        slices=() if in_flight else slice_means(state, pairs, order, estimates.confidence),
     )
-    if standing.is_provisional:
-        standing = replace(standing, probability=None)
-    if state.slices and not live.in_flight:
-        ranking = [row.index for row in rows]
-        found = slice_means(state, pairs, ranking, standing.confidence)
-        standing = replace(standing, slices=found)
-    return standing
+    return replace(standing, probability=None) if standing.is_provisional else standing
 
 
 def recorded_standing(
@@ -531,136 +413,192 @@ def recorded_standing(
         run_id=run_id,
         budget=state.budget,
         spent=state.spend + state.pending_spend,
-        live=LiveState(0, (), seconds=state.seconds + state.elapsed, broken=state.broken),
+        seconds=state.seconds + state.elapsed,
+        broken=state.broken,
         objective=objective,
     )
+
+
+def _statuses(
+    state: RunState,
+    order: Sequence[int],
+    tied: Sequence[int],
+    n: IntArray,
+    broken: Mapping[str, str],
+) -> dict[int, Status]:
+    """Return the states of the candidates by row; nobody is called the best yet."""
+    found, open_rows = {}, frozenset(tied)
+    for i in order:
+        if i in state.barred:
+            found[i] = Status.BARRED
+        elif state.candidates[i].label in broken:
+            found[i] = Status.BROKEN
+        elif n[i] == 0:
+            found[i] = Status.OPEN
+        elif i == order[0]:
+            found[i] = Status.LEADING
+        else:
+            found[i] = Status.OPEN if i in open_rows else Status.BEATEN
+    return found
+
+
+def _rows(
+    state: RunState,
+    pairs: Pairs,
+    statuses: Mapping[int, Status],
+    broken: Mapping[str, str],
+    objective: ObjectiveTracker | None,
+    findings: Sequence[Finding],
+) -> tuple[Row, ...]:
+    """Return the rows in the order of ``statuses``."""
+    table, estimates, totals = pairs.table, pairs.estimates(), state.totals
+    failed, void = table.count(State.FAILED), table.count(State.VOID)
+    prices = None if objective is None else objective.prices()
+    judge_priced = state.started is None or state.started.judge_priced
+    names = measure_names(None if state.started is None else state.started.config)
+    any_score = bool(estimates.n.any())  # else there are mere priors
+    found = []
+    for i, status in statuses.items():
+        candidate, of_row, n = state.candidates[i], totals[i], int(estimates.n[i])
+        mean, total, n_void = float(estimates.mean[i]), float(table.total[i]), int(void[i])
+        measured = n + n_void
+        found.append(
+            Row(
+                index=i,
+                candidate=candidate,
+                status=status,
+                n=n,
+                total=total,
+                pending=int(estimates.pending[i]),
+                void=n_void,
+                failed=int(failed[i]),
+                estimate=mean if any_score and not math.isnan(mean) else None,
+                lower=float(estimates.lower[i]),
+                upper=float(estimates.upper[i]),
+                spend=of_row.spend,
+                seconds=of_row.seconds / max(1, n),
+                problem=broken.get(candidate.label, state.barred.get(i)),
+                latency=latency_of(of_row.latencies),
+                price=None if prices is None else prices.of(i),
+                limits=tuple(_limit(i, one) for one in findings),
+                price_source=state.prices[i],
+                priced=state.costs[i] is not None and judge_priced,
+                void_bounds=(total / measured, (total + n_void) / measured) if measured else None,
+                output_tokens=of_row.output_tokens / of_row.replies
+                if of_row.output_tokens
+                else None,
+                measures=row_measures(of_row, names),
+            )
+        )
+    return tuple(found)
+
+
+def _limit(row: int, found: Finding) -> RowLimit:
+    state = LimitState.OPEN
+    if found.kept[row] or found.broken[row]:
+        state = LimitState.KEPT if found.kept[row] else LimitState.BROKEN
+    return RowLimit(found.constraint, found.means.of(row), state)
+
+
+def row_measures(totals: CandidateTotals, names: Sequence[str]) -> tuple[RowMeasure, ...]:
+    """Return the mean by each further scorer."""
+    sums, counts = totals.measures or [0.0] * len(names), totals.measured or [0] * len(names)
+    return tuple(
+        RowMeasure(name, n, total / n if n else None)
+        for name, total, n in zip(names, sums, counts, strict=True)
+    )
+
+
+def latency_of(seconds: Sequence[float]) -> Latency | None:
+    """Summarise sorted seconds; None if there are none.
+
+    Example:
+        >>> latency_of([0.5, 0.6, 0.7, 9.0])
+        Latency(n=4, p50=0.6, p95=9.0, longest=9.0)
+    """
+    if not seconds:
+        return None
+    p50, p95 = (seconds[math.ceil(p * len(seconds) / 100) - 1] for p in (50, 95))
+    return Latency(len(seconds), p50, p95, seconds[-1])
+
+
+def latency_by_model(state: RunState) -> list[tuple[str, Latency]]:
+    """Return the models that answered with their latencies, slowest median first."""
+    seconds: dict[str, list[list[float]]] = {}
+    for candidate, totals in zip(state.candidates, state.totals, strict=True):
+        seconds.setdefault(f"{candidate.provider}/{candidate.model}", []).append(totals.latencies)
+    found = ((model, latency_of(list(merge(*lists)))) for model, lists in seconds.items())
+    timed = [(model, one) for model, one in found if one is not None]
+    return sorted(timed, key=lambda item: -item[1].p50)
+
+
+def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
+    """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
+    answered, lost, judging = (
+        defaultdict[str, Spend](Spend),
+        defaultdict[str, Spend](Spend),
+        Spend(),
+    )
+    unpriced = set()
+    for candidate, totals, cost in zip(state.candidates, state.totals, state.costs, strict=True):
+        provider = candidate.provider
+        judging += totals.judge_spend
+        lost[provider] += totals.lost_spend
+        answered[provider] += totals.spend - totals.judge_spend - totals.lost_spend
+        if cost is None:
+            unpriced.add(provider)
+    judge_priced = state.started is None or state.started.judge_priced
+    proposer_priced = all(call.priced for call in state.proposer_calls.values())
+    pending = spent - state.spend
+    lines = [
+        *(
+            CostLine(f"{provider}: {what}", spends[provider], provider not in unpriced)
+            for what, spends in (
+                ("answered calls of candidates", answered),
+                ("attempts that brought no answer", lost),
+            )
+            for provider in sorted(spends)
+        ),
+        CostLine("judging", judging, judge_priced),
+        CostLine("proposing prompts", state.proposer_spend, proposer_priced),
+        CostLine("pairs that are not told yet", pending, judge_priced and not unpriced),
+    ]
+    return tuple(line for line in lines if not _is_nothing(line.spend))
+
+
+def _is_nothing(spend: Spend) -> bool:
+    """Sums of seconds are not exact."""
+    return replace(spend, gpu_seconds=0.0) == Spend() and abs(spend.gpu_seconds) < 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class FailureLine:
+    """The count of one kind of failure of one candidate."""
+
+    label: str  # the candidate's label
+    kind: str  # what went wrong
+    blame: str  # whose doing it was
+    count: int  # how often
+    message: str  # the last message
+
+
+def failures_of(state: RunState) -> list[FailureLine]:
+    """Count failures by candidate and kind, most frequent first."""
+    count: Counter[tuple[int, str, str]] = Counter()
+    last: dict[tuple[int, str, str], str] = {}
+    for seq in state.told.failed():
+        outcome = state.told[seq].outcome
+        if isinstance(outcome, Failed):
+            key = (state.asks.pair(seq)[0], outcome.kind.value, outcome.blame.value)
+            count[key] += 1
+            last[key] = outcome.message
+    return [
+        FailureLine(state.candidates[row].label, kind, blame, n, last[row, kind, blame])
+        for (row, kind, blame), n in count.most_common()
+    ]
 
 
 def _latest_failure(state: RunState) -> str:
     seq = state.told.last_failed
     outcome = None if seq is None else state.told[seq].outcome
     return outcome.message if isinstance(outcome, Failed) else ""
-
-
-def _prices(objective: ObjectiveTracker | None) -> Sequence[RowPrice] | None:
-    prices = None if objective is None else objective.prices()
-    if prices is None:
-        return None
-    columns = prices.mean, prices.lower, prices.upper
-    return [
-        RowPrice(None if np.isnan(mean) else mean, lower, upper)
-        for mean, lower, upper in zip(*(c.tolist() for c in columns), strict=True)
-    ]
-
-
-def _with_limits(rows: Sequence[Row], findings: Sequence[Finding]) -> tuple[Row, ...]:
-    return tuple(
-        replace(row, limits=tuple(_limit(row.index, one) for one in findings)) for row in rows
-    )
-
-
-def _limit(row: int, found: Finding) -> RowLimit:
-    mean = float(found.means.mean[row])
-    state = LimitState.OPEN
-    if found.kept[row] or found.broken[row]:
-        state = LimitState.KEPT if found.kept[row] else LimitState.BROKEN
-    ends = float(found.means.lower[row]), float(found.means.upper[row])
-    return RowLimit(found.constraint, None if np.isnan(mean) else mean, *ends, state)
-
-
-def _result(
-    objective: ObjectiveTracker | None, state: ObjectiveState | None, rows: Sequence[Row]
-) -> ObjectiveResult | None:
-    if objective is None or state is None or not rows:
-        return None
-    by_index = {row.index: row for row in rows}
-    return ObjectiveResult(
-        spec=objective.spec,
-        answer=None if state.answer is None else by_index[state.answer],
-        established=state.established,
-        margin=state.margin,
-        confidence=objective.confidence,
-    )
-
-
-def _margin(pairs: Pairs, guarantee: Guarantee) -> float | None:
-    if guarantee is Guarantee.HEURISTIC or pairs.table.n_candidates == 0:
-        return None
-    return pairs.margin()
-
-
-def _rows(
-    state: RunState,
-    pairs: Pairs,
-    verdict: Verdict,
-    estimates: Estimates,
-    live: LiveState,
-    objective: ObjectiveTracker | None,
-) -> tuple[Row, ...]:
-    failed, prices = pairs.table.count(State.FAILED), _prices(objective)
-    judge_priced = state.started is None or state.started.judge_priced
-    measures = measure_names(state)
-    labels = [candidate.label for candidate in state.candidates]
-    problems = {**{labels[i]: why for i, why in state.barred.items()}, **live.broken}
-    tied, totals = frozenset(verdict.tied), state.totals
-    means = estimates.mean if estimates.n.any() else np.full(len(labels), np.nan)  # no mere priors
-    order = [verdict.best] + [i for i in pairs.ranking() if i != verdict.best]
-    return tuple(
-        Row(
-            index=i,
-            candidate=state.candidates[i],
-            status=_status(i, state, verdict.best, tied, estimates, live),
-            n=int(estimates.n[i]),
-            total=float(pairs.table.total[i]),
-            pending=int(estimates.pending[i]),
-            void=int(estimates.void[i]),
-            failed=int(failed[i]),
-            estimate=None if np.isnan(means[i]) else float(means[i]),
-            lower=float(estimates.lower[i]),
-            upper=float(estimates.upper[i]),
-            spend=totals[i].spend,
-            latency=latency_of(totals[i].latencies),
-            seconds=totals[i].seconds / max(1, int(estimates.n[i])),
-            problem=problems.get(labels[i]),
-            price=None if prices is None else prices[i],
-            price_source=state.prices[i],
-            priced=state.costs[i] is not None and judge_priced,
-            void_bounds=_void_bounds(pairs.table, i, int(estimates.n[i])),
-            output_tokens=mean_length(totals[i]),
-            measures=row_measures(totals[i], measures),
-        )
-        for i in order
-    )
-
-
-def _with_best(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Call the leading candidate the best."""
-    first, *others = rows
-    shown = replace(first, status=Status.BEST) if first.status is Status.LEADING else first
-    return (shown, *others)
-
-
-def _void_bounds(table: ScoreTable, row: int, n_scored: int) -> tuple[float, float] | None:
-    void = int(table.count(State.VOID)[row])
-    n = n_scored + void
-    total = float(table.total[row])
-    return (total / n, (total + void) / n) if n else None
-
-
-def _status(
-    i: int,
-    state: RunState,
-    best: int,
-    tied: Collection[int],
-    estimates: Estimates,
-    live: LiveState,
-) -> Status:
-    if i in state.barred:
-        return Status.BARRED
-    if state.candidates[i].label in live.broken:
-        return Status.BROKEN
-    if estimates.n[i] == 0:
-        return Status.OPEN
-    if i == best:
-        return Status.LEADING
-    return Status.OPEN if i in tied else Status.BEATEN

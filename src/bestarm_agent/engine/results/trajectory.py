@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,19 +25,29 @@ class Moment:
     upper: NDArray[np.float64]  # (K,)
 
 
-@dataclass(slots=True)
 class Trajectory:
     """Moments of a run, and when candidates left.
 
-    When it is looked at depends on the number of outcomes alone, so a run that is rebuilt from its
-    log has the same trajectory.
+    The moments depend on the number of outcomes alone, so a run that is rebuilt from its log has
+    the same ones; a look at the intervals of a large run takes a while.
+
+    Args:
+        expected: outcomes that a log is known to hold, so that no moment is looked at in vain.
+
+    Attributes:
+        moments: oldest first.
+        left: by row, the pairs asked when it was seen to be ruled out.
+        beaten_by: by row, the row that led then.
     """
 
-    moments: list[Moment] = field(default_factory=list)
-    left: dict[int, int] = field(default_factory=dict)  # by row: pairs asked when it was ruled out
-    beaten_by: dict[int, int] = field(default_factory=dict)  # by row: the row that led then
-    _told: int = 0
-    _step: int = 1  # outcomes between two moments
+    def __init__(self, expected: int = 0) -> None:
+        self.moments: list[Moment] = []
+        self.left: dict[int, int] = {}
+        self.beaten_by: dict[int, int] = {}
+        self._told = 0
+        self._step = 1  # outcomes between two moments
+        while expected // self._step >= 2 * MOMENTS:
+            self._step *= 2
 
     def told(self, pairs: Pairs) -> None:
         """Note that ``pairs`` was told one more outcome."""
@@ -54,14 +65,13 @@ class Trajectory:
 
     def until_now(self, pairs: Pairs) -> Trajectory:
         """Return the trajectory with the present as its last moment."""
-        trajectory = Trajectory(
-            list(self.moments), dict(self.left), dict(self.beaten_by), self._told
-        )
+        now = copy(self)
+        now.moments, now.left, now.beaten_by = [*self.moments], {**self.left}, {**self.beaten_by}
         if pairs.table.n_asked:
-            if trajectory.moments and trajectory.moments[-1].told == self._told:
-                trajectory.moments.pop()  # more may have been asked since
-            trajectory._look(pairs)
-        return trajectory
+            if now.moments and now.moments[-1].told == self._told:
+                now.moments.pop()  # more may have been asked since
+            now._look(pairs)
+        return now
 
     def _look(self, pairs: Pairs) -> None:
         found, verdict, asked = pairs.estimates(), pairs.best(), pairs.table.n_asked
