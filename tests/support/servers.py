@@ -16,7 +16,7 @@ from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.engine.call import Call, ProviderClient, RetryPolicy
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
-from bestarm_agent.engine.limits.model_limiter import LimiterRules
+from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.testing.virtual_time import LoopClock

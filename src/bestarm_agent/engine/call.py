@@ -25,8 +25,7 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.ledger import Ledger, Reservation
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
-from bestarm_agent.engine.limits.model_limiter import AccountLimiters, LimiterRules, ModelLimiter
-from bestarm_agent.engine.limits.rate_limiter import Permit
+from bestarm_agent.engine.limits.model_limits import LimiterRules, ModelLimits, Permit
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import BestarmError, Blame, FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
@@ -34,6 +33,10 @@ from bestarm_agent.providers.failures import failed_spend
 from bestarm_agent.store.store import Store
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 1.0  # for a reply that somebody else is buying
+# What makes every further call to the provider, or to the model, pointless.
+WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED)
+_WHOLE_ACCOUNT = (FailureKind.RATE_LIMITED,)  # fatal where the pause asked for is too long
+_WHOLE_MODEL = (*_WHOLE_ACCOUNT, FailureKind.MODEL_NOT_FOUND)
 
 
 class BudgetEndedError(BestarmError):
@@ -127,9 +130,9 @@ class Call:
         return self.log is not None and self.log.resent
 
     @property
-    def limiter(self) -> ModelLimiter:
-        """The limiter of the model."""
-        return self.client.limiter(self.request.model)
+    def limits(self) -> ModelLimits:
+        """The limits of its model."""
+        return self.client.limits(self.request.model)
 
     def bound(self) -> Spend:
         """Return the most that one attempt can cost."""
@@ -139,7 +142,7 @@ class Call:
         """Give back the rate limiter's permit for an attempt that is not sent."""
         permit, self.permit = self.permit, None
         if permit is not None:
-            self.limiter.refund(permit)
+            self.limits.refund(permit)
 
     def let_go(self) -> None:
         """Give back all that it holds: places, permit, and what is reserved and was not spent."""
@@ -177,8 +180,9 @@ class ProviderClient:
         self.gate = gate
         self.board = board
         self.clock = clock
-        self.broken: str | None = None  # why the provider can no longer be used
-        self.limiters = AccountLimiters(provider, clock, board, rules, gate, shared=shared)
+        self._rules, self._shared = rules, shared
+        self._limits: dict[str, ModelLimits] = {}
+        self._halted: list[ProviderError] = []  # why no model can be called any more
         self._policy = policy
         self._backoff = wait_exponential_jitter(
             multiplier=policy.first_wait_seconds,
@@ -186,13 +190,30 @@ class ProviderClient:
             jitter=policy.first_wait_seconds,
         )
 
-    def limiter(self, model: str) -> ModelLimiter:
-        """Return the limiter of a model."""
-        return self.limiters.of(model)
+    def limits(self, model: str) -> ModelLimits:
+        """Return the limits of a model, made on first use."""
+        name = "" if self._shared else model
+        if name not in self._limits:
+            most = self._policy.max_wait_seconds
+            limits = ModelLimits(self.provider, name, self._rules(model), self.clock, most)
+            for error in self._halted:
+                limits.halt(error)
+            self.board.watch(limits.waits)
+            self._limits[name] = limits
+        return self._limits[name]
 
     def gates(self, model: str) -> tuple[Gate, ...]:
         """Return the gates that every call to a model passes."""
-        return (self.gate, *self.limiter(model).gates)
+        return (self.gate, *self.limits(model).gates)
+
+    def _halt(self, model: str, error: ProviderError) -> None:
+        """Fail all calls that a fatal error of a call to ``model`` makes pointless."""
+        if error.kind in WHOLE_PROVIDER:
+            self._halted.append(error)
+            for limits in self._limits.values():
+                limits.halt(error)
+        elif error.kind in (_WHOLE_ACCOUNT if self._shared else _WHOLE_MODEL):
+            self.limits(model).halt(error)
 
     def unrecorded(self) -> ProviderClient:
         """Return a client that shares the limits of this one, and records and repeats nothing.
@@ -223,41 +244,51 @@ class ProviderClient:
 
     async def _attempt(self, call: Call) -> Reply:
         """Make one attempt, once it may be sent and is logged; settle what it cost."""
-        limiter, request, tries = call.limiter, call.request, call.tries
+        limits, tries = call.limits, call.tries
         permit, reservation = await self._cleared(call)
         pulls = reservation.amount.pulls
-        cost = Spend(pulls=pulls, calls=1)
+        first, since = tries.failure is None, tries.failed_at
         tries.n += 1
         tries.began = min(tries.began, self.clock.now())
-        limiter.send(permit)
+        limits.send(permit)
+        result: Reply | ProviderError
         try:
-            reply = await generate(self.provider, request, self._policy)
-            cost = replied_spend(reply, pulls=pulls)
-            kept = cost == cost.capped(reservation.amount)
-            limiter.answered(permit, request, reply, first=tries.failure is None, kept_bound=kept)
-            tries.failure = None
+            result = await generate(self.provider, call.request, self._policy)
+            cost = replied_spend(result, pulls=pulls)
         except ProviderError as error:
-            cost = failed_spend(error, reservation.amount)
-            self._note_failure(error, call, permit)
-            if limiter.halted is not None and error.transient:
-                raise limiter.halted from error
-            raise
+            result, cost = error, failed_spend(error, reservation.amount)
         except asyncio.CancelledError:
-            cost = reservation.amount
-            limiter.cut_off(permit)
+            self._book(call, reservation, reservation.amount)
+            limits.ended(permit, None)
             raise
-        finally:
-            self.ledger.settle(reservation, cost)
-            call.spend += cost
-        return reply
+        self._book(call, reservation, cost)
+        kept = cost == cost.capped(reservation.amount)
+        limits.ended(permit, result, first=first, since=since, kept_bound=kept)
+        if isinstance(result, Reply):
+            tries.failure = None
+            return result
+        tries.failure = result.kind
+        if result.kind is not FailureKind.RATE_LIMITED:
+            tries.n_failures += 1
+            tries.failed_at = min(tries.failed_at, self.clock.now())
+        if result.fatal:
+            self._halt(call.request.model, result)
+        if limits.halted is not None and result.transient:
+            raise limits.halted from result
+        raise result
+
+    def _book(self, call: Call, reservation: Reservation, cost: Spend) -> None:
+        self.ledger.settle(reservation, cost)
+        call.spend += cost
 
     async def _cleared(self, call: Call) -> tuple[Permit, Reservation]:
         """Return permit and reservation for the next attempt, once the log holds the attempt."""
-        limiter, log = call.limiter, call.log
+        limits, log = call.limits, call.log
         if call.permit is None:  # the call's slot is free while it waits
             bound, again = call.bound(), call.tries.n_failures > 0
-            call.permit = await limiter.acquire(call.request, bound, call.slot, again=again)
-        limiter.check()
+            call.permit = await limits.acquire(call.request, bound, call.slot, again=again)
+        if limits.halted is not None:
+            raise limits.halted
         call.reservation = call.reservation or self.ledger.reserve(call.bound())
         if call.reservation is None:
             raise BudgetEndedError("the budget cannot pay for another call; raise it")
@@ -267,17 +298,6 @@ class ProviderClient:
         permit, reservation = call.permit, call.reservation
         call.permit = call.reservation = None
         return permit, reservation
-
-    def _note_failure(self, error: ProviderError, call: Call, permit: Permit) -> None:
-        tries = call.tries
-        tries.failure = error.kind
-        if error.kind is FailureKind.RATE_LIMITED:
-            call.limiter.refused(permit, call.request, error, self._policy.max_wait_seconds)
-        else:
-            tries.n_failures += 1
-            call.limiter.failed(permit, call.request, error, tries.failed_at)
-            tries.failed_at = min(tries.failed_at, self.clock.now())
-        self.limiters.close(call.request.model, error)
 
     def _is_over(self, call: Call, _state: RetryCallState) -> bool:
         tries, policy = call.tries, self._policy
@@ -308,7 +328,7 @@ class ProviderClient:
             return
         until, reason = self.clock.now() + seconds, f"backing off after: {call.tries.failure}"
         with self.board.waiting(self.provider.name, reason, until):
-            await call.limiter.sleep(seconds)
+            await call.limits.sleep(seconds)
             await call.slot.reenter()
 
 

@@ -177,7 +177,7 @@ class InFlight:
             self._put_off(asked.seq, pair)
             return False
         pair.call.slot = self._pool.slot(candidate, self.news.set)
-        pair.call.permit = candidate.limiter.take(pair.call.request, bound)
+        pair.call.permit = candidate.limits.take(pair.call.request, bound)
         self._unsent[asked.seq] = pair
         self.first.sent(asked.candidate, pair)
         return True

@@ -17,12 +17,12 @@ from bestarm_agent.domain.outcome import Failed, Outcome
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.engine.call import AttemptLog, Call, ProviderClient
+from bestarm_agent.engine.call import WHOLE_PROVIDER, AttemptLog, Call, ProviderClient
 from bestarm_agent.engine.evaluate import Pair
 from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
-from bestarm_agent.engine.limits.model_limiter import WHOLE_PROVIDER, ModelLimiter
+from bestarm_agent.engine.limits.model_limits import ModelLimits
 from bestarm_agent.engine.model_blocks import ModelBlocks
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
 from bestarm_agent.providers.base import Capabilities
@@ -86,9 +86,9 @@ class ReadyCandidate:
         return f"{self.candidate.provider}/{self.candidate.model}"
 
     @property
-    def limiter(self) -> ModelLimiter:
-        """The limiter of its model, shared with all that call the model."""
-        return self.client.limiter(self.candidate.model)
+    def limits(self) -> ModelLimits:
+        """The limits of its model, shared with all that call the model."""
+        return self.client.limits(self.candidate.model)
 
     @property
     def over_network(self) -> bool:
@@ -126,20 +126,20 @@ class CandidatePool:
         self.candidates: list[ReadyCandidate] = []
         self.gate = Gate(in_flight)  # limits the calls in flight over all providers
         self.blocks = ModelBlocks()  # masks those whose models wait to be loaded
-        self._models: list[tuple[ProviderClient, ModelLimiter]] = []
+        self._models: list[tuple[ProviderClient, ModelLimits]] = []
         self._model_of = np.empty(0, dtype=np.intp)
         self._usable = np.empty(0, dtype=np.bool_)
         self._highest_bound = Spend()
 
     def add(self, candidates: Sequence[ReadyCandidate]) -> None:
         """Add candidates as the next rows."""
-        numbers = {id(limiter): i for i, (_, limiter) in enumerate(self._models)}
+        numbers = {id(limits): i for i, (_, limits) in enumerate(self._models)}
         rows = []
         for one in candidates:
-            if id(one.limiter) not in numbers:
-                numbers[id(one.limiter)] = len(self._models)
-                self._models.append((one.client, one.limiter))
-            rows.append(numbers[id(one.limiter)])
+            if id(one.limits) not in numbers:
+                numbers[id(one.limits)] = len(self._models)
+                self._models.append((one.client, one.limits))
+            rows.append(numbers[id(one.limits)])
             self._highest_bound = self._highest_bound.highest(one.bound)
         self.candidates.extend(candidates)
         self.blocks.add(
@@ -164,10 +164,7 @@ class CandidatePool:
 
     def available(self) -> BoolArray | None:
         """Return (K,) whether a candidate can be called, now or after a wait; None if all can."""
-        answers = np.array(
-            [client.broken is None and limiter.may_answer for client, limiter in self._models],
-            dtype=np.bool_,
-        )
+        answers = np.array([limits.may_answer for _, limits in self._models], dtype=np.bool_)
         answering = None if answers.all() else answers[self._model_of]
         return both(both(self.usable(), answering), self.blocks.mask())
 
@@ -181,9 +178,9 @@ class CandidatePool:
         if not self.gate.free:
             return math.inf
         waits = (
-            limiter.opens_in
-            for client, limiter in self._models
-            if client.broken is None and client.gate.free and not limiter.room
+            limits.opens_in
+            for client, limits in self._models
+            if client.gate.free and not limits.room
         )
         return min(waits, default=math.inf)
 
@@ -225,14 +222,13 @@ class CandidatePool:
         return {one.candidate.label: one.broken for one in self.candidates if one.broken}
 
     def _withdraw(self, candidate: ReadyCandidate, error: ProviderError) -> None:
-        if error.kind in WHOLE_PROVIDER:
-            candidate.client.broken = candidate.client.broken or str(error)
+        whole_provider = error.kind in WHOLE_PROVIDER
         whole_model = error.kind is not FailureKind.BAD_REQUEST
         gone = [
             one
             for one in self.candidates
             if one is candidate
-            or one.client.broken
+            or (whole_provider and one.client is candidate.client)
             or (whole_model and one.model == candidate.model)
         ]
         self._break(gone, str(error))
@@ -376,9 +372,9 @@ def excluded(allowed: BoolArray | None) -> Rows:
     return NO_ROWS if allowed is None else Rows.of(np.flatnonzero(~allowed).tolist())
 
 
-def _room(model: tuple[ProviderClient, ModelLimiter]) -> float:
-    client, limiter = model
-    return min(client.limiters.free, limiter.room) if client.broken is None else 0
+def _room(model: tuple[ProviderClient, ModelLimits]) -> float:
+    client, limits = model
+    return min(client.gate.free, limits.room)
 
 
 def _blame_of(outcome: Outcome) -> Blame | None:

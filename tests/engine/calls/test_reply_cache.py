@@ -117,7 +117,7 @@ def test_a_reply_from_the_cache_is_a_pull_that_costs_nothing() -> None:
 
     async def play() -> None:
         await scene.replies.obtain(first)
-        second.permit = second.limiter.take(REQUEST, Spend(calls=1))
+        second.permit = second.limits.take(REQUEST, Spend(calls=1))
         await scene.replies.obtain(second)
 
     run_virtual(play())

@@ -19,7 +19,7 @@ from bestarm_agent.engine.call import (
 )
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
-from bestarm_agent.engine.limits.model_limiter import LimiterRules
+from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError
@@ -261,7 +261,7 @@ def test_cancellation_is_not_swallowed_and_counts_as_billed() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.sleep(1)
-        assert scene.sent.limiter.breaker.silence == 0.0, "nothing waits for an answer"
+        assert scene.sent.limits.breaker.silence == 0.0, "nothing waits for an answer"
 
     run_virtual(interrupted())
     assert scene.ledger.spent == BOUND + Spend(pulls=1)
@@ -278,7 +278,7 @@ def test_a_key_that_is_refused_closes_models_not_called_yet_whoever_met_it() -> 
             Call(client, "", Request(model, text="?"), slot=Slot(scene.gate))
             for client, model in ((twin, "first"), (scene.client, "second"), (twin, "third"))
         ]
-        calls[1].permit = calls[1].limiter.take(calls[1].request, BOUND)
+        calls[1].permit = calls[1].limits.take(calls[1].request, BOUND)
         for call in calls:
             with pytest.raises(ProviderError) as caught:
                 await call.client.send(call)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.engine.limits.rate_limiter import Departure, RateSearch
+from bestarm_agent.engine.limits.rates import Departure, RateSearch
 
 
 def searching() -> RateSearch:

@@ -12,7 +12,7 @@ from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.call import RetryPolicy
-from bestarm_agent.engine.limits.model_limiter import LimiterRules
+from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import FailureKind, ProviderError

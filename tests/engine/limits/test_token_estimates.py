@@ -8,7 +8,7 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.rate_limits import Resource
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.domain.spend import Usage
-from bestarm_agent.engine.limits.model_limiter import MovingMean, TokenEstimate
+from bestarm_agent.engine.limits.model_limits import MovingMean, TokenEstimate
 
 PROMPT = Request("m", text="x" * 100, candidate="a")
 

@@ -15,7 +15,7 @@ from bestarm_agent.domain.rate_limits import RateLimits, Resource
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.engine.call import RetryPolicy
-from bestarm_agent.engine.limits.model_limiter import LimiterRules
+from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.loop import End, Rules
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.selectors.types import State

@@ -15,7 +15,7 @@ from bestarm_agent.config.study.schema import StudyConfig
 from bestarm_agent.config.yaml.documents import KeyPath, locating, placing, shown_path
 from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.domain.digest import Json, canonical
-from bestarm_agent.engine.limits.model_limiter import LimiterRules
+from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider
