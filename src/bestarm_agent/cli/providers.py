@@ -11,7 +11,7 @@ from bestarm_agent.cli.options import CatalogOption, default_catalogs
 from bestarm_agent.errors import BestarmError
 
 if TYPE_CHECKING:
-    from bestarm_agent.providers.api.connection import Vendor
+    from bestarm_agent.providers.api.endpoints import Vendor
     from bestarm_agent.providers.catalog_entry import ProviderEntry
 
 _SECONDS = 30.0
@@ -66,10 +66,12 @@ def _text(value: object) -> str:
 
 
 def _vendor(entry: ProviderEntry) -> Vendor | None:
-    from bestarm_agent.providers.api.anthropic import ANTHROPIC
-    from bestarm_agent.providers.api.openai import OPENAI
+    from bestarm_agent.providers.api.anthropic import AnthropicProvider
+    from bestarm_agent.providers.api.openai import OpenAIProvider
 
-    return {"openai": OPENAI, "vllm": OPENAI, "anthropic": ANTHROPIC}.get(entry.adapter)
+    if entry.adapter == "anthropic":
+        return AnthropicProvider.vendor
+    return OpenAIProvider.vendor if entry.adapter in ("openai", "vllm") else None
 
 
 def _address(entry: ProviderEntry) -> str:
@@ -88,7 +90,7 @@ def _key(entry: ProviderEntry) -> str:
 
 
 def _variable(entry: ProviderEntry) -> str | None:
-    from bestarm_agent.providers.api.connection import NO_KEY, is_loopback
+    from bestarm_agent.providers.api.endpoints import NO_KEY, is_loopback
 
     vendor = _vendor(entry)
     named = entry.options.get("key")

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -19,6 +19,9 @@ from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import FailureKind
+
+if TYPE_CHECKING:
+    from bestarm_agent.providers.catalog_entry import ModelFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Provider(ABC, Generic[OptionsT]):
     """
 
     options_type: ClassVar[type[BaseModel]] = ProviderOptions  # the pydantic model of the options
-    takes_facts: ClassVar[bool] = False  # options may hold facts about models (``set_facts``)
+    takes_facts: ClassVar[bool] = False  # options may hold facts about models (``facts``)
     calls_models: ClassVar[bool] = False  # its programs call models (``set_providers``)
     version: ClassVar[str] = "1"  # part of the fingerprint: change it when replies change
 
@@ -94,6 +97,7 @@ class Provider(ABC, Generic[OptionsT]):
         self.name = name
         self.options = options
         self.base_dir = base_dir
+        self.facts: dict[str, ModelFacts] = {}  # what a study states of single models
 
     @classmethod
     def create(cls, name: str, options: Mapping[str, Json], base_dir: Path) -> Self:
@@ -173,9 +177,6 @@ class Provider(ABC, Generic[OptionsT]):
     def asks_per_load(self, model: str) -> int | None:
         """Return after how many asks loading ``model`` has paid; None if that is not known."""
         return None
-
-    def set_facts(self, model: str, facts: Mapping[str, Json]) -> None:
-        """Set a study's facts about one model; raises ConfigError. For ``takes_facts`` only."""
 
     def set_providers(self, lookup: Callable[[str, str], Provider]) -> None:
         """Look up the providers of the models that programs call, by (provider, model).

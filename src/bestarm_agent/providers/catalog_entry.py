@@ -73,15 +73,6 @@ class ModelFacts(StrictModel):
         return self.model_copy(update={k: v for k, v in own.items() if v is not None})
 
 
-FACTS = frozenset(ModelFacts.model_fields)
-
-
-def split_facts(options: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
-    """Return the facts about a model among a provider's options, and the other options."""
-    facts = {name: value for name, value in options.items() if name in FACTS}
-    return facts, {name: value for name, value in options.items() if name not in FACTS}
-
-
 def merge_options(*layers: Mapping[str, Json]) -> dict[str, Json]:
     """Return options in which later layers override earlier ones.
 
@@ -110,13 +101,25 @@ class ProviderEntry(StrictModel):
     options: dict[str, JsonValue] = Field(default_factory=dict)  # of the adapter; a study overrides
     models: dict[str, ModelFacts] = Field(default_factory=dict)
 
+    def resolve(
+        self, study: Mapping[str, Json], own: Mapping[str, Json]
+    ) -> tuple[dict[str, Json], dict[str, Json]]:
+        """Return the options of an API's provider, and the facts stated about one model.
 
-def merge_facts(entry: ProviderEntry, study: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a catalogue entry's facts by pattern, overridden by a study's options and patterns."""
-    over, others = split_facts(study)
-    own = others.get("models")
-    known: dict[str, Json] = {
-        pattern: {**facts.model_dump(mode="json", exclude_none=True), **over}
-        for pattern, facts in entry.models.items()
-    }
-    return {**own, **known} if isinstance(own, Mapping) else known
+        A model's ``own`` options come before those of the ``study``, and these before what this
+        file says of the model, or of all. Facts about other models do not part their providers.
+        """
+        stated = _facts_among(own)
+        shared = {name: value for name, value in own.items() if name not in stated}
+        options = merge_options(self.options, study, shared)
+        over, patterns = _facts_among(study), study.get("models")
+        known: dict[str, Json] = {
+            pattern: {**facts.model_dump(mode="json", exclude_none=True), **over}
+            for pattern, facts in self.models.items()
+        }
+        options["models"] = {**(patterns if isinstance(patterns, Mapping) else {}), **known}
+        return options, stated
+
+
+def _facts_among(options: Mapping[str, Json]) -> dict[str, Json]:
+    return {name: value for name, value in options.items() if name in ModelFacts.model_fields}

@@ -14,7 +14,7 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.connection import is_loopback
+from bestarm_agent.providers.api.endpoints import is_loopback
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.catalog_entry import ProviderEntry
 from bestarm_agent.providers.registry import create_provider
@@ -115,7 +115,7 @@ def test_an_address_is_whole_and_safe(name: str) -> None:
     options = {**entry.options, "key": "none"}
     provider = create_provider(name, options, Path(), adapter=entry.adapter)
     assert isinstance(provider, ApiProvider)
-    address = provider._addresses.endpoints[0].url
+    address = provider._endpoints[0].url
     url = urlsplit(address)
     assert is_loopback(address) == (name in LOCAL)
     assert url.scheme == ("http" if name in LOCAL else "https")

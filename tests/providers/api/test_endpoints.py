@@ -23,10 +23,14 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
-from bestarm_agent.providers.api.anthropic import ANTHROPIC
-from bestarm_agent.providers.api.connection import Connection, Endpoint
-from bestarm_agent.providers.api.endpoints import Addresses, EndpointPool, prompt_prefix
-from bestarm_agent.providers.api.openai import OPENAI, OpenAIProvider
+from bestarm_agent.providers.api.anthropic import AnthropicProvider
+from bestarm_agent.providers.api.endpoints import (
+    Endpoint,
+    EndpointPool,
+    find_endpoints,
+    prompt_prefix,
+)
+from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Provider
@@ -42,13 +46,13 @@ from tests.support.fake_api.calls import Said, chance
 ADDRESSES = tuple(f"http://127.0.0.1:{port}/v1" for port in (1, 2, 3, 4))
 
 
-def no_connection(_endpoint: Endpoint) -> Connection:
+def no_client(_endpoint: Endpoint) -> object:
     raise AssertionError("the pool alone opens nothing")
 
 
 def pool_of(endpoints: Sequence[str]) -> EndpointPool:
     options = ApiOptions.model_validate({"endpoints": endpoints})
-    return EndpointPool(Addresses(options, OPENAI).endpoints, no_connection)
+    return EndpointPool(find_endpoints(options, OpenAIProvider.vendor), no_client)
 
 
 def chosen(pool: EndpointPool, prefix: str = "") -> str:
@@ -255,14 +259,13 @@ def test_the_vendors_key_goes_to_no_endpoint_unless_it_is_named(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-openai-5d81c2")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-anthropic-77ab0e")
-    for vendor in (OPENAI, ANTHROPIC):
+    for vendor in (OpenAIProvider.vendor, AnthropicProvider.vendor):
         given = {"endpoints": ["https://one.example/v1", "http://127.0.0.1:1/v1"]}
         options = ApiOptions.model_validate(given)
-        keys = [one.key for one in Addresses(options, vendor).endpoints]
-        assert keys == [None, "none"]
+        assert [one.key for one in find_endpoints(options, vendor)] == [None, "none"]
         named = ApiOptions.model_validate({**given, "key": vendor.key_variable})
-        assert {one.key for one in Addresses(named, vendor).endpoints} == {
-            f"key-of-{vendor.name}-{'5d81c2' if vendor is OPENAI else '77ab0e'}"
+        assert {one.key for one in find_endpoints(named, vendor)} == {
+            f"key-of-{vendor.name}-{'5d81c2' if vendor.name == 'openai' else '77ab0e'}"
         }
 
 

@@ -15,17 +15,13 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
-from bestarm_agent.providers.api.errors import (
-    ErrorContext,
-    body_failure,
-    kind_of,
-    sdk_failure,
-    status_failure,
-)
+from bestarm_agent.providers.api.endpoints import Endpoint
+from bestarm_agent.providers.api.errors import body_failure, kind_of, sdk_failure, status_failure
 from bestarm_agent.providers.failures import failed_spend
 from tests.support.api_cases import VENDORS, answers, asked, error, provider_of, reply
 from tests.support.fake_api import Call, FakeApi, Fault, in_thread
 
+ENDPOINT = Endpoint("https://x")
 KINDS = {
     Fault.RATE_LIMITED: FailureKind.RATE_LIMITED,
     Fault.RATE_LIMITED_SECONDS: FailureKind.RATE_LIMITED,
@@ -254,12 +250,11 @@ def test_a_server_that_is_not_there_took_nothing(vendor: str) -> None:
 
 def test_an_error_in_a_good_response_is_an_error() -> None:
     """As OpenRouter reports what happened behind it."""
-    speaker = ErrorContext("openrouter/m", "https://x", "K")
     body: dict[str, Json] = {"error": {"code": 429, "message": "Provider returned error"}}
-    found = body_failure(body, speaker)
+    found = body_failure(body, "openrouter/m", ENDPOINT)
     assert found is not None
     assert found.kind is FailureKind.RATE_LIMITED
-    assert body_failure({"choices": [], "error": None}, speaker) is None
+    assert body_failure({"choices": [], "error": None}, "openrouter/m", ENDPOINT) is None
 
 
 @pytest.mark.parametrize(
@@ -273,7 +268,7 @@ def test_an_error_in_a_good_response_is_an_error() -> None:
     ],
 )
 def test_the_words_of_an_error_are_found_wherever_they_are(body: object) -> None:
-    found = status_failure(400, body, {}, ErrorContext("mine/m", "https://x", "K"))
+    found = status_failure(400, body, {}, "mine/m", ENDPOINT)
     assert str(found) == "mine/m: HTTP 400: too hot"
 
 
@@ -300,9 +295,9 @@ def test_compatible_servers_are_understood(
 
 
 def test_messages_are_short_lines_without_anything_like_a_key() -> None:
-    words = f"Bad header\n  Bearer abc.def.ghi and sk-proj-{'x' * 40}; again my-own {'y' * 900}"
-    speaker = ErrorContext("openai/m", "https://x", "K", secrets=("my-own",))
-    text = str(status_failure(500, {"error": {"message": words}}, {}, speaker))
+    words = f"Bad header\n  Bearer abc.def.ghi and sk-proj-{'x' * 40}; again my-own-key {'y' * 900}"
+    endpoint = Endpoint("https://x", key="my-own-key")
+    text = str(status_failure(500, {"error": {"message": words}}, {}, "openai/m", endpoint))
     assert "abc.def" not in text
     assert "sk-proj" not in text
     assert "my-own" not in text
@@ -358,18 +353,22 @@ def exception_classes(module: ModuleType) -> dict[str, type[Exception]]:
     }
 
 
+def meaning(raised: Exception) -> FailureKind | None:
+    found = sdk_failure(raised, "m", ENDPOINT)
+    return None if found is None else found.kind
+
+
 @pytest.mark.parametrize("sdk", [openai, anthropic], ids=lambda sdk: sdk.__name__)
 def test_every_exception_class_of_the_sdk_is_understood(sdk: ModuleType) -> None:
     classes = exception_classes(sdk._exceptions)
     unknown = set(classes) - set(WITHOUT_STATUS) - set(STATUS_OF) - NEVER_RAISED
     assert not unknown, f"{sdk.__name__} has new exceptions; say what they mean: {unknown}"
-    speaker = ErrorContext("m", "https://x", "K")
     for name, cls in classes.items():
         if name in WITHOUT_STATUS:
             raised = cls.__new__(cls)
-            assert sdk_failure(raised, speaker).kind is WITHOUT_STATUS[name], name
+            assert meaning(raised) is WITHOUT_STATUS[name], name
         if name in STATUS_OF:
             status, kind = STATUS_OF[name]
             raised = cls.__new__(cls)
             raised.__dict__.update(status_code=status, body=None)
-            assert sdk_failure(raised, speaker).kind is kind, name
+            assert meaning(raised) is kind, name

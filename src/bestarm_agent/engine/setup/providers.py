@@ -12,19 +12,20 @@ from typing import cast
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.study.rate_limits import rate_limits
 from bestarm_agent.config.study.schema import StudyConfig
-from bestarm_agent.config.yaml.documents import KeyPath, locating, placing, shown_path
+from bestarm_agent.config.yaml.documents import (
+    KeyPath,
+    locating,
+    parse_options,
+    placing,
+    shown_path,
+)
 from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import JudgeModel
 from bestarm_agent.providers.base import Capabilities, Provider
-from bestarm_agent.providers.catalog_entry import (
-    ProviderEntry,
-    merge_facts,
-    merge_options,
-    split_facts,
-)
+from bestarm_agent.providers.catalog_entry import ModelFacts, ProviderEntry
 from bestarm_agent.providers.registry import create_provider, find_adapter
 
 
@@ -45,7 +46,6 @@ class ProviderSet:
         self._entries: dict[str, ProviderEntry] = {}
         self._by_options: dict[str, Provider] = {}
         self._by_model: dict[tuple[str, str], Provider] = {}
-        self._facts: dict[tuple[int, str], Mapping[str, Json]] = {}
         self._without_providers: list[Provider] = []
         self.started: set[int] = set()  # identities of the providers that were entered
         self._check_names()
@@ -166,15 +166,13 @@ class ProviderSet:
         study = self._config.providers.get(name, {})
         if not find_adapter(entry.adapter, self._base_dir).takes_facts:
             return self._made(name, entry.adapter, {**entry.options, **study, **options})
-        facts, shared = split_facts(options)
-        merged = merge_options(entry.options, study, shared)
-        merged["models"] = merge_facts(entry, study)
-        provider = self._made(name, entry.adapter, merged)
-        known = self._facts.setdefault((id(provider), model), facts)
-        if known != facts:  # one model in two ways: as a candidate and as a judge, say
-            provider = self._made(name, entry.adapter, merged, separate_facts=facts)
-        if facts:
-            provider.set_facts(model, facts)
+        shared, stated = entry.resolve(study, options)
+        facts = parse_options(ModelFacts, stated, subject=f"options of {name}/{model}")
+        provider = self._made(name, entry.adapter, shared)
+        if provider.facts.setdefault(model, facts) != facts:
+            # one model in two ways: as a candidate and as a judge, say
+            provider = self._made(name, entry.adapter, shared, separate=stated)
+            provider.facts[model] = facts
         return provider
 
     def _made(
@@ -182,9 +180,9 @@ class ProviderSet:
         name: str,
         adapter: str,
         options: Mapping[str, Json],
-        separate_facts: Mapping[str, Json] | None = None,
+        separate: Mapping[str, Json] | None = None,
     ) -> Provider:
-        key = canonical([name, options, separate_facts])
+        key = canonical([name, options, separate])
         if key not in self._by_options:
             self._by_options[key] = create_provider(name, options, self._base_dir, adapter=adapter)
             self._without_providers.append(self._by_options[key])

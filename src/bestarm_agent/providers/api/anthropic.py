@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Request
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.connection import Sdk, Vendor
+from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     Answer,
     Wire,
@@ -29,7 +30,6 @@ _FINISH: Mapping[Json, Finish] = {
     "model_context_window_exceeded": Finish.LENGTH,
     "refusal": Finish.REFUSAL,
 }
-SAMPLING = frozenset({"temperature", "top_p", "top_k"})
 _PATH = "v1/messages"
 _PARAMS = frozenset({"max_tokens", "stop", "effort", "thinking", "service_tier"})
 
@@ -87,42 +87,33 @@ def _usage(usage: Mapping[str, Json]) -> Usage | None:
     return Usage(fresh + cached + written, cached, written, output, part(thought, output))
 
 
-MESSAGES = Wire(
-    path=_PATH,
-    params=_PARAMS,
-    encode=_encode,
-    decode=_decode,
-    prompt_fields=frozenset({"model", "messages", "system"}),
-)
+MESSAGES = Wire(_PATH, _PARAMS, _encode, _decode)
 LEGACY_MESSAGES = Wire(
-    path=_PATH,
-    params=_PARAMS | SAMPLING,
-    encode=_encode,
-    decode=_decode,
-    prompt_fields=MESSAGES.prompt_fields,
-    headers=(("anthropic-version", "2023-06-01"),),  # the last that takes SAMPLING
-)
-
-
-def _load() -> Sdk:
-    from anthropic import AnthropicError, AsyncAnthropic, DefaultAioHttpClient
-
-    return Sdk(AsyncAnthropic, DefaultAioHttpClient, AnthropicError)
-
-
-ANTHROPIC = Vendor(
-    name="anthropic",
-    url="https://api.anthropic.com",
-    url_variable="ANTHROPIC_BASE_URL",
-    key_variable="ANTHROPIC_API_KEY",
-    logprobs=False,
-    wire=lambda facts, chat: LEGACY_MESSAGES if facts.legacy_sampling else MESSAGES,
-    load=_load,
-    models_path="v1/models",
+    _PATH,
+    _PARAMS | {"temperature", "top_p", "top_k"},
+    _encode,
+    _decode,
+    headers=(("anthropic-version", "2023-06-01"),),  # the last that takes these parameters
 )
 
 
 class AnthropicProvider(ApiProvider):
     """Answers by the API of Anthropic, or of a server that is compatible with it."""
 
-    vendor = ANTHROPIC
+    vendor = Vendor(
+        "anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"
+    )
+    logprobs = False
+    models_path = "v1/models"
+
+    @staticmethod
+    def wire(facts: ModelFacts, *, chat: bool) -> Wire:
+        """Return the protocol of today, or that of older models."""
+        return LEGACY_MESSAGES if facts.legacy_sampling else MESSAGES
+
+    @staticmethod
+    def open_client(http: Mapping[str, Any], **settings: Any) -> Any:  # noqa: ANN401
+        """Open the client of Anthropic's package."""
+        from anthropic import AsyncAnthropic, DefaultAioHttpClient
+
+        return AsyncAnthropic(http_client=DefaultAioHttpClient(**http), **settings)

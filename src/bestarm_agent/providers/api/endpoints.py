@@ -1,26 +1,29 @@
-"""The addresses of a provider; with several, calls are spread by load, prompt and health."""
+"""The servers of a provider; with several, calls are spread by load, prompt and health."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
+from bestarm_agent.config.study.load import environment
+from bestarm_agent.domain.redaction import SHORTEST_SECRET
 from bestarm_agent.domain.request_reply import Request
-from bestarm_agent.errors import FailureKind, ProviderError
-from bestarm_agent.providers.api.connection import (
-    Connection,
-    Endpoint,
-    Vendor,
-    endpoint_at,
-    find_endpoint,
-)
+from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.base import EndpointStatus
 from bestarm_agent.providers.failures import failure
 
+NO_KEY = "none"  # in place of a variable's name, and sent in place of a key: the SDKs want a text
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
 # Servers compute a prefix shorter than this (about 128 tokens) faster than it matters.
 _PREFIX_CHARACTERS = 512
 # An endpoint may have 2 calls more than the idlest, or a quarter more.
@@ -36,200 +39,261 @@ _OUT_OF_ORDER = (
     FailureKind.SERVER,
     FailureKind.TIMEOUT,
 )
-_SHARED = "endpoints"  # stands for all of them where a single address would stand for itself
 
 
-class Addresses:
-    """The endpoints of a provider.
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """A vendor's name in the price table, its usual address, and the variables of its users."""
 
-    Attributes:
-        endpoints: at least one, each address once.
-        identity: what a reply depends on: the address, or the same text for any list.
-        priced_by: address for the price table.
-        is_own: true if this is not the vendor's usual address.
-    """
+    name: str
+    url: str
+    url_variable: str  # may hold another address
+    key_variable: str  # holds the key
 
-    def __init__(self, options: ApiOptions, vendor: Vendor) -> None:
-        given = options.endpoints
-        found = (
-            [find_endpoint(options, vendor)]
-            if given is None
-            else [endpoint_at(url, options, vendor) for url in given]
-        )
-        self.endpoints = tuple({endpoint.url: endpoint for endpoint in found}.values())
-        self.priced_by = self.endpoints[0].url
-        self.identity = self.priced_by if given is None else _SHARED
-        self.is_own = given is not None or self.endpoints[0].own
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An address with its key."""
+
+    url: str
+    key: str | None = None  # the key to send; None if it is missing
+    key_source: str = ""  # the variable that should hold the key, for messages
+    headers: tuple[str, ...] = ()  # values of further headers, which may be secret
+    usual_url: str = ""  # the vendor's usual address
+
+    @classmethod
+    def at(cls, url: str, options: ApiOptions, vendor: Vendor) -> Endpoint:
+        """Return the endpoint at an address, with its key; raises ConfigError."""
+        environ = environment()
+        url = _VARIABLE.sub(lambda found: _variable(found[1], environ), url)
+        if "@" in urlsplit(url).netloc:
+            raise ConfigError(
+                "an address holds a user name or a password, which cannot be sent together with a "
+                "key; send them under `headers`, as ${VARIABLE}"
+            )
+        variable = options.key or vendor.key_variable
+        if options.api_key is not None:
+            key: str | None = options.api_key.get_secret_value()
+        elif variable == NO_KEY:
+            key = NO_KEY
+        else:
+            # the vendor's key is not sent to other addresses unless the options name its variable
+            usual = url in (vendor.url, environ.get(vendor.url_variable))
+            key = environ.get(variable) if usual or options.key is not None else None
+            key = key or (NO_KEY if is_loopback(url) else None)
+        return cls(url.rstrip("/"), key, variable, tuple(options.headers.values()), vendor.url)
+
+    @property
+    def shown(self) -> str:
+        """The address for messages: without a query, which may hold a key."""
+        return self.url.partition("?")[0]
+
+    @property
+    def missing_path(self) -> str:
+        """The path of the vendor's address, such as "/v1", where this one has none; else empty."""
+        usual, own = (urlsplit(url).path.strip("/") for url in (self.usual_url, self.url))
+        return f"/{usual}" if usual and not own else ""
+
+    @cached_property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that no message may hold: the key, headers, and what a query holds."""
+        queried = (value for _, value in parse_qsl(urlsplit(self.url).query))
+        texts = (self.key or "", *self.headers, *queried)
+        return tuple(text for text in texts if len(text) >= SHORTEST_SECRET)
 
     def check(self, provider: str) -> None:
-        """Check that there is a key for every endpoint; raises ConfigError."""
-        for endpoint in self.endpoints:
-            endpoint.check(provider)
+        """Check that there is a key; raises ConfigError that names the variable."""
+        if self.key is None:
+            raise ConfigError(
+                f"provider `{provider}` needs a key, and the environment variable "
+                f"{self.key_source} is not set; set it (or write it to .env), name another one in "
+                f"`providers: {{{provider}: {{key: VARIABLE}}}}`, or say `key: none` if "
+                f"{self.shown} needs none"
+            )
 
 
-class PooledEndpoint:
+def find_endpoints(options: ApiOptions, vendor: Vendor) -> tuple[Endpoint, ...]:
+    """Return the endpoints that options name, each address once; raises ConfigError."""
+    urls = options.endpoints
+    if urls is None:
+        urls = (options.base_url or environment().get(vendor.url_variable) or vendor.url,)
+    found = [Endpoint.at(url, options, vendor) for url in urls]
+    return tuple({endpoint.url: endpoint for endpoint in found}.values())
+
+
+def _variable(name: str, environ: Mapping[str, str]) -> str:
+    if name not in environ:
+        raise ConfigError(
+            f"base_url needs the environment variable {name}, which is not set; set it (or write "
+            "it to .env), or give the whole address as base_url"
+        )
+    return environ[name]
+
+
+def is_loopback(url: str) -> bool:
+    """Return True if an address is on this machine.
+
+    Example:
+        >>> is_loopback("http://localhost:8000/v1"), is_loopback("https://api.openai.com/v1")
+        (True, False)
+    """
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Server:
     """An endpoint with its client, load and health.
 
     After a failure it gets no calls until an answer to a call that was under way arrives, or until
     a pause is over; then one call tries it. Every failed try doubles the pause.
     """
 
-    def __init__(self, endpoint: Endpoint, connect: Callable[[Endpoint], Connection]) -> None:
+    def __init__(self, endpoint: Endpoint, connect: Callable[[Endpoint], Any]) -> None:
         self.endpoint = endpoint
-        self.keys = endpoint.secrets
         self.in_flight = 0
         self.failure: FailureKind | None = None  # why it gets no calls; None: it does
         self._connect = connect
-        self._connection: Connection | None = None
-        self._id = f"{endpoint.url}\n".encode()
+        self._is_open = False
         self._pause = _FIRST_PAUSE
         self._out_until = -math.inf
         self._refused_at = -math.inf  # when it last refused a connection
         self._answered_at = -math.inf
         self._is_tried = False
 
-    @property
-    def connection(self) -> Connection:
-        """Its client, opened on first use."""
-        if self._connection is None:
-            self._connection = self._connect(self.endpoint)
-        return self._connection
+    @cached_property
+    def client(self) -> Any:  # noqa: ANN401
+        """The client of the vendor's package, opened on first use."""
+        self._is_open = True
+        return self._connect(self.endpoint)
 
     async def close(self) -> None:
-        """Close its client."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        """Close its client and all connections."""
+        if self._is_open:
+            await self.client.close()
 
     def is_due(self, now: float) -> bool:
         """Return True if it failed, and a call may try it again."""
-        return self.failure is not None and not self._is_tried and now >= self._out_until
+        return self.failure is not None and now >= self.returns_at
 
+    @property
     def returns_at(self) -> float:
-        """Return when a call may try it again; infinite while one does."""
+        """When a call may try it again; infinite while one does."""
         return math.inf if self._is_tried else self._out_until
 
     def weight(self, prefix: bytes) -> bytes:
         """Return a number, as 8 bytes, that depends on the address and a prefix of a prompt."""
-        return blake2b(self._id + prefix, digest_size=8).digest()
+        return blake2b(f"{self.endpoint.url}\n".encode() + prefix, digest_size=8).digest()
 
-    def begin(self) -> bool:
-        """Record that a call begins; return whether it tries an endpoint that failed."""
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Count a call in flight, and learn from its end; errors pass."""
+        now = asyncio.get_running_loop().time
+        began = now()
         self.in_flight += 1
         tries = self.failure is not None and not self._is_tried
         self._is_tried = self._is_tried or tries
-        return tries
-
-    def end(
-        self,
-        failed: FailureKind | None,
-        began: float,
-        now: float,
-        *,
-        tried: bool,
-        retry_after: float | None = None,
-    ) -> None:
-        """Record the end of a call that ``begin`` announced at ``began``."""
-        self.in_flight -= 1
-        if tried:
-            self._is_tried = False
-        if failed is None:
-            self._answered_at = now
-            if began >= self._refused_at:  # else a server that is going away finishes its calls
-                self.failure, self._pause = None, _FIRST_PAUSE
-            return
-        if failed is FailureKind.UNREACHABLE:
-            self._refused_at = now
-        if self.failure is None or tried:
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE) if tried else _FIRST_PAUSE
-            self._out_until = now + max(self._pause, retry_after or 0.0)
-        self.failure = failed
-
-    def drop(self, began: float, now: float, *, tried: bool) -> None:
-        """Record that a call was cancelled: too slow if the endpoint has been silent for long."""
-        if now - max(began, self._answered_at) >= _SILENT_SECONDS:
-            self.end(FailureKind.TIMEOUT, began, now, tried=tried)
-            return
-        self.in_flight -= 1
-        if tried:
-            self._is_tried = False
-
-
-class EndpointPool:
-    """Chooses the endpoint of every call.
-
-    Among endpoints in order with nearly the fewest calls in flight, the same beginning of a prompt
-    goes to the same one, whose cache holds it: the one with the largest weight (rendezvous hashing;
-    Thaler and Ravishankar 1998), so that few prompts move when an endpoint comes or goes.
-    """
-
-    def __init__(
-        self, endpoints: Sequence[Endpoint], connect: Callable[[Endpoint], Connection]
-    ) -> None:
-        self._members = [PooledEndpoint(endpoint, connect) for endpoint in endpoints]
-
-    @contextmanager
-    def hold(self, prefix: bytes) -> Iterator[PooledEndpoint]:
-        """Yield an endpoint for one call; an exception that leaves the block is the call's end.
-
-        A rate limit of one endpoint is passed on as OVERLOADED while others take calls: it must not
-        pause them too.
-        """
-        now = asyncio.get_running_loop().time
-        began = now()
-        chosen = self._choose(prefix, began)
-        tried = chosen.begin()
+        failed, wait, says_something = None, None, True
         try:
-            yield chosen
+            yield
         except ProviderError as error:
             failed = error.kind if error.kind in _OUT_OF_ORDER else None
             wait = error.retry_after
-            chosen.end(failed, began, now(), tried=tried, retry_after=wait)
-            if error.kind is FailureKind.RATE_LIMITED and self._takes_calls:
-                raise failure(FailureKind.OVERLOADED, str(error)) from None
             raise
         except asyncio.CancelledError:
-            chosen.drop(began, now(), tried=tried)
+            if now() - max(began, self._answered_at) >= _SILENT_SECONDS:
+                failed = FailureKind.TIMEOUT
+            else:
+                says_something = False
             raise
-        except BaseException:
-            chosen.end(None, began, now(), tried=tried)
+        finally:
+            self.in_flight -= 1
+            if tries:
+                self._is_tried = False
+            if failed is not None:
+                self._note_failure(failed, now(), wait, tried=tries)
+            elif says_something:
+                self._note_answer(began, now())
+
+    def _note_answer(self, began: float, now: float) -> None:
+        self._answered_at = now
+        if began >= self._refused_at:  # else a server that is going away finishes its calls
+            self.failure, self._pause = None, _FIRST_PAUSE
+
+    def _note_failure(
+        self, kind: FailureKind, now: float, wait: float | None, *, tried: bool
+    ) -> None:
+        if kind is FailureKind.UNREACHABLE:
+            self._refused_at = now
+        if self.failure is None or tried:
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE) if tried else _FIRST_PAUSE
+            self._out_until = now + max(self._pause, wait or 0.0)
+        self.failure = kind
+
+
+class EndpointPool:
+    """Chooses the server of every call.
+
+    Among servers in order with nearly the fewest calls in flight, the same beginning of a prompt
+    goes to the same one, whose cache holds it: the one with the largest weight (rendezvous hashing;
+    Thaler and Ravishankar 1998), so that few prompts move when a server comes or goes.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint], connect: Callable[[Endpoint], Any]) -> None:
+        self._servers = [Server(endpoint, connect) for endpoint in endpoints]
+
+    @contextmanager
+    def hold(self, prefix: bytes) -> Iterator[Server]:
+        """Yield a server for one call; an exception that leaves the block is the call's end.
+
+        A rate limit of one server is passed on as OVERLOADED while others take calls: it must not
+        pause them too.
+        """
+        chosen = self._choose(prefix)
+        try:
+            with chosen.hold():
+                yield chosen
+        except ProviderError as error:
+            others_take_calls = any(server.failure is None for server in self._servers)
+            if error.kind is FailureKind.RATE_LIMITED and others_take_calls:
+                raise failure(FailureKind.OVERLOADED, str(error)) from None
             raise
-        chosen.end(None, began, now(), tried=tried)
 
     @property
     def statuses(self) -> tuple[EndpointStatus, ...]:
-        """The state of every endpoint."""
+        """The state of every server."""
         return tuple(
-            EndpointStatus(member.endpoint.shown, member.in_flight, member.failure)
-            for member in self._members
+            EndpointStatus(server.endpoint.shown, server.in_flight, server.failure)
+            for server in self._servers
         )
 
     async def close(self) -> None:
         """Close all clients."""
-        for member in self._members:
-            await member.close()
+        for server in self._servers:
+            await server.close()
 
-    @property
-    def _takes_calls(self) -> bool:
-        return any(member.failure is None for member in self._members)
-
-    def _choose(self, prefix: bytes, now: float) -> PooledEndpoint:
-        if len(self._members) == 1:
-            return self._members[0]
-        due = next((member for member in self._members if member.is_due(now)), None)
+    def _choose(self, prefix: bytes) -> Server:
+        if len(self._servers) == 1:
+            return self._servers[0]
+        now = asyncio.get_running_loop().time()
+        due = next((server for server in self._servers if server.is_due(now)), None)
         if due is not None:
             return due
-        usable = [member for member in self._members if member.failure is None]
+        usable = [server for server in self._servers if server.failure is None]
         if not usable:
-            return min(self._members, key=PooledEndpoint.returns_at)
-        fewest = min(member.in_flight for member in usable)
+            return min(self._servers, key=lambda server: server.returns_at)
+        fewest = min(server.in_flight for server in usable)
         most = fewest + max(_LEAST_SLACK, fewest // _SLACK_SHARE)
-        near = [member for member in usable if member.in_flight <= most]
-        return max(near, key=lambda member: member.weight(prefix))
+        near = [server for server in usable if server.in_flight <= most]
+        return max(near, key=lambda server: server.weight(prefix))
 
 
 def prompt_prefix(request: Request) -> bytes:
-    """Return the part of a prompt, with the model, that decides which endpoint it goes to."""
+    """Return the part of a prompt, with the model, that decides which server it goes to."""
     text = request.text
     if text is None:
         text = "\n".join(message.content for message in request.messages)

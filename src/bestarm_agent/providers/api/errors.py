@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import REDACTED, masked
 from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.providers.api.endpoints import Endpoint
 from bestarm_agent.providers.api.headers import retry_after, should_retry
 from bestarm_agent.providers.api.protocol import MalformedError, mapping, text
 from bestarm_agent.providers.failures import failure
@@ -16,15 +16,29 @@ from bestarm_agent.providers.failures import failure
 _SHOWN = 300
 _SERVER_ERRORS = 500
 
-# By class of the SDK, for errors without a status; the first class in the MRO counts (a time-out is
-# a subclass of the connection error).
+# Exceptions of the SDKs, of aiohttp below them, and of reading a body. The first name counts that
+# is among the classes of an error and its causes: OpenAI's transport reports refused connections as
+# time-outs, and what cannot be parsed was answered, and possibly billed.
 _BY_CLASS: Mapping[str, FailureKind] = {
+    "ClientPayloadError": FailureKind.CONNECTION,  # the body was cut off
+    "BadHttpMessage": FailureKind.MALFORMED_REPLY,
+    "ClientResponseError": FailureKind.MALFORMED_REPLY,
+    "DecodingError": FailureKind.MALFORMED_REPLY,
+    "MalformedError": FailureKind.MALFORMED_REPLY,
+    "APIResponseValidationError": FailureKind.MALFORMED_REPLY,
+    "ClientConnectorError": FailureKind.UNREACHABLE,
+    "TimeoutError": FailureKind.TIMEOUT,
+    "ClientConnectionError": FailureKind.CONNECTION,
     "APITimeoutError": FailureKind.TIMEOUT,
     "APIConnectionError": FailureKind.CONNECTION,
-    "APIResponseValidationError": FailureKind.MALFORMED_REPLY,
+    "ClientError": FailureKind.CONNECTION,
+    "HTTPError": FailureKind.CONNECTION,  # of httpx2, as are the next two
+    "StreamError": FailureKind.CONNECTION,
+    "InvalidURL": FailureKind.CONNECTION,
     "CredentialsError": FailureKind.AUTHENTICATION,
     "SubjectTokenProviderError": FailureKind.AUTHENTICATION,
 }
+_SDK_ERRORS = frozenset({"OpenAIError", "AnthropicError"})
 _BY_STATUS: Mapping[int, FailureKind] = {
     status: kind
     for kind, statuses in {
@@ -82,8 +96,6 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
         ),
     )
 )
-_TRANSPORTS = frozenset({"aiohttp", "httpcore", "httpcore2", "httpx", "httpx2"})
-_UNREADABLE = frozenset({"BadHttpMessage", "ClientResponseError", "DecodingError"})
 _MESSAGES: Mapping[FailureKind, str] = {
     FailureKind.MALFORMED_REPLY: "The response cannot be read.",
     FailureKind.CONNECTION: "Connection error.",
@@ -91,97 +103,56 @@ _MESSAGES: Mapping[FailureKind, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorContext:
-    """The endpoint of a failed call, for messages."""
+def sdk_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderError | None:
+    """Classify an exception of an SDK or of its transport; None if it is neither's.
 
-    name: str  # provider and model as users write them
-    url: str  # address of the endpoint
-    key_source: str  # the variable that holds the key
-    secrets: tuple[str, ...] = ()  # texts that no message may hold
-    missing_path: str = ""  # path of the vendor's own address, where this address has none
-
-
-def sdk_failure(error: Exception, context: ErrorContext) -> ProviderError:
-    """Classify an exception of an SDK.
+    ``name`` is that of the provider and the model, as users write it.
 
     Example:
         >>> from openai import APIConnectionError
         >>> error = APIConnectionError(request=None)
-        >>> sdk_failure(error, ErrorContext("openai/m", "https://x", "K")).kind
+        >>> sdk_failure(error, "openai/m", Endpoint("https://x")).kind
         <FailureKind.CONNECTION: 'connection'>
     """
-    status = getattr(error, "status_code", None)
-    by_class = next(
-        (_BY_CLASS[c.__name__] for c in type(error).__mro__ if c.__name__ in _BY_CLASS), None
-    )
-    if by_class is None and isinstance(status, int) and not is_transport_error(error):
-        response = getattr(error, "response", None)
-        headers = getattr(response, "headers", {})
-        return status_failure(status, getattr(error, "body", None), headers, context)
-    causes = _causes(error)
-    kind = by_class or FailureKind.INTERNAL
-    if kind in (FailureKind.TIMEOUT, FailureKind.CONNECTION) or is_transport_error(error):
-        kind = _transport_kind([error, *causes]) or FailureKind.CONNECTION
-    message = _MESSAGES.get(kind, str(error))
-    last = causes[-1] if causes else error
-    cause = f" ({type(last).__name__}: {last})" if last is not error or kind in _MESSAGES else ""
-    return failure(kind, f"{context.name}: {_clean(f'{message}{cause}', context.secrets)}")
+    chain = [error, *_causes(error)]
+    names = {cls.__name__ for one in chain for cls in type(one).__mro__}
+    kind = next((kind for cls, kind in _BY_CLASS.items() if cls in names), None)
+    if kind is None:
+        if not _SDK_ERRORS & names:
+            return None
+        status = getattr(error, "status_code", None)
+        if isinstance(status, int):
+            headers = getattr(getattr(error, "response", None), "headers", {})
+            return status_failure(status, getattr(error, "body", None), headers, name, endpoint)
+        kind = FailureKind.INTERNAL
+    message, last = _MESSAGES.get(kind, str(error)), chain[-1]
+    if last is not error or kind in _MESSAGES:
+        message += f" ({type(last).__name__}: {last})"
+    return failure(kind, f"{name}: {_clean(message, endpoint)}")
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    causes = []
-    cause = error.__cause__
-    while cause is not None:
-        causes.append(cause)
-        cause = cause.__cause__
-    return causes
-
-
-def is_transport_error(error: BaseException) -> bool:
-    """Return True for errors of the HTTP libraries, or of reading a body, that an SDK lets pass."""
-    modules = {cls.__module__.partition(".")[0] for cls in type(error).__mro__}
-    return isinstance(error, MalformedError) or bool(modules & _TRANSPORTS)
-
-
-def _transport_kind(errors: Iterable[BaseException]) -> FailureKind | None:
-    """Classify a failed connection by aiohttp's errors; None for other errors.
-
-    OpenAI's transport reports refused connections as time-outs. Whatever cannot be parsed was
-    answered, and possibly billed.
-    """
-    names = {cls.__name__ for error in errors for cls in type(error).__mro__}
-    if "ClientPayloadError" in names:  # the body was cut off
-        return FailureKind.CONNECTION
-    if names & {*_UNREADABLE, MalformedError.__name__}:
-        return FailureKind.MALFORMED_REPLY
-    if "ClientConnectorError" in names:
-        return FailureKind.UNREACHABLE
-    if "ClientConnectionError" in names and "TimeoutError" not in names:
-        return FailureKind.CONNECTION
-    return None
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    while error.__cause__ is not None:
+        error = error.__cause__
+        yield error
 
 
 def status_failure(
-    status: int, body: object, headers: Mapping[str, str], context: ErrorContext
+    status: int, body: object, headers: Mapping[str, str], name: str, endpoint: Endpoint
 ) -> ProviderError:
     """Classify an error response by its status, its body (JSON or text) and its headers."""
     details = mapping(mapping(body).get("error")) or mapping(body)
     nested = mapping(details.get("details")).get("error_code")
     codes = [details.get("code"), details.get("type"), nested]
-    message = next(filter(None, map(text, _texts(body, details))), "")
+    places = (details.get("message"), details.get("detail"), mapping(body).get("error"), body)
+    message = next(filter(None, map(text, places)), "")
     kind = kind_of(status, [code for code in codes if isinstance(code, str)], message)
-    shown = _message(status, kind, message, context)
-    error = failure(kind, shown, retry_after=retry_after(headers))
+    shown = _message(status, kind, message, endpoint)
+    error = failure(kind, f"{name}: {shown}", retry_after=retry_after(headers))
     transient = should_retry(headers)
     if transient is not None and not error.fatal:
         error.transient = transient
     return error
-
-
-def _texts(body: object, details: Mapping[str, Json]) -> tuple[object, ...]:
-    """Return the places where servers put the message of an error."""
-    return (details.get("message"), details.get("detail"), mapping(body).get("error"), body)
 
 
 def kind_of(status: int, codes: Iterable[str], message: str) -> FailureKind:
@@ -208,47 +179,43 @@ def _is_specific(status: int, kind: FailureKind) -> bool:
     return kind is not FailureKind.SERVER or status not in _BY_STATUS
 
 
-def malformed_failure(error: MalformedError, context: ErrorContext) -> ProviderError:
+def malformed_failure(error: MalformedError, name: str, endpoint: Endpoint) -> ProviderError:
     """Classify a response that holds no answer."""
-    message = _clean(str(error), context.secrets)
-    return failure(
-        FailureKind.MALFORMED_REPLY, f"{context.name}: the response is malformed: {message}"
-    )
+    message = _clean(str(error), endpoint)
+    return failure(FailureKind.MALFORMED_REPLY, f"{name}: the response is malformed: {message}")
 
 
-def body_failure(body: Mapping[str, Json], context: ErrorContext) -> ProviderError | None:
+def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> ProviderError | None:
     """Return the error that a response of status 200 holds instead of an answer, or None."""
     error = mapping(body.get("error"))
     if not error:
         return None
     code = error.get("code")
     status = code if isinstance(code, int) else _SERVER_ERRORS
-    return status_failure(status, body, {}, context)
+    return status_failure(status, body, {}, name, endpoint)
 
 
-def _message(status: int, kind: FailureKind, said: str, context: ErrorContext) -> str:
+def _message(status: int, kind: FailureKind, said: str, endpoint: Endpoint) -> str:
     if _is_redirect(status):
         return (
-            f"{context.name}: {context.url} redirects (HTTP {status}), and requests are not sent "
-            "on, since they hold the key; set base_url to the address that answers"
+            f"{endpoint.shown} redirects (HTTP {status}), and requests are not sent on, since they "
+            "hold the key; set base_url to the address that answers"
         )
     if kind is FailureKind.AUTHENTICATION:  # their message may hold the key, or parts of it
         return (
-            f"{context.name}: {context.url} did not accept the key (HTTP {status}); set "
-            f"{context.key_source} to a key that may use this model"
+            f"{endpoint.shown} did not accept the key (HTTP {status}); set {endpoint.key_source} "
+            "to a key that may use this model"
         )
-    said = _clean(said, context.secrets) or "no explanation"
     hint = ""
     if kind is FailureKind.MODEL_NOT_FOUND:
-        hint = f"; correct the model's name, or base_url ({context.url})"
-        if context.missing_path:
-            hint += f", which most servers want to end in {context.missing_path}"
+        hint = f"; correct the model's name, or base_url ({endpoint.shown})"
+        if endpoint.missing_path:
+            hint += f", which most servers want to end in {endpoint.missing_path}"
     if kind is FailureKind.QUOTA_EXHAUSTED:
         hint = "; raise the account's limit or add credit, then resume the run"
-    return f"{context.name}: HTTP {status}: {said}{hint}"
+    return f"HTTP {status}: {_clean(said, endpoint) or 'no explanation'}{hint}"
 
 
-def _clean(message: str, secrets: Iterable[str]) -> str:
-    hidden = {secret: REDACTED for secret in secrets if secret}
-    line = masked(" ".join(message.split()), hidden)
+def _clean(message: str, endpoint: Endpoint) -> str:
+    line = masked(" ".join(message.split()), dict.fromkeys(endpoint.secrets, REDACTED))
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Position, Request, Token
 from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.connection import Sdk, Vendor
+from bestarm_agent.providers.api.endpoints import Vendor
 from bestarm_agent.providers.api.protocol import (
     Answer,
     Wire,
@@ -23,7 +24,6 @@ from bestarm_agent.providers.api.protocol import (
     openai_usage,
     own_params,
     positions,
-    schema_name,
     text,
 )
 from bestarm_agent.providers.api.provider import ApiProvider
@@ -44,17 +44,16 @@ def _encode_chat(request: Request, facts: ModelFacts, limit: int) -> dict[str, J
         facts.max_tokens_field or "max_completion_tokens": limit,
     }
     if request.response_schema is not None:
-        body["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {
-                "name": schema_name(request.response_schema),
-                "schema": request.response_schema,
-                "strict": True,
-            },
-        }
+        schema = _named_schema(request.response_schema)
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
     if request.top_logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     return body
+
+
+def _named_schema(schema: Mapping[str, Json]) -> dict[str, Json]:
+    title = schema.get("title")
+    return {"name": title if isinstance(title, str) else "answer", "schema": schema, "strict": True}
 
 
 def _decode_chat(body: Mapping[str, Json]) -> Answer:
@@ -151,12 +150,7 @@ def _encode_response(request: Request, facts: ModelFacts, limit: int) -> dict[st
         body["reasoning"] = {"effort": effort}
     form: dict[str, Json] = {} if verbosity is None else {"verbosity": verbosity}
     if request.response_schema is not None:
-        form["format"] = {
-            "type": "json_schema",
-            "name": schema_name(request.response_schema),
-            "schema": request.response_schema,
-            "strict": True,
-        }
+        form["format"] = {"type": "json_schema", **_named_schema(request.response_schema)}
     if form:
         body["text"] = form
     if request.top_logprobs is not None:
@@ -218,62 +212,42 @@ _COMMON = frozenset({"temperature", "top_p", "max_tokens", "max_completion_token
 _SAMPLED = _COMMON | {"seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias"}
 
 CHAT = Wire(
-    path="chat/completions",
-    params=_SAMPLED | {"reasoning_effort", "verbosity", "prompt_cache_key"},
-    encode=_encode_chat,
-    decode=_decode_chat,
-    prompt_fields=frozenset({"model", "messages"}),
+    "chat/completions",
+    _SAMPLED | {"reasoning_effort", "verbosity", "prompt_cache_key"},
+    _encode_chat,
+    _decode_chat,
 )
 COMPLETIONS = Wire(
-    path="completions",
-    params=_SAMPLED - {"service_tier"},
-    encode=_encode_completion,
-    decode=_decode_completion,
-    prompt_fields=frozenset({"model", "prompt"}),
+    "completions", _SAMPLED - {"service_tier"}, _encode_completion, _decode_completion
 )
 RESPONSES = Wire(
-    path="responses",
-    params=_COMMON | {"reasoning_effort", "verbosity", "prompt_cache_key"},
-    encode=_encode_response,
-    decode=_decode_response,
-    prompt_fields=frozenset({"model", "input"}),
+    "responses",
+    _COMMON | {"reasoning_effort", "verbosity", "prompt_cache_key"},
+    _encode_response,
+    _decode_response,
 )
-EMBEDDINGS = Wire(
-    path="embeddings",
-    params=frozenset({"dimensions"}),
-    encode=_encode_embedding,
-    decode=_decode_embedding,
-    prompt_fields=frozenset({"model", "input"}),
-)
-
-
-def _wire(facts: ModelFacts, chat: bool) -> Wire:
-    if facts.api == "embeddings":
-        return EMBEDDINGS
-    if not chat and facts.text == "completions":
-        return COMPLETIONS
-    return RESPONSES if facts.api == "responses" else CHAT
-
-
-def _load() -> Sdk:
-    from openai import AsyncOpenAI, DefaultAioHttpClient, OpenAIError
-
-    return Sdk(AsyncOpenAI, DefaultAioHttpClient, OpenAIError)
-
-
-OPENAI = Vendor(
-    name="openai",
-    url="https://api.openai.com/v1",
-    url_variable="OPENAI_BASE_URL",
-    key_variable="OPENAI_API_KEY",
-    logprobs=True,
-    wire=_wire,
-    load=_load,
-    models_path="models",
-)
+EMBEDDINGS = Wire("embeddings", frozenset({"dimensions"}), _encode_embedding, _decode_embedding)
 
 
 class OpenAIProvider(ApiProvider):
     """Answers by the API of OpenAI, or of a server that is compatible with it."""
 
-    vendor = OPENAI
+    vendor = Vendor("openai", "https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY")
+    logprobs = True
+    models_path = "models"
+
+    @staticmethod
+    def wire(facts: ModelFacts, *, chat: bool) -> Wire:
+        """Return the protocol of a model's ``api``; plain prompts may be sent for completion."""
+        if facts.api == "embeddings":
+            return EMBEDDINGS
+        if not chat and facts.text == "completions":
+            return COMPLETIONS
+        return RESPONSES if facts.api == "responses" else CHAT
+
+    @staticmethod
+    def open_client(http: Mapping[str, Any], **settings: Any) -> Any:  # noqa: ANN401
+        """Open the client of OpenAI's package."""
+        from openai import AsyncOpenAI, DefaultAioHttpClient
+
+        return AsyncOpenAI(http_client=DefaultAioHttpClient(**http), **settings)

@@ -34,18 +34,14 @@ class ApiOptions(ModelFacts):
     max_response_bytes: int = Field(32_000_000, ge=1)  # decompressed; more is not read
     models: dict[str, ModelFacts] = Field(default_factory=dict)
 
-    @field_validator("base_url")
+    @field_validator("base_url", "endpoints")
     @classmethod
-    def _check_base_url(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(_SCHEMES):
-            raise ValueError("must begin with http:// or https://")
-        return url
-
-    @field_validator("endpoints")
-    @classmethod
-    def _check_endpoints(cls, given: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if given is not None and (not given or not all(u.startswith(_SCHEMES) for u in given)):
-            raise ValueError("needs at least one address; each begins with http:// or https://")
+    def _check_urls(cls, given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        urls = (given,) if isinstance(given, str) else given
+        if urls is not None and not (urls and all(url.startswith(_SCHEMES) for url in urls)):
+            is_one = isinstance(given, str)
+            needs = "must begin" if is_one else "needs at least one address; each begins"
+            raise ValueError(f"{needs} with http:// or https://")
         return given
 
     @model_validator(mode="after")
@@ -65,11 +61,11 @@ class ApiOptions(ModelFacts):
             raise ValueError("has both `base_url` and `endpoints`; leave one of them out")
         return self
 
-    def facts(self, model: str, given: ModelFacts | None = None) -> ModelFacts:
-        """Return the facts about a model: those given, else by its pattern, else common ones."""
-        base = ModelFacts.model_construct(**{n: getattr(self, n) for n in ModelFacts.model_fields})
-        for pattern, facts in self.models.items():
-            if fnmatchcase(model, pattern):
-                base = base.overridden_by(facts)
-                break
-        return base if given is None else base.overridden_by(given)
+    def facts_of(self, model: str, stated: ModelFacts | None) -> ModelFacts:
+        """Return all facts about a model: those stated of it, of its pattern, or of all models."""
+        found = ModelFacts.model_construct(**{n: getattr(self, n) for n in ModelFacts.model_fields})
+        matching = (facts for pattern, facts in self.models.items() if fnmatchcase(model, pattern))
+        for layer in (next(matching, None), stated):
+            if layer is not None:
+                found = found.overridden_by(layer)
+        return found

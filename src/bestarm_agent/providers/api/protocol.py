@@ -16,6 +16,7 @@ from bestarm_agent.providers.catalog_entry import ModelFacts
 
 DEFAULT_MAX_TOKENS = 4096
 MAX_TOKENS = ("max_tokens", "max_completion_tokens")
+_PROMPT_FIELDS = frozenset({"model", "messages", "prompt", "input", "system"})
 _PER_MESSAGE = 16  # marks of the chat template around each message
 
 
@@ -244,7 +245,6 @@ class Wire:
     encode: Callable[[Request, ModelFacts, int], dict[str, Json]]
     # reads the body of a response; raises MalformedError
     decode: Callable[[Mapping[str, Json]], Answer]
-    prompt_fields: frozenset[str]  # fields of the body that hold the prompt
     headers: tuple[tuple[str, str], ...] = ()  # further ones, by name
 
     def params_of(self, facts: ModelFacts) -> frozenset[str]:
@@ -254,7 +254,7 @@ class Wire:
 
     def sent(self, body: Mapping[str, Json]) -> dict[str, Json]:
         """Return a body without the prompt, for the record."""
-        return {name: value for name, value in body.items() if name not in self.prompt_fields}
+        return {name: value for name, value in body.items() if name not in _PROMPT_FIELDS}
 
 
 def chat_messages(request: Request) -> list[dict[str, Json]]:
@@ -277,9 +277,3 @@ def check_params(request: Request, known: frozenset[str], name: str) -> None:
                 f"{name} does not take the parameter `{param}`; {nearest(param, known)}; add it to "
                 "`params` in the model's options if it does"
             )
-
-
-def schema_name(schema: Mapping[str, Json]) -> str:
-    """Return the name under which a JSON schema is sent."""
-    title = schema.get("title")
-    return title if isinstance(title, str) else "answer"

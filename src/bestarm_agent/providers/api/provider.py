@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+from urllib.parse import parse_qsl
 
 from bestarm_agent.domain.digest import Json, canonical, digest
 from bestarm_agent.domain.rate_limits import Allowance
@@ -18,22 +19,16 @@ from bestarm_agent.domain.redaction import without_traces
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.api.connection import Connection, Endpoint, Response, Vendor
 from bestarm_agent.providers.api.endpoints import (
-    Addresses,
+    Endpoint,
     EndpointPool,
-    PooledEndpoint,
+    Server,
+    Vendor,
+    find_endpoints,
     prompt_prefix,
 )
-from bestarm_agent.providers.api.errors import (
-    ErrorContext,
-    body_failure,
-    is_transport_error,
-    malformed_failure,
-    sdk_failure,
-)
+from bestarm_agent.providers.api.errors import body_failure, malformed_failure, sdk_failure
 from bestarm_agent.providers.api.headers import allowances, header_cost
-from bestarm_agent.providers.api.model_facts import KnownModels, Model
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.protocol import (
     Answer,
@@ -42,6 +37,7 @@ from bestarm_agent.providers.api.protocol import (
     charged_usage,
     check_params,
     items,
+    malformed,
     max_output_tokens,
     max_prompt_tokens,
     notices,
@@ -49,6 +45,11 @@ from bestarm_agent.providers.api.protocol import (
     text,
 )
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
+from bestarm_agent.providers.catalog_entry import ModelFacts
+from bestarm_agent.providers.prices import Price, find_price
+
+if TYPE_CHECKING:
+    from httpx2 import Response
 
 _MODEL = re.compile(r"/?[\w.:@~+-]+(/[\w.:@~+-]+)*")  # a server may name one by its path
 # Facts that change replies, and so belong to the fingerprint.
@@ -62,34 +63,60 @@ _REPLY_FACTS = {
 }
 _LIST = "(list of models)"
 _PROTOCOL_VERSION = 1  # raise it when replies change: old ones must not come from the cache
+_IN_FLIGHT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    facts: ModelFacts  # the facts that the options and the catalogue state
+    price: Price | None  # None if it is not known
+    wires: tuple[Wire, Wire]  # the protocols for plain prompts and for chat messages
 
 
 class ApiProvider(Provider[ApiOptions]):
     """Answers by the API of a vendor, or of a server that is compatible with it.
 
     A request holds its own parameters, the longest answer (without which a call's cost had no
-    bound) and the options' ``extra_body``, nothing else; ``Reply.sent`` records it.
+    bound) and the options' ``extra_body``, nothing else; ``Reply.sent`` records it. Redirects are
+    not followed: the key is meant for this address alone, and each redirect would be a request that
+    is not counted. Bodies are sent as our protocols write them, and read by them: the SDK's own
+    methods would transform both by their types, which takes twice the time of all else.
     """
 
     vendor: ClassVar[Vendor]
+    logprobs: ClassVar[bool]  # True if models return log probabilities unless their facts differ
+    models_path: ClassVar[str]  # path of the list of models, below the address
     options_type = ApiOptions
     takes_facts = True
 
     def __init__(self, name: str, options: ApiOptions, base_dir: Path) -> None:
         super().__init__(name, options, base_dir)
-        self._addresses = Addresses(options, self.vendor)
-        self._models = KnownModels(name, self.vendor, options, self._addresses)
+        self._endpoints = find_endpoints(options, self.vendor)
+        self._models: dict[str, _Model] = {}
         self._allowances: dict[str, tuple[Allowance, ...]] = {}
         self._learned: Counter[str] = Counter()  # longest answers that exceeded their limit
         self._pool: EndpointPool | None = None
 
-    def set_facts(self, model: str, facts: Mapping[str, Json]) -> None:
-        """Set facts about one model that override the catalogue; raises ConfigError."""
-        self._models.set_facts(model, facts)
+    @staticmethod
+    @abstractmethod
+    def wire(facts: ModelFacts, *, chat: bool) -> Wire:
+        """Return a model's protocol for chat messages, or for a plain prompt."""
+
+    @staticmethod
+    @abstractmethod
+    def open_client(http: Mapping[str, Any], **settings: Any) -> Any:  # noqa: ANN401
+        """Open the client of the vendor's package over aiohttp; importing it takes seconds."""
+
+    def at(self, urls: Sequence[str]) -> Self:
+        """Return a provider of the same models at other addresses; what one learns, both know."""
+        moved = {"base_url": None, "endpoints": tuple(urls)}
+        other = type(self)(self.name, self.options.model_copy(update=moved), self.base_dir)
+        other.facts, other._learned = self.facts, self._learned
+        return other
 
     async def start(self) -> None:
         """Prepare the clients, which are opened on first use; no call is made."""
-        self._pool = EndpointPool(self._addresses.endpoints, partial(Connection, self.vendor))
+        self._pool = EndpointPool(self._endpoints, self._connect)
 
     async def close(self) -> None:
         """Close the clients and their connections."""
@@ -109,31 +136,41 @@ class ApiProvider(Provider[ApiOptions]):
                 f"{model!r} cannot be the name of a model of {self.name}; write it as the "
                 "provider's documentation does"
             )
-        self._addresses.check(self.name)
+        self._check_keys()
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the model's capabilities by the options and the catalogue."""
-        return self._models.get(model).capabilities
+        known = self._model(model)
+        facts, price = known.facts, known.price
+        return Capabilities(
+            params=frozenset().union(*(wire.params_of(facts) for wire in known.wires)),
+            priced=price is not None,
+            price_source=None if price is None else price.source,
+            in_flight=_IN_FLIGHT,
+            rate_limited=True,
+            response_schema=facts.response_schema is not False,
+            logprobs=self.logprobs if facts.logprobs is None else facts.logprobs,
+        )
 
     def fingerprint(self, model: str) -> str:
         """Return a digest of the address, the model and all that is sent besides the request.
 
         Several endpoints count as one address, whichever they are.
         """
-        facts = self._models.get(model).facts.model_dump(mode="json", include=_REPLY_FACTS)
-        return digest([_PROTOCOL_VERSION, self.vendor.name, self._addresses.identity, model, facts])
+        facts = self._model(model).facts.model_dump(mode="json", include=_REPLY_FACTS)
+        address = self._endpoints[0].url if self.options.endpoints is None else "endpoints"
+        return digest([_PROTOCOL_VERSION, self.vendor.name, address, model, facts])
 
     def bound(self, request: Request) -> Spend:
         """Return the cost of as many tokens as the prompt has bytes, plus the longest answer.
 
         An answer that exceeded ``max_tokens`` raises the bounds of later calls. Raises ConfigError.
         """
-        return self._bound(self._models.get(request.model), request)
-
-    def learn(self, request: Request, usage: Usage) -> None:
-        """Raise the bound of a model that generated more than it was allowed, with some room."""
-        if usage.output > self._max_usage(self._models.get(request.model), request).output:
-            self._learned[request.model] = 1 << (usage.output - 1).bit_length()
+        known = self._model(request.model)
+        self._encode(known, request)
+        usage = self._max_usage(known, request)
+        cost = self._max_cost(known, request, usage)
+        return Spend(calls=1, tokens=usage.total, usd_nanos=cost)
 
     def allowances(self, model: str) -> tuple[Allowance, ...]:
         """Return the rate limits that the latest response states; of a single endpoint only."""
@@ -141,22 +178,22 @@ class ApiProvider(Provider[ApiOptions]):
 
     async def generate(self, request: Request) -> Reply:
         """Send one request, once; raises ProviderError."""
-        known = self._models.get(request.model)
+        known = self._model(request.model)
         wire, body = self._encode(known, request)
         now = asyncio.get_running_loop().time
-        with self._opened().hold(prompt_prefix(request)) as endpoint:
-            connection = endpoint.connection  # the first one imports an SDK, which is no latency
+        with self._opened().hold(prompt_prefix(request)) as server:
+            client = server.client  # the first one imports an SDK, which is no latency
             started = now()
-            response = await self._send(request.model, endpoint, connection.send(wire, body))
+            response = await self._send(request.model, server, _post(client, wire, body))
             seconds = now() - started
-            answer = self._decode(request.model, endpoint.endpoint, wire, response)
-        answer = _without_keys(answer, endpoint.keys)
+            answer = self._decode(request.model, server.endpoint, wire, response)
+        answer = _without_keys(answer, server.endpoint.secrets)
         request_id = response.headers.get("x-request-id") or response.headers.get("request-id")
         bound = self._max_usage(known, request)
         usage = charged_usage(answer, bound, known.facts)
         allowed = replace(bound, output=max_output_tokens(request, known.facts))
-        if usage.output > bound.output:
-            self.learn(request, usage)
+        if usage.output > bound.output:  # raise the model's later bounds, with some room
+            self._learned[request.model] = 1 << (usage.output - 1).bit_length()
         return Reply(
             text=answer.text,
             finish=answer.finish,
@@ -164,7 +201,7 @@ class ApiProvider(Provider[ApiOptions]):
             usd_nanos=self._cost(known, request, answer, usage, response.headers),
             seconds=seconds,
             model=answer.model,
-            request_id=request_id and without_traces(request_id, endpoint.keys),
+            request_id=request_id and without_traces(request_id, server.endpoint.secrets),
             logprobs=answer.logprobs or () if request.top_logprobs is not None else (),
             sent=wire.sent(body),
             service_tier=answer.tier,
@@ -173,63 +210,90 @@ class ApiProvider(Provider[ApiOptions]):
 
     async def list_models(self) -> tuple[str, ...]:
         """Ask the server for the names of its models; raises ConfigError and ProviderError."""
-        self._addresses.check(self.name)
-        with self._opened().hold(b"") as endpoint:
-            response = await self._send(_LIST, endpoint, endpoint.connection.list_models())
+        self._check_keys()
+        with self._opened().hold(b"") as server:
+            asked = server.client.get(self.models_path, cast_to=_response_class())
+            response = await self._send(_LIST, server, asked)
             try:
                 body = read_body(response.content)
             except MalformedError as error:
-                raise malformed_failure(
-                    error, self._error_context(_LIST, endpoint.endpoint)
-                ) from None
+                raise malformed_failure(error, f"{self.name}/{_LIST}", server.endpoint) from None
         return tuple(filter(None, (text(item.get("id")) for item in items(body.get("data")))))
+
+    def _check_keys(self) -> None:
+        for endpoint in self._endpoints:
+            endpoint.check(self.name)
 
     def _opened(self) -> EndpointPool:
         if self._pool is None:
             raise RuntimeError(f"provider {self.name} is used outside `async with`")
         return self._pool
 
-    def _encode(self, known: Model, request: Request) -> tuple[Wire, dict[str, Json]]:
-        wire = known.wires[request.text is None]
-        facts = known.facts
-        check_params(request, known.params[wire], f"{self.name}/{request.model}")
+    def _connect(self, endpoint: Endpoint) -> Any:  # noqa: ANN401
+        """Open a client that sends a request once, keeps no time, and reads a bounded response."""
+        base, _, query = endpoint.url.partition("?")
+        limit = partial(_limit_body, self.options.max_response_bytes)
+        return self.open_client(
+            {"timeout": None, "follow_redirects": False, "event_hooks": {"response": [limit]}},
+            base_url=base,
+            default_query=dict(parse_qsl(query, keep_blank_values=True)),  # else before the path
+            api_key=endpoint.key,
+            default_headers=self.options.headers,
+            max_retries=0,
+            timeout=None,
+        )
+
+    def _model(self, name: str) -> _Model:
+        """Return a model by the options, the catalogue and the table of prices."""
+        if name not in self._models:
+            facts = self.options.facts_of(name, self.facts.get(name))
+            wires = self.wire(facts, chat=False), self.wire(facts, chat=True)
+            self._models[name] = _Model(facts, self._price(name, facts), wires)
+        return self._models[name]
+
+    def _price(self, model: str, facts: ModelFacts) -> Price | None:
+        vendor, address = self.options.vendor, self._endpoints[0].url
+        is_own = self.options.endpoints is not None or address != self.vendor.url
+        by_address = address if is_own and vendor is None else None
+        return find_price(vendor or self.vendor.name, model, facts.price, base_url=by_address)
+
+    def _encode(self, known: _Model, request: Request) -> tuple[Wire, dict[str, Json]]:
+        wire, facts = known.wires[request.text is None], known.facts
+        check_params(request, wire.params_of(facts), f"{self.name}/{request.model}")
         body = wire.encode(request, facts, max_output_tokens(request, facts))
         return wire, {"model": request.model, **body, **(facts.extra_body or {})}
 
-    async def _send(
-        self, model: str, endpoint: PooledEndpoint, call: Awaitable[Response]
-    ) -> Response:
+    async def _send(self, model: str, server: Server, call: Awaitable[Response]) -> Response:
         try:
             response = await call
         except Exception as error:
-            if not isinstance(error, endpoint.connection.errors) and not is_transport_error(error):
+            failed = sdk_failure(error, f"{self.name}/{model}", server.endpoint)
+            if failed is None:
                 raise
-            failed = getattr(error, "response", None)
-            self._record_allowances(model, getattr(failed, "headers", {}))
-            raise sdk_failure(error, self._error_context(model, endpoint.endpoint)) from None
+            refused = getattr(error, "response", None)
+            self._record_allowances(model, getattr(refused, "headers", {}))
+            raise failed from None
         self._record_allowances(model, response.headers)
         return response
 
     def _record_allowances(self, model: str, headers: Mapping[str, str]) -> None:
-        if (
-            len(self._addresses.endpoints) == 1
-        ):  # what one of several servers says holds for it alone
+        if len(self._endpoints) == 1:  # what one of several servers says holds for it alone
             self._allowances[model] = allowances(headers, ignore=self.options.ignore_limits)
 
     def _decode(self, model: str, endpoint: Endpoint, wire: Wire, response: Response) -> Answer:
-        context = self._error_context(model, endpoint)
+        name = f"{self.name}/{model}"
         try:
             body = read_body(response.content)
-            error = body_failure(body, context)
+            error = body_failure(body, name, endpoint)
             if error is None:
                 return wire.decode(body)
-        except MalformedError as malformed:
-            error = malformed_failure(malformed, context)
+        except MalformedError as broken:
+            error = malformed_failure(broken, name, endpoint)
         raise error
 
     def _cost(
         self,
-        known: Model,
+        known: _Model,
         request: Request,
         answer: Answer,
         usage: Usage,
@@ -244,7 +308,7 @@ class ApiProvider(Provider[ApiOptions]):
             return self._max_cost(known, request, usage)
         return known.price.cost(usage, tier=answer.tier)
 
-    def _max_usage(self, known: Model, request: Request) -> Usage:
+    def _max_usage(self, known: _Model, request: Request) -> Usage:
         extra = known.facts.extra_body  # may hold tools, which are part of the prompt
         overhead = self.options.overhead_tokens + (len(canonical(extra).encode()) if extra else 0)
         return Usage(
@@ -252,29 +316,46 @@ class ApiProvider(Provider[ApiOptions]):
             output=max(max_output_tokens(request, known.facts), self._learned[request.model]),
         )
 
-    def _max_cost(self, known: Model, request: Request, usage: Usage) -> int:
+    def _max_cost(self, known: _Model, request: Request, usage: Usage) -> int:
         if known.price is None:
             return 0
         tier = request.params.get("service_tier")
         named = tier if isinstance(tier, str) else None
         return known.price.bound(usage.input, usage.output, tier=named)
 
-    def _bound(self, known: Model, request: Request) -> Spend:
-        self._encode(known, request)
-        usage = self._max_usage(known, request)
-        cost = self._max_cost(known, request, usage)
-        return Spend(calls=1, tokens=usage.total, usd_nanos=cost)
 
-    def _error_context(self, model: str, endpoint: Endpoint) -> ErrorContext:
-        name = f"{self.name}/{model}"
-        usual, own = (urlsplit(url).path.strip("/") for url in (self.vendor.url, endpoint.url))
-        return ErrorContext(
-            name,
-            endpoint.shown,
-            endpoint.key_source,
-            endpoint.secrets,
-            missing_path=f"/{usual}" if usual and not own else "",
-        )
+def _response_class() -> type[Response]:
+    from httpx2 import Response
+
+    return Response
+
+
+def _post(client: Any, wire: Wire, body: dict[str, Json]) -> Awaitable[Response]:  # noqa: ANN401
+    """Send one request; raises what ``sdk_failure`` understands."""
+    options = {"headers": dict(wire.headers)}
+    sent: Awaitable[Response] = client.post(
+        wire.path, body=body, cast_to=_response_class(), options=options
+    )
+    return sent
+
+
+async def _limit_body(max_bytes: int, response: Any) -> None:  # noqa: ANN401
+    """Make reading a response's body stop at ``max_bytes``, counted after decompression."""
+    read = response.aiter_bytes
+    response.aiter_bytes = lambda chunk_size=None: _limited(read(chunk_size), max_bytes)
+
+
+async def _limited(chunks: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
+    """Pass a body's chunks on; raises MalformedError where they exceed ``max_bytes``."""
+    n_bytes = 0
+    async for chunk in chunks:
+        n_bytes += len(chunk)
+        if n_bytes > max_bytes:
+            malformed(
+                f"it is longer than {max_bytes:,} bytes; raise the provider's option "
+                "`max_response_bytes` if its answers are that long"
+            )
+        yield chunk
 
 
 def _without_keys(answer: Answer, keys: tuple[str, ...]) -> Answer:

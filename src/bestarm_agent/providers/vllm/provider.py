@@ -16,7 +16,6 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.api.openai import OpenAIProvider
-from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus
 from bestarm_agent.providers.child_process import find_program, hidden_from
 from bestarm_agent.providers.failures import BilledError, failure
@@ -54,12 +53,12 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         clock: Callable[[], float] = time.monotonic,  # seconds since some fixed moment
     ) -> None:
         super().__init__(name, serve, base_dir.absolute())  # servers run in another folder
-        self._api = api
         self._clock = clock
         self._variables = server_environment(serve.pass_env, serve.variables())
-        self._facts: dict[str, Mapping[str, Json]] = {}
         self._digests = ContentDigests()
-        self._protocol = self._client([_PLACEHOLDER_URL])  # knows what may be sent; never sends
+        options = {**api, "base_url": _PLACEHOLDER_URL}
+        self._protocol = OpenAIProvider.create(name, options, base_dir)  # says what may be sent
+        self._protocol.facts = self.facts
 
     @classmethod
     def create(  # type: ignore[override]
@@ -87,11 +86,6 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
             problems = [replace(one, path=("serve", *one.path)) for one in error.problems]
             raise OptionsError(error.subject, problems) from None
         return cls(name, parsed, api, base_dir)
-
-    def set_facts(self, model: str, facts: Mapping[str, Json]) -> None:
-        """Set facts about one model that override the catalogue; raises ConfigError."""
-        self._facts[model] = facts
-        self._protocol.set_facts(model, facts)
 
     async def start(self) -> None:
         """Prepare the servers; they are started when they are needed."""
@@ -195,7 +189,6 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
             if better is None:
                 raise
             raise better from error
-        self._protocol.learn(request, reply.usage)
         seconds = servers.time.leave(ticket) * servers.n_devices
         servers.call_seconds.add(seconds)
         return replace(reply, gpu_seconds=seconds, usd_nanos=self._price(seconds))
@@ -229,7 +222,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
                 self._process(name, number, devices)
                 for number, devices in enumerate(serve.assigned(name, self._devices), 1)
             ],
-            lambda urls: self._client([f"{url}/v1" for url in urls]),
+            lambda urls: self._protocol.at([f"{url}/v1" for url in urls]),
             n_devices=n_devices,
             time=SharedTime(self._clock, serve.max_gpu_seconds / n_devices),
             clock=self._clock,
@@ -248,13 +241,6 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
             start_seconds=serve.start_seconds,
             stop_seconds=serve.stop_seconds,
         )
-
-    def _client(self, urls: Sequence[str]) -> ApiProvider:
-        address = {"base_url": urls[0]} if len(urls) == 1 else {"base_url": None, "endpoints": urls}
-        client = OpenAIProvider.create(self.name, {**self._api, **address}, self.base_dir)
-        for model, facts in self._facts.items():
-            client.set_facts(model, facts)
-        return client
 
     def _content(self, path: str) -> Json:
         folder = self.base_dir / path
