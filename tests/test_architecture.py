@@ -56,9 +56,7 @@ FLOORS = tuple(
     engine.mode
     engine.setup
     engine.run
-    engine.results.judge_check
-    engine.confirm
-    engine.proposer
+    engine.confirm engine.proposer
     report
     preselection gate certification
     interop.inspect_race

@@ -77,7 +77,8 @@ def _compared(source: str, labels: Path | None, place: StudyPlace) -> Comparison
     from bestarm_agent.cli.stores import default_store
     from bestarm_agent.config.datasets.gold_labels import load_labels
     from bestarm_agent.config.environment_settings import resolve
-    from bestarm_agent.engine.results.judge_check import compare_answers, compare_stored
+    from bestarm_agent.engine.results.judge_check import compare_stored
+    from bestarm_agent.engine.setup.calls_outside_runs import compare_answers
     from bestarm_agent.engine.setup.open_run import catalog_of
     from bestarm_agent.engine.setup.parts import assemble
     from bestarm_agent.errors import ConfigError
@@ -99,9 +100,9 @@ def _table(check: JudgeCheck) -> Table:
     from bestarm_agent.report.text import measure
 
     table = plain_table("measure", "value", "interval", "meaning")
-    for line in check.lines():
-        value, interval = measure(line.measure)
-        table.add_row(line.name, value, interval, line.meaning)
+    for name, found, meaning in check.lines():
+        value, interval = measure(found)
+        table.add_row(name, value, interval, meaning)
     cost = "unknown" if check.usd_per_1000 is None else f"{check.usd_per_1000:.4g}"
     table.add_row("dollars per 1,000", cost, "", "what judging cost")
     return table
@@ -127,11 +128,11 @@ def _as_json(check: JudgeCheck) -> Json:
         "confidence": check.confidence,
         "usd_per_1000": check.usd_per_1000,
         "measures": {
-            line.name: {
-                "value": None if math.isnan(line.measure.value) else line.measure.value,
-                "lower": line.measure.lower,
-                "upper": line.measure.upper,
+            name: {
+                "value": None if math.isnan(found.value) else found.value,
+                "lower": found.lower,
+                "upper": found.upper,
             }
-            for line in check.lines()
+            for name, found, _ in check.lines()
         },
     }

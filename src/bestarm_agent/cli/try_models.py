@@ -13,7 +13,7 @@ from bestarm_agent.cli.options import JsonOption, StudyFile, StudyPlace
 if TYPE_CHECKING:
     from bestarm_agent.domain.digest import Json
     from bestarm_agent.domain.request_reply import Request
-    from bestarm_agent.engine.setup.plan import FirstCall
+    from bestarm_agent.engine.setup.calls_outside_runs import FirstCall
 
 _SHOWN_LINES = 12
 _INDENT = 10
@@ -31,9 +31,9 @@ def try_models(file: StudyFile, place: StudyPlace, as_json: JsonOption = False) 
     from bestarm_agent.cli.progress import busy
     from bestarm_agent.cli.run_command import EXIT_FAILURES, print_notices
     from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.engine.setup.calls_outside_runs import make_first_calls
     from bestarm_agent.engine.setup.open_run import catalog_of
     from bestarm_agent.engine.setup.parts import assemble
-    from bestarm_agent.engine.setup.plan import make_first_calls
     from bestarm_agent.study import open_mode
 
     options, study, console = place.options(), resolve(file.path), Console(stderr=True, emoji=False)

@@ -7,30 +7,19 @@ candidate.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from bestarm_agent.config.datasets.gold_labels import Label, answer_digest, by_answer, load_labels
-from bestarm_agent.domain.concurrent import together
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Started
-from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Failed, Scored, Vote
-from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.engine.call import BudgetEndedError, ReplyCache
-from bestarm_agent.engine.judging import JudgeCalls, JudgeUnavailableError
-from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.engine.results.standing import Row, Standing
-from bestarm_agent.engine.setup.open_run import Options, store_of
-from bestarm_agent.engine.setup.parts import StudyParts, prepare
-from bestarm_agent.errors import Blame, ConfigError, JudgeError, StoreError, nearest
+from bestarm_agent.errors import Blame, ConfigError, StoreError
 from bestarm_agent.stats.agreement import (
     Agreement,
     Measure,
@@ -72,11 +61,11 @@ def put_label(
         if (label.example, label.answer_digest) != (example, digest)
     ]
     fresh = [] if score is None else [Label(example, score, answer=answer, answer_digest=digest)]
-    path, lines = labels_path(where, run_id), list(_lines([*others, *fresh]))
+    path, labels = labels_path(where, run_id), [*others, *fresh]
     try:
-        if lines:
+        if labels:
             with whole_file(path) as stream:
-                stream.writelines(lines)
+                stream.writelines(map(_line, labels))
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
@@ -85,15 +74,10 @@ def put_label(
         ) from error
 
 
-def _lines(labels: Iterable[Label]) -> Iterable[bytes]:
-    for label in labels:
-        row: dict[str, Json] = {"example": label.example, "score": label.score}
-        # a reader takes empty text for none, so an empty answer goes by its digest
-        if label.answer:
-            row["answer"] = label.answer
-        else:
-            row["answer_digest"] = label.answer_digest
-        yield (json.dumps(row) + "\n").encode()
+def _line(label: Label) -> bytes:
+    # a reader takes empty text for none, so an empty answer goes by its digest
+    of = {"answer": label.answer} if label.answer else {"answer_digest": label.answer_digest}
+    return (json.dumps({"example": label.example, "score": label.score, **of}) + "\n").encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +104,6 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureLine:
-    """One measure, for people."""
-
-    name: str
-    measure: Measure
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
 class JudgeCheck:
     """The accuracy of a judge, measured on gold scores."""
 
@@ -145,21 +120,21 @@ class JudgeCheck:
     usd_per_1000: float | None  # dollars for a thousand judgements; None: not known
     confidence: float  # of each interval by itself, in (0, 1)
 
-    def lines(self) -> list[MeasureLine]:
-        """Return the measures with a description of each."""
-        found, line = self.agreement, MeasureLine
+    def lines(self) -> list[tuple[str, Measure, str]]:
+        """Return the measures, each with its name and a description."""
+        found = self.agreement
         lines = [
-            line("agreement", found.agreement, "share judged good or bad as the labels say"),
-            line("kappa", found.kappa, "agreement beyond chance; 1 is perfect"),
-            line("bias", found.bias, "mean of judge minus label; above 0 is too kind"),
-            line("sensitivity", found.sensitivity, "share of good answers judged good"),
-            line("specificity", found.specificity, "share of bad answers judged bad"),
-            line("length bias", self.length, "bias on longer answers minus that on shorter ones"),
+            ("agreement", found.agreement, "share judged good or bad as the labels say"),
+            ("kappa", found.kappa, "agreement beyond chance; 1 is perfect"),
+            ("bias", found.bias, "mean of judge minus label; above 0 is too kind"),
+            ("sensitivity", found.sensitivity, "share of good answers judged good"),
+            ("specificity", found.specificity, "share of bad answers judged bad"),
+            ("length bias", self.length, "bias on longer answers minus that on shorter ones"),
         ]
         if self.place is not None:
-            lines.append(line("place bias", self.place, "how far the first place is favoured"))
+            lines.append(("place bias", self.place, "how far the first place is favoured"))
         if self.flips is not None:
-            lines.append(line("flips", self.flips, "share of verdicts that turn with the order"))
+            lines.append(("flips", self.flips, "share of verdicts that turn with the order"))
         return lines
 
 
@@ -178,21 +153,22 @@ def check_judge(comparison: Comparison, confidence: float) -> JudgeCheck:
     pairs, alpha = comparison.pairs, 1.0 - confidence
     if not pairs:
         raise ConfigError(_nothing_compared(comparison))
-    firsts = [wins for pair in pairs if (wins := _first_wins(pair.votes)) is not None]
-    swings = [abs(first - second) > 0.5 for first, second in _orders(pairs)]
+    places = [found for pair in pairs if (found := _places(pair.votes)) is not None]
+    firsts = np.array([(first + 1.0 - second) / 2 for first, second in places])
+    swings = sum(abs(first - second) > 0.5 for first, second in places)
+    judged, gold = np.array([(p.judged, p.gold) for p in pairs]).T
+    lengths = np.array([p.n_chars for p in pairs])
+    longer = lengths > np.median(lengths)
+    paid = usd(sum(p.spend.usd_nanos for p in pairs))
     return JudgeCheck(
         comparison=comparison,
-        agreement=agreement([p.judged for p in pairs], [p.gold for p in pairs], alpha),
-        place=mean(np.array(firsts) - 0.5, -0.5, 0.5, alpha) if firsts else None,
-        flips=share(sum(swings), len(swings), alpha) if swings else None,
-        length=_length_bias(pairs, alpha),
-        usd_per_1000=_usd_per_1000(pairs) if comparison.priced else None,
+        agreement=agreement(judged, gold, alpha),
+        place=mean(firsts - 0.5, -0.5, 0.5, alpha) if places else None,
+        flips=share(swings, len(places), alpha) if places else None,
+        length=difference((judged - gold)[longer], (judged - gold)[~longer], -1.0, 1.0, alpha),
+        usd_per_1000=1000 * paid / len(pairs) if comparison.priced else None,
         confidence=confidence,
     )
-
-
-def _usd_per_1000(pairs: Sequence[Compared]) -> float:
-    return 1000 * usd(sum(pair.spend.usd_nanos for pair in pairs)) / len(pairs)
 
 
 def _nothing_compared(comparison: Comparison) -> str:
@@ -205,6 +181,15 @@ def _nothing_compared(comparison: Comparison) -> str:
         f"none of {comparison.n_labels} labels is about an answer that the judge scored; "
         f"labels name an example's id with a candidate's label or the answer"
     )
+
+
+def _places(votes: Sequence[Vote]) -> tuple[float, float] | None:
+    """Return the mean values in first and in second place of an answer judged in both orders."""
+    from bestarm_agent.judges.pairwise import position_of
+
+    first = [vote.value for vote in votes if position_of(vote) == "first"]
+    second = [vote.value for vote in votes if position_of(vote) == "second"]
+    return (float(np.mean(first)), float(np.mean(second))) if first and second else None
 
 
 def corrected_rows(standing: Standing, check: JudgeCheck) -> list[CorrectedRow]:
@@ -229,33 +214,6 @@ def corrected_rows(standing: Standing, check: JudgeCheck) -> list[CorrectedRow]:
     return found
 
 
-def _orders(pairs: Iterable[Compared]) -> list[tuple[float, float]]:
-    """Return the mean values in first and in second place, of pairs judged in both orders."""
-    from bestarm_agent.judges.pairwise import position_of
-
-    found = []
-    for pair in pairs:
-        first = [vote.value for vote in pair.votes if position_of(vote) == "first"]
-        second = [vote.value for vote in pair.votes if position_of(vote) == "second"]
-        if first and second:
-            found.append((float(np.mean(first)), float(np.mean(second))))
-    return found
-
-
-def _first_wins(votes: Sequence[Vote]) -> float | None:
-    """Return how often the answer in first place wins; None unless judged in both orders."""
-    for first, second in _orders([Compared(None, 0.0, 0.0, 0, Spend(), tuple(votes))]):
-        return (first + 1.0 - second) / 2
-    return None
-
-
-def _length_bias(pairs: Sequence[Compared], alpha: float) -> Measure:
-    errors = np.array([pair.judged - pair.gold for pair in pairs])
-    lengths = np.array([pair.n_chars for pair in pairs])
-    longer = lengths > np.median(lengths)
-    return difference(errors[longer], errors[~longer], -1.0, 1.0, alpha)
-
-
 async def compare_run(store: Store, state: RunState, labels: Sequence[Label]) -> Comparison:
     """Put a run's scores with gold scores; no call is made."""
     wanted = by_answer(labels)
@@ -273,14 +231,8 @@ async def compare_run(store: Store, state: RunState, labels: Sequence[Label]) ->
         if label is None:
             continue
         if isinstance(outcome, Scored):
-            found = (
-                outcome.value,
-                label.score,
-                len(text),
-                outcome.judge_spend,
-                outcome.votes,
-            )
-            pairs.append(Compared(row, *found))
+            cost, votes = outcome.judge_spend, outcome.votes
+            pairs.append(Compared(row, outcome.value, label.score, len(text), cost, votes))
         if isinstance(outcome, Failed) and outcome.blame is Blame.JUDGE:
             void.append(outcome.message)
     why, priced = void[-1] if void else "", state.started is None or state.started.judge_priced
@@ -296,17 +248,11 @@ async def check_run(
 
 
 def run_labels(started: Started, where: StorePlace, run_id: str) -> tuple[Label, ...]:
-    """Read a stored run's gold scores: its study's, and those given in ``view``."""
-    return (*stored_labels(started, where), *human_labels(where, run_id))
-
-
-def stored_labels(started: Started, where: StorePlace) -> tuple[Label, ...]:
-    """Read the gold scores that a stored run's study names; none if the file is gone."""
+    """Read a stored run's gold scores: its study's, if they are still there, and ``view``'s."""
     name = started.config.get("labels") if isinstance(started.config, Mapping) else None
-    if not isinstance(name, str):
-        return ()
-    path = folder_of(where) / started.base / name
-    return load_labels(path) if path.is_file() else ()
+    path = folder_of(where) / started.base / name if isinstance(name, str) else None
+    own = load_labels(path) if path is not None and path.is_file() else ()
+    return (*own, *human_labels(where, run_id))
 
 
 async def compare_stored(
@@ -320,76 +266,10 @@ async def compare_stored(
     async with open_store(where, create=False) as store:
         run_id = (await store.find(run)).id
         state = await folded(store, run_id)
-        gold = labels
-        if gold is None:
-            gold = () if state.started is None else run_labels(state.started, where, run_id)
-        if not gold:
+        if labels is None and state.started is not None:
+            labels = run_labels(state.started, where, run_id)
+        if not labels:
             raise ConfigError(
                 f"run {run_id} has no labels; give some in `bestarm-agent view`, or name a file"
             )
-        return await compare_run(store, state, gold)
-
-
-async def compare_answers(
-    parts: StudyParts, options: Options, labels: Sequence[Label]
-) -> Comparison:
-    """Let a study's judge score labelled answers, within its budget and from its reply cache.
-
-    Raises:
-        ConfigError: a label lacks the answer's text, or its example is not in the dataset.
-        ProviderError: the judge's model cannot be called.
-    """
-    examples = _examples(parts, labels)
-    ledger = Ledger(parts.budget)
-    judge_client = prepare(parts, (), ledger, options.clock).judge_client
-    gate = asyncio.Semaphore(parts.config.limits.in_flight)
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(store_of(parts.study, options)))
-        for provider in judge_client.providers:
-            await stack.enter_async_context(provider)
-        replies = ReplyCache(store, ledger, use_cache=options.use_cache)
-
-        async def judged(label: Label) -> Compared | JudgeError | BudgetEndedError:
-            reserve, answer = SharedReserve(ledger), label.answer or ""
-            calls = JudgeCalls(judge_client, replies, reserve, label.candidate or "labelled")
-            async with gate:
-                try:
-                    score = await calls.score(examples[label.example], Reply(answer))
-                except (JudgeError, BudgetEndedError) as error:
-                    return error
-            spend, votes = reserve.spent, score.votes
-            return Compared(None, score.value, label.score, len(answer), spend, votes)
-
-        try:
-            found = await together(judged(label) for label in labels)
-        except JudgeUnavailableError as unavailable:
-            raise unavailable.error from unavailable
-    void = [why for one in found if (why := _not_judged(one))]
-    return Comparison(
-        tuple(one for one in found if isinstance(one, Compared)),
-        len(labels),
-        len(void),
-        void[-1] if void else "",
-        parts.judge_priced,
-    )
-
-
-def _not_judged(found: Compared | JudgeError | BudgetEndedError) -> str:
-    """Say why an answer got no score by the judge's doing; "" if it was the answer's own."""
-    if isinstance(found, BudgetEndedError):
-        return "the study's budget ended"
-    return str(found) if isinstance(found, JudgeError) and found.blame is Blame.JUDGE else ""
-
-
-def _examples(parts: StudyParts, labels: Sequence[Label]) -> Mapping[str, Example]:
-    examples = {example.id: example for example in parts.examples}
-    for label in labels:
-        if label.answer is None:
-            raise ConfigError(
-                f"the label of example `{label.example}` holds no `answer` to be judged; add the "
-                f"text, or check a stored run instead"
-            )
-        if label.example not in examples:
-            known = nearest(label.example, examples)
-            raise ConfigError(f"the dataset has no example `{label.example}`; {known}")
-    return examples
+        return await compare_run(store, state, labels)

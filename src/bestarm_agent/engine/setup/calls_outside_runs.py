@@ -1,0 +1,186 @@
+"""Calls of a study outside a run: one to each model, and the judge's of labelled answers.
+
+Their replies go to the reply cache of the study's store, and the study's caps hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from bestarm_agent.config.datasets.gold_labels import Label
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.concurrent import together
+from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.engine.call import BudgetEndedError, ReplyCache
+from bestarm_agent.engine.clock import Clock
+from bestarm_agent.engine.judging import JudgeCalls, JudgeClient, JudgeUnavailableError
+from bestarm_agent.engine.ledger import Ledger, SharedReserve
+from bestarm_agent.engine.limits.concurrency_gates import Slot
+from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
+from bestarm_agent.engine.pool import ReadyCandidate
+from bestarm_agent.engine.results.judge_check import Compared, Comparison
+from bestarm_agent.engine.setup.open_run import Options, store_of
+from bestarm_agent.engine.setup.parts import StudyParts, check_prices, prepare
+from bestarm_agent.errors import Blame, ConfigError, JudgeError, ProviderError, nearest
+from bestarm_agent.providers.base import Provider
+from bestarm_agent.store.store import open_store
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCall:
+    """One call to a model, as far as it came."""
+
+    candidate: Candidate
+    example: Example
+    request: Request  # with the rendered prompt
+    reply: Reply | None  # None if there was none
+    cached: bool  # whether the reply was bought before
+    score: Score | None  # None if there is no reply, or it could not be scored
+    problem: str  # why there is no score, or ""
+    spend: Spend  # retries and judging included
+
+
+async def make_first_calls(
+    parts: StudyParts, options: Options, waiting: Callable[[Sequence[Wait]], None]
+) -> list[FirstCall]:
+    """Ask each model the first example by its first candidate, and let the judge score the reply.
+
+    ``waiting`` is told every second what calls wait for.
+
+    Raises:
+        ConfigError: a model cannot be used, or a price that is needed is not known.
+        StoreError: the store cannot be used.
+    """
+    ledger, example = Ledger(parts.budget), parts.examples[0]
+    prepared = await asyncio.to_thread(prepare, parts, parts.candidates, ledger, options.clock)
+    check_prices(parts.config, prepared.ready)
+    judge_client = prepared.judge_client
+    first = {(id(one.client), one.model): one for one in reversed(prepared.ready)}
+    local = asyncio.Lock()  # models that run on this machine take turns: they may share its memory
+    async with (
+        _opened(parts, options, ledger, parts.providers.in_use) as replies,
+        _watched(prepared.board, options.clock, waiting),
+    ):
+
+        async def called(entry: ReadyCandidate) -> FirstCall:
+            if entry.over_network:
+                return await _first_call(entry, example, judge_client, replies, ledger)
+            async with local:
+                return await _first_call(entry, example, judge_client, replies, ledger)
+
+        return await together(map(called, reversed([*first.values()])))
+
+
+async def _first_call(
+    entry: ReadyCandidate,
+    example: Example,
+    judge_client: JudgeClient,
+    replies: ReplyCache,
+    ledger: Ledger,
+) -> FirstCall:
+    call, judging = entry.call(example), SharedReserve(ledger)
+    call.is_first = True
+    call.slot = Slot.outside(*entry.client.gates(entry.candidate.model))
+    reply, score, problem = None, None, ""
+    try:
+        await call.slot.reenter()
+        reply = await replies.obtain(call)
+        call.let_go()  # the judge may need the place
+        judge = JudgeCalls(judge_client, replies, judging, entry.candidate.label)
+        score = await judge.score(example, reply)
+    except (ProviderError, JudgeError, JudgeUnavailableError) as error:
+        problem = str(error)
+    except BudgetEndedError:
+        problem = "the study's budget does not pay the call and its judging"
+    finally:
+        call.let_go()
+    spend = call.spend + judging.spent
+    return FirstCall(
+        entry.candidate, example, call.request, reply, call.found, score, problem, spend
+    )
+
+
+async def compare_answers(
+    parts: StudyParts, options: Options, labels: Sequence[Label]
+) -> Comparison:
+    """Let a study's judge score labelled answers, within its budget and from its reply cache.
+
+    Raises:
+        ConfigError: a label lacks the answer's text, or its example is not in the dataset.
+        ProviderError: the judge's model cannot be called.
+    """
+    examples = {example.id: example for example in parts.examples}
+    for label in labels:
+        if label.answer is None:
+            raise ConfigError(
+                f"the label of example `{label.example}` holds no `answer` to be judged; add the "
+                f"text, or check a stored run instead"
+            )
+        if label.example not in examples:
+            known = nearest(label.example, examples)
+            raise ConfigError(f"the dataset has no example `{label.example}`; {known}")
+    ledger = Ledger(parts.budget)
+    judge_client = prepare(parts, (), ledger, options.clock).judge_client
+    gate = asyncio.Semaphore(parts.config.limits.in_flight)
+    void: list[str] = []  # why answers got no score by the judge's doing
+    async with _opened(parts, options, ledger, judge_client.providers) as replies:
+
+        async def judged(label: Label) -> Compared | None:
+            reserve, answer = SharedReserve(ledger), label.answer or ""
+            calls = JudgeCalls(judge_client, replies, reserve, label.candidate or "labelled")
+            async with gate:
+                try:
+                    score = await calls.score(examples[label.example], Reply(answer))
+                except BudgetEndedError:
+                    void.append("the study's budget ended")
+                    return None
+                except JudgeError as error:
+                    if error.blame is Blame.JUDGE:
+                        void.append(str(error))
+                    return None
+            spend, votes = reserve.spent, score.votes
+            return Compared(None, score.value, label.score, len(answer), spend, votes)
+
+        try:
+            found = await together(map(judged, labels))
+        except JudgeUnavailableError as unavailable:
+            raise unavailable.error from unavailable
+    scored = tuple(one for one in found if one is not None)
+    why = void[-1] if void else ""
+    return Comparison(scored, len(labels), len(void), why, parts.judge_priced)
+
+
+@asynccontextmanager
+async def _opened(
+    parts: StudyParts, options: Options, ledger: Ledger, providers: Iterable[Provider]
+) -> AsyncIterator[ReplyCache]:
+    """Open a study's store and providers for calls that ``ledger`` pays."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(store_of(parts.study, options)))
+        for provider in providers:
+            await stack.enter_async_context(provider)
+        yield ReplyCache(store, ledger, use_cache=options.use_cache)
+
+
+@asynccontextmanager
+async def _watched(
+    board: WaitBoard, clock: Clock, waiting: Callable[[Sequence[Wait]], None]
+) -> AsyncIterator[None]:
+    async def watch() -> None:
+        while True:
+            waiting(board.summary(clock.now()))
+            await clock.sleep(1.0)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
