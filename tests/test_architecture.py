@@ -67,7 +67,7 @@ FLOORS = tuple(
     optimization
     __init__
     cli
-    cli.simulate cli.preselect
+    cli.preselect
     cli.main
     __main__
 """.strip().splitlines()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bestarm_agent.stats.ranking import isotonic_crossing
+from bestarm_agent.simulation.curves import TARGET, isotonic_crossing
 
 SHARES = (0.005, 0.012, 0.027, 0.06, 0.12, 0.2, 0.36)
 SMALL_SHARES = (0.08, 0.12, 0.18, 0.27, 0.4, 0.6, 0.8)  # fewer than 4,000 cells
@@ -37,7 +37,7 @@ class Found:
 
     def crossing(self, gap: float) -> float | None:
         """Share from which precision is 95 %; None if not reached."""
-        return isotonic_crossing(self.shares, self.precision[gap])
+        return isotonic_crossing(self.shares, self.precision[gap], TARGET)
 
     def average(self, gap: float) -> float:
         """Mean precision up to 12 % of the cells, or of all budgets of a small matrix."""

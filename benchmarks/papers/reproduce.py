@@ -8,7 +8,7 @@ quarters of an hour on two cores; ``--scale .3`` for a look.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,12 @@ from benchmarks.report import Bench, markdown, percent, run
 from numpy.typing import NDArray
 
 from bestarm_agent.selectors.registry import make_selector
-from bestarm_agent.simulation.replay import replay
-from bestarm_agent.simulation.replay_many import Plan, budget_shares
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.simulation.curves import TARGET, hardness
+from bestarm_agent.simulation.replay import SimulatedCalls
+from bestarm_agent.simulation.replay_many import budget_shares
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.ranking import aggregate_regret, hardness, top_k_precision
 
 ALPACA, LIVE = "alpaca_eval2_2024-03-05_semisynthetic.npz", "livecodebench_gen_2024-04.npz"
 UCB_E, UCB_E_LRF = "ucb-e", "ucb-e-lrf"
@@ -34,6 +34,7 @@ SEEDS = {UCB_E: 20, UCB_E_LRF: 8, ROW_MEAN: 10, "filled-subset": 10, LRF: 8}
 NAMES = {ROW_MEAN: "row-mean", LRF: "lrf"}
 WARM_UP = 0.05  # share before which the low-rank model is not fitted
 POINTS = 16
+_ROUNDING = 1e-9  # two means or precisions that differ by less are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,8 @@ def figure3(bench: Bench) -> dict[str, str]:
         h1 = hardness(matrix.means)
         cells = []
         for rule, seeds in SEEDS.items():
-            plan = Plan(panel.shares(rule), bench.seeds(seeds))
-            curve = curve_of(bench, "figure3", matrix, rule, plan)
+            shares = panel.shares(rule)
+            curve = curve_of(bench, "figure3", matrix, rule, shares, bench.seeds(seeds))
             cells.append(f"{_reached(curve, '0.001')} / {_reached(curve, '0.01')}")
         rows.append([panel.title, f"{h1:,.0f}", *cells])
     return {"best": markdown(["matrix", "H1", *(NAMES.get(r, r) for r in SEEDS)], rows)}
@@ -108,8 +109,8 @@ def figure4(bench: Bench) -> dict[str, str]:
     for rule in ABLATIONS:
         cells = []
         for panel in ABLATED:
-            plan = Plan(panel.shares(UCB_E_LRF), bench.seeds(5))
-            curve = curve_of(bench, "ablations", panel.matrix(bench), rule, plan)
+            matrix, shares = panel.matrix(bench), panel.shares(UCB_E_LRF)
+            curve = curve_of(bench, "ablations", matrix, rule, shares, bench.seeds(5))
             mean, se = (np.mean(curve[f"top1_eps0.001{end}"]) for end in ("", "_se"))
             micro = 1e6 * curve["seconds_per_decision"]
             cells += [f"{mean:.2f} ± {se:.2f}", _reached(curve, "0.001"), f"{micro:.0f}"]
@@ -121,8 +122,11 @@ def figure4(bench: Bench) -> dict[str, str]:
 
 
 def _reached(curve: Mapping[str, Any], gap: str) -> str:
-    share = curve[f"budget_to_95_eps{gap}"]
-    return percent(share) if share is not None else f"> {percent(curve['budget_fraction'][-1], 0)}"
+    """The smallest share from which precision stays at 95 %."""
+    shares = curve["budget_fraction"]
+    below = np.flatnonzero(np.array(curve[f"top1_eps{gap}"]) < TARGET - _ROUNDING)
+    first = int(below[-1]) + 1 if len(below) else 0
+    return percent(shares[first]) if first < len(shares) else f"> {percent(shares[-1], 0)}"
 
 
 SET_RULES: Mapping[str, tuple[str, Mapping[str, float]]] = {
@@ -205,22 +209,27 @@ def _measure(case: Case, accuracy: NDArray[np.float64]) -> dict[str, list[list[f
         draws = KeyedRandom(seed, f"{case.setting} {case.per_arm} {case.top_k}")
         theta = _means(case, accuracy, draws.at(0))
         shape = (case.n_arms, _LONGEST * case.per_arm)
-        rewards = draws.at(1).random(shape, dtype=np.float32) < theta[:, None]
-        names = tuple(f"arm {i}" for i in range(case.n_arms))
-        matrix = ScoreMatrix(rewards.astype(np.float32), names)
+        rewards = (draws.at(1).random(shape, dtype=np.float32) < theta[:, None]).astype(np.float32)
+        budget = case.n_arms * case.per_arm
+        problem = Problem(*shape, seed=seed, budget=budget, track_intervals=False)
         for rule, (name, options) in SET_RULES.items():
             wanted = {} if name == "uniform" else {"top_k": case.top_k, **options}
-            world = SimulatedCalls(matrix, seed, Conditions())
-            budget, make = case.n_arms * case.per_arm, partial(_make, name, wanted)
-            [answer] = replay(make, world, [budget], seed=seed, depth=case.top_k).answers
-            regret = aggregate_regret(theta, answer.ranking)
-            precision = top_k_precision(theta, answer.ranking)
-            found[rule].append([regret, precision, float(answer.most_pulls)])
+            world, pairs = SimulatedCalls(rewards, seed), make_selector(name, problem, **wanted)
+            while asks := pairs.ask(min(1, budget - pairs.table.n_asked)):
+                pairs.tell([world.outcome(asks[0])])
+            chosen = [world.rows[i] for i in pairs.top(case.top_k)]
+            found[rule].append([*_set_errors(theta, chosen), float(pairs.table.n_scored.max())])
     return found
 
 
-def _make(name: str, options: Mapping[str, Any], problem: Any) -> Any:  # noqa: ANN401
-    return make_selector(name, problem, **options)
+def _set_errors(theta: NDArray[np.float64], chosen: Sequence[int]) -> tuple[float, float]:
+    """Aggregate regret (Zhou, Chen and Li 2014, eq. 1) and precision (section 6.2) of a set.
+
+    An arm that ties with the K-th best is one of the K best.
+    """
+    best = np.sort(theta)[-len(chosen) :]
+    right = theta[list(chosen)] >= best[0] - _ROUNDING
+    return float(best.mean() - theta[list(chosen)].mean()), float(right.mean())
 
 
 def _means(

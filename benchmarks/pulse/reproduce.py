@@ -24,10 +24,9 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.simulation.replay import replay
+from bestarm_agent.simulation.curves import TARGET, hardness, isotonic_crossing
+from bestarm_agent.simulation.replay import SimulatedCalls, replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
-from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
-from bestarm_agent.stats.ranking import hardness, isotonic_crossing
 from tests.support.published_programs import PublishedPulse
 
 Array: TypeAlias = NDArray[np.float64]
@@ -89,7 +88,7 @@ def measured(
 ) -> dict[str, list[float]]:
     """Regret of one rule in one world at each budget."""
     matrix, rule = _pool(data, gap, size), RULES[name]
-    world = SimulatedCalls(matrix, seed, Conditions(in_flight=BATCH, batch=BATCH))
+    world = SimulatedCalls(matrix.scores, seed)
     options: dict[str, Any] = {"batch": BATCH, **dict(rule.options)}
     if rule.with_history:
         learned = _lesson(data, work, HALVES[gap][1])
@@ -100,6 +99,7 @@ def measured(
         world,
         budgets_of(matrix, size),
         seed=seed,
+        batch=BATCH,
     )
     regret = [float(matrix.means.max() - matrix.means[one.best]) for one in found.answers]
     return {"budgets": [float(one.budget) for one in found.answers], "regret": regret}
@@ -127,7 +127,7 @@ def pools(bench: Bench, size: int) -> dict[str, str]:
         for name in RULES:
             runs = [found[gap, name, seed] for seed in range(seeds)]
             right = np.array([np.array(one["regret"]) == 0.0 for one in runs])
-            crossing = isotonic_crossing(runs[0]["budgets"], right.mean(axis=0))
+            crossing = isotonic_crossing(runs[0]["budgets"], right.mean(axis=0), TARGET)
             plain = crossing if name == "UCB-E" else plain
             saved = "-"
             if crossing is not None and plain is not None and plain > warm_up:

@@ -7,14 +7,12 @@ from multiprocessing import active_children
 
 import numpy as np
 
-from bestarm_agent.simulation.replay_many import Plan, run_study
+from bestarm_agent.simulation.replay_many import replay_all
 from bestarm_agent.simulation.rule_specs import parse_contenders
-from bestarm_agent.simulation.score_matrices import ScoreMatrix
 
 
 def main() -> None:
     scores = np.random.default_rng(0).random((40, 500), dtype=np.float32)
-    matrix = ScoreMatrix(scores, tuple(f"row {i}" for i in range(40)))
 
     def tell(done: int, total: int) -> None:
         if done == 1:
@@ -23,7 +21,7 @@ def main() -> None:
             sys.stdout.flush()
             sys.stdin.read()  # until it is killed
 
-    run_study(matrix, parse_contenders("ucb-e"), Plan((1.0,), seeds=200), jobs=2, progress=tell)
+    replay_all(scores, parse_contenders("ucb-e"), (1.0,), 200, jobs=2, progress=tell)
 
 
 if __name__ == "__main__":

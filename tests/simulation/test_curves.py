@@ -1,68 +1,53 @@
 from __future__ import annotations
 
-from math import sqrt
+from collections.abc import Sequence
+from math import inf, log2, sqrt
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bestarm_agent.simulation.curves import Truth, describe, summarise
+from bestarm_agent.simulation.curves import (
+    describe,
+    hardness,
+    isotonic_crossing,
+    ndcg,
+    summarise,
+)
 from bestarm_agent.simulation.replay import Answer, Replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 
+MATRIX = ScoreMatrix(
+    np.array([[0.9] * 4, [0.895] * 4, [0.5] * 4], dtype=np.float32), ("a", "b", "c")
+)
+RIGHT, NEAR, WRONG = (0, 1, 2), (1, 2, 0), (2, 1, 0)  # rankings
 
-def three_candidates(costs: bool = False) -> ScoreMatrix:
-    scores = np.array([[0.9] * 4, [0.895] * 4, [0.5] * 4], dtype=np.float32)
-    return ScoreMatrix(scores, ("a", "b", "c"), np.array([1.0, 2.0, 3.0]) if costs else None)
 
-
-def answer(budget: int, ranking: tuple[int, ...], highest: int | None = None) -> Answer:
-    top = ranking[0] if highest is None else highest
-    return Answer(
-        budget, budget, ranking[0], top, ranking, cost=2.0 * budget, seconds=0.0, most_pulls=1
-    )
+def replay_of(rankings: Sequence[tuple[int, ...]]) -> Replay:
+    """Answers at 3, 6, 9, ... pairs."""
+    answers = [Answer(3 * i, 3 * i, one[0], one) for i, one in enumerate(rankings, start=1)]
+    return Replay(tuple(answers), pulls=12, cpu_seconds=0.6)
 
 
 def test_metrics_of_single_answers() -> None:
-    metrics = Truth.of(three_candidates(costs=True), top_k=2, gaps=(0.01,)).metrics
-    right, near, wrong = answer(3, (0, 1, 2)), answer(3, (1, 2, 0)), answer(3, (2, 0, 1), highest=0)
-    assert [metrics["top1"](a) for a in (right, near, wrong)] == [1, 0, 0]
-    assert [metrics["top1_eps0.01"](a) for a in (right, near, wrong)] == [1, 1, 0]
-    assert [metrics["top1_p0.1"](a) for a in (right, near, wrong)] == [1, 1, 1]  # 4 examples
-    assert [metrics["highest_estimate_top1"](a) for a in (right, near, wrong)] == [1, 0, 1]
-    assert metrics["regret"](near) == pytest.approx(0.005)
-    assert metrics["aggregate_regret"](near) == pytest.approx((0.9 + 0.895 - 0.895 - 0.5) / 2)
-    assert metrics["top_k_precision"](near) == 0.5
-    assert metrics["ndcg10"](right) == pytest.approx(1.0)
-    assert metrics["cost"](right) == 6.0
-
-
-def test_sets_and_costs_are_measured_where_they_exist() -> None:
-    metrics = Truth.of(three_candidates()).metrics
-    assert "cost" not in metrics
-    assert "aggregate_regret" not in metrics
+    mean = summarise(MATRIX, [replay_of([RIGHT, NEAR, WRONG])]).mean
+    assert list(mean["top1"]) == [1, 0, 0]
+    assert list(mean["top1_eps0.001"]) == [1, 0, 0]
+    assert list(mean["top1_eps0.01"]) == [1, 1, 0]
+    assert list(mean["regret"]) == pytest.approx([0, 0.005, 0.4])
+    assert mean["ndcg10"][0] == pytest.approx(1.0)
 
 
 def test_averages_errors_and_crossings_by_hand() -> None:
-    truth = Truth.of(three_candidates())
-    right, wrong = (0, 1, 2), (2, 1, 0)
     # of four seeds, 2 are right at 3 pairs, 3 at 6 and all at 9 and at 12
-    runs = [
-        (right, right, right, right),
-        (right, right, right, right),
-        (wrong, right, right, right),
-        (wrong, wrong, right, right),
-    ]
-    replays = [
-        Replay(tuple(answer(b, r) for b, r in zip((3, 6, 9, 12), run, strict=True)), 12, 0.6)
-        for run in runs
-    ]
-    curve = summarise(truth, replays)
+    runs = [[RIGHT] * 4, [RIGHT] * 4, [WRONG, RIGHT, RIGHT, RIGHT], [WRONG, WRONG, RIGHT, RIGHT]]
+    curve = summarise(MATRIX, [replay_of(run) for run in runs])
     assert curve.budget_fraction == (0.25, 0.5, 0.75, 1.0)
     assert list(curve.mean["top1"]) == [0.5, 0.75, 1.0, 1.0]
     half = sqrt(4 * 0.25 / 3) / sqrt(4)
     assert list(curve.se["top1"]) == pytest.approx([half, sqrt(0.75 / 3) / 2, 0.0, 0.0])
-    assert curve.budget_to_95["top1"] == 0.75
-    assert curve.budget_to_95_isotonic["top1"] == pytest.approx(0.5 + 0.25 * 0.2 / 0.25)
+    assert curve.budget_to_95["top1"] == pytest.approx(0.5 + 0.25 * 0.2 / 0.25)
     low, high = curve.budget_to_95_range["top1"]
     assert low is not None
     assert high is not None
@@ -71,20 +56,64 @@ def test_averages_errors_and_crossings_by_hand() -> None:
 
 
 def test_a_target_that_is_missed_is_null() -> None:
-    curve = summarise(Truth.of(three_candidates()), [Replay((answer(3, (2, 1, 0)),), 3, 0.0)])
-    plain = curve.as_dict()
+    plain = summarise(MATRIX, [replay_of([WRONG])]).as_dict()
     assert plain["budget_to_95"] is None
-    assert plain["budget_to_95_isotonic"] is None
     assert plain["budget_to_95_range"] == [None, None]
     assert plain["top1_se"] == [0.0]  # one seed
 
 
 def test_the_matrix_is_described() -> None:
-    found = describe(Truth.of(three_candidates(costs=True)))
+    found = describe(MATRIX)
     assert found["shape"] == [3, 4]
     assert found["best"] == "a"
     assert found["gap"] == pytest.approx(0.005, abs=1e-6)
-    assert found["full_cost"] == 24.0
     assert found["h1"] == pytest.approx(1 / 0.005**2 + 1 / 0.4**2, rel=1e-4)
     tied = ScoreMatrix(np.ones((2, 2), dtype=np.float32), ("a", "b"))
-    assert describe(Truth.of(tied))["h1"] is None
+    assert describe(tied)["h1"] is None
+
+
+def test_ndcg_by_hand() -> None:
+    means = np.array([0.9, 0.7, 0.5, 0.3])  # depth 3: gains 3, 2, 1, 0
+    ideal = 3 + 2 / log2(3) + 1 / 2
+    assert ndcg(means, [0, 1, 2, 3], depth=3) == pytest.approx(1.0)
+    assert ndcg(means, [3, 0, 1], depth=3) == pytest.approx((3 / log2(3) + 2 / 2) / ideal)
+    assert ndcg(means, [2], depth=3) == pytest.approx(1 / ideal)
+
+
+@pytest.mark.parametrize("ranking", [[1, 2, 0], [2, 1, 0]])
+def test_ndcg_is_one_for_either_order_of_a_tie(ranking: list[int]) -> None:
+    assert ndcg(np.array([0.5, 0.9, 0.9]), ranking) == pytest.approx(1.0)
+
+
+def test_hardness() -> None:
+    assert hardness(np.array([0.5, 0.7, 0.6])) == pytest.approx(1 / 0.2**2 + 1 / 0.1**2)
+    assert hardness(np.array([0.7, 0.7, 0.6])) == inf
+    assert hardness(np.array([0.3])) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("precision", "crossing"),
+    [
+        # pooling .96 and .90 gives .93, .93; then .97: crosses at .2 + .1 * (.95 - .93) / .04
+        ([0.96, 0.90, 0.97, 0.98, 0.99], 0.25),
+        ([0.96, 0.97, 0.98, 0.99, 1.0], 0.1),
+        ([0.2, 0.3, 0.4, 0.5, 0.94], None),
+        ([1.0, 1.0, 1.0, 1.0, 0.70], None),  # pools to .94
+    ],
+)
+def test_crossings_by_hand(precision: list[float], crossing: float | None) -> None:
+    found = isotonic_crossing([0.1, 0.2, 0.3, 0.4, 0.5], precision, 0.95)
+    assert found == (None if crossing is None else pytest.approx(crossing))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_a_rising_curve_is_crossed_just_before_the_first_budget_that_is_enough(
+    values: list[float],
+) -> None:
+    precision = sorted(values)
+    budgets = [0.1 * (i + 1) for i in range(len(precision))]
+    enough = [budget for budget, p in zip(budgets, precision, strict=True) if p >= 0.95 - 1e-9]
+    found = isotonic_crossing(budgets, precision, 0.95)
+    assert (found is None) == (not enough)
+    if found is not None:
+        assert enough[0] - 0.1 - 1e-9 <= found <= enough[0] + 1e-9

@@ -5,72 +5,44 @@ import sys
 from pathlib import Path
 from select import select
 from subprocess import PIPE, Popen
+from typing import Any
 
 import numpy as np
 import pytest
 
-from bestarm_agent.simulation.replay_many import Plan, budget_shares, run_study
-from bestarm_agent.simulation.rule_specs import parse_contenders
-from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.simulated_calls import Conditions, Latency
+from bestarm_agent.errors import ConfigError
+from bestarm_agent.selectors.rules.ucb_e import UcbE
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.simulation.replay_many import budget_shares, replay_all
+from bestarm_agent.simulation.rule_specs import Contender, parse_contenders
 
 
-def bernoulli(n_rows: int = 5, n_columns: int = 40) -> ScoreMatrix:
+def bernoulli() -> np.ndarray:
     rng = np.random.default_rng(1)
-    means = np.linspace(0.3, 0.8, n_rows)[:, None]
-    scores = (rng.random((n_rows, n_columns)) < means).astype(np.float32)
-    return ScoreMatrix(scores, tuple(f"c{i}" for i in range(n_rows)), np.linspace(1, 2, n_rows))
+    return (rng.random((5, 40)) < np.linspace(0.3, 0.8, 5)[:, None]).astype(np.float32)
 
 
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_processes() -> None:
     contenders = parse_contenders("ucb-e,uniform")
-    plan = Plan((0.1, 0.5), 3, conditions=Conditions(4, 2, Latency(1.0, 3.0), 0.1))
-    threads = os.environ.get("OMP_NUM_THREADS")
-    one, two = (run_study(bernoulli(), contenders, plan, jobs=jobs) for jobs in (1, 2))
+    one, two = (replay_all(bernoulli(), contenders, (0.1, 0.5), 3, jobs=n) for n in (1, 2))
     assert list(one) == ["ucb-e", "uniform"]
     for label in one:
         assert [r.answers for r in one[label]] == [r.answers for r in two[label]]
-    assert os.environ.get("OMP_NUM_THREADS") == threads
 
 
-def test_seeds_differ_and_can_be_continued() -> None:
-    contenders = parse_contenders("uniform")
-    whole = run_study(bernoulli(), contenders, Plan((0.1,), 4))["uniform"]
-    later = run_study(bernoulli(), contenders, Plan((0.1,), 2, first_seed=2))["uniform"]
-    assert [r.answers for r in later] == [r.answers for r in whole[2:]]
-    assert len({r.answers for r in whole}) > 1
-
-
-def test_progress_counts_runs() -> None:
+def test_seeds_differ_and_progress_counts_runs() -> None:
     seen: list[tuple[int, int]] = []
-    plan = Plan((0.1,), 2)
-    run_study(
+    found = replay_all(
         bernoulli(),
         parse_contenders("ucb-e,uniform"),
-        plan,
+        (0.0001, 0.001, 0.05),
+        4,
         progress=lambda done, total: seen.append((done, total)),
     )
-    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
-def test_wrong_rules_fail_before_any_run() -> None:
-    seen: list[int] = []
-    with pytest.raises(ValueError, match="there is no selector 'nonsense'"):
-        run_study(
-            bernoulli(),
-            parse_contenders("ucb-e,nonsense"),
-            Plan((0.1,), 2),
-            progress=lambda done, total: seen.append(done),
-        )
-    assert not seen
-
-
-def test_shares_become_numbers_of_pairs() -> None:
-    plan = Plan((0.0001, 0.001, 0.05, 0.5), 1)
-    assert plan.budgets(200) == [1, 10, 100]
-    assert plan.depth == 10
-    assert Plan((0.5,), 1, top_k=25).depth == 25
+    assert len({r.answers for r in found["uniform"]}) > 1
+    assert seen == [(n, 8) for n in range(1, 9)]
+    assert [a.budget for a in found["ucb-e"][0].answers] == [1, 10]  # the first two are one pair
 
 
 def test_geometric_shares() -> None:
@@ -83,24 +55,25 @@ def test_geometric_shares() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"fractions": (), "seeds": 1}, "budgets must be rising shares"),
-        ({"fractions": (0.0, 0.1), "seeds": 1}, "budgets must be rising shares"),
-        ({"fractions": (0.2, 0.1), "seeds": 1}, "budgets must be rising shares"),
-        ({"fractions": (0.2, 1.1), "seeds": 1}, "budgets must be rising shares"),
-        ({"fractions": (0.2,), "seeds": 0}, "seeds must be at least 1, got 0"),
-        ({"fractions": (0.2,), "seeds": 1, "top_k": 0}, "top_k must be at least 1, got 0"),
+        ({"shares": ()}, "budgets must be rising shares"),
+        ({"shares": (0.0, 0.1)}, "budgets must be rising shares"),
+        ({"shares": (0.2, 0.1)}, "budgets must be rising shares"),
+        ({"shares": (0.2, 1.1)}, "budgets must be rising shares"),
+        ({"n_seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"jobs": 0}, "jobs must be at least 1, got 0"),
+        ({"contenders": parse_contenders("ucb-e,ucbe")}, "there is no selector 'ucbe'"),
+        ({"contenders": parse_contenders("ucb-e[beta=1]")}, "no parameter 'beta'"),
     ],
 )
-def test_plans_check_themselves(arguments: dict[str, object], message: str) -> None:
+def test_what_cannot_be_replayed_fails_before_any_run(
+    arguments: dict[str, Any], message: str
+) -> None:
+    usual: dict[str, Any] = {"shares": (0.1,), "n_seeds": 2}
+    usual |= {"contenders": parse_contenders("ucb-e"), **arguments}
     with pytest.raises(ValueError, match=message):
-        Plan(**arguments)  # type: ignore[arg-type]
-
-
-def test_studies_check_jobs_and_set_size() -> None:
-    with pytest.raises(ValueError, match="jobs must be at least 1"):
-        run_study(bernoulli(), parse_contenders("ucb-e"), Plan((0.1,), 1), jobs=0)
-    with pytest.raises(ValueError, match="top_k must be at most 5 candidates, got 6"):
-        run_study(bernoulli(), parse_contenders("ucb-e"), Plan((0.1,), 1, top_k=6))
+        replay_all(
+            bernoulli(), **usual, progress=lambda done, total: pytest.fail(f"{done} runs were made")
+        )
 
 
 @pytest.mark.slow
@@ -120,3 +93,37 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
         assert ended
     parent.stdout.close()
     parent.stdin.close()
+
+
+def test_rules_are_written_with_options() -> None:
+    text = "uniform, ucb-e[eta=0.25,flag=true,n=4,word=soft],ucb-e[eta=0.25]"
+    parsed = parse_contenders(text)
+    assert parsed == (
+        Contender("uniform", "uniform"),
+        Contender(
+            "ucb-e[eta=0.25,flag=true,n=4,word=soft]",
+            "ucb-e",
+            (("eta", 0.25), ("flag", True), ("n", 4), ("word", "soft")),
+        ),
+        Contender("ucb-e[eta=0.25]", "ucb-e", (("eta", 0.25),)),
+    )
+    rule = parsed[2].make(Problem(3, 4)).rule
+    assert isinstance(rule, UcbE)
+    assert rule.eta == 0.25
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "name at least one selector"),
+        ("ucb-e,,uniform", "cannot read the selectors .* from ',uniform' on"),
+        ("ucb-e[eta=1", r"from '\[eta=1' on|cannot read the selectors"),
+        ("ucb-e[eta=1]x", "cannot read the selectors"),
+        ("[eta=1]", "cannot read the selectors"),
+        ("ucb-e[eta]", "option 'eta' of selector 'ucb-e.eta.' must be written OPTION=VALUE"),
+        ("ucb-e,uniform,ucb-e", "selector 'ucb-e' is named twice"),
+    ],
+)
+def test_rules_that_cannot_be_read_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_contenders(text)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.simulation.npz_scores import Reading
+from bestarm_agent.simulation.curves import hardness
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix, matrix_from_cells
 from bestarm_agent.simulation.score_tables import Cell
-from bestarm_agent.stats.ranking import hardness
 
 DATA = Path(__file__).parents[2] / "../shared/data"
+GRIDS = Path(__file__).parents[2] / "benchmarks" / "auto" / "full_grids"
 
 SCORES = np.array([[0.0, 0.25, 1.0], [1.0, np.nan, 0.5]])
 
@@ -27,25 +27,21 @@ def write(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_npz_with_names_and_costs(tmp_path: Path) -> None:
+def test_npz_with_names(tmp_path: Path) -> None:
     file = tmp_path / "m.npz"
-    np.savez(file, scores=SCORES.astype(np.float16), methods=["a", "b"], cost=[2.0, 3.0])
+    np.savez(file, scores=SCORES.astype(np.float16), methods=["a", "b"])
     matrix = load_matrix(str(file))
     assert same(matrix.scores, SCORES)
     assert matrix.scores.dtype == np.float32
     assert matrix.names == ("a", "b")
-    assert matrix.costs is not None
-    assert list(matrix.costs) == [2.0, 3.0]
     assert matrix.source == str(file)
     assert list(matrix.means) == pytest.approx([1.25 / 3, 0.75])
 
 
-def test_npz_without_names_or_costs(tmp_path: Path) -> None:
+def test_npz_without_names(tmp_path: Path) -> None:
     file = tmp_path / "m.npz"
     np.savez(file, scores=np.eye(2, dtype=np.uint8))
-    matrix = load_matrix(str(file))
-    assert matrix.names == ("row 0", "row 1")
-    assert matrix.costs is None
+    assert load_matrix(str(file)).names == ("row 0", "row 1")
 
 
 def test_npz_of_packed_bits(tmp_path: Path) -> None:
@@ -75,44 +71,16 @@ def test_npz_of_several_tasks(tmp_path: Path) -> None:
         fake_good__sum=np.packbits(1 - bits, axis=1),
         shape__sum=[2, 9, 1],
         prompts__sum=[" add ", "sum up"],
-        prompt_len__sum=[3, 6],
         true__graded=np.array([[0.5, 0.25], [0.0, 1.0]], dtype=np.float16),
         shape__graded=[2, 2, 0],
     )
     matrix = load_matrix(f"{file}:sum")
     assert same(matrix.scores, bits)
     assert matrix.names == ("add", "sum up")
-    assert matrix.costs is not None
-    assert list(matrix.costs) == [3.0, 6.0]
     assert same(load_matrix(f"{file}:fake_good__sum").scores, 1 - bits)
     assert same(load_matrix(f"{file}:graded").scores, np.array([[0.5, 0.25], [0.0, 1.0]]))
     with pytest.raises(ConfigError, match=r"holds no matrix 'scores'; .* Matrices: sum, graded"):
         load_matrix(str(file))
-
-
-def test_npz_of_run_times_a_row_per_example(tmp_path: Path) -> None:
-    file = tmp_path / "times.npz"
-    np.savez(file, runtime=np.array([[0.5, 2.0], [1.0, np.nan], [4.0, 0.0]]), methods=["a", "b"])
-    matrix = load_matrix(f"{file}:runtime", reading=Reading(cutoff=2.0, transposed=True))
-    assert same(matrix.scores, np.array([[0.75, 0.5, 0.0], [0.0, np.nan, 1.0]]))
-    assert matrix.names == ("a", "b")
-    with pytest.raises(ConfigError, match=r"\[0, 1\], got 2 .* \(run times: say the cutoff\)"):
-        load_matrix(f"{file}:runtime")
-    np.savez(file, runtime=np.array([[-0.5, 1.0]]))
-    with pytest.raises(ConfigError, match=r"run times must be >= 0, got -0\.5"):
-        load_matrix(f"{file}:runtime", reading=Reading(cutoff=2.0))
-
-
-@pytest.mark.parametrize("cutoff", [0.0, -1.0, np.inf, np.nan])
-def test_cutoffs_are_checked(cutoff: float) -> None:
-    with pytest.raises(ConfigError, match="a cutoff must be > 0 and finite"):
-        Reading(cutoff=cutoff)
-
-
-def test_tables_and_runs_hold_scores(tmp_path: Path) -> None:
-    for location in (write(tmp_path / "m.csv", WIDE), "run-1"):
-        with pytest.raises(ConfigError, match=r"is no \.npz file"):
-            load_matrix(location, reading=Reading(transposed=True))
 
 
 WIDE = "model,q1,q2,q3,cost\na,0,0.25,1,2\nb,1,,0.5,3\n"
@@ -126,8 +94,6 @@ def test_csv(tmp_path: Path, text: str) -> None:
     matrix = load_matrix(write(tmp_path / "m.csv", text))
     assert same(matrix.scores, SCORES)
     assert matrix.names == ("a", "b")
-    assert matrix.costs is not None
-    assert list(matrix.costs) == [2.0, 3.0]  # the means of 1, 2, 3 and of 2, 4, 3
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -141,27 +107,13 @@ def test_parquet(tmp_path: Path) -> None:
     matrix = load_matrix(str(tmp_path / "m.parquet"))
     assert same(matrix.scores, SCORES)
     assert matrix.names == ("a", "b")
-    assert matrix.costs is None
 
 
-def test_cells_of_an_earlier_run() -> None:
+def test_cells_keep_their_first_seen_order() -> None:
     cells = [Cell("a", "q2", 0.5, 0.1), Cell("b", "q1", 1.0, None), Cell("a", "q1", 0.0, 0.3)]
     matrix = matrix_from_cells(cells, "run 7")
     assert same(matrix.scores, np.array([[0.5, 0.0], [np.nan, 1.0]]))
-    assert matrix.costs is None  # b's cost is unknown
     assert matrix.source == "run 7"
-
-
-def test_any_other_name_is_a_run() -> None:
-    wanted = ScoreMatrix(np.zeros((1, 1), dtype=np.float32), ("a",))
-    asked: list[str] = []
-
-    def open_run(name: str) -> ScoreMatrix:
-        asked.append(name)
-        return wanted
-
-    assert load_matrix("prompts-7", open_run=open_run) is wanted
-    assert asked == ["prompts-7"]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +149,7 @@ def test_what_is_no_score_table_is_refused(
     [
         ("none.npz", "there is no file 'none.npz'"),
         ("none.csv", "there is no file 'none.csv'"),
-        ("prompts-7", "'prompts-7' is not a score file .*or a run of the store; check the name"),
+        ("scores.npy", r"'scores.npy' is not a score file \(\.npz, \.csv, \.parquet\), a log"),
     ],
 )
 def test_missing_files_are_named(location: str, message: str) -> None:
@@ -210,11 +162,6 @@ def test_missing_files_are_named(location: str, message: str) -> None:
     [
         (lambda s: ScoreMatrix(s[0], ("a",)), "candidates x examples"),
         (lambda s: ScoreMatrix(s, ("a",)), "2 rows of scores need as many names, got 1"),
-        (lambda s: ScoreMatrix(s, ("a", "b"), np.ones(3)), "2 rows need as many costs"),
-        (
-            lambda s: ScoreMatrix(s, ("a", "b"), np.array([1.0, 0.0])),
-            "costs must be finite and > 0",
-        ),
     ],
 )
 def test_a_matrix_checks_itself(make: Callable[[np.ndarray], ScoreMatrix], message: str) -> None:
@@ -264,13 +211,6 @@ def test_a_table_as_spreadsheets_save_it_is_read(tmp_path: Path) -> None:
         load_matrix(str(path))
 
 
-def test_a_file_of_another_kind_is_not_taken_for_a_run(tmp_path: Path) -> None:
-    path = tmp_path / "scores.npy"
-    np.save(path, SCORES)
-    with pytest.raises(ConfigError, match=r"is not a score file \(\.npz, \.csv, \.parquet\)"):
-        load_matrix(str(path), open_run=lambda run: pytest.fail(f"run {run} was looked for"))
-
-
 # best mean and H1 as published in the data's own table
 MEASURED = {
     "bfcl_2024-08-11.npz": ((71, 1700), 0.9053, 23_769),
@@ -294,41 +234,8 @@ def test_real_matrices(location: str) -> None:
     assert hardness(matrix.means) == pytest.approx(h1, abs=0.5)
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs the score matrices in ../shared/data")
-def test_real_run_times() -> None:
-    reading = Reading(cutoff=2.1, transposed=True)
-    matrix = load_matrix(str(DATA / "sat_swgcp_saps.npz:runtime"), reading=reading)
-    assert matrix.scores.shape == (20, 5000)
-    assert 2.1 * (1 - matrix.means[2]) == pytest.approx(0.0786, abs=5e-5)  # the lowest mean time
-    assert matrix.means.argmax() == 2
-
-
-def test_axes_are_columns_of_a_table_or_arrays_of_a_file(tmp_path: Path) -> None:
-    wide, long, file = tmp_path / "wide.csv", tmp_path / "long.csv", tmp_path / "grid.npz"
-    wide.write_text("name,model,prompt,e1,e2\na,x,p,1,0\nb,x,q,0,1\nc,y,p,1,1\n")
-    long.write_text(
-        "candidate,example,score,model,prompt\n"
-        "a,e1,1,x,p\na,e2,0,x,p\nb,e1,0,x,q\nb,e2,1,x,q\nc,e1,1,y,p\nc,e2,1,y,p\n"
-    )
-    scores = np.array([[1, 0], [0, 1], [1, 1]], dtype=np.uint8)
-    np.savez(file, scores=scores, model=np.array(["x", "x", "y"]), prompt=np.array([3, 5, 3]))
-    for path in (wide, long, file):
-        matrix = load_matrix(str(path), axes=["model", "prompt"])
-        assert matrix.axes is not None
-        assert matrix.axes.tolist() == [[0, 0], [0, 1], [1, 0]]
-        assert matrix.scores.tolist() == scores.tolist()
-    assert load_matrix(str(long)).axes is None
-
-
-def test_axes_that_are_not_there_are_named(tmp_path: Path) -> None:
-    table, file = tmp_path / "t.csv", tmp_path / "t.npz"
-    table.write_text("candidate,example,score,model\na,1,1,x\na,2,0,y\n")
-    np.savez(file, scores=np.ones((2, 3)), model=np.array(["x", "y"]))
-    with pytest.raises(ConfigError, match="no column 'modle'"):
-        load_matrix(str(table), axes=["modle"])
-    with pytest.raises(ConfigError, match="one level each"):
-        load_matrix(str(table), axes=["model"])
-    with pytest.raises(ConfigError, match="no array 'modle'"):
-        load_matrix(str(file), axes=["modle"])
-    with pytest.raises(ConfigError, match="not of 'some run'"):
-        load_matrix("some run", axes=["model"], open_run=lambda _: load_matrix(str(file)))
+@pytest.mark.parametrize("task", ["sorting", "subtraction"])
+def test_the_full_grids_of_the_benchmarks(task: str) -> None:
+    scores = load_matrix(str(GRIDS / f"{task}.npz")).scores
+    assert scores.shape == (216, 300)
+    assert set(np.unique(scores).tolist()) == {0.0, 1.0}

@@ -22,12 +22,12 @@ from bestarm_agent.cli import (
     list_show_export,
     providers,
     select_resume,
+    simulate,
     try_models,
     view,
 )
 from bestarm_agent.cli.option_groups import expanded
 from bestarm_agent.cli.preselect import command as preselect
-from bestarm_agent.cli.simulate import command as simulate
 from bestarm_agent.errors import BestarmError, ConfigError
 
 EXIT_ERROR = 1

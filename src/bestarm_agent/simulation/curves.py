@@ -1,87 +1,44 @@
-"""Curves from replays: metrics against the share of calls made, with standard errors."""
+"""Curves from replays: metrics against the share of calls made, with standard errors.
+
+Definitions follow Zhou et al. 2024 ("On Speeding Up Language Model Evaluation", sections 2.2 and
+4.2; H1 from its Corollary 1).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from bestarm_agent.simulation.replay import Answer, Replay
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.stats.arrays import BoolArray, FloatArray
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.stats.ranking import (
-    aggregate_regret,
-    hardness,
-    isotonic_crossing,
-    last_crossing,
-    ndcg,
-    not_significantly_worse,
-    simple_regret,
-    top_k_precision,
-    within_gap,
-)
 
-Metric: TypeAlias = Callable[[Answer], float]
-
-GAPS = (0.001, 0.01)  # Zhou et al. 2024, section 4.2
-LEVELS = (0.01, 0.1)
 TARGET = 0.95
+# a named candidate is right if its mean is this close to the best; Zhou et al. 2024, section 4.2
+TOP1 = {"top1": 0.0, "top1_eps0.001": 0.001, "top1_eps0.01": 0.01}
 _RESAMPLES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """The full matrix, and the metrics that compare an answer with it."""
-
-    matrix: ScoreMatrix  # all scores
-    means: FloatArray  # (K,) true means
-    h1: float  # hardness H1; infinite where the best is tied
-    metrics: Mapping[str, Metric]  # by name, a function from an answer to a number
-
-    @classmethod
-    def of(
-        cls,
-        matrix: ScoreMatrix,
-        *,
-        top_k: int = 1,
-        gaps: Sequence[float] = GAPS,
-    ) -> Truth:
-        """Build the metrics of a matrix; with ``top_k`` > 1 also the set's regret and precision.
-
-        Top-1 also counts as right within each of the ``gaps`` >= 0 of the best mean.
-        """
-        means = matrix.means
-        metrics = _top1_metrics(matrix, means, gaps)
-        metrics["ndcg10"] = lambda answer: ndcg(means, answer.ranking, depth=10)
-        metrics["regret"] = lambda answer: simple_regret(means, answer.best)
-        if top_k > 1:
-            metrics["aggregate_regret"] = lambda a: aggregate_regret(means, a.ranking[:top_k])
-            metrics["top_k_precision"] = lambda a: top_k_precision(means, a.ranking[:top_k])
-        if matrix.costs is not None:
-            metrics["cost"] = lambda answer: answer.cost
-        metrics["seconds"] = lambda answer: answer.seconds
-        metrics["most_pulls"] = lambda answer: float(answer.most_pulls)
-        return cls(matrix, means, hardness(means), metrics)
+_ROUNDING = 1e-9  # two means or precisions that differ by less are equal
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """One rule's metrics, averaged over seeds.
 
-    Attributes:
-        budget_to_95_range: 5 % and 95 % points of the isotonic one over resampled seeds; None is
-            "not within the budgets tested".
+    The metrics are those of ``TOP1`` (1 or 0), ``ndcg10`` and ``regret``, the best true mean minus
+    that of the named candidate.
     """
 
     budget_fraction: tuple[float, ...]  # (B,) shares of the K x N cells
     mean: Mapping[str, FloatArray]  # by metric, (B,) averages
     se: Mapping[str, FloatArray]  # (B,) standard errors of them; 0 with a single seed
-    budget_to_95: Mapping[str, float | None]  # by top-1 metric, where precision stays >= 0.95
-    budget_to_95_isotonic: Mapping[str, float | None]  # by the fitted rising curve: less noisy
+    # by top-1 metric, the share from which its rising fit is >= .95; None: not within the budgets
+    budget_to_95: Mapping[str, float | None]
+    # 5 % and 95 % points of that share over resampled seeds
     budget_to_95_range: Mapping[str, tuple[float | None, float | None]]
     seconds_per_decision: float  # processor time per pair
 
@@ -94,75 +51,117 @@ class Curve:
         for metric in self.budget_to_95:
             suffix = metric.removeprefix("top1")
             found[f"budget_to_95{suffix}"] = self.budget_to_95[metric]
-            found[f"budget_to_95{suffix}_isotonic"] = self.budget_to_95_isotonic[metric]
             found[f"budget_to_95{suffix}_range"] = list(self.budget_to_95_range[metric])
         found["seconds_per_decision"] = self.seconds_per_decision
         return found
 
 
-def summarise(truth: Truth, replays: Sequence[Replay]) -> Curve:
+def summarise(matrix: ScoreMatrix, replays: Sequence[Replay]) -> Curve:
     """Average one rule's replays, one per seed, all at the same budgets."""
-    budgets = [answer.budget for answer in replays[0].answers]
-    shares = tuple(budget / truth.matrix.scores.size for budget in budgets)
-    samples = {
-        name: np.array([[metric(answer) for answer in one.answers] for one in replays])
-        for name, metric in truth.metrics.items()
+    means = matrix.means
+    shares = [answer.budget / matrix.scores.size for answer in replays[0].answers]
+    measured = [[_metrics(means, answer) for answer in one.answers] for one in replays]
+    samples = {  # (seeds, B)
+        name: np.array([[found[name] for found in row] for row in measured])
+        for name in measured[0][0]
     }
-    precisions = {name: values for name, values in samples.items() if name.startswith("top1")}
-    means = {name: values.mean(axis=0) for name, values in samples.items()}
+    averages = {name: values.mean(axis=0) for name, values in samples.items()}
     return Curve(
-        budget_fraction=shares,
-        mean=means,
+        budget_fraction=tuple(shares),
+        mean=averages,
         se={name: _standard_error(values) for name, values in samples.items()},
-        budget_to_95={name: last_crossing(shares, means[name], TARGET) for name in precisions},
-        budget_to_95_isotonic={
-            name: isotonic_crossing(shares, means[name], TARGET) for name in precisions
-        },
-        budget_to_95_range={
-            name: _crossing_range(shares, values) for name, values in precisions.items()
-        },
+        budget_to_95={name: isotonic_crossing(shares, averages[name], TARGET) for name in TOP1},
+        budget_to_95_range={name: _crossing_range(shares, samples[name]) for name in TOP1},
         seconds_per_decision=sum(r.cpu_seconds for r in replays) / sum(r.pulls for r in replays),
     )
 
 
-def describe(truth: Truth) -> dict[str, Any]:
-    """Describe the matrix in plain numbers: shape, H1, the best candidate and its lead."""
-    scores, costs = truth.matrix.scores, truth.matrix.costs
-    ranked = np.sort(truth.means)[::-1]
+def describe(matrix: ScoreMatrix) -> dict[str, Any]:
+    """Describe a matrix in plain numbers: shape, H1, the best candidate and its lead."""
+    means = matrix.means
+    ranked, h1 = np.sort(means)[::-1], hardness(means)
     return {
-        "source": truth.matrix.source,
-        "shape": list(scores.shape),
-        "h1": truth.h1 if isfinite(truth.h1) else None,
-        "best": truth.matrix.names[int(np.argmax(truth.means))],
+        "source": matrix.source,
+        "shape": list(matrix.scores.shape),
+        "h1": h1 if isfinite(h1) else None,
+        "best": matrix.names[int(np.argmax(means))],
         "best_mean": float(ranked[0]),
         "gap": float(ranked[0] - ranked[1]) if len(ranked) > 1 else None,
-        "missing": float(np.isnan(scores).mean()),
-        "full_cost": None if costs is None else float(costs.sum() * scores.shape[1]),
+        "missing": float(np.isnan(matrix.scores).mean()),
     }
 
 
-def _top1_metrics(
-    matrix: ScoreMatrix, means: FloatArray, gaps: Sequence[float]
-) -> dict[str, Metric]:
-    masks = {"top1": within_gap(means, 0.0)}
-    masks |= {f"top1_eps{gap:g}": within_gap(means, gap) for gap in gaps}
-    masks |= {f"top1_p{p:g}": not_significantly_worse(matrix.scores, means, p) for p in LEVELS}
-    metrics = {name: _is_right(mask) for name, mask in masks.items()}
-    exact = masks["top1"]
-    metrics["highest_estimate_top1"] = lambda answer: float(exact[answer.highest])
-    return metrics
+def hardness(means: FloatArray) -> float:
+    """Return H1, the sum of 1 / gap^2 over all but the best.
+
+    Infinite where the best is tied, 0 for a single candidate.
+
+    Example:
+        >>> hardness(np.array([0.9, 0.8, 0.4]))  # 1/0.1^2 + 1/0.5^2
+        104.0
+    """
+    values = np.sort(means)
+    gaps = values[-1] - values[:-1]
+    return float("inf") if (gaps < _ROUNDING).any() else float(np.sum(gaps**-2))
 
 
-def _is_right(mask: BoolArray) -> Metric:
-    return lambda answer: float(mask[answer.best])
+def ndcg(means: FloatArray, ranking: Sequence[int], depth: int = 10) -> float:
+    """Return the normalised discounted cumulative gain of a ranking, best first.
+
+    The paper gives no gain. Here it is ``depth + 1 - rank`` for true ranks 1 .. ``depth`` (equal
+    ``means`` share the better rank) and 0 below, divided by log2(1 + position); the means
+    themselves as gains would put every answer near 1. ``depth`` >= 1 is cut to K.
+
+    Example:
+        >>> ndcg(np.array([0.9, 0.5, 0.1]), [1, 0, 2], depth=2)  # (1 + 2/log2(3)) / (2 + 1/log2(3))
+        0.8597
+    """
+    depth = min(depth, len(means))
+    better = len(means) - np.searchsorted(np.sort(means), means + _ROUNDING, side="right")
+    gain = np.maximum(0, depth - better)
+    discount = 1 / np.log2(np.arange(2, depth + 2))
+    found = gain[list(ranking[:depth])]
+    ideal = np.sort(gain)[::-1][:depth]
+    return float(found @ discount[: len(found)] / (ideal @ discount))
+
+
+def isotonic_crossing(
+    budgets: Sequence[float], precision: Sequence[float] | FloatArray, target: float
+) -> float | None:
+    """Return where the non-decreasing least-squares fit of precision crosses ``target``.
+
+    Pool adjacent violators, then linear interpolation between the rising ``budgets`` (B,): one
+    unlucky seed moves it little. The first budget if the fit starts at or above ``target``; None if
+    it ends below.
+
+    Example:
+        >>> isotonic_crossing([0.1, 0.2, 0.3], [0.80, 0.90, 1.00], 0.95)
+        0.25
+    """
+    from scipy.optimize import isotonic_regression  # kept out of the import time of the package
+
+    fit = isotonic_regression(np.asarray(precision, dtype=np.float64)).x
+    above = np.flatnonzero(fit >= target - _ROUNDING)
+    if not len(above):
+        return None
+    at = int(above[0])
+    if at == 0:
+        return float(budgets[0])
+    share = (target - fit[at - 1]) / (fit[at] - fit[at - 1])
+    return float(budgets[at - 1] + min(1.0, share) * (budgets[at] - budgets[at - 1]))
+
+
+def _metrics(means: FloatArray, answer: Answer) -> dict[str, float]:
+    regret = float(means.max() - means[answer.best])
+    right = {name: float(regret <= gap + _ROUNDING) for name, gap in TOP1.items()}
+    return {**right, "ndcg10": ndcg(means, answer.ranking), "regret": regret}
 
 
 def _standard_error(samples: FloatArray) -> FloatArray:
     n = len(samples)
     if n == 1:
         return np.zeros(samples.shape[1])
-    spread: FloatArray = samples.std(axis=0, ddof=1) / np.sqrt(n)
-    return spread
+    return np.asarray(samples.std(axis=0, ddof=1) / np.sqrt(n))
 
 
 def _crossing_range(
@@ -176,8 +175,4 @@ def _crossing_range(
         found = isotonic_crossing(shares, picked.mean(axis=0), TARGET)
         crossings.append(np.inf if found is None else found)
     low, high = np.sort(crossings)[[_RESAMPLES // 20, -1 - _RESAMPLES // 20]]
-    return _finite(low), _finite(high)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if isfinite(value) else None
+    return (float(low) if isfinite(low) else None, float(high) if isfinite(high) else None)

@@ -1,20 +1,49 @@
-"""Replays of one rule on simulated calls, with its answers at several budgets."""
+"""Replays of one rule on a score matrix, with its answers at several budgets.
+
+1. ``SimulatedCalls`` shuffles the matrix's rows and columns: rules break ties by index, and files
+   are often sorted by score.
+2. ``replay`` makes the rule, asks it for pairs, and tells it their scores.
+3. Whenever as many pairs as a budget allows are evaluated, the rule's answer is noted.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import Problem, Tell
-from bestarm_agent.simulation.simulated_calls import SimulatedCalls
+from bestarm_agent.selectors.types import Ask, Problem, State, Tell
+from bestarm_agent.stats.keyed_random import KeyedRandom
 
-SelectorFactory: TypeAlias = Callable[[Problem], Pairs]
+_DONE, _VOID = State.DONE, State.VOID  # looking a member up costs more than a score (Python 3.11)
+
+
+class SimulatedCalls:
+    """The calls of one seed >= 0, answered from (K, N) scores; a NaN comes back void.
+
+    Attributes:
+        rows: the matrix's row of each candidate, and ``columns`` the column of each example.
+        shape: (K, N).
+    """
+
+    def __init__(self, scores: NDArray[Any], seed: int) -> None:
+        self._scores = scores
+        self.shape: tuple[int, int] = scores.shape
+        self.rows, self.columns = (
+            KeyedRandom(seed, f"simulation {side}").at(0).permutation(n).tolist()
+            for side, n in zip(("rows", "columns"), self.shape, strict=True)
+        )
+
+    def outcome(self, ask: Ask) -> Tell:
+        """Evaluate a pair."""
+        score = self._scores.item(self.rows[ask.pair.candidate], self.columns[ask.pair.example])
+        if score != score:  # NaN differs from itself
+            return Tell(ask.seq, _VOID)
+        return Tell(ask.seq, _DONE, score)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +53,7 @@ class Answer:
     budget: int  # pairs that might be evaluated
     evaluated: int  # pairs that were; fewer if the rule had nothing more to ask
     best: int  # the rule's own verdict
-    # the candidate of the highest estimate; differs from ``best`` where the rule has eliminated it
-    highest: int
     ranking: tuple[int, ...]  # the rule's order of the candidates, the first ``depth`` of them
-    cost: float  # of the evaluated pairs, in the matrix's unit
-    seconds: float  # virtual time since the start
-    most_pulls: int  # the largest number of pairs evaluated on one candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,134 +66,53 @@ class Replay:
 
 
 def replay(
-    make: SelectorFactory,
+    make: Callable[[Problem], Pairs],
     calls: SimulatedCalls,
     budgets: Sequence[int],
     *,
     seed: int = 0,
+    batch: int = 1,
     depth: int = 10,
-    track_intervals: bool = False,
-    cpu_clock: Callable[[], float] = time.process_time,
 ) -> Replay:
     """Run a rule on simulated calls.
 
-    ``budgets`` are rising numbers of pairs from 1, whatever they cost; ``replay_per_cost`` counts
-    money. An anytime rule runs once and answers at each budget. A rule that plans for its budget
-    runs again for each one. ``Answer.ranking`` keeps ``depth`` places. ``track_intervals`` is
-    slower, and changes ``Answer.best`` of rules that use intervals.
+    An anytime rule runs once and answers at each budget. A rule that plans for its budget runs
+    again for each one. Intervals are not computed.
+
+    Args:
+        make: builds the rule for a problem.
+        calls: answers what it asks.
+        budgets: rising numbers of pairs, from 1.
+        seed: the rule's own seed, >= 0.
+        batch: pairs asked together, and all told before the next are asked, >= 1.
+        depth: places that ``Answer.ranking`` keeps.
     """
     if not budgets or list(budgets) != sorted(set(budgets)) or budgets[0] < 1:
         raise ValueError(f"budgets must be rising numbers of at least 1, got {list(budgets)}")
-    n_candidates, n_examples = calls.shape
 
-    def start(budget: int | None) -> Pairs:
-        return make(
-            Problem(
-                n_candidates,
-                n_examples,
-                seed=seed,
-                budget=budget,
-                track_intervals=track_intervals,
-                axes=calls.axes,
-            )
-        )
+    def start(budget: int) -> Pairs:
+        return make(Problem(*calls.shape, seed=seed, budget=budget, track_intervals=False))
 
-    selector = start(budgets[-1])
-    if selector.rule.anytime:
-        return _Run(selector, calls, depth).through(budgets, cpu_clock)
-    reruns = [_Run(start(b), calls, depth).through([b], cpu_clock) for b in budgets]
-    return Replay(
-        tuple(answer for rerun in reruns for answer in rerun.answers),
-        sum(rerun.pulls for rerun in reruns),
-        sum(rerun.cpu_seconds for rerun in reruns),
-    )
+    begun = time.process_time()
+    pairs = start(budgets[-1])
+    if pairs.rule.anytime:
+        answers = _answers(pairs, calls, budgets, batch, depth)
+        pulls = answers[-1].evaluated
+    else:
+        answers = [_answers(start(one), calls, [one], batch, depth)[0] for one in budgets]
+        pulls = sum(answer.evaluated for answer in answers)
+    return Replay(tuple(answers), pulls, time.process_time() - begun)
 
 
-class _Run:
-    def __init__(self, selector: Pairs, calls: SimulatedCalls, depth: int) -> None:
-        self._selector = selector
-        self._calls = calls
-        self._depth = depth
-        self._now = 0.0
-        self._evaluated = 0
-        self._cost = 0.0
-        self._answers: list[Answer] = []
-
-    def through(self, budgets: Sequence[int], cpu_clock: Callable[[], float]) -> Replay:
-        start = cpu_clock()
-        drive = self._drive_in_step if self._calls.conditions.in_step else self._drive_by_clock
-        drive(budgets)
-        while len(self._answers) < len(budgets):  # it stopped early: its last word stands
-            self._answer(budgets[len(self._answers)])
-        return Replay(tuple(self._answers), self._evaluated, cpu_clock() - start)
-
-    def _drive_in_step(self, budgets: Sequence[int]) -> None:
-        """Ask a batch, tell it whole, ask the next; batches are cut at the budgets."""
-        selector, calls, batch = self._selector, self._calls, self._calls.conditions.batch
-        for budget in budgets:
-            while self._evaluated < budget:
-                asks = selector.ask(min(batch, budget - self._evaluated))
-                if not asks:
-                    return
-                self._tell([calls.outcome(ask) for ask in asks])
-            self._answer(budget)
-
-    def _drive_by_clock(self, budgets: Sequence[int]) -> None:
-        """Keep calls in flight; each is told when its virtual time has come."""
-        in_flight: list[tuple[float, int, Tell]] = []
-        while True:
-            self._fill(in_flight, budgets[-1])
-            if not in_flight:
-                return
-            self._now, _, tell = heappop(in_flight)
-            self._tell([tell])
-            if self._evaluated == budgets[len(self._answers)]:
-                self._answer(self._evaluated)
-
-    def _fill(self, in_flight: list[tuple[float, int, Tell]], limit: int) -> None:
-        """Ask for whole batches while there is room for them and budget left."""
-        conditions = self._calls.conditions
-        while (left := limit - self._evaluated - len(in_flight)) > 0:
-            if conditions.in_flight - len(in_flight) < conditions.batch:
-                return
-            asks = self._selector.ask(min(conditions.batch, left))
-            if not asks:
-                return
-            for ask in asks:
-                tell = self._calls.outcome(ask)
-                heappush(in_flight, (self._now + self._calls.duration(tell), ask.seq, tell))
-
-    def _tell(self, tells: list[Tell]) -> None:
-        self._selector.tell(tells)
-        self._evaluated += len(tells)
-        for tell in tells:
-            self._cost += tell.cost
-
-    def _answer(self, budget: int) -> None:
-        spent = Spent(budget, self._evaluated, self._cost, self._now)
-        self._answers.append(answer_of(self._selector, self._calls, self._depth, spent))
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Consumption of a run at some moment; see ``Answer`` for the fields."""
-
-    budget: int
-    evaluated: int
-    cost: float
-    seconds: float = 0.0
-
-
-def answer_of(selector: Pairs, calls: SimulatedCalls, depth: int, spent: Spent) -> Answer:
-    """Return a rule's present answer, in rows of the unshuffled matrix."""
-    estimates, rows = selector.estimates(), calls.rows
-    return Answer(
-        budget=spent.budget,
-        evaluated=spent.evaluated,
-        best=rows[selector.best().best],
-        highest=rows[int(np.argmax(np.nan_to_num(estimates.mean, nan=-1.0)))],
-        ranking=tuple(rows[i] for i in selector.top(depth)),
-        cost=spent.cost,
-        seconds=spent.seconds,
-        most_pulls=int((estimates.n + estimates.void).max()),
-    )
+def _answers(
+    pairs: Pairs, calls: SimulatedCalls, budgets: Sequence[int], batch: int, depth: int
+) -> list[Answer]:
+    """Ask up to each budget in turn; a rule that stops early says the same at all later ones."""
+    answers, evaluated = [], 0
+    for budget in budgets:
+        while asks := pairs.ask(min(batch, budget - evaluated)):
+            pairs.tell([calls.outcome(ask) for ask in asks])
+            evaluated += len(asks)
+        best, ranking = calls.rows[pairs.best().best], pairs.top(depth)
+        answers.append(Answer(budget, evaluated, best, tuple(calls.rows[i] for i in ranking)))
+    return answers

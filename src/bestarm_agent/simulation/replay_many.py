@@ -2,68 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.simulation.replay import Replay, replay
-from bestarm_agent.simulation.replay_per_cost import replay_per_cost
+from bestarm_agent.simulation.replay import Replay, SimulatedCalls, replay
 from bestarm_agent.simulation.rule_specs import Contender
-from bestarm_agent.simulation.score_matrices import ScoreMatrix
-from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
-from bestarm_agent.simulation.workers import SharedMatrix, process_workers
 
-Progress: TypeAlias = Callable[[int, int], None]
-Replays: TypeAlias = dict[str, list[Replay]]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Settings of the replays.
-
-    With ``per_cost``, rules know the costs of candidates and work per unit of cost; fractions are
-    then shares of the cost of all cells, and calls are made one by one.
-    """
-
-    fractions: tuple[float, ...]  # rising shares of the K x N cells, in (0, 1], to answer at
-    seeds: int  # >= 1; each shuffles the matrix
-    first_seed: int = 0  # >= 0
-    conditions: Conditions = field(default_factory=Conditions)  # how calls are made
-    top_k: int = 1  # size of the set to find, >= 1; 1 means the best alone
-    track_intervals: bool = False  # see ``Problem``
-    per_cost: bool = False
-
-    def __post_init__(self) -> None:
-        rising = list(self.fractions) == sorted(set(self.fractions))
-        if not (self.fractions and rising and self.fractions[0] > 0 and self.fractions[-1] <= 1):
-            raise ValueError(
-                f"budgets must be rising shares of all calls in (0, 1], got {self.fractions}"
-            )
-        if self.seeds < 1:
-            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
-        if self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1, got {self.top_k}")
-        if self.per_cost and self.conditions.in_flight > 1:
-            raise ValueError(
-                f"per dollar one call is made at a time, got {self.conditions.in_flight} in flight"
-            )
-
-    def budgets(self, n_cells: int) -> list[int]:
-        """Return the shares as numbers of pairs, without duplicates."""
-        return sorted({max(1, round(share * n_cells)) for share in self.fractions})
-
-    @property
-    def depth(self) -> int:
-        """Return the number of ranking places that the metrics need."""
-        return max(10, self.top_k)
+_Task: TypeAlias = tuple[Contender, int]  # a rule and a seed
 
 
 def budget_shares(low: float, high: float, points: int) -> tuple[float, ...]:
-    """Geometrically spaced shares from ``low`` to ``high``, both included.
+    """Return geometrically spaced shares from ``low`` to ``high``, both included.
 
     Example:
         >>> budget_shares(0.01, 0.04, 3)
@@ -73,75 +34,84 @@ def budget_shares(low: float, high: float, points: int) -> tuple[float, ...]:
     return tuple(float(f"{share:.6g}") for share in shares)
 
 
-def run_study(
-    matrix: ScoreMatrix,
+def replay_all(
+    scores: NDArray[Any],
     contenders: Sequence[Contender],
-    plan: Plan,
+    shares: Sequence[float],
+    n_seeds: int,
     *,
     jobs: int = 1,
-    progress: Progress | None = None,
-) -> Replays:
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, list[Replay]]:
     """Replay every contender on every seed; return by label its replays, one per seed in order.
 
-    Labels must differ. ``jobs`` is the number of processes, >= 1; with 1 all runs in this process.
-    The result does not depend on it. ``progress`` is called with (runs done, runs in all). Raises
-    ValueError if a rule refuses its name, its options or the problem.
+    Args:
+        scores: (K, N) in [0, 1], NaN where it cannot be measured.
+        contenders: rules with different labels.
+        shares: rising shares of the K x N cells to answer at, in (0, 1].
+        n_seeds: repetitions, >= 1; each shuffles the matrix.
+        jobs: processes, >= 1; with 1 all runs in this process. The result does not depend on it.
+        progress: called with (runs done, runs in all).
+
+    Raises:
+        ValueError: a number is out of range, or a rule refuses its name, options or the problem.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}")
-    contenders = [contender.looking_for(plan.top_k) for contender in contenders]
-    _try_out(matrix, contenders, plan)
-    seeds = range(plan.first_seed, plan.first_seed + plan.seeds)
-    tasks = [(contender, seed) for seed in seeds for contender in contenders]
-    report = progress or (lambda done, total: None)
+    rising = list(shares) == sorted(set(shares))
+    if not (shares and rising and shares[0] > 0 and shares[-1] <= 1):
+        raise ValueError(f"budgets must be rising shares of all calls in (0, 1], got {shares}")
+    for name, number in (("seeds", n_seeds), ("jobs", jobs)):
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+    budgets = sorted({max(1, round(share * scores.size)) for share in shares})
+    n_candidates, n_examples = scores.shape
+    for contender in contenders:  # a wrong name or option fails before any work is done
+        contender.make(Problem(n_candidates, n_examples, budget=budgets[-1]))
+    tasks = [(contender, seed) for seed in range(n_seeds) for contender in contenders]
     done: dict[tuple[str, int], Replay] = {}
-    for contender, seed, result in _run_all(matrix, tasks, plan, jobs):
-        done[contender.label, seed] = result
-        report(len(done), len(tasks))
-    return {c.label: [done[c.label, seed] for seed in seeds] for c in contenders}
+    here = ((task, _run(scores, task, budgets)) for task in tasks)
+    results = here if jobs == 1 else _run_in_processes(scores, tasks, budgets, jobs)
+    for (contender, seed), found in results:
+        done[contender.label, seed] = found
+        if progress is not None:
+            progress(len(done), len(tasks))
+    return {c.label: [done[c.label, seed] for seed in range(n_seeds)] for c in contenders}
 
 
-def run_one(matrix: ScoreMatrix, contender: Contender, seed: int, plan: Plan) -> Replay:
-    """Replay one contender on one seed."""
-    calls, budgets = SimulatedCalls(matrix, seed, plan.conditions), plan.budgets(matrix.scores.size)
-    if plan.per_cost:
-        return replay_per_cost(contender.make, calls, budgets, seed=seed, depth=plan.depth)
-    return replay(
-        contender.make,
-        calls,
-        budgets,
-        seed=seed,
-        depth=plan.depth,
-        track_intervals=plan.track_intervals,
-    )
+def _run(scores: NDArray[Any], task: _Task, budgets: Sequence[int]) -> Replay:
+    contender, seed = task
+    return replay(contender.make, SimulatedCalls(scores, seed), budgets, seed=seed)
 
 
-def _try_out(matrix: ScoreMatrix, contenders: Sequence[Contender], plan: Plan) -> None:
-    """Make every rule once, so that a wrong name or option fails before any work is done."""
-    n_candidates, n_examples = matrix.scores.shape
-    if plan.top_k > n_candidates:
-        raise ValueError(f"top_k must be at most {n_candidates} candidates, got {plan.top_k}")
-    for contender in contenders:
-        contender.make(
-            Problem(n_candidates, n_examples, budget=plan.budgets(matrix.scores.size)[-1])
-        )
+def _run_in_processes(
+    scores: NDArray[Any], tasks: Sequence[_Task], budgets: Sequence[int], jobs: int
+) -> Iterator[tuple[_Task, Replay]]:
+    """Run tasks in spawned processes that map the scores from one file."""
+    with TemporaryDirectory(prefix="bestarm-") as folder:
+        shared = Path(folder) / "scores.npy"
+        np.save(shared, scores)
+        context = get_context("spawn")
+        with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker) as pool:
+            futures = {pool.submit(_run_in_worker, shared, task, budgets): task for task in tasks}
+            try:
+                for future in as_completed(futures):
+                    yield futures[future], future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
-def _run_all(
-    matrix: ScoreMatrix, tasks: Sequence[tuple[Contender, int]], plan: Plan, jobs: int
-) -> Iterator[tuple[Contender, int, Replay]]:
-    if jobs == 1:
-        for contender, seed in tasks:
-            yield contender, seed, run_one(matrix, contender, seed, plan)
-        return
-    with process_workers(matrix, jobs) as (pool, shared):
-        futures = {pool.submit(_run_in_worker, shared, *task, plan): task for task in tasks}
-        try:
-            for future in as_completed(futures):
-                yield *futures[future], future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _run_in_worker(shared: Path, task: _Task, budgets: Sequence[int]) -> Replay:
+    scores = np.asarray(np.load(shared, mmap_mode="r", allow_pickle=False))
+    return _run(scores, task, budgets)
 
 
-def _run_in_worker(shared: SharedMatrix, contender: Contender, seed: int, plan: Plan) -> Replay:
-    return run_one(shared.open(), contender, seed, plan)
+def _begin_worker() -> None:
+    """Keep linear algebra to one thread, and end this process when its parent is killed."""
+    threadpool_limits(1, "blas")
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)  # the main thread may be deep in a replay, or wait for a task that never comes

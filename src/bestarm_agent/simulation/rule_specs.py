@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.registry import make_selector, selector_params
+from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 
 Option: TypeAlias = bool | int | float | str
@@ -28,12 +28,6 @@ class Contender:
         """Make the selector; raises ValueError if the rule refuses name, options or problem."""
         return make_selector(self.name, problem, **dict(self.options))
 
-    def looking_for(self, top_k: int) -> Contender:
-        """Return the rule with ``top_k`` set, if it takes one and has none; raises ValueError."""
-        if "top_k" not in selector_params(self.name) or "top_k" in dict(self.options):
-            return self
-        return replace(self, options=(*self.options, ("top_k", top_k)))
-
 
 def parse_contenders(text: str) -> tuple[Contender, ...]:
     """Read a comma-separated list of rules, each with parameters in brackets or without.
@@ -51,7 +45,9 @@ def parse_contenders(text: str) -> tuple[Contender, ...]:
                 f"cannot read the selectors {text!r} from {text[at:]!r} on;"
                 " write them as NAME or NAME[OPTION=VALUE,...], separated by commas"
             )
-        contenders.append(_contender(match[0].strip(), match[1].strip(), match[2]))
+        label, parts = match[0].strip(), (match[2] or "").split(",")
+        options = tuple(_option(label, part) for part in parts if part.strip())
+        contenders.append(Contender(label, match[1].strip(), options))
         at = end + 1
     labels = [contender.label for contender in contenders]
     if repeated := {label for label in labels if labels.count(label) > 1}:
@@ -61,24 +57,15 @@ def parse_contenders(text: str) -> tuple[Contender, ...]:
     return tuple(contenders)
 
 
-def _contender(label: str, name: str, options: str | None) -> Contender:
-    pairs = [part for part in (options or "").split(",") if part.strip()]
-    return Contender(label, name, tuple(_option(label, pair) for pair in pairs))
-
-
 def _option(label: str, pair: str) -> tuple[str, Option]:
     key, equals, value = (part.strip() for part in pair.partition("="))
     if not (key and equals and value):
         raise ConfigError(f"option {pair!r} of selector {label!r} must be written OPTION=VALUE")
-    return key, _value(value)
-
-
-def _value(text: str) -> Option:
-    if text in ("true", "false"):
-        return text == "true"
+    if value in ("true", "false"):
+        return key, value == "true"
     for number in (int, float):
         try:
-            return number(text)
+            return key, number(value)
         except ValueError:
             continue
-    return text
+    return key, value

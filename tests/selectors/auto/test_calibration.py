@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import binom
 
 from bestarm_agent.selectors import Problem, make_selector
+from bestarm_agent.simulation.replay import SimulatedCalls
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
-from bestarm_agent.simulation.simulated_calls import Conditions, SimulatedCalls
 
 DATA = Path(__file__).parents[3] / "../shared/data"
 SHARE, STEP = 0.16, 1.06  # of the cells that are asked; growth of the calls between two looks
@@ -33,7 +33,7 @@ def part_of(matrix: ScoreMatrix, seed: int, *, saturated: bool) -> ScoreMatrix:
 def looks(matrix: ScoreMatrix, seed: int) -> Iterator[tuple[float, bool]]:
     """Yield the probability shown, and whether the one that is named is the best."""
     means = matrix.scores.mean(axis=1)
-    world = SimulatedCalls(matrix, seed, Conditions())
+    world = SimulatedCalls(matrix.scores, seed)
     selector = make_selector("auto", Problem(*world.shape, seed=seed, track_intervals=False))
     asked, next_look = 0, 30
     while asked < SHARE * matrix.scores.size:

@@ -15,18 +15,15 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.rules.ucb_e import UcbE
-from bestarm_agent.selectors.types import BoolArray, Bounds, Problem, Tell
+from bestarm_agent.selectors.types import BoolArray, Bounds, Problem, State, Tell
+from bestarm_agent.simulation.replay import SimulatedCalls
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
-from bestarm_agent.simulation.simulated_calls import Conditions, Latency, SimulatedCalls
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 N = 50
-# one call at a time; 32 at once, wrong answers five times slower; the same, a tenth unmeasurable
-CONDITIONS = {
-    "one": Conditions(),
-    "many": Conditions(in_flight=32, latency=Latency(slowdown=5.0)),
-    "failing": Conditions(in_flight=32, latency=Latency(slowdown=5.0), failures=0.1),
-}
+# calls at once, and the share of them that cannot be measured; wrong answers come five times later
+CONDITIONS = {"one": (1, 0.0), "many": (32, 0.0), "failing": (32, 0.1)}
+SLOWDOWN = 5.0
 HEADS = {"two coins": (26, 25), "all level": (26, 25, 25, 25), "rare failures": (49, 48, 47)}
 RUNS = {"two coins": 70, "all level": 30, "rare failures": 40}
 conditions = pytest.mark.parametrize("how", list(CONDITIONS))
@@ -51,23 +48,29 @@ def named(scores: np.ndarray) -> ScoreMatrix:
     return ScoreMatrix(scores.astype(np.float32), tuple(f"row {i}" for i in range(len(scores))))
 
 
-def declared(selector: Pairs, world: SimulatedCalls, truth: np.ndarray) -> tuple[bool, bool]:
+def declared(pairs: Pairs, matrix: ScoreMatrix, seed: int, how: str) -> tuple[bool, bool]:
     """Whether a winner is ever declared, and whether one ever is who is not the best.
 
     Looked at after every outcome, also of calls that return after the decision.
     """
+    world, truth = SimulatedCalls(matrix.scores, seed), matrix.means
+    rng = np.random.default_rng([seed, 84])
+    in_flight, failures = CONDITIONS[how]
     flying: list[tuple[float, int, Tell]] = []
     now, ever, wrongly = 0.0, False, False
     best = {i for i, row in enumerate(world.rows) if truth[row] >= truth.max() - 1e-9}
     while True:
-        for ask in selector.ask(world.conditions.in_flight - len(flying)):
+        for ask in pairs.ask(in_flight - len(flying)):
             tell = world.outcome(ask)
-            heappush(flying, (now + world.duration(tell), ask.seq, tell))
+            seconds = rng.exponential(1 + (SLOWDOWN - 1) * (1 - tell.score))
+            if rng.random() < failures:
+                tell = Tell(ask.seq, State.VOID)
+            heappush(flying, (now + seconds, ask.seq, tell))
         if not flying:
             return ever, wrongly
         now, _, tell = heappop(flying)
-        selector.tell([tell])
-        verdict = selector.best()
+        pairs.tell([tell])
+        verdict = pairs.best()
         ever |= verdict.separated
         wrongly |= verdict.separated and verdict.best not in best
 
@@ -83,9 +86,10 @@ def count_wrong(
     results = []
     for seed in range(runs):
         matrix = matrix_of(seed)
-        world = SimulatedCalls(matrix, seed, CONDITIONS[how])
-        problem = Problem(*world.shape, seed=seed, confidence=confidence, stop_when_separated=True)
-        results.append(declared(Pairs(rule(problem)), world, matrix.means))
+        problem = Problem(
+            len(matrix.scores), N, seed=seed, confidence=confidence, stop_when_separated=True
+        )
+        results.append(declared(Pairs(rule(problem)), matrix, seed, how))
     ever, wrongly = np.sum(results, axis=0)
     return int(ever), int(wrongly)
 
@@ -130,14 +134,14 @@ def test_a_rule_that_follows_the_scores(how: str) -> None:
 @pytest.mark.parametrize("how", ["one", "many"])
 @pytest.mark.parametrize("name", ["zeroeval_gsm8k", "livecodebench_gen_2024-04"])
 def test_racing_on_real_rows(name: str, how: str) -> None:
-    # 30 runs at delta = .2: the best four candidates of a real matrix on 60 of its examples each.
+    # 30 runs at delta = .2: the best four candidates of a real matrix on 50 of its examples each.
     if not DATA.is_dir():
         pytest.skip("the shared score matrices are not here")
     whole = load_matrix(str(DATA / f"{name}.npz"))
     top = np.argsort(-whole.means)[:4]
 
     def sample(seed: int) -> ScoreMatrix:
-        drawn = np.random.default_rng([seed, 83]).choice(whole.scores.shape[1], 60, replace=False)
+        drawn = np.random.default_rng([seed, 83]).choice(whole.scores.shape[1], N, replace=False)
         return named(whole.scores[top][:, drawn])
 
     _, wrong = count_wrong(Racing, sample, how, 30, confidence=0.8)
