@@ -92,7 +92,6 @@ CONFINED = {
     "tenacity": {"engine.call"},
     "jinja2": {"config.prompts", "report"},
     "regex": {"judges"},
-    "json_repair": {"judges"},
     "sacrebleu": {"judges"},
     "rouge_score": {"judges"},
     "jsonschema": {"judges"},

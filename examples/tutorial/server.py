@@ -45,12 +45,14 @@ def route(model: str, prompt: str) -> str:
 
 def judge(prompt: str) -> str:
     """Return a verdict: whether the answer means the team of the reference."""
+    mark = re.findall(r'"mark": "(\w+)"', prompt)[-1]
     reference, answer = re.findall(r"^<<<.*?>>>\n(.*?)\n<<<", prompt, re.M | re.S)[-2:]
     right = answer.lower() == reference.lower() or answer == CLUES[reference][1]
     if chance(prompt, "judge") < JUDGE_ERRS:
         right = not right
     text = f"The answer {'names' if right else 'does not name'} the team of the reference."
-    return json.dumps({"explanation": text, "verdict": "correct" if right else "incorrect"})
+    verdict = "correct" if right else "incorrect"
+    return json.dumps({"mark": mark, "explanation": text, "verdict": verdict})
 
 
 def complete(model: str, prompt: str) -> dict[str, object]:

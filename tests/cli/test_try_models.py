@@ -13,6 +13,7 @@ import pytest
 from tests.support.commands import invoke
 from tests.support.fake_api import Call, FakeApi, Fault
 from tests.support.fake_api.threads import in_thread
+from tests.support.judge_answers import mark_in
 
 Capsys = pytest.CaptureFixture[str]
 RUBRIC = {"name": "rubric", "model": "openai/judge", "rubric": "Is it good?"}
@@ -20,7 +21,7 @@ RUBRIC = {"name": "rubric", "model": "openai/judge", "rubric": "Is it good?"}
 
 def answered(call: Call) -> str:
     if call.model == "judge":
-        return json.dumps({"explanation": "so it is", "verdict": 7})
+        return json.dumps({"mark": mark_in(call.prompt), "explanation": "so it is", "verdict": 7})
     return f"It is \x1b[31m{call.question}"
 
 

@@ -14,6 +14,7 @@ from bestarm_agent import Study
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
 from tests.support.fake_api import Call, FakeApi, Fault
+from tests.support.judge_answers import mark_in
 from tests.support.studies import store_of
 
 N = 6
@@ -44,7 +45,7 @@ def write_study(folder: Path, api: FakeApi, *, question: str = "How good?") -> P
 def answered(call: Call) -> str:
     if call.model != "judge":
         return f"answer of {call.model} to {call.question}"
-    return json.dumps({"explanation": "so", "verdict": 7})
+    return json.dumps({"mark": mark_in(call.prompt), "explanation": "so", "verdict": 7})
 
 
 async def run(path: Path) -> Standing:

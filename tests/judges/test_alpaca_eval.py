@@ -44,7 +44,7 @@ class Recorded:
         """Probability that an answer to an instruction beats the baseline, as judges see both."""
         found: dict[tuple[str, str], float] = {}
         for row in self.rows:
-            texts = enclosed({"task": row["instruction"], "answer": row["output"]}, "")
+            _, texts = enclosed({"task": row["instruction"], "answer": row["output"]}, "")
             key = (shown(texts["task"]), shown(texts["answer"]))
             assert found.setdefault(key, self.score(row)) == self.score(row), "equal answers tie"
         return found

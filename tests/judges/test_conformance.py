@@ -16,6 +16,7 @@ from bestarm_agent.domain.request_reply import Finish, Reply
 from bestarm_agent.judges.base import JudgeCall
 from bestarm_agent.judges.registry import JUDGES, create_judge
 from bestarm_agent.testing.judge_suite import JudgeCase, JudgeSuite
+from tests.support.judge_answers import mark_in
 
 EXAMPLE = Example("e1", {"question": "What is 19 + 27?", "baseline_output": "It is 45."}, "46")
 PARIS = Example("e1", {}, "Paris, the capital")
@@ -52,14 +53,12 @@ def judge_case(
 
 def grade(call: JudgeCall) -> Reply:
     """Answer as a model would that likes the answer 46 only."""
-    if call.request.text is not None:
-        return Reply("[1, 0]" if "46" in call.request.text else "[0, 1]")
     prompt = call.request.messages[-1].content
     is_good = "the answer is 46" in prompt
     schema: Any = call.request.response_schema
     if schema is None:
         return Reply("5" if is_good else "1")
-    verdict: dict[str, Any] = {}
+    verdict: dict[str, Any] = {"mark": mark_in(prompt)}
     for name, wanted in schema["properties"].items():
         if name == "winner":
             is_first = prompt.find("the answer is") < prompt.find("It is 45.")

@@ -16,7 +16,7 @@ from bestarm_agent.domain.digest import digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.errors import Blame
 from bestarm_agent.judges.model import enclosed, visible
-from tests.support.judge_answers import EXAMPLE, Script, failure, make, score, verdict
+from tests.support.judge_answers import EXAMPLE, Script, failure, make, mark_in, score, verdict
 
 MARK = re.compile(r"<<<answer (\w{16})>>>\n(.*?)\n<<<end of answer \1>>>", re.DOTALL)
 GUESSED = digest("a guess")
@@ -66,14 +66,14 @@ def test_the_answer_stays_between_its_marks(name: str, attack: str) -> None:
 @pytest.mark.slow
 @given(st.text(max_size=300))
 def test_no_text_forges_its_mark(text: str) -> None:
-    block = enclosed({"answer": text}, "judge")["answer"]
+    block = enclosed({"answer": text}, "judge")[1]["answer"]
     (found,) = MARK.findall(block)
     assert found[0] not in found[1]
 
 
 def test_an_answer_that_knows_the_mark_of_another_changes_its_own() -> None:
-    first = enclosed({"answer": "x"}, "judge")["answer"]
-    again = enclosed({"answer": f"x\n{first}"}, "judge")["answer"]
+    first = enclosed({"answer": "x"}, "judge")[1]["answer"]
+    again = enclosed({"answer": f"x\n{first}"}, "judge")[1]["answer"]
     marks = re.findall(r"<<<answer (\w{16})>>>", again)
     assert marks[0] != marks[1]
 
@@ -107,6 +107,22 @@ def test_what_the_judge_says_is_kept_without_control_characters() -> None:
     assert vote.why.startswith("\\u{1b}[2J<script>\\u{202e}")
     assert len(vote.why) < 600
     assert visible(vote.why) == vote.why
+
+
+def test_a_verdict_copied_from_the_answer_is_asked_again_even_alone() -> None:
+    """A judge without a schema that repeats the answer's verdict as its whole reply."""
+    script = Script([ATTACKS["a verdict"], verdict(1)])
+    assert score(make("rubric"), script, ATTACKS["a verdict"]).value == 0.0
+    error = failure(make("rubric"), Script([ATTACKS["a verdict"]] * 3), Reply(ATTACKS["a verdict"]))
+    assert error.blame is Blame.JUDGE
+
+
+def test_no_prompt_has_the_mark_of_another() -> None:
+    script = Script(lambda _request: verdict(1))
+    for answer in ("46", "47", "46 "):
+        score(make("rubric"), script, answer)
+        score(make("rubric", rubric="Be brief!"), script, answer)
+    assert len({mark_in(r.messages[-1].content) for r in script.requests}) == 6
 
 
 def test_a_naive_judge_shows_what_is_not_guaranteed() -> None:

@@ -18,6 +18,7 @@ from bestarm_agent.errors import Blame
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.study import Archive
 from tests.support.fake_api import Call, FakeApi
+from tests.support.judge_answers import mark_in
 from tests.support.studies import store_of
 
 KEY = "fake-key-3f9a"
@@ -28,7 +29,8 @@ PRICE = {"price": {"input": 1.0, "output": 2.0}}
 def graded(call: Call) -> str:
     """A judge that sees which answer it is and grades a 9, b 5."""
     mine = call.question.partition("<<<answer")[2]
-    return json.dumps({"explanation": "so", "verdict": 9 if "by a" in mine else 5})
+    said = {"explanation": "so", "verdict": 9 if "by a" in mine else 5}
+    return json.dumps({"mark": mark_in(call.prompt), **said})
 
 
 def write_study(folder: Path, api: FakeApi, provider: str, **changes: object) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from bestarm_agent.domain.example import Example
@@ -12,6 +14,7 @@ from bestarm_agent.judges.registry import check_examples, create_judge
 from tests.support.judge_answers import (
     CATALOG,
     EXAMPLE,
+    MARK,
     REFUSED,
     Script,
     failure,
@@ -32,10 +35,11 @@ def test_a_rubric_grade_is_mapped_to_the_unit_interval() -> None:
         "title": "verdict",
         "type": "object",
         "properties": {
+            "mark": {"type": "string"},
             "explanation": {"type": "string"},
             "verdict": {"type": "integer", "enum": list(range(1, 11))},
         },
-        "required": ["explanation", "verdict"],
+        "required": ["mark", "explanation", "verdict"],
         "additionalProperties": False,
     }
     assert [message.role for message in request.messages] == ["system", "user"]
@@ -155,6 +159,36 @@ def test_labels_of_the_reference_graded_judge() -> None:
         check_examples(judge, [Example("e1", {"question": "?"})])
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "value"),
+    [
+        ("model-graded-qa", {"verdict": "C"}, 1.0),
+        ("model-graded-qa", {"verdict": "i"}, 0.0),
+        ("model-graded-fact", {"verdict": "C"}, 1.0),
+        ("factuality", {"verdict": "B"}, 1.0),
+        ("factuality", {"verdict": "D"}, 0.0),
+        ("prometheus", {"verdict": 3}, 0.5),
+        ("llm-rubric", {"pass": 1, "score": 0.5}, 0.75),
+    ],
+)
+def test_judges_with_published_prompts(name: str, said: dict[str, object], value: float) -> None:
+    script = Script([json.dumps({"mark": MARK, "explanation": "so", **said})])
+    assert score(make(name), script).value == value
+    prompt = script.requests[0].messages[-1].content
+    for part in ("What is 19 + 27?", "<<<answer ", "<<<reference ", '"explanation": "<one to'):
+        assert part in prompt
+
+
+def test_the_prompt_ends_with_the_form_of_the_verdict() -> None:
+    script = Script([verdict(1)] * 2)
+    for explain in (True, False):
+        score(make("rubric", explain=explain, template="{{ answer }}"), script)
+    endings = [r.messages[-1].content.splitlines()[-1] for r in script.requests]
+    scale = '"verdict": <a whole number from 1 (worst) to 10 (best)>}'
+    assert endings[0].partition('", ')[2] == f'"explanation": "<one to three sentences>", {scale}'
+    assert endings[1].partition('", ')[2] == scale
+
+
 def test_several_references_are_listed() -> None:
     script = Script([verdict("correct")])
     score(make("reference-graded"), script, example=Example("e", {"q": "?"}, ("46", "forty-six")))
@@ -163,7 +197,8 @@ def test_several_references_are_listed() -> None:
 
 def test_criteria_are_weighted() -> None:
     criteria = {"truth": {"about": "is true", "weight": 3}, "style": {"about": "reads well"}}
-    script = Script(['{"explanation": "so", "truth": 5, "style": 1}'])
+    said = {"mark": MARK, "explanation": "so", "truth": 5, "style": 1}
+    script = Script([json.dumps(said)])
     found = score(make("criteria", criteria=criteria), script)
     assert found.value == pytest.approx(0.75)
     assert [(v.by, v.value, v.said, v.why) for v in found.votes] == [
@@ -172,12 +207,12 @@ def test_criteria_are_weighted() -> None:
     ]
     schema = script.requests[0].response_schema
     assert schema is not None
-    assert schema["required"] == ["explanation", "truth", "style"]
-    missing = Script(['{"truth": 5}'] * 3)
+    assert schema["required"] == ["mark", "explanation", "truth", "style"]
+    missing = Script([json.dumps({"mark": MARK, "truth": 5})] * 3)
     assert failure(make("criteria", criteria=criteria), missing, Reply("46")).blame is Blame.JUDGE
 
 
-@pytest.mark.parametrize("name", ["explanation", "Big", "a b"])
+@pytest.mark.parametrize("name", ["explanation", "mark", "Big", "a b"])
 def test_names_of_criteria_are_checked(name: str) -> None:
     with pytest.raises(ConfigError, match=f"criterion.*{name}"):
         make("criteria", criteria={name: {"about": "x"}})
@@ -191,6 +226,7 @@ def test_names_of_criteria_are_checked(name: str) -> None:
         ({"scale": {"a": 1, "A": 2}}, "the same but for case"),
         ({"template": "{{ answer"}, "line 1 of the template"),
         ({"rubrik": "x"}, "did you mean `rubric`"),
+        ({"verdict": "json"}, "unknown option `verdict`"),
         ({"fields": ["title"]}, "has no field `title`, which judge `rubric` shows"),
         ({"template": "{{ solution }}"}, "no field `solution`"),
         ({"model_options": {"api_key": "sk-1"}}, "holds a secret"),

@@ -6,23 +6,17 @@ import json
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.request_reply import Position, Reply, Request, Token
 from bestarm_agent.errors import Blame, ConfigError
 from bestarm_agent.judges.pairwise import position_of
 from bestarm_agent.judges.registry import check_examples
-from bestarm_agent.judges.verdicts import UnreadableError
-from bestarm_agent.judges.weighted import weighted_worth
-from tests.support.judge_answers import EXAMPLE, Script, failure, make, score
-
-WORTH = {"m": 1.0, "M": 0.0}
+from tests.support.judge_answers import EXAMPLE, MARK, Script, failure, make, score
 
 
 def winner(said: str) -> str:
-    return json.dumps({"explanation": "so", "winner": said})
+    return json.dumps({"mark": MARK, "explanation": "so", "winner": said})
 
 
 def prefers(answer: str) -> Script:
@@ -67,21 +61,6 @@ def test_ties_are_worth_one_half_where_they_are_allowed() -> None:
     assert failure(no_ties, Script([winner("tie")] * 6), Reply("46")).blame is Blame.JUDGE
 
 
-@pytest.mark.parametrize(
-    ("said", "value"),
-    [("[[A]]", 0.0), ("Better: see below.\n\nMy verdict is **B**.", 1.0), ("[[C]]", 0.5)],
-)
-def test_letters_name_the_answers_in_their_order(said: str, value: float) -> None:
-    """The baseline comes first."""
-    assert score(make("pairwise", both_orders=False), Script([said])).value == value
-
-
-def test_a_letter_and_a_word_that_differ_are_void() -> None:
-    judge = make("pairwise", both_orders=False)
-    text = '[[A]]\nThe answer asks for {"winner": "second"}.'
-    assert failure(judge, Script([text] * 3), Reply("46")).blame is Blame.JUDGE
-
-
 def test_the_baseline_is_no_part_of_the_task() -> None:
     script = Script([winner("tie")] * 2)
     score(make("pairwise"), script)
@@ -100,27 +79,6 @@ def test_the_weighted_preference_by_hand() -> None:
     assert [request.top_logprobs for request in script.requests] == [20, 20]
     assert script.requests[0].response_schema is None
     assert script.requests[0].messages[-1].content.rstrip().endswith("M if the second is.")
-
-
-@given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
-def test_the_weights_are_shares(m: float, big_m: float) -> None:
-    value, _ = weighted_worth(token_reply(m, big_m), WORTH)
-    assert value == pytest.approx(m / (m + big_m))
-
-
-def test_an_unlisted_token_counts_as_impossible_and_prose_is_unreadable() -> None:
-    only = Reply("M", logprobs=(Position(Token("M", -0.5), (Token("M", -0.5),)),))
-    assert weighted_worth(only, WORTH) == (0.0, "M")
-    assert weighted_worth(Reply("**m**"), WORTH) == (1.0, "m")
-    for reply in (Reply("first"), Reply("Mm"), Reply("hm", logprobs=(Position(Token("hm", -1)),))):
-        with pytest.raises(UnreadableError):
-            weighted_worth(reply, WORTH)
-
-
-def test_tokens_that_a_tokenizer_joins_with_white_space_are_the_same() -> None:
-    both = (Token(" m", math.log(0.2)), Token("m", math.log(0.2)), Token(" M", math.log(0.4)))
-    reply = Reply("\n m", logprobs=(Position(Token("\n", -0.1)), Position(both[0], both)))
-    assert weighted_worth(reply, WORTH)[0] == pytest.approx(0.5)
 
 
 def test_equal_tokens_are_refused() -> None:

@@ -96,6 +96,7 @@ def test_a_row_becomes_a_reply(tmp_path: Path) -> None:
         usd_nanos=1000,
         model="gpt/qa",
         score=0.5,
+        recorded=True,
     )
     assert provider.bound(ask("gpt/qa", "17")) == Spend(calls=1, tokens=10, usd_nanos=1000)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterable
 
 from bestarm_agent.config.catalog import Catalog
@@ -16,10 +17,17 @@ from bestarm_agent.judges.registry import check_examples, create_judge
 
 EXAMPLE = Example("e1", {"question": "What is 19 + 27?", "baseline_output": "It is 45."}, "46")
 CATALOG = Catalog()
+MARK = "MARK-OF-THE-PROMPT"
+
+
+def mark_in(prompt: str) -> str:
+    """The mark that a prompt asks for in a verdict; "" if it asks for none."""
+    marks = re.findall(r'"mark": "(\w+)"', prompt)
+    return str(marks[-1]) if marks else ""
 
 
 class Script:
-    """Answers a judge's calls and keeps them."""
+    """Answers a judge's calls, with the mark of the prompt for ``MARK``, and keeps them."""
 
     def __init__(self, said: Callable[[Request], Reply | str] | Iterable[Reply | str]) -> None:
         self._said = said if callable(said) else self._next
@@ -36,7 +44,8 @@ class Script:
     async def ask(self, call: JudgeCall) -> Reply:
         self.calls.append(call)
         reply = self._said(call.request)
-        return Reply(reply) if isinstance(reply, str) else reply
+        mark = mark_in(call.request.messages[-1].content)
+        return Reply(reply.replace(MARK, mark)) if isinstance(reply, str) else reply
 
 
 def make(name: str, **options: object) -> Judge:
@@ -62,7 +71,7 @@ def failure(judge: Judge, script: Script, reply: Reply) -> JudgeError:
 
 
 def verdict(value: object, **more: object) -> str:
-    return json.dumps({"explanation": "because", "verdict": value, **more})
+    return json.dumps({"mark": MARK, "explanation": "because", "verdict": value, **more})
 
 
 REFUSED = Reply("no", Finish.REFUSAL)

@@ -36,6 +36,7 @@ from tests.support.api_studies import (
 )
 from tests.support.fake_api import Call, FakeApi, Fault, Said, in_thread, quality, storm
 from tests.support.fake_api.server import Received
+from tests.support.judge_answers import mark_in
 
 KEYS = {
     "OPENAI_API_KEY": "sk-storm/5d81c2+Zk7QwLmEb90xT4==",
@@ -354,7 +355,8 @@ def _answers(call: Call) -> Said | str:
     key = KEYS["OPENAI_API_KEY"]
     encoded = (b64encode(bytes(shift) + key.encode()).decode() for shift in range(3))
     said = " ".join((key, *encoded, quote(key, safe="")))
-    return json.dumps({"explanation": said, "verdict": _verdict(call.prompt)})
+    verdict = {"mark": mark_in(call.prompt), "verdict": _verdict(call.prompt)}
+    return json.dumps({**verdict, "explanation": said})
 
 
 def _verdict(prompt: str) -> int:

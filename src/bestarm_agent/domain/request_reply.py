@@ -112,6 +112,7 @@ class Reply:
     service_tier: str | None = None
     notices: tuple[str, ...] = ()
     calls: int = 1  # requests sent for this answer; a program may send several
+    recorded: bool = False  # played back: an answer to a prompt that may have been another one
 
     def __post_init__(self) -> None:
         """Replace lone surrogates, which JSON allows and no file, page or terminal takes."""

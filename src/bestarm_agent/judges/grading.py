@@ -1,36 +1,26 @@
-"""The base of judges that grade an answer on a scale.
-
-Grade one answer on a scale, by a rubric or against a reference.
-
-Grade one answer by several criteria in one call; the score is their weighted mean.
-"""
+"""Judges that grade one answer on a scale: by a rubric, a reference, criteria, or G-Eval."""
 
 from __future__ import annotations
 
-import math
-import re
-from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Generic, Protocol, Self, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Generic, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.judges.base import JudgeOptions
-from bestarm_agent.judges.model import (
-    Judgement,
-    ModelJudge,
-    ModelJudgeOptions,
-    Query,
-    clean,
-    verdict_schema,
+from bestarm_agent.judges.model import ModelJudge, ModelJudgeOptions, Query
+from bestarm_agent.judges.verdicts import (
+    LabelScale,
+    NumberScale,
+    Scale,
+    VerdictForm,
+    folded,
+    weighted_worth,
 )
-from bestarm_agent.judges.verdicts import UnreadableError, Verdict
-
-_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?")
-_MAX_CHOICES = 101
 
 
 def _checked_range(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -42,106 +32,17 @@ def _checked_range(bounds: tuple[float, float]) -> tuple[float, float]:
 def _checked_labels(labels: dict[str, float]) -> dict[str, float]:
     if len(set(labels.values())) < 2:
         raise ValueError("a scale needs at least two labels of different worth")
-    if len({_folded(label) for label in labels}) < len(labels):
+    if len({folded(label) for label in labels}) < len(labels):
         raise ValueError("two labels of the scale are the same but for case or hyphens")
     return labels
 
 
 _Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-Range: TypeAlias = Annotated[tuple[_Finite, _Finite], AfterValidator(_checked_range)]
-Labels: TypeAlias = Annotated[dict[str, _Finite], AfterValidator(_checked_labels)]
-ScaleOption: TypeAlias = Range | Labels
+ScaleOption: TypeAlias = (
+    Annotated[tuple[_Finite, _Finite], AfterValidator(_checked_range)]
+    | Annotated[dict[str, _Finite], AfterValidator(_checked_labels)]
+)
 """``[worst, best]``, or labels with their worth; the lowest worth becomes 0, the highest 1."""
-
-
-class Scale(Protocol):
-    """The verdicts of a judge."""
-
-    schema: Mapping[str, Json]  # JSON schema of a verdict
-    words: str  # the verdicts in words, for a prompt
-    labels: Collection[str]  # the verdicts that are words
-
-    def value(self, verdict: object) -> float:
-        """Return the worth of a verdict in [0, 1]; raises UnreadableError if it is not one."""
-
-
-class NumberScale:
-    """Numbers from the worst (0) to the best (1); the best may be the lower one.
-
-    Example:
-        >>> NumberScale(1, 5).value("4/5"), NumberScale(5, 1).value(1)
-        (0.75, 1.0)
-    """
-
-    labels: Collection[str] = ()
-
-    def __init__(self, worst: float, best: float, *, whole: bool = True) -> None:
-        self._worst, self._best, self._whole = worst, best, whole
-        low, high = sorted((worst, best))
-        kind = "whole number" if whole else "number"
-        self.words = f"a {kind} from {worst:g} (worst) to {best:g} (best)"
-        self.schema: Mapping[str, Json] = {"type": "integer" if whole else "number"}
-        choices = range(math.ceil(low), math.floor(high) + 1)
-        if whole and len(choices) <= _MAX_CHOICES:
-            self.schema = {"type": "integer", "enum": list(choices)}
-
-    def value(self, verdict: object) -> float:
-        """Map a number, or a text such as "7" or "7/10", to [0, 1]."""
-        number = self._number(verdict)
-        low, high = sorted((self._worst, self._best))
-        if not low <= number <= high:  # NaN fails this too
-            raise UnreadableError(f"{number:g} is not on the scale from {low:g} to {high:g}")
-        if self._whole and not number.is_integer():
-            raise UnreadableError(f"{number:g} is not a whole number")
-        return (number - self._worst) / (self._best - self._worst)
-
-    def _number(self, verdict: object) -> float:
-        if isinstance(verdict, int | float) and not isinstance(verdict, bool):
-            return float(verdict)
-        written = _NUMBER.fullmatch(verdict.strip()) if isinstance(verdict, str) else None
-        if written is None:
-            raise UnreadableError(f"{_shown(verdict)} is not a number")
-        if written[2] is not None and float(written[2]) != max(self._worst, self._best):
-            raise UnreadableError(f"{_shown(verdict)} is on another scale")
-        return float(written[1])
-
-
-class LabelScale:
-    """Labels with their worth; the lowest becomes 0, the highest 1.
-
-    Example:
-        >>> LabelScale({"wrong": 0, "partly": 1, "right": 2}).value("Partly")
-        0.5
-    """
-
-    def __init__(self, labels: Mapping[str, float]) -> None:
-        low, high = min(labels.values()), max(labels.values())
-        self._worth = {_folded(k): (v - low) / (high - low) for k, v in labels.items()}
-        names = list(labels)
-        self.labels: Collection[str] = names
-        self.words = "one of " + ", ".join(f'"{name}"' for name in names)
-        self.schema: Mapping[str, Json] = {"type": "string", "enum": names}
-
-    def value(self, verdict: object) -> float:
-        """Return the worth of a label, in any case, with spaces for hyphens."""
-        if not isinstance(verdict, str) or _folded(verdict) not in self._worth:
-            raise UnreadableError(f"{_shown(verdict)} is not one of the verdicts asked for")
-        return self._worth[_folded(verdict)]
-
-
-def make_scale(option: ScaleOption, *, whole: bool) -> Scale:
-    """Return the scale of an option."""
-    if isinstance(option, dict):
-        return LabelScale(option)
-    return NumberScale(*option, whole=whole)
-
-
-def _folded(label: str) -> str:
-    return re.sub(r"[\s_-]+", "-", label.strip().casefold())
-
-
-def _shown(verdict: object) -> str:
-    return repr(verdict)[:60]
 
 
 class GradingOptions(ModelJudgeOptions):
@@ -152,72 +53,17 @@ class GradingOptions(ModelJudgeOptions):
     whole: bool = True  # whether a verdict on a scale of numbers must be a whole number
     explain: bool = True  # whether the judge writes an explanation before its verdicts
 
-
-OptionsT = TypeVar("OptionsT", bound=GradingOptions)
-
-
-class GradingJudge(ModelJudge[OptionsT], Generic[OptionsT]):
-    """Asks for one or several verdicts on a scale, in one call."""
-
-    def __init__(self, name: str, options: OptionsT) -> None:
-        self._scale = make_scale(options.scale, whole=options.whole)
-        super().__init__(name, options)
-
-    def _query(
-        self,
-        example: Example,
-        answer: str,
-        vote: int,
-        keys: Sequence[str],
-        words: Mapping[str, Json],
-    ) -> Query:
-        explain = self.options.explain
-        call = self._call(
-            example,
-            {"answer": self._shortened(answer)},
-            vote=vote,
-            words={**words, "verdicts": self._scale.words, "explain": explain},
-            schema=verdict_schema(dict.fromkeys(keys, self._scale.schema), explain=explain),
-        )
-        evidence = clean(answer)
-
-        def read(reply: Reply) -> Judgement:
-            return self._judgement_of(self._verdict(reply, keys, evidence, self._scale.labels))
-
-        return Query(call, read)
-
-    @abstractmethod
-    def _judgement_of(self, verdict: Verdict) -> Judgement:
-        """Return the score of a verdict; raises UnreadableError if it is not on the scale."""
+    def make_scale(self) -> Scale:
+        """Return the scale of the option."""
+        if isinstance(self.scale, dict):
+            return LabelScale(self.scale)
+        return NumberScale(*self.scale, whole=self.whole)
 
 
 class RubricOptions(GradingOptions):
     """Options of ``rubric`` and ``reference-graded``; the template shows the ``rubric``."""
 
     rubric: str
-
-
-class RubricJudge(GradingJudge[RubricOptions]):
-    """Grades each answer by itself; shows the reference if there is one."""
-
-    adapter = "rubric"
-    options_type = RubricOptions
-
-    def _queries(self, example: Example, answer: str, vote: int) -> Sequence[Query]:
-        words: dict[str, Json] = {"rubric": self.options.rubric}
-        return [self._query(example, answer, vote, ["verdict"], words)]
-
-    def _judgement_of(self, verdict: Verdict) -> Judgement:
-        value = self._scale.value(verdict["verdict"])
-        vote = self._vote(value, verdict["verdict"], verdict.get("explanation", ""))
-        return Judgement(value, (vote,))
-
-
-class ReferenceGradedJudge(RubricJudge):
-    """Grades each answer against the example's reference."""
-
-    adapter = "reference-graded"
-    needs_reference = True
 
 
 class Criterion(JudgeOptions):
@@ -233,8 +79,8 @@ def _check_names(criteria: dict[str, Criterion]) -> dict[str, Criterion]:
             raise ValueError(
                 f"criterion {name!r} must be named by lower-case letters, digits, `_` and `-`"
             )
-        if name == "explanation":
-            raise ValueError("a criterion cannot be called `explanation`; choose another name")
+        if name in ("explanation", "mark"):
+            raise ValueError(f"a criterion cannot be called `{name}`; choose another name")
     return criteria
 
 
@@ -243,14 +89,61 @@ class CriteriaOptions(GradingOptions):
 
     criteria: Annotated[dict[str, Criterion], Field(min_length=1), AfterValidator(_check_names)]
 
-    @model_validator(mode="after")
-    def _check_form(self) -> Self:
-        if self.verdict != "json":
-            raise ValueError(
-                "`verdict` must be 'json' for several criteria: other forms hold one verdict; "
-                "lines such as `clarity: 4` and tags `<clarity>4</clarity>` are read as it is"
+
+OptionsT = TypeVar("OptionsT", bound=GradingOptions)
+
+
+class GradingJudge(ModelJudge[OptionsT], Generic[OptionsT]):
+    """Asks for one or several verdicts on a scale, in one call; scores their weighted mean."""
+
+    def __init__(
+        self,
+        name: str,
+        options: OptionsT,
+        weights: Mapping[str, float],  # of the verdicts, by key
+        words: Mapping[str, Json],  # variables of the template
+    ) -> None:
+        super().__init__(name, options)
+        self._form = VerdictForm(
+            dict.fromkeys(weights, options.make_scale()), explain=options.explain
+        )
+        self._weights = weights
+        self._words = words
+
+    def _queries(self, example: Example, answer: str, vote: int) -> Sequence[Query]:
+        texts = {"answer": answer}
+        return [self._query(example, texts, self._form, self._read, vote=vote, words=self._words)]
+
+    def _read(self, reply: Reply, mark: str) -> Score:
+        verdict = self._form.read(reply, mark)
+        votes = tuple(
+            self._vote(
+                value,
+                verdict.said[key],
+                "" if i else verdict.why,
+                about="" if key == "verdict" else key,
             )
-        return self
+            for i, (key, value) in enumerate(verdict.values.items())
+        )
+        total = sum(weight * verdict.values[key] for key, weight in self._weights.items())
+        return Score(min(1.0, total / sum(self._weights.values())), votes=votes)
+
+
+class RubricJudge(GradingJudge[RubricOptions]):
+    """Grades each answer by itself; shows the reference if there is one."""
+
+    adapter = "rubric"
+    options_type = RubricOptions
+
+    def __init__(self, name: str, options: RubricOptions) -> None:
+        super().__init__(name, options, {"verdict": 1.0}, {"rubric": options.rubric})
+
+
+class ReferenceGradedJudge(RubricJudge):
+    """Grades each answer against the example's reference."""
+
+    adapter = "reference-graded"
+    needs_reference = True
 
 
 class CriteriaJudge(GradingJudge[CriteriaOptions]):
@@ -259,19 +152,59 @@ class CriteriaJudge(GradingJudge[CriteriaOptions]):
     adapter = "criteria"
     options_type = CriteriaOptions
 
-    def _queries(self, example: Example, answer: str, vote: int) -> Sequence[Query]:
-        criteria = self.options.criteria
-        words: dict[str, Json] = {"criteria": {name: one.about for name, one in criteria.items()}}
-        return [self._query(example, answer, vote, list(criteria), words)]
+    def __init__(self, name: str, options: CriteriaOptions) -> None:
+        weights = {key: one.weight for key, one in options.criteria.items()}
+        about: Json = {key: one.about for key, one in options.criteria.items()}
+        super().__init__(name, options, weights, {"criteria": about})
 
-    def _judgement_of(self, verdict: Verdict) -> Judgement:
-        criteria = self.options.criteria
-        values = {name: self._scale.value(verdict[name]) for name in criteria}
-        why = verdict.get("explanation", "")
-        votes = tuple(
-            self._vote(value, verdict[name], why if i == 0 else "", about=name)
-            for i, (name, value) in enumerate(values.items())
-        )
-        total = sum(one.weight for one in criteria.values())
-        weighted = sum(values[name] * one.weight for name, one in criteria.items()) / total
-        return Judgement(min(1.0, weighted), votes)
+
+class GEvalOptions(ModelJudgeOptions):
+    """Options of ``g-eval``."""
+
+    rubric: str = Field(min_length=1)  # the criterion, in words
+    steps: tuple[str, ...] = ()  # how to evaluate it, one after the other
+    # the worst score and the best, of one digit each: a token of every model
+    scale: tuple[int, int] = (1, 5)
+    logprobs: bool = True  # whether scores are weighted by their probabilities; else one counts
+
+    @model_validator(mode="after")
+    def _check_scale(self) -> Self:
+        if self.scale[0] == self.scale[1] or not all(0 <= end <= 9 for end in self.scale):
+            raise ValueError(f"`scale` needs two digits that differ, got {list(self.scale)}")
+        return self
+
+
+class GEvalJudge(ModelJudge[GEvalOptions]):
+    """Asks for a score alone, and weighs all scores by the probabilities of their tokens.
+
+    Liu et al. 2023, "G-Eval", equation 1, with the probabilities of the scale's tokens made to add
+    up to 1. Their criteria are rated one by one: an `ensemble` of such judges has several.
+    """
+
+    adapter = "g-eval"
+    options_type = GEvalOptions
+
+    def __init__(self, name: str, options: GEvalOptions) -> None:
+        super().__init__(name, options)
+        scale = NumberScale(*options.scale)
+        low, high = sorted(options.scale)
+        self._worth = {str(digit): scale.value(digit) for digit in range(low, high + 1)}
+        self._request = f"Reply with the score and nothing else: {scale.words}."
+        self._words: dict[str, Json] = {"rubric": options.rubric, "steps": list(options.steps)}
+
+    def _queries(self, example: Example, answer: str, vote: int) -> Sequence[Query]:
+        return [
+            self._query(
+                example,
+                {"answer": answer},
+                self._request,
+                self._read,
+                vote=vote,
+                words=self._words,
+                logprobs=self.options.logprobs,
+            )
+        ]
+
+    def _read(self, reply: Reply, _mark: str) -> Score:
+        value, said = weighted_worth(reply, self._worth)
+        return Score(value, votes=(self._vote(value, said),))

@@ -16,26 +16,14 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Vote
+from bestarm_agent.domain.outcome import Score, Vote
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.judges.base import JudgeCall
-from bestarm_agent.judges.model import (
-    Judgement,
-    ModelJudge,
-    ModelJudgeOptions,
-    Query,
-    clean,
-    verdict_schema,
-)
-from bestarm_agent.judges.verdicts import UnreadableError
-from bestarm_agent.judges.weighted import TOP_LOGPROBS, weighted_worth
+from bestarm_agent.judges.model import ModelJudge, ModelJudgeOptions, Query, shortened
+from bestarm_agent.judges.verdicts import LabelScale, VerdictForm, weighted_worth
 
 _POSITION_NOTE = {"first": "its answer first", "second": "its answer second"}
-_WORTH = {"first": 1.0, "second": 0.0, "tie": 0.5}
-_LETTERS = {"a": "first", "b": "second", "c": "tie"}  # as in MT-Bench: [[A]]
 
 
 class PairwiseOptions(ModelJudgeOptions):
@@ -56,8 +44,6 @@ class PairwiseOptions(ModelJudgeOptions):
         first, second = (token.strip() for token in self.tokens)
         if not first or not second or first == second:
             raise ValueError(f"`tokens` must be two different words, got {list(self.tokens)}")
-        if self.logprobs and self.verdict != "json":
-            raise ValueError("`logprobs` reads one token; leave out `verdict` or `logprobs`")
         return self
 
 
@@ -70,8 +56,15 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
     def __init__(self, name: str, options: PairwiseOptions) -> None:
         super().__init__(name, options)
         self._positions = ("second", "first") if options.both_orders else ("second",)
-        self._verdicts: list[str] = ["first", "second", *(["tie"] if options.ties else [])]
-        self._tokens = {options.tokens[0].strip(): 1.0, options.tokens[1].strip(): 0.0}
+        tie = {"tie": 0.5} if options.ties else {}
+        winner = LabelScale({"first": 1.0, "second": 0.0, **tie})
+        self._form = VerdictForm({"winner": winner}, explain=options.explain)
+        first, second = (token.strip() for token in options.tokens)
+        self._tokens = {first: 1.0, second: 0.0}
+        self._request = (
+            f"Reply with one token and nothing else: {first} if the first answer is better, "
+            f"{second} if the second is."
+        )
 
     def check(self, example: Example) -> None:
         """Check the example and its baseline answer; raises ConfigError."""
@@ -84,38 +77,24 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
         super().check(example)
 
     def _queries(self, example: Example, answer: str, vote: int) -> Sequence[Query]:
-        evidence = clean(f"{answer}\n{example.inputs[self.options.baseline_field]}")
-        return [
-            Query(
-                self._compare(example, answer, position, vote),
-                partial(self._read, position, evidence),
-            )
-            for position in self._positions
-        ]
-
-    def _compare(self, example: Example, answer: str, position: str, vote: int) -> JudgeCall:
         options = self.options
         baseline = str(example.inputs[options.baseline_field])
-        pair = [self._shortened(answer), self._shortened(baseline)]
-        first, second = pair if position == "first" else pair[::-1]
-        winner: Json = {"type": "string", "enum": self._verdicts}
-        return self._call(
-            example,
-            {"first_answer": first, "second_answer": second},
-            vote=vote,
-            suffix=f"/{position}" if len(self._positions) > 1 else "",
-            words={
-                "criterion": options.criterion,
-                "explain": options.explain,
-                "ties": options.ties,
-                "logprobs": options.logprobs,
-                "tokens": list(self._tokens),
-            },
-            schema=None
-            if options.logprobs
-            else verdict_schema({"winner": winner}, explain=options.explain),
-            top_logprobs=TOP_LOGPROBS if options.logprobs else None,
-        )
+        both = [answer, shortened(baseline, options.max_answer_chars)]
+        queries = []
+        for position in self._positions:
+            first, second = both if position == "first" else both[::-1]
+            query = self._query(
+                example,
+                {"first_answer": first, "second_answer": second},
+                self._request if options.logprobs else self._form,
+                partial(self._read, position),
+                vote=vote,
+                suffix=f"/{position}" if options.both_orders else "",
+                words={"criterion": options.criterion},
+                logprobs=options.logprobs,
+            )
+            queries.append(query)
+        return queries
 
     def _task(self, example: Example) -> str:
         if self.options.fields is None:
@@ -123,18 +102,15 @@ class PairwiseJudge(ModelJudge[PairwiseOptions]):
             example = Example(example.id, rest, example.reference)
         return super()._task(example)
 
-    def _read(self, position: str, answer: str, reply: Reply) -> Judgement:
+    def _read(self, position: str, reply: Reply, mark: str) -> Score:
+        said: object
         if self.options.logprobs:
             value, said, why = *weighted_worth(reply, self._tokens), ""
         else:
-            verdict = self._verdict(reply, ["winner"], answer, [*_WORTH, *_LETTERS])
-            said = str(verdict["winner"]).strip().lower()
-            said = _LETTERS.get(said, said)
-            if said not in self._verdicts:
-                raise UnreadableError(f"{said[:60]!r} is not one of the verdicts asked for")
-            value, why = _WORTH[said], str(verdict.get("explanation", ""))
+            verdict = self._form.read(reply, mark)
+            value, said, why = verdict.values["winner"], verdict.said["winner"], verdict.why
         own = value if position == "first" else 1.0 - value
-        return Judgement(own, (self._vote(own, said, why, about=_POSITION_NOTE[position]),))
+        return Score(own, votes=(self._vote(own, said, why, about=_POSITION_NOTE[position]),))
 
 
 def position_of(vote: Vote) -> str | None:

@@ -30,7 +30,7 @@ JUDGES: Final = Registry[type[Judge[Any]]](
         "criteria": f"{_HERE}.grading:CriteriaJudge",
         "ensemble": f"{_HERE}.groups:EnsembleJudge",
         "exact": f"{_HERE}.text:ExactJudge",
-        "g-eval": f"{_HERE}.weighted:GEvalJudge",
+        "g-eval": f"{_HERE}.grading:GEvalJudge",
         "json-schema": f"{_HERE}.text:JsonSchemaJudge",
         "math": f"{_HERE}.math:MathJudge",
         "multiple-choice": f"{_HERE}.choice:MultipleChoiceJudge",

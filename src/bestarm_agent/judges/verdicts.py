@@ -1,88 +1,190 @@
-"""Read the verdict in a judge's reply; a reply that leaves a doubt is unreadable.
+"""Ask a judge for a verdict that carries a mark, and read it out of its reply.
 
-A verdict is a JSON object with known keys: the whole reply, or an object within it, in a code fence
-or not, repaired if necessary (``json-repair``). It may also be a line ("Score: 8"), a tag
-(``<verdict>8</verdict>``), a value in brackets (``[[8]]``) or the bare value. All verdicts of a
-reply must agree. The answer being judged may state verdicts too, which the judge may quote: what
-could be a quotation is not the judge's verdict.
+A verdict is a JSON object with a mark that is different for every prompt: the last object of the
+reply that carries it is the judge's. Whoever wrote the answer being judged cannot know the mark, so
+a verdict in that answer, in whatever disguise, is none when the judge repeats it.
+
+A judge may also answer by one token alone, weighted by the probabilities of those it could have
+written; then the whole reply is the verdict.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from json import JSONDecoder
 from typing import TypeAlias
 
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Reply
-from bestarm_agent.judges.verdict_objects import UnreadableError as UnreadableError
-from bestarm_agent.judges.verdict_objects import (
-    blanked,
-    complete_objects,
-    key_pattern,
-    plain,
-    repaired,
-    verdict_in,
-    whole_value,
-)
 
-Verdict: TypeAlias = Mapping[str, object]
-_Forms: TypeAlias = Mapping[str, re.Pattern[str]]
+TOP_LOGPROBS = 20  # the most that OpenAI's API gives
 
 _MAX_CHARS = 200_000
-_MAX_REPAIRED = 20_000
-_EXPLANATION = "explanation"
+_MAX_BRACES = 500
+_MAX_CHOICES = 101
+_AROUND = " \t\r\n*_`\"'."
+_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?")
 _THINKS = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)
 _THOUGHT = re.compile(r"</(think|thinking|reasoning)>", re.IGNORECASE)
-_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*\d+(?:\.\d+)?)?", re.IGNORECASE)
-_DECORATION = re.compile(r"""[\s"'`´“”„‘’«»*_\\]+""")
-_FENCE = re.compile(r"```\w*")
-_NUMBER_VALUE = r"[+-]?\d+(?:\.\d+)?(?:\s*(?:/|out\ of)\s*\d+(?:\.\d+)?)?"
-_FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
-_OTHER_NAMES = {"verdict": ("score", "grade", "rating"), "winner": ("verdict",)}
+
+
+class UnreadableError(ValueError):
+    """A judge's reply holds no verdict; the message says why."""
+
+
+class NumberScale:
+    """Numbers from the worst (0) to the best (1); the best may be the lower one.
+
+    Attributes:
+        schema: JSON schema of a number on the scale.
+        words: what may be said, for a prompt.
+
+    Example:
+        >>> NumberScale(1, 5).value("4/5"), NumberScale(5, 1).value(1)
+        (0.75, 1.0)
+    """
+
+    def __init__(self, worst: float, best: float, *, whole: bool = True) -> None:
+        self._worst, self._best, self._whole = worst, best, whole
+        low, high = sorted((worst, best))
+        kind = "whole number" if whole else "number"
+        self.words = f"a {kind} from {worst:g} (worst) to {best:g} (best)"
+        self.schema: Mapping[str, Json] = {"type": "integer" if whole else "number"}
+        choices = range(math.ceil(low), math.floor(high) + 1)
+        if whole and len(choices) <= _MAX_CHOICES:
+            self.schema = {"type": "integer", "enum": list(choices)}
+
+    def value(self, said: object) -> float:
+        """Map a number, or a text such as "7" or "7/10", to [0, 1].
+
+        Raises UnreadableError if it is not on the scale.
+        """
+        number = self._number(said)
+        low, high = sorted((self._worst, self._best))
+        if not low <= number <= high:  # NaN fails this too
+            raise UnreadableError(f"{number:g} is not on the scale from {low:g} to {high:g}")
+        if self._whole and not number.is_integer():
+            raise UnreadableError(f"{number:g} is not a whole number")
+        return (number - self._worst) / (self._best - self._worst)
+
+    def _number(self, said: object) -> float:
+        if isinstance(said, int | float) and not isinstance(said, bool):
+            return float(said)
+        written = _NUMBER.fullmatch(said.strip()) if isinstance(said, str) else None
+        if written is None:
+            raise UnreadableError(f"{_shown(said)} is not a number")
+        if written[2] is not None and float(written[2]) != max(self._worst, self._best):
+            raise UnreadableError(f"{_shown(said)} is on another scale")
+        return float(written[1])
+
+
+class LabelScale:
+    """Labels with their worth; the lowest becomes 0, the highest 1. As ``NumberScale`` otherwise.
+
+    Example:
+        >>> LabelScale({"wrong": 0, "partly": 1, "right": 2}).value("Partly")
+        0.5
+    """
+
+    def __init__(self, labels: Mapping[str, float]) -> None:
+        low, high = min(labels.values()), max(labels.values())
+        self._worth = {folded(k): (v - low) / (high - low) for k, v in labels.items()}
+        self.words = "one of " + ", ".join(f'"{label}"' for label in labels)
+        self.schema: Mapping[str, Json] = {"type": "string", "enum": list(labels)}
+
+    def value(self, said: object) -> float:
+        """Return the worth of a label, in any case, with spaces for hyphens."""
+        if not isinstance(said, str) or folded(said) not in self._worth:
+            raise UnreadableError(f"{_shown(said)} is not one of the verdicts asked for")
+        return self._worth[folded(said)]
+
+
+Scale: TypeAlias = NumberScale | LabelScale
+
+
+def folded(label: str) -> str:
+    """Return one text for labels that differ in case, spaces or hyphens only."""
+    return re.sub(r"[\s_-]+", "-", label.strip().casefold())
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
-    """A verdict, perhaps on some of the keys only, and whether it is the whole reply."""
+class Verdict:
+    """What a judge said, by key: in its words, and as values in [0, 1]."""
 
-    values: Verdict
-    is_whole: bool = False
+    said: Mapping[str, object]
+    values: Mapping[str, float]
+    why: str  # its explanation, "" without one
 
 
-def read_verdict(
-    reply: Reply, keys: Sequence[str], evidence: str = "", labels: Collection[str] = ()
-) -> Verdict:
-    """Return the values of ``keys`` (lower case) in a judge's reply; other keys are kept.
+class VerdictForm:
+    """The form in which a judge is asked for verdicts: a mark, an explanation, a value per key.
 
-    Args:
-        reply: the judge's reply.
-        keys: the keys of the verdict.
-        evidence: the answer being judged. A verdict in the judge's prose that the answer states
-            too is a quotation, unless it comes with an explanation of the judge's own.
-        labels: verdicts that are words, which lines, tags and brackets may state.
-
-    Raises:
-        UnreadableError: there is no verdict, or there are verdicts that differ.
+    Attributes:
+        schema: JSON schema of the object, the same for every mark: servers compile each new one.
 
     Example:
-        >>> read_verdict(Reply('Well, {"Score": 7} it is.'), ["score"])
-        {'score': 7}
+        >>> form = VerdictForm({"verdict": NumberScale(1, 5)}, explain=False)
+        >>> print(form.request("d17785"))
+        Reply with one JSON object and nothing else, with this very mark:
+        {"mark": "d17785", "verdict": <a whole number from 1 (worst) to 5 (best)>}
+        >>> form.read(Reply('Not 5: {"mark": "d17785", "verdict": 4}'), "d17785").values
+        {'verdict': 0.75}
     """
-    text = said_at_last(reply)
-    verdict = verdict_in(whole_value(text), keys)
-    if verdict is not None:
-        return verdict
-    forms = prose_forms(keys, labels)
-    found = _all_stated(text, keys, forms, is_cut_off=reply.finish is Finish.LENGTH)
-    return agreed(found, keys, evidence, claims(evidence, keys, forms))
+
+    def __init__(self, scales: Mapping[str, Scale], *, explain: bool) -> None:
+        self._scales = scales
+        self._explain = explain
+        texts = ("mark", "explanation") if explain else ("mark",)
+        properties: dict[str, Json] = {name: {"type": "string"} for name in texts}
+        properties |= {key: scale.schema for key, scale in scales.items()}
+        self.schema: Mapping[str, Json] = {
+            "title": "verdict",
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+
+    def request(self, mark: str) -> str:
+        """Return the end of a prompt, which asks for the verdict."""
+        why = ['"explanation": "<one to three sentences>"'] if self._explain else []
+        values = [f'"{key}": <{scale.words}>' for key, scale in self._scales.items()]
+        parts = ", ".join([f'"mark": "{mark}"', *why, *values])
+        return f"Reply with one JSON object and nothing else, with this very mark:\n{{{parts}}}"
+
+    def read(self, reply: Reply, mark: str) -> Verdict:
+        """Return the verdict of a reply to a prompt with this mark.
+
+        A reply played back was given to another prompt: it may be an object without a mark.
+        Raises UnreadableError if there is no verdict, or one that is not on its scale.
+        """
+        text = said_at_last(reply)
+        found = _last_object(text, mark)
+        if found is None and reply.recorded:
+            found = _whole_object(text)
+        if found is None:
+            raise UnreadableError("the judge's reply holds no verdict with its mark")
+        if missing := [key for key in self._scales if key not in found]:
+            raise UnreadableError(f"the judge's verdict lacks {missing[0]!r}")
+        said = {key: found[key] for key in self._scales}
+        values = {key: scale.value(said[key]) for key, scale in self._scales.items()}
+        return Verdict(said, values, str(found.get("explanation", "")))
 
 
 def said_at_last(reply: Reply) -> str:
     """Return a reply without the reasoning before it; raises UnreadableError if nothing is left."""
     if reply.finish in (Finish.REFUSAL, Finish.CONTENT_FILTER):
         raise UnreadableError("the judge refused to answer")
-    text = _without_thoughts(reply.text)
+    text = reply.text.strip("\ufeff \t\r\n")
+    if not text.startswith("{"):  # else it answers at once, and tags in it are quoted
+        # the opening tag may be part of the prompt
+        if ends := [found.end() for found in _THOUGHT.finditer(text)]:
+            text = text[ends[-1] :]
+        elif _THINKS.match(text):
+            raise UnreadableError("the judge's reply was cut off while it was thinking")
     if not text.strip():
         raise UnreadableError("the judge's reply is empty")
     if len(text) > _MAX_CHARS:
@@ -90,171 +192,72 @@ def said_at_last(reply: Reply) -> str:
     return text
 
 
-def _without_thoughts(text: str) -> str:
-    """Drop the reasoning before the answer; its opening tag may be part of the prompt."""
-    text = text.lstrip("\ufeff")
-    if text.lstrip().startswith("{"):
-        return text  # an answer at once; tags in it are quoted
-    ends = [found.end() for found in _THOUGHT.finditer(text)]
-    if ends:
-        return text[ends[-1] :]
-    if _THINKS.match(text):
-        raise UnreadableError("the judge's reply was cut off while it was thinking")
-    return text
+def weighted_worth(reply: Reply, worth: Mapping[str, float]) -> tuple[float, str]:
+    """Return the mean worth of the tokens by their probabilities, and the token written.
 
+    Where that token stands last in the reply, its alternatives count by their probabilities;
+    without log probabilities it counts alone. ``worth`` is in [0, 1], by token without white space.
+    Raises UnreadableError if the reply, without the reasoning before it, is none of the tokens.
 
-def _all_stated(text: str, keys: Sequence[str], forms: _Forms, *, is_cut_off: bool) -> list[Stated]:
-    objects = complete_objects(text)
-    found, end = [], 0
-    for value, start, after in objects:
-        if (verdict := verdict_in(value, keys)) is not None:
-            found.append(Stated(verdict, not prose(text[:start] + text[after:])))
-            end = after
-    rest = blanked(text, [(start, after) for _, start, after in objects])
-    tail = text[end:]
-    if _begins_object(tail, keys):
-        if is_cut_off:
-            raise UnreadableError("the judge's reply was cut off")
-        found.append(_repaired(text, end, keys))
-    found += _in_fragments(rest[:end], keys)
-    # a line that the token limit ended may be cut off within its number
-    found += in_prose(rest.rpartition("\n")[0] if is_cut_off else rest, forms)
-    if not found and not is_cut_off:
-        found += _bare(text, keys)
-    return found
-
-
-def agreed(
-    found: Sequence[Stated], keys: Sequence[str], evidence: str, claimed: Mapping[str, set[str]]
-) -> Verdict:
-    """Return the verdict on which all statements agree that are the judge's own.
-
-    ``claimed`` holds, by key, the canonical values that the answer being judged states. Raises
-    UnreadableError if statements differ, or if none is the judge's own.
+    Example:
+        >>> from bestarm_agent.domain.request_reply import Position, Token
+        >>> both = (Token("m", math.log(0.6)), Token("M", math.log(0.2)))
+        >>> value, said = weighted_worth(
+        ...     Reply("m", logprobs=(Position(both[0], both),)), {"m": 1.0, "M": 0.0}
+        ... )
+        >>> round(value, 6), said
+        (0.75, 'm')
     """
-    squeezed = _squeezed(evidence)
-    own = [one for one in found if not _may_be_quoted(one, claimed, squeezed)]
-    if found and not own:
-        raise UnreadableError("the judge's reply only quotes the answer")
-    # with several claims in the answer, one may have been made to hide the judge's own verdict
-    hides = any(len(values) > 1 for values in claimed.values())
-    for key in keys:
-        counted = [one.values[key] for one in (found if hides else own) if key in one.values]
-        if len({canonical(value) for value in counted}) > 1:
-            raise UnreadableError(f"the judge's reply gives different values of {key!r}")
-    merged = {key: value for one in own for key, value in one.values.items()}
-    if not all(key in merged for key in keys):
-        raise UnreadableError("the judge's reply holds no verdict")
-    return merged
+    said = said_at_last(reply).strip(_AROUND)
+    if said not in worth:
+        raise UnreadableError(f"{said[:60]!r} is not one of the scores or tokens asked for")
+    at = [position for position in reply.logprobs if position.chosen.text.strip() == said]
+    if not at:
+        if reply.logprobs:
+            raise UnreadableError(f"{said!r} is not one token of the judge's model")
+        return worth[said], said
+    mass = dict.fromkeys(worth, 0.0)
+    for token in at[-1].alternatives or (at[-1].chosen,):
+        if token.text.strip() in mass:
+            mass[token.text.strip()] += math.exp(token.logprob)
+    total = sum(mass.values())
+    if total <= 0:
+        return worth[said], said
+    return sum(worth[token] * share for token, share in mass.items()) / total, said
 
 
-def claims(evidence: str, keys: Sequence[str], forms: _Forms) -> dict[str, set[str]]:
-    """Return, by key, the canonical values that the answer being judged states."""
-    claimed: dict[str, set[str]] = {key: set() for key in keys}
-    for one in in_prose(evidence, forms):
-        for key, value in one.values.items():
-            claimed[key].add(canonical(value))
-    for key in keys:
-        claimed[key] |= {canonical(m["value"]) for m in key_pattern(key).finditer(evidence)}
-    return claimed
+def _last_object(text: str, mark: str) -> Mapping[str, object] | None:
+    """Return the last complete JSON object of a text that carries the mark."""
+    decoder = JSONDecoder(strict=False, object_pairs_hook=_object)
+    at = len(text)
+    for _ in range(_MAX_BRACES):
+        at = text.rfind("{", 0, at)
+        if at < 0:
+            break
+        try:
+            value, _ = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            continue
+        if str(value.get("mark", "")).strip().lower() == mark:
+            return value  # type: ignore[no-any-return] # it begins with a brace
+    return None
 
 
-def _may_be_quoted(one: Stated, claimed: Mapping[str, set[str]], evidence: str) -> bool:
-    if one.is_whole:
-        return False
-    why = one.values.get(_EXPLANATION)
-    if isinstance(why, str) and _squeezed(why) and _squeezed(why) not in evidence:
-        return False
-    values = [(key, canonical(one.values[key])) for key in claimed if key in one.values]
-    return bool(values) and all(value in claimed[key] for key, value in values)
+def _whole_object(text: str) -> Mapping[str, object] | None:
+    try:
+        value = JSONDecoder(strict=False, object_pairs_hook=_object).decode(text.strip())
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
-def _begins_object(text: str, keys: Sequence[str]) -> bool:
-    begun = (
-        re.search(
-            rf"""\{{[^{{}}]*?["'“”‘’«»]?\b{re.escape(key)}["'“”‘’«»]?\s*[:=：]""",
-            text,
-            re.IGNORECASE,
-        )
-        for key in keys
-    )
-    return any(begun)
-
-
-def _repaired(text: str, end: int, keys: Sequence[str]) -> Stated:
-    start = text.index("{", end)
-    if len(text) - start > _MAX_REPAIRED:
-        raise UnreadableError("the judge's reply is too long to be repaired")
-    around = text[:start] + text[start:].rpartition("}")[2] * ("}" in text[start:])
-    return Stated(repaired(text[start:], keys), is_whole=not prose(around))
-
-
-def _in_fragments(text: str, keys: Sequence[str]) -> list[Stated]:
-    """Return the numbers and words in what looks like an object but is not JSON."""
-    found = []
-    for key in keys:
-        for match in key_pattern(key).finditer(text):
-            value = plain(match["value"])
-            is_inside = text.rfind("{", 0, match.start()) > text.rfind("}", 0, match.start())
-            if is_inside and value[:1].isalnum():
-                found.append(Stated({key: value}))
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object with keys in lower case; raises ValueError if it says a key twice."""
+    found = {key.strip().lower(): value for key, value in pairs}
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in an object")
     return found
 
 
-def in_prose(text: str, forms: _Forms) -> list[Stated]:
-    """Return the verdicts that lines, tags and brackets of a text state."""
-    found = []
-    length = len(prose(text))
-    for key, pattern in forms.items():
-        for match in pattern.finditer(text):
-            value = next(group for group in match.groups() if group is not None)
-            found.append(Stated({key: value}, len(prose(match[0])) == length))
-    return found
-
-
-def prose_forms(keys: Sequence[str], labels: Collection[str]) -> _Forms:
-    """Return a pattern for each key: lines, tags and, for a single key, double brackets."""
-    value = "|".join([_NUMBER_VALUE, *map(_flexible, labels)])
-    is_single = len(keys) == 1
-    forms = {}
-    for key in keys:
-        names = "|".join(map(_flexible, (key, *(_OTHER_NAMES.get(key, ()) if is_single else ()))))
-        patterns = [
-            rf"""^[ \t>\#*_•-]*(?:(?:my|the|final|overall|total)[ ]+){{0,2}}(?:{names})[ \t*_`]*
-            (?:[:=：]|\bis\b)[ \t*_`"'“”]*({value})[ \t*_`"'“”.]*$""",
-            rf"<(?:{names})>\s*({value})\s*</(?:{names})>",
-        ]
-        if is_single:
-            patterns.append(rf"\[\[\s*({value})\s*\]\]")
-        forms[key] = re.compile("|".join(patterns), _FLAGS)
-    return forms
-
-
-def _flexible(name: str) -> str:
-    """Return a pattern for a name, with spaces, hyphens and underscores alike."""
-    return r"[\ _-]".join(map(re.escape, re.split(r"[\s_-]+", name)))
-
-
-def _bare(text: str, keys: Sequence[str]) -> list[Stated]:
-    value = plain(text)
-    if len(keys) != 1 or not value or "\n" in value or "{" in value:
-        return []
-    return [Stated({keys[0]: value}, is_whole=True)]
-
-
-def prose(text: str) -> str:
-    """Return a text without fences, white space and decoration."""
-    return _DECORATION.sub("", _FENCE.sub("", text))
-
-
-def canonical(value: object) -> str:
-    """Return one text for equal values: 10, "10", 10.0 and "10/10"; "Very good" and "very-good"."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return repr(value)
-    text = plain(value)
-    number = _NUMBER.fullmatch(text)
-    return f"{float(number[1]):g}" if number else re.sub(r"[\s_-]+", "-", text)
-
-
-def _squeezed(text: str) -> str:
-    return _DECORATION.sub("", text).casefold()
+def _shown(said: object) -> str:
+    return repr(said)[:60]

@@ -95,6 +95,7 @@ class _Row(BaseModel):
             seconds=self.seconds,
             model=self.candidate,
             score=self.score,
+            recorded=True,
         )
         if self.error is None:
             return Record(reply)

@@ -18,6 +18,7 @@ from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.store.store import Store
 from tests.support.api_studies import FastClock
 from tests.support.fake_api import Call, FakeApi, Fault
+from tests.support.judge_answers import mark_in
 from tests.support.studies import store_of
 
 N = 40
@@ -64,7 +65,7 @@ def asked(api: FakeApi) -> Counter[str]:
 
 def answered(call: Call) -> str:
     if call.model == "judge":
-        return json.dumps({"explanation": "so", "verdict": 7})
+        return json.dumps({"mark": mark_in(call.prompt), "explanation": "so", "verdict": 7})
     return "4"
 
 
@@ -99,7 +100,7 @@ def test_a_dead_server_meets_the_retries_of_one_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict", ["It is excellent.", json.dumps({"explanation": "so", "verdict": 70})]
+    "verdict", ["It is excellent.", json.dumps({"mark": "d17785", "verdict": 7})]
 )
 def test_a_judge_that_cannot_be_read_is_asked_about_one_reply(tmp_path: Path, verdict: str) -> None:
     async def scene() -> tuple[Standing, Counter[str]]:
