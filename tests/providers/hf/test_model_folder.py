@@ -11,7 +11,7 @@ import pytest
 
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.hf.folder import ContentDigests, ModelFolder
+from bestarm_agent.providers.hf.folder import ModelFolder, content_digest
 
 
 @pytest.fixture
@@ -130,12 +130,12 @@ def test_chat_templates_are_found_where_they_are(folder: ModelFolder) -> None:
 
 
 def test_digests_are_computed_again_when_a_file_changes(tmp_path: Path) -> None:
-    path, digests = tmp_path / "f", ContentDigests()
+    path = tmp_path / "f"
     path.write_text("one")
     os.utime(path, ns=(1, 1))
-    first = digests.of(path)
+    first = content_digest(path)
     path.write_text("two")
     os.utime(path, ns=(1, 1))
-    assert digests.of(path) == first  # same size, same time: not read again
+    assert content_digest(path) == first  # same size, same time: not read again
     os.utime(path, ns=(2, 2))
-    assert digests.of(path) != first
+    assert content_digest(path) != first

@@ -13,8 +13,10 @@ import pytest
 from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
+from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
-from bestarm_agent.providers.hf.generate import Call, Generation, LoadSettings, load_engine
+from bestarm_agent.providers.hf.folder import ModelFolder
+from bestarm_agent.providers.hf.generate import Call, load_engine
 from bestarm_agent.providers.hf.options import read_sampling
 from bestarm_agent.providers.hf.provider import HfProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite, answer_all
@@ -343,12 +345,13 @@ def test_a_cancelled_call_is_dropped_from_the_queue(models: Path) -> None:
 
 
 def test_an_aborted_engine_ends_at_the_next_token(models: Path) -> None:
-    engine = load_engine(models / "counting", None, LoadSettings("float32", "cpu", 1), 60)
+    folder = ModelFolder(models / "counting", "counting")
+    engine = load_engine(folder, dtype="float32", device="cpu", n_threads=1, max_seconds=60)
     engine.abort()
     ended, unfinished = engine.generate(
         [Call(plain("counting", text), read_sampling(GREEDY, "counting")) for text in ("9", "a")]
     )
-    assert ended == Generation("", Finish.STOP, 1, 1)
+    assert ended == Reply("", usage=Usage(input=1, output=1))
     assert isinstance(unfinished, ProviderError)
 
 

@@ -6,18 +6,24 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bestarm_agent.domain.candidate import Message
+from bestarm_agent.domain.request_reply import Reply, Request
+from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.generate import Call, Generation
-from bestarm_agent.providers.hf.options import Sampling
-from bestarm_agent.providers.hf.worker import Worker, WorkerSettings
+from bestarm_agent.providers.hf.generate import BatchEngine, Call
+from bestarm_agent.providers.hf.options import HfOptions, Sampling
+from bestarm_agent.providers.hf.worker import Worker, next_batch
 from bestarm_agent.providers.local import ModelMemory
 
 PATIENCE = 60.0
 
 
-class Cardboard:
+class Cardboard(BatchEngine):
     """Echoes prompts; each batch starts when the test lets it."""
 
     def __init__(self, *, is_free: bool = True) -> None:
@@ -27,7 +33,7 @@ class Cardboard:
         self.go = threading.Semaphore(0)
         self._is_free = is_free
 
-    def generate(self, calls: Sequence[Call]) -> list[Generation | ProviderError]:
+    def generate(self, calls: Sequence[Call]) -> list[Reply | ProviderError]:
         texts = [call.request.text or "" for call in calls]
         self.batches.append(texts)
         self.started.release()
@@ -43,10 +49,10 @@ class Cardboard:
         self.aborted.set()
 
     @staticmethod
-    def _result(text: str) -> Generation | ProviderError:
+    def _result(text: str) -> Reply | ProviderError:
         if text == "long":
             return failure(FailureKind.TOO_LONG, "too long")
-        return Generation(text.upper(), Finish.STOP, len(text), 2 * len(text))
+        return Reply(text.upper(), usage=Usage(input=len(text), output=2 * len(text)))
 
 
 class Ticking:
@@ -73,15 +79,21 @@ def worker_of(
     max_gpu_seconds: float = 100.0,
     name: str = "m",
 ) -> Worker:
-    settings = WorkerSettings(
+    options = HfOptions(
         max_batch=max_batch,
         max_batch_tokens=1_000_000,
-        gather_seconds=gather_seconds,
+        gather_ms=1000 * gather_seconds,
         max_gpu_seconds=max_gpu_seconds,
+    )
+    return Worker(
+        name,
+        load,
+        memory or ModelMemory(),
+        asyncio.Semaphore(),
+        options,
         price=lambda seconds: round(10 * seconds),
         clock=Ticking(),
     )
-    return Worker(name, load, memory or ModelMemory(), asyncio.Semaphore(), settings)
 
 
 def run(body: Awaitable[None]) -> None:
@@ -325,3 +337,63 @@ def test_an_unloaded_model_is_loaded_again_when_it_is_needed() -> None:
 
     run(main())
     assert len(loads) == 2
+
+
+def waiting(*shapes: tuple[int, int]) -> list[Call]:
+    """Calls by the length of their prompts and ``max_tokens``, the oldest first."""
+    return [
+        Call(Request(model="m", text="x" * length), Sampling(max_tokens=n)) for length, n in shapes
+    ]
+
+
+def batches(calls: list[Call], max_batch: int, max_tokens: int) -> list[list[Call]]:
+    found = []
+    while calls:
+        found.append(next_batch(calls, max_batch, max_tokens))
+        taken = set(map(id, found[-1]))
+        calls = [call for call in calls if id(call) not in taken]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shapes", "max_tokens", "expected"),
+    [
+        ([(5, 8), (1, 8), (3, 8)], 1_000_000, [[1, 3, 5]]),
+        (  # the oldest and its shorter neighbours
+            [(n, 8) for n in (50, 90, 10, 49, 51, 48, 20)],
+            1_000_000,
+            [[20, 48, 49, 50], [10, 51, 90]],
+        ),
+        ([(2, 256), (1, 8), (3, 8), (4, 256)], 1_000_000, [[2, 4], [1, 3]]),
+        ([*[(92, 8)] * 5, (392, 8)], 200, [[92, 92], [92, 92], [92], [392]]),
+    ],
+)
+def test_a_batch_holds_the_oldest_and_calls_of_similar_length(
+    shapes: list[tuple[int, int]], max_tokens: int, expected: list[list[int]]
+) -> None:
+    found = batches(waiting(*shapes), 4, max_tokens)
+    assert [[call.length for call in batch] for batch in found] == expected
+
+
+def test_messages_count_by_their_contents() -> None:
+    messages = (Message("user", "abc"), Message("assistant", "de"))
+    assert Call(Request(model="m", messages=messages), Sampling()).length == 5
+
+
+@given(
+    shapes=st.lists(st.tuples(st.integers(0, 60), st.sampled_from([1, 8, 64])), max_size=40),
+    max_batch=st.integers(1, 6),
+    max_tokens=st.integers(1, 400),
+)
+def test_everyone_is_taken_once_the_oldest_first_and_within_the_limits(
+    shapes: list[tuple[int, int]], max_batch: int, max_tokens: int
+) -> None:
+    left = waiting(*shapes)
+    for batch in batches(list(left), max_batch, max_tokens):
+        assert any(call is left[0] for call in batch)
+        assert len({call.sampling.max_tokens for call in batch}) == 1
+        width = max(call.length for call in batch) + batch[0].sampling.max_tokens
+        assert len(batch) <= max_batch
+        assert len(batch) == 1 or len(batch) * width <= max_tokens
+        left = [call for call in left if not any(call is one for one in batch)]
+    assert not left

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import file_digest
 from math import prod
 from pathlib import Path
@@ -133,20 +133,16 @@ class ModelFolder:
         return value
 
 
-class ContentDigests:
-    """Digests of files, computed again only if a file's size or time has changed."""
+def content_digest(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal, computed again if its size or time has changed."""
+    status = path.stat()
+    return _content_digest(path, status.st_size, status.st_mtime_ns)
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, int, int], str] = {}
 
-    def of(self, path: Path) -> str:
-        """Return the SHA-256 of a file's content, in hexadecimal."""
-        status = path.stat()
-        key = (str(path), status.st_size, status.st_mtime_ns)
-        if key not in self._known:
-            with path.open("rb") as content:
-                self._known[key] = file_digest(content, "sha256").hexdigest()
-        return self._known[key]
+@cache
+def _content_digest(path: Path, _size: int, _mtime_ns: int) -> str:
+    with path.open("rb") as content:
+        return file_digest(content, "sha256").hexdigest()
 
 
 _BYTES_PER_NUMBER: Mapping[Dtype, int] = {"float32": 4, "bfloat16": 2}
@@ -172,13 +168,20 @@ class ModelFolders:
     def __len__(self) -> int:
         return len(self._folders)
 
-    def find(self, model: str) -> ModelFolder | None:
+    def find(self, model: str, *, download: bool = False) -> ModelFolder | None:
         """Return a model's checked folder, None if not downloaded yet; raises ConfigError."""
-        return self._checked(model, download=False)
+        if model not in self._folders:
+            path = locate(model, self._base_dir, download=download)
+            if path is None:
+                return None
+            folder = ModelFolder(path, model)
+            folder.check()
+            self._folders[model] = folder
+        return self._folders[model]
 
     def fetch(self, model: str) -> ModelFolder:
         """Return a model's checked folder, downloading it if necessary; raises as ``find`` does."""
-        folder = self._checked(model, download=True)
+        folder = self.find(model, download=True)
         if folder is None:
             raise ConfigError(f"model {model} was downloaded, but its folder is gone; try again")
         return folder
@@ -211,16 +214,6 @@ class ModelFolders:
                 f"{self._memory_cap / 1e9:.3g} GB that models may take; raise the provider's "
                 f"option `memory_gb`{way_out}"
             )
-
-    def _checked(self, model: str, *, download: bool) -> ModelFolder | None:
-        if model not in self._folders:
-            path = locate(model, self._base_dir, download=download)
-            if path is None:
-                return None
-            folder = ModelFolder(path, model)
-            folder.check()
-            self._folders[model] = folder
-        return self._folders[model]
 
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")

@@ -14,15 +14,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bestarm_agent.domain.digest import digest
-from bestarm_agent.domain.request_reply import Finish, Request
+from bestarm_agent.domain.request_reply import Finish, Reply, Request
+from bestarm_agent.domain.spend import Usage
 from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.providers.hf.folder import ModelFolder
 from bestarm_agent.providers.hf.options import Dtype, Sampling
 from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer
 from bestarm_agent.stats.keyed_random import KeyedRandom
@@ -51,25 +52,6 @@ class Call:
         return sum(len(message.content) for message in request.messages)
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """The answer to one call; ``n_output`` includes the end-of-text token."""
-
-    text: str
-    finish: Finish
-    n_input: int
-    n_output: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoadSettings:
-    """Type and device ("cpu" or "cuda") of the weights, and torch's threads in this thread."""
-
-    dtype: Dtype
-    device: str
-    n_threads: int
-
-
 class BatchEngine:
     """A loaded model that generates in static batches."""
 
@@ -88,9 +70,12 @@ class BatchEngine:
         self._clock = clock
         self._aborted = False
 
-    def generate(self, calls: Sequence[Call]) -> list[Generation | ProviderError]:
-        """Answer calls of one ``max_tokens``, in their order; blocks."""
-        results: dict[int, Generation | ProviderError] = {}
+    def generate(self, calls: Sequence[Call]) -> list[Reply | ProviderError]:
+        """Answer calls of one ``max_tokens``, in their order; blocks.
+
+        The usage of a reply includes the end-of-text token.
+        """
+        results: dict[int, Reply | ProviderError] = {}
         batches: dict[int, dict[int, list[int]]] = {}
         for row, prompt in enumerate(self._codec.encode([call.request for call in calls])):
             if isinstance(prompt, ProviderError):
@@ -119,12 +104,12 @@ class BatchEngine:
 
     def _answer(
         self, calls: Sequence[Call], prompts: Sequence[list[int]], limit: int
-    ) -> list[Generation | ProviderError]:
+    ) -> list[Reply | ProviderError]:
         generated, lengths = self._run(calls, prompts, limit)
         n_outputs, ended_by_eos = self._count(generated, lengths)
         rows = generated.tolist()
         texts = self._codec.decode([row[:n] for row, n in zip(rows, n_outputs, strict=True)])
-        results: list[Generation | ProviderError] = []
+        results: list[Reply | ProviderError] = []
         for row, call in enumerate(calls):
             text, was_cut = cut(texts[row], call.sampling.stop)
             stopped = was_cut or ended_by_eos[row]
@@ -132,7 +117,8 @@ class BatchEngine:
                 results.append(self._cut_off(call))
                 continue
             finish = Finish.STOP if stopped else Finish.LENGTH
-            results.append(Generation(text, finish, len(prompts[row]), n_outputs[row]))
+            usage = Usage(input=len(prompts[row]), output=n_outputs[row])
+            results.append(Reply(text, finish, usage))
         return results
 
     def _run(
@@ -192,20 +178,25 @@ class BatchEngine:
 
 
 def load_engine(
-    folder: Path, context_length: int | None, settings: LoadSettings, max_seconds: float
+    folder: ModelFolder,
+    *,
+    dtype: Dtype,  # of the weights in memory
+    device: str,  # "cpu" or "cuda"
+    n_threads: int,  # of torch, in this thread
+    max_seconds: float,
 ) -> BatchEngine:
     """Load a model whose batches are cut off after ``max_seconds``.
 
     Raises whatever the libraries raise on a broken folder, ValueError if weights are missing.
     """
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder.path)
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
 
-    torch.set_num_threads(settings.n_threads)
+    torch.set_num_threads(n_threads)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=getattr(torch, settings.dtype),
+        folder.path,
+        dtype=getattr(torch, dtype),
         local_files_only=True,
         trust_remote_code=False,
         use_safetensors=True,
@@ -215,17 +206,12 @@ def load_engine(
     missing = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
     if missing:
         raise ValueError(f"its weights lack, or have in another shape, {', '.join(missing[:3])}")
-    codec = TextCodec(tokenizer, _as_list(model.generation_config.eos_token_id), context_length)
+    eos = model.generation_config.eos_token_id
+    ends = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    codec = TextCodec(tokenizer, ends, folder.context_length)
     # recommended temperatures and penalties must not leak into what a study compares
     model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
-    model = model.to(settings.device).eval()
-    return BatchEngine(model.generate, codec, max_seconds, device=settings.device)
-
-
-def _as_list(eos: int | list[int] | None) -> list[int]:
-    if eos is None:
-        return []
-    return eos if isinstance(eos, list) else [eos]
+    return BatchEngine(model.to(device).eval().generate, codec, max_seconds, device=device)
 
 
 class RowSampler:

@@ -16,11 +16,11 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.folder import ContentDigests, ModelFolder, ModelFolders
-from bestarm_agent.providers.hf.generate import BatchEngine, Call, LoadSettings, load_engine
+from bestarm_agent.providers.hf.folder import ModelFolders, content_digest
+from bestarm_agent.providers.hf.generate import Call, load_engine
 from bestarm_agent.providers.hf.options import HfOptions, Sampling, read_sampling
 from bestarm_agent.providers.hf.tokenizer import PromptBounds, import_transformers
-from bestarm_agent.providers.hf.worker import Worker, WorkerSettings
+from bestarm_agent.providers.hf.worker import Worker
 from bestarm_agent.providers.local import (
     LocalProvider,
     ModelMemory,
@@ -54,18 +54,10 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
     ) -> None:
         super().__init__(name, options, base_dir)
         self._folders = ModelFolders(base_dir, options.dtype, options.memory_gb, self._free_bytes)
-        self._digests = ContentDigests()
         self._bounds = PromptBounds()
         self._creating = asyncio.Lock()
         self._generating = asyncio.Semaphore()
-        self._settings = WorkerSettings(
-            max_batch=options.max_batch,
-            max_batch_tokens=options.max_batch_tokens,
-            gather_seconds=options.gather_ms / 1000,
-            max_gpu_seconds=options.max_gpu_seconds,
-            price=self._price,
-            clock=clock,
-        )
+        self._clock = clock
 
     async def start(self) -> None:
         """Import the libraries, off the event loop; raises ConfigError if they are missing."""
@@ -115,7 +107,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         """Return a digest of the model's files by content; downloads a model if necessary."""
         files = self._folders.fetch(model).digest_files()
         content: dict[str, Json] = {
-            "files": {name: self._digests.of(path) for name, path in files.items()},
+            "files": {name: content_digest(path) for name, path in files.items()},
             "dtype": self.options.dtype,
             "sampler": _SAMPLER_VERSION,
         }
@@ -173,21 +165,26 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
             if self._memory is None:
                 raise RuntimeError("use the provider inside `async with provider:`")
             if model not in self._models:
+                is_alone = len(self._folders) == 1
+                usual = min(_MAX_THREADS, available_cores()) if is_alone else 1
+                load = partial(
+                    load_engine,
+                    folder,
+                    dtype=self.options.dtype,
+                    device=self._device,
+                    n_threads=self.options.threads or usual,
+                    max_seconds=self.options.max_gpu_seconds,
+                )
                 self._models[model] = Worker(
                     model,
-                    partial(self._load, folder),
+                    load,
                     self._memory,
                     self._generating,
-                    self._settings,
+                    self.options,
+                    price=self._price,
+                    clock=self._clock,
                 )
         return self._models[model]
-
-    def _load(self, folder: ModelFolder) -> BatchEngine:
-        shared = len(self._folders) > 1
-        n_threads = 1 if shared else min(_MAX_THREADS, available_cores())
-        options = self.options
-        settings = LoadSettings(options.dtype, self._device, options.threads or n_threads)
-        return load_engine(folder.path, folder.context_length, settings, options.max_gpu_seconds)
 
     def _free_bytes(self) -> int:
         if self._device == "cpu":

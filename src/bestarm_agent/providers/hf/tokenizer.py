@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,23 +68,22 @@ class TextCodec:
 
     def encode(self, requests: Sequence[Request]) -> list[list[int] | ProviderError]:
         """Return the tokens of each prompt, at least one, without padding; or its error."""
-        texts: list[str] = []
-        encoded: list[list[int] | ProviderError] = []
-        for request in requests:
-            text = self._render(request)
-            texts.append("" if isinstance(text, ProviderError) else text)
-            encoded.append(text if isinstance(text, ProviderError) else [])
+        prompts = [self._render(request) for request in requests]
+        encoded: dict[int, list[int] | ProviderError] = {}
         for adds_special in (False, True):
-            rows = [
-                row
-                for row, request in enumerate(requests)
-                if self._lacks_bos(request, texts[row]) == adds_special
-            ]
-            tokenized = self._tokenize([texts[row] for row in rows], adds_special)
-            for row, tokens in zip(rows, tokenized, strict=True):
-                if not isinstance(encoded[row], ProviderError):
-                    encoded[row] = self._fitting(tokens, requests[row])
-        return encoded
+            texts = {
+                row: text
+                for row, text in enumerate(prompts)
+                if isinstance(text, str) and self._lacks_bos(requests[row], text) == adds_special
+            }
+            for row, tokens in zip(
+                texts, self._tokenize(texts.values(), adds_special), strict=True
+            ):
+                encoded[row] = self._fitting(tokens, requests[row])
+        return [
+            text if isinstance(text, ProviderError) else encoded[row]
+            for row, text in enumerate(prompts)
+        ]
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Return the text of each row of tokens, without special tokens."""
@@ -108,6 +106,16 @@ class TextCodec:
             conversation, tokenize=False, add_generation_prompt=True
         )
         return str(text)
+
+    def template_size(self, roles: Sequence[str]) -> tuple[int, int]:
+        """Return the bytes that the chat template adds, and how often it repeats each content."""
+        try:
+            one, two = (
+                len(self.render([(role, "x" * n) for role in roles]).encode()) for n in (1, 2)
+            )
+        except Exception:  # a template raises what it likes where it refuses the roles
+            return 0, 1  # such a call fails before it has used anything
+        return one, max(1, -(-(two - one) // len(roles)))
 
     def _render(self, request: Request) -> str | ProviderError:
         """Return the prompt as one text; an error must not reach the other prompts of the batch."""
@@ -137,11 +145,11 @@ class TextCodec:
         bos = self._tokenizer.bos_token
         return request.text is not None and not (bos and text.startswith(str(bos)))
 
-    def _tokenize(self, texts: list[str], adds_special: bool) -> list[list[int]]:
+    def _tokenize(self, texts: Collection[str], adds_special: bool) -> list[list[int]]:
         if not texts:
             return []
         encoded = self._tokenizer(
-            texts, add_special_tokens=adds_special, return_attention_mask=False
+            list(texts), add_special_tokens=adds_special, return_attention_mask=False
         )
         return list(encoded["input_ids"])
 
@@ -158,14 +166,6 @@ class TextCodec:
         return [self.pad_token if bos is None else int(bos)]
 
 
-@dataclass(frozen=True, slots=True)
-class _TemplateSize:
-    """Bytes that a chat template adds to messages, and how often it repeats each content."""
-
-    overhead: int
-    copies: int
-
-
 class PromptBounds:
     """Bounds the tokens of prompts by their bytes: every token takes at least one.
 
@@ -175,38 +175,28 @@ class PromptBounds:
 
     def __init__(self) -> None:
         self._codecs: dict[ModelFolder, TextCodec] = {}
-        self._sizes: dict[tuple[ModelFolder, tuple[str, ...]], _TemplateSize] = {}
+        self._sizes: dict[tuple[ModelFolder, tuple[str, ...]], tuple[int, int]] = {}
 
     def of(self, request: Request, folder: ModelFolder) -> int:
         """Return the most tokens that the prompt can have; at most the model's context length."""
         if request.text is not None:
             bound = max_text_tokens(request.text)
         else:
-            size = self._size(folder, tuple(message.role for message in request.messages))
+            overhead, copies = self._size(folder, tuple(one.role for one in request.messages))
             contents = sum(max_text_tokens(message.content) for message in request.messages)
-            bound = size.overhead + size.copies * contents
+            bound = overhead + copies * contents
         bound += _SPECIAL_TOKENS
         if folder.context_length is None:
             return bound
         return min(bound, folder.context_length)
 
-    def _size(self, folder: ModelFolder, roles: tuple[str, ...]) -> _TemplateSize:
-        key = (folder, roles)
-        if key not in self._sizes:
-            self._sizes[key] = self._measure(folder, roles)
-        return self._sizes[key]
-
-    def _measure(self, folder: ModelFolder, roles: Sequence[str]) -> _TemplateSize:
-        if folder not in self._codecs:
-            self._codecs[folder] = TextCodec(load_tokenizer(folder.path))
-        codec = self._codecs[folder]
-        try:
-            one, two = (
-                len(codec.render([(role, "x" * n) for role in roles]).encode()) for n in (1, 2)
-            )
-        except Exception:  # a template raises what it likes where it refuses the roles
-            return _TemplateSize(0, 1)  # such a call fails before it has used anything
-        return _TemplateSize(overhead=one, copies=max(1, -(-(two - one) // len(roles))))
+    def _size(self, folder: ModelFolder, roles: tuple[str, ...]) -> tuple[int, int]:
+        """Return the bytes that a template adds to messages, and how often it repeats them."""
+        if (folder, roles) not in self._sizes:
+            if folder not in self._codecs:
+                self._codecs[folder] = TextCodec(load_tokenizer(folder.path))
+            self._sizes[folder, roles] = self._codecs[folder].template_size(roles)
+        return self._sizes[folder, roles]
 
 
 def max_text_tokens(text: str) -> int:

@@ -19,7 +19,7 @@ from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus
 from bestarm_agent.providers.child_process import find_program, hidden_from
 from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.providers.hf.folder import CONTENT, ContentDigests
+from bestarm_agent.providers.hf.folder import CONTENT, content_digest
 from bestarm_agent.providers.local import (
     LocalProvider,
     ModelMemory,
@@ -55,7 +55,6 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         super().__init__(name, serve, base_dir.absolute())  # servers run in another folder
         self._clock = clock
         self._variables = server_environment(serve.pass_env, serve.variables())
-        self._digests = ContentDigests()
         options = {**api, "base_url": _PLACEHOLDER_URL}
         self._protocol = OpenAIProvider.create(name, options, base_dir)  # says what may be sent
         self._protocol.facts = self.facts
@@ -247,7 +246,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         if not folder.is_dir():
             return path
         files = sorted({file for pattern in CONTENT for file in folder.glob(pattern)})
-        return {file.name: self._digests.of(file) for file in files}
+        return {file.name: content_digest(file) for file in files}
 
 
 def _refuse_devices(name: str, options: Mapping[str, Json]) -> None:
