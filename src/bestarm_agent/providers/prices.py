@@ -6,7 +6,7 @@ and rounded up once, at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from genai_prices import types as table
 
 _MILLION = 1_000_000
-STANDARD = "standard"
 _UNSPECIFIED = (None, "auto")  # the account's settings decide
-_STANDARD_NAMES = frozenset({STANDARD, "default", "auto", "standard_only"})
+_STANDARD = frozenset({"standard", "default", "auto", "standard_only"})  # names of usual tiers
+_TIER_KEYS = ("service_tier", "processing", "speed")  # by which the table tells tiers apart
+# Other units of text calls: a model billed by them has no price here, it would be too low.
+_UNSUPPORTED = frozenset({"input_mchars", "input_text_messages_kcount", "output_citation_mtok"})
+# Prices by the table's names, such as "input_mtok", in dollars for a million tokens.
+_Listed: TypeAlias = "Mapping[str, Decimal | table.TieredPrices]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,8 @@ class Price:
 
         If the request's service tier is None or "auto", the most expensive one counts.
         """
-        names = self.implicit_tiers if tier in _UNSPECIFIED else {tier or STANDARD}
-        choices = [self.standard, *(self._of(name) for name in sorted(names))]
+        names = self.implicit_tiers if tier in _UNSPECIFIED else {tier}
+        choices = [self.standard, *map(self._of, names)]
         return max(
             step.max_cost(input_tokens, output_tokens)
             for rates in choices
@@ -104,25 +108,6 @@ class Price:
 
     def _of(self, tier: str | None) -> tuple[Rates, ...]:
         return self.standard if tier is None else self.tiers.get(tier, self.standard)
-
-
-def is_standard(tier: str | None) -> bool:
-    """Return True if a service tier's name stands for the standard rates."""
-    return tier is None or tier in _STANDARD_NAMES
-
-
-_Listed: TypeAlias = "Mapping[str, Decimal | table.TieredPrices]"
-# Other units of text calls: a model billed by them has no price here, it would be too low.
-_UNSUPPORTED = frozenset({"input_mchars", "input_text_messages_kcount", "output_citation_mtok"})
-
-
-def table_price(provider: str, model: str, base_url: str | None) -> Price | None:
-    """Return the price of a model by today's table; None if it is not in it.
-
-    Prices that change over the day count with their most expensive hour. ``base_url`` decides the
-    vendor if it is given.
-    """
-    return _table_price(provider, model, base_url, datetime.now(UTC).date())
 
 
 @cache
@@ -138,13 +123,12 @@ def _table_price(provider: str, model: str, base_url: str | None, day: date) -> 
     standard = _rates(listed)
     if standard is None:
         return None
-    tiers = {}
-    implicit_tiers = set()
+    tiers, implicit_tiers = {}, set()
     for name, variants in _tiers(entry, at).items():
         rates = _rates([{**prices, **variants} for prices in listed])
         if rates is not None and rates != standard:
             tiers[name] = rates
-            if name in _service_tiers(entry):
+            if any(one.when.get("service_tier") == name for one in entry.price_variants or ()):
                 implicit_tiers.add(name)
     source = f"genai-prices {__version__} ({vendor.id}/{entry.id})"
     return Price(source, standard, tiers, frozenset(implicit_tiers))
@@ -191,48 +175,27 @@ def _tiers(entry: table.ModelInfo, at: datetime) -> dict[str, _Listed]:
     """Return the prices of each service tier; the first variant that holds wins, price by price."""
     tiers: dict[str, _Listed] = {}
     for variant in entry.price_variants or ():
-        name = _tier_name(variant.when)
-        if name is None or (variant.constraint is not None and not variant.constraint.active(at)):
+        [(key, name), *others] = variant.when.items()
+        if others or key not in _TIER_KEYS or name in _STANDARD:
             continue
-        tiers[name] = {**_listed(variant.prices), **tiers.get(name, {})}
+        if variant.constraint is None or variant.constraint.active(at):
+            tiers[name] = {**_listed(variant.prices), **tiers.get(name, {})}
     return tiers
 
 
-def _tier_name(when: Mapping[str, str]) -> str | None:
-    if len(when) != 1:
-        return None
-    [(key, value)] = when.items()
-    named = key in ("service_tier", "processing", "speed") and not is_standard(value)
-    return value if named else None
-
-
-def _service_tiers(entry: table.ModelInfo) -> frozenset[str]:
-    return frozenset(
-        variant.when["service_tier"]
-        for variant in entry.price_variants or ()
-        if "service_tier" in variant.when
-    )
-
-
-def _rates(listed: Iterable[_Listed]) -> tuple[Rates, ...] | None:
+def _rates(listed: Sequence[_Listed]) -> tuple[Rates, ...] | None:
     """Return the highest rates by rising prompt length; None if tokens have no price."""
-    listed = list(listed)
-    if any(
-        "input_mtok" not in prices or "output_mtok" not in prices or _UNSUPPORTED & set(prices)
-        for prices in listed
-    ):
-        return None
+    for prices in listed:
+        if not {"input_mtok", "output_mtok"} <= prices.keys() or _UNSUPPORTED & prices.keys():
+            return None
+    values = [value for prices in listed for value in prices.values()]
     starts = {
-        tier.start
-        for prices in listed
-        for value in prices.values()
-        if not isinstance(value, Decimal)
-        for tier in value.tiers
+        tier.start for value in values if not isinstance(value, Decimal) for tier in value.tiers
     }
     return tuple(_at(listed, above) for above in sorted({0, *starts}))
 
 
-def _at(listed: Iterable[_Listed], above: int) -> Rates:
+def _at(listed: Sequence[_Listed], above: int) -> Rates:
     def rate(*keys: str) -> int:
         return max(nanos(_first(prices, keys, above)) for prices in listed)
 
@@ -292,27 +255,20 @@ def find_price(
     """
     if override is not None:
         return _overridden(override)
-    return table_price(provider.lower(), model, base_url)
+    return _table_price(provider.lower(), model, base_url, datetime.now(UTC).date())
 
 
 def _overridden(price: PriceOverride) -> Price:
-    rates = (price.input, price.output, price.cached, price.cache_write, price.request)
-    source = "study" if any(rates) else "free"  # as the catalogue says of one's own machine
-    standard = (_scaled(price, Decimal(1)),)
-    tiers = {name: (_scaled(price, factor),) for name, factor in price.tiers.items()}
-    return Price(source, standard, tiers, implicit_tiers=frozenset(tiers))
-
-
-def _scaled(price: PriceOverride, factor: Decimal) -> Rates:
-    cached = price.input if price.cached is None else price.cached
-    write = price.input if price.cache_write is None else price.cache_write
-    return Rates(
-        above=0,
-        input=nanos(price.input * factor),
-        cached=nanos(cached * factor),
-        cache_write=nanos(write * factor),
-        cache_write_long=nanos(write * factor),
-        output=nanos(price.output * factor),
-        reasoning=nanos(price.output * factor),
-        request=nanos(price.request * factor),
-    )
+    listed = {
+        "input_mtok": price.input,
+        "output_mtok": price.output,
+        "cache_read_mtok": price.input if price.cached is None else price.cached,
+        "cache_write_mtok": price.input if price.cache_write is None else price.cache_write,
+        "requests_kcount": 1000 * price.request,
+    }
+    source = "study" if any(listed.values()) else "free"  # as the catalogue says of one's own
+    tiers = {
+        name: (_at([{key: factor * value for key, value in listed.items()}], 0),)
+        for name, factor in price.tiers.items()
+    }
+    return Price(source, (_at([listed], 0),), tiers, implicit_tiers=frozenset(tiers))

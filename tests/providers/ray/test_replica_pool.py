@@ -12,7 +12,7 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.providers.ray.replicas import Replica, ReplicaPool
+from bestarm_agent.providers.ray.replicas import ReplicaPool
 from bestarm_agent.testing.virtual_time import run_virtual
 
 pytest.importorskip("ray", reason="needs the extra ray")
@@ -90,11 +90,8 @@ class Pool:
         for actor in self.actors:
             if up:
                 actor.up.set()
-        self.pool = ReplicaPool("ray", n_actors, self._replica, 60.0)
-
-    def _replica(self, number: int, changed: Callable[[], None]) -> Replica:
         clock = asyncio.get_running_loop().time
-        return Replica(number, "ray", self.actors[number], changed, clock)
+        self.pool = ReplicaPool("ray", self.actors, 60.0, clock)
 
     def ask(self, *texts: str) -> list[asyncio.Task[Reply]]:
         return [

@@ -29,7 +29,7 @@ from bestarm_agent.providers.ray.connection import (
     describe_resources,
     disconnect,
 )
-from bestarm_agent.providers.ray.replicas import EngineActor, Replica, ReplicaPool
+from bestarm_agent.providers.ray.replicas import EngineActor, ReplicaPool
 from bestarm_agent.providers.registry import create_provider
 
 
@@ -55,15 +55,6 @@ class RayOptions(StrictModel):
     runtime_env: dict[str, Any] = Field(default_factory=dict)
 
 
-def split_options(
-    options: Mapping[str, Json],
-) -> tuple[dict[str, Json], dict[str, Json]]:
-    """Return our own options and those of the provider that the actors run."""
-    own = RayOptions.model_fields
-    ours = {name: value for name, value in options.items() if name in own}
-    return ours, {name: value for name, value in options.items() if name not in own}
-
-
 @dataclass(frozen=True, slots=True)
 class Engine:
     """A provider in the terms of ``create_provider``; it can be sent to other machines."""
@@ -75,49 +66,32 @@ class Engine:
 
     @classmethod
     def find(cls, name: str, own: RayOptions, options: Mapping[str, Json], base_dir: Path) -> Self:
-        """Look the provider up as a study in ``base_dir`` does; raises ConfigError."""
-        adapter = own.adapter
-        defaults: Mapping[str, Json] = {}
+        """Look the provider up as a study in ``base_dir`` does; raises ConfigError.
+
+        Its options are fitted to the accelerators and cores of one actor.
+        """
+        adapter, merged = own.adapter, dict(options)
         if not is_path(adapter):
             entry = Catalog(base_dir).get("providers", adapter).parse(ProviderEntry)
-            adapter, defaults = entry.adapter, entry.options
+            adapter, merged = entry.adapter, merge_options(entry.options, options)
         if adapter == "ray":
             raise ConfigError(f"provider `{name}`: actors cannot run `ray`; set `adapter` to hf")
-        merged = merge_options(defaults, options)
-        return cls(name, _fitted(adapter, merged, own), base_dir, adapter)
+        if adapter == "hf":
+            if merged.get("device", "auto") == "auto":
+                merged["device"] = "cuda" if own.gpus else "cpu"
+            merged.setdefault("threads", max(1, int(own.cpus)))
+        serve = merged.get("serve")
+        if adapter == "vllm" and isinstance(serve, Mapping):
+            merged["serve"] = {"gpus": max(1, int(own.gpus)), **serve}
+        return cls(name, merged, base_dir, adapter)
 
-    def describe(self) -> Provider:
-        """Build the provider that knows what models take and cost; it is never entered.
-
-        Raises ConfigError.
-        """
-        return create_provider(self.name, self.options, self.base_dir, adapter=self.adapter)
-
-    def create(self, number: int) -> Provider:
-        """Build the provider of an actor; raises ConfigError."""
-        options = _with_own_logs(self.options, number)
+    def create(self, number: int | None = None) -> Provider:
+        """Build the provider of an actor, or one to describe it; raises ConfigError."""
+        options, serve = self.options, self.options.get("serve")
+        if number is not None and isinstance(serve, Mapping):  # actors may share a disk
+            folder = f"{serve.get('log_dir', 'runs/vllm')}/actor-{number}"
+            options = {**options, "serve": {**serve, "log_dir": folder}}
         return create_provider(self.name, options, self.base_dir, adapter=self.adapter)
-
-
-def _fitted(adapter: str, options: dict[str, Json], own: RayOptions) -> dict[str, Json]:
-    """Return the options of an engine that has the accelerators and cores of one actor."""
-    if adapter == "hf":
-        if options.get("device", "auto") == "auto":
-            options["device"] = "cuda" if own.gpus else "cpu"
-        options.setdefault("threads", max(1, int(own.cpus)))
-    serve = options.get("serve")
-    if adapter == "vllm" and isinstance(serve, Mapping):
-        options["serve"] = {"gpus": max(1, int(own.gpus)), **serve}
-    return options
-
-
-def _with_own_logs(options: dict[str, Json], number: int) -> dict[str, Json]:
-    """Return the options with another folder for servers' logs: actors may share a disk."""
-    serve = options.get("serve")
-    if not isinstance(serve, Mapping):
-        return options
-    folder = f"{serve.get('log_dir', 'runs/vllm')}/actor-{number}"
-    return {**options, "serve": {**serve, "log_dir": folder}}
 
 
 class RayProvider(Provider[RayOptions]):
@@ -140,14 +114,15 @@ class RayProvider(Provider[RayOptions]):
         super().__init__(name, options, base_dir)
         self._engine = engine
         self._clock = clock
-        self._described = engine.describe()
+        self._described = engine.create()
         self._pool: ReplicaPool | None = None
         self._must_disconnect = False
 
     @classmethod
     def create(cls, name: str, options: Mapping[str, Json], base_dir: Path) -> Self:
         """Validate the options, those of the actors' provider included; raises ConfigError."""
-        ours, theirs = split_options(options)
+        ours = {key: value for key, value in options.items() if key in RayOptions.model_fields}
+        theirs = {key: value for key, value in options.items() if key not in ours}
         own = parse_options(RayOptions, ours, subject=f"provider `{name}`")
         return cls(name, own, base_dir, Engine.find(name, own, theirs, base_dir.absolute()))
 
@@ -157,8 +132,8 @@ class RayProvider(Provider[RayOptions]):
         Raises ConfigError if there is no cluster, or no actor can be started in time.
         """
         self._must_disconnect = await asyncio.to_thread(connect, self.options.address)
-        own = self.options
-        self._pool = ReplicaPool(self.name, own.replicas, self._replica, own.start_seconds)
+        handles = [self._actor(number) for number in range(self.options.replicas)]
+        self._pool = ReplicaPool(self.name, handles, self.options.start_seconds, self._clock)
         try:
             await self._pool.start()
         except TimeoutError:
@@ -221,20 +196,22 @@ class RayProvider(Provider[RayOptions]):
             raise RuntimeError("use the provider inside `async with provider:`")
         return await self._pool.answer(request, partial(self.bound, request))
 
-    def _replica(self, number: int, changed: Callable[[], None]) -> Replica:
+    def _actor(self, number: int) -> Any:  # noqa: ANN401
         import ray
 
         own = self.options
+        # Ray would kill the children of an actor that ends, and with them the guard of a vLLM
+        # server, which then ended with nobody
+        variables = {"RAY_kill_child_processes_on_worker_exit": "0"}
+        variables |= own.runtime_env.get("env_vars", {})
         actor = ray.remote(EngineActor).options(
             num_cpus=own.cpus,
             num_gpus=own.gpus,
             max_restarts=-1,
             max_task_retries=0,  # calls are repeated by the engine, which pays for them
-            runtime_env=_with_children(own.runtime_env),
+            runtime_env={**own.runtime_env, "env_vars": variables},
         )
-        return Replica(
-            number, self.name, actor.remote(self._engine.create, number), changed, self._clock
-        )
+        return actor.remote(self._engine.create, number)
 
     def _missing(self) -> str:
         own = self.options
@@ -244,12 +221,3 @@ class RayProvider(Provider[RayOptions]):
             f"{describe_resources()}. Lower `gpus` or `cpus`, add nodes, or raise `start_seconds` "
             "if an autoscaler is adding them or the engine is slow to start"
         )
-
-
-def _with_children(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a runtime environment in which Ray leaves the children of an actor that ends alone.
-
-    It would kill the guard of a vLLM server, which then ended with nobody.
-    """
-    variables = {"RAY_kill_child_processes_on_worker_exit": "0"}
-    return {**runtime_env, "env_vars": {**variables, **runtime_env.get("env_vars", {})}}

@@ -17,6 +17,9 @@ from bestarm_agent.providers.base import EndpointStatus, Provider
 from bestarm_agent.providers.failures import BilledError, failure
 
 GATHER_SECONDS = 0.005  # calls and answers wait so long at most for others to travel with
+# A message takes a millisecond of our processor time, whatever it holds; all calls in one message
+# would leave the other actors idle.
+_LEAST_CALLS, _MOST_CALLS = 16, 64
 
 
 class EngineActor:
@@ -95,26 +98,16 @@ class Replica:
     Ray starts it, and again after its process or machine has died, on another machine if need be.
     """
 
-    def __init__(
-        self,
-        number: int,
-        provider: str,
-        handle: Any,  # noqa: ANN401 - Ray's handle of an ``EngineActor``
-        changed: Callable[[], None],  # called when it is up, down or broken
-        clock: Callable[[], float],  # seconds since some fixed moment
-    ) -> None:
+    def __init__(self, number: int, provider: str, handle: Any) -> None:  # noqa: ANN401
         self.in_flight = 0
         self.is_up = False
         self.broken: str | None = None  # why it will never be up
+        self.handle = handle  # Ray's, of an ``EngineActor``
         self._number = number
         self._provider = provider
-        self._handle = handle
-        self._changed = changed
-        self._clock = clock
         self._host: str | None = None  # where it runs, or ran last
         self._went_down = asyncio.Event()
         self._n_lost = 1  # calls that it was answering when it died last
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def status(self) -> EndpointStatus:
@@ -123,31 +116,11 @@ class Replica:
         state = None if self.is_up else FailureKind.UNREACHABLE
         return EndpointStatus(f"actor {self._number}{where}", self.in_flight, state)
 
-    def start(self) -> None:
-        """Begin to watch it: it is up as soon as Ray has started it."""
-        self._spawn(self._watch())
-
-    def send(self, calls: Sequence[Call]) -> None:
-        """Send a message, and settle its calls as their answers come."""
-        self.in_flight += len(calls)
-        self._spawn(self._send(calls))
-
-    async def close(self) -> None:
-        """End the actor, and all that it started; its calls are not settled."""
-        import ray
-
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        ray.kill(self._handle)
-
-    async def _watch(self) -> None:
-        """Wait until it is up, whenever it is not; return once it is broken."""
+    async def watch(self, changed: asyncio.Event) -> None:
+        """Wait until it is up, whenever it is not, and say so; return once it is broken."""
         from ray.exceptions import RayError
 
-        start = self._handle.start.options(max_task_retries=-1)  # waits while Ray restarts it
+        start = self.handle.start.options(max_task_retries=-1)  # waits while Ray restarts it
         while self.broken is None:
             self._went_down.clear()
             try:
@@ -155,21 +128,22 @@ class Replica:
                 self.is_up = True
             except RayError as error:
                 self.broken = _last_line(error)
-            self._changed()
+            changed.set()
             if self.is_up:
                 await self._went_down.wait()
 
-    async def _send(self, calls: Sequence[Call]) -> None:
+    async def send(self, calls: Sequence[Call], clock: Callable[[], float]) -> None:
+        """Send a message, and settle its calls as their answers come."""
         from ray.exceptions import RayActorError
 
-        waiting, began = dict(enumerate(calls)), self._clock()
+        waiting, began = dict(enumerate(calls)), clock()
         try:
-            async for answers in self._handle.answer.remote([call.request for call in calls]):
+            async for answers in self.handle.answer.remote([call.request for call in calls]):
                 for place, answer in await answers:
                     self.in_flight -= 1
                     waiting.pop(place).settle(self._signed(answer))
         except RayActorError as error:
-            self._lose(list(waiting.values()), self._clock() - began, error)
+            self._lose(list(waiting.values()), clock() - began, error)
         except Exception as error:  # nobody waits for this task
             said = f"{self._provider}: {self.status.address} cannot answer: {_last_line(error)}"
             for call in waiting.values():
@@ -191,7 +165,6 @@ class Replica:
         if self.is_up:
             self.is_up, self._n_lost = False, self.in_flight
             self._went_down.set()
-            self._changed()
         for call in calls:
             lost = failure(
                 FailureKind.SERVER,
@@ -199,11 +172,6 @@ class Replica:
                 f"{_last_line(error)}; it is started again",
             )
             call.settle(BilledError(lost, _share(call.bound(), seconds / self._n_lost)))
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _share(bound: Spend, seconds: float) -> Spend:
@@ -220,34 +188,24 @@ def _last_line(error: Exception) -> str:
     return " ".join(lines[-1].split()).rstrip(".") if lines else type(error).__name__
 
 
-# A message takes a millisecond of our processor time, whatever it holds; all calls in one message
-# would leave the other actors idle.
-_LEAST_CALLS, _MOST_CALLS = 16, 64
-
-
 class ReplicaPool:
-    """The actors of a provider, and the calls that wait for them.
-
-    Args:
-        provider: its name, for messages.
-        n_replicas: actors, >= 1.
-        make: makes an actor, given its number and what it must call when it is up or down.
-        start_seconds: longest time without any actor that is up.
-    """
+    """The actors of a provider, and the calls that wait for others to travel with."""
 
     def __init__(
         self,
-        provider: str,
-        n_replicas: int,
-        make: Callable[[int, Callable[[], None]], Replica],
-        start_seconds: float,
+        provider: str,  # its name, for messages
+        handles: Sequence[Any],  # Ray's, of at least one ``EngineActor``
+        start_seconds: float,  # longest time without any actor that is up
+        clock: Callable[[], float],  # seconds since some fixed moment
     ) -> None:
-        self.replicas = [make(number, self._note_change) for number in range(n_replicas)]
+        self.replicas = [Replica(i, provider, handle) for i, handle in enumerate(handles)]
         self._provider = provider
         self._start_seconds = start_seconds
+        self._clock = clock
         self._waiting: list[Call] = []
-        self._timer: asyncio.TimerHandle | None = None  # sends what waits, or gives it up
-        self._changed = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None  # sends what waits
+        self._changed = asyncio.Event()  # an actor is up, or broken
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Start the actors and wait for the first; the others join when they can.
@@ -255,88 +213,74 @@ class ReplicaPool:
         Raises ConfigError if none can be started, TimeoutError if none is in time.
         """
         for replica in self.replicas:
-            replica.start()
-        async with asyncio.timeout(self._start_seconds):
-            while not self._is_up:
-                if self._broken is not None:
-                    raise ConfigError(self._broken)
-                self._changed.clear()
-                await self._changed.wait()
+            self._spawn(replica.watch(self._changed))
+        await self._any_up()
 
     async def close(self) -> None:
-        """End the actors; calls that wait are cancelled."""
-        self._stop_timer()
+        """End the actors, and all that they started; calls that wait are cancelled."""
+        import ray
+
+        if self._timer is not None:
+            self._timer.cancel()
         for call in self._waiting:
             call.reply.cancel()
-        self._waiting.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         for replica in self.replicas:
-            await replica.close()
+            ray.kill(replica.handle)
 
     async def answer(self, request: Request, bound: Callable[[], Spend]) -> Reply:
         """Answer a request that costs at most what ``bound`` returns; raises ProviderError."""
+        try:
+            await self._any_up()
+        except ConfigError as error:
+            raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
+        except TimeoutError:
+            raise failure(
+                FailureKind.UNREACHABLE,
+                f"{self._provider}: none of {counted(len(self.replicas), 'actor')} was up for "
+                f"{self._start_seconds:g} s (`start_seconds`)",
+            ) from None
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting.append(Call(request, bound, reply))
         if len(self._waiting) >= _MOST_CALLS:
             self._send()
         elif self._timer is None:
-            self._set_timer()
+            self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._send)
         return await reply
 
-    @property
-    def _is_up(self) -> bool:
-        return any(replica.is_up for replica in self.replicas)
-
-    @property
-    def _broken(self) -> str | None:
-        """Reason why no actor will ever be up; None if one may."""
-        reasons = [replica.broken for replica in self.replicas if replica.broken is not None]
-        if len(reasons) < len(self.replicas):
-            return None
-        return f"provider `{self._provider}`: no actor can be started: {reasons[0]}"
+    async def _any_up(self) -> None:
+        """Wait for an actor that is up; raises as ``start`` does."""
+        async with asyncio.timeout(self._start_seconds):
+            while not any(replica.is_up for replica in self.replicas):
+                reasons = [one.broken for one in self.replicas if one.broken is not None]
+                if len(reasons) == len(self.replicas):
+                    raise ConfigError(
+                        f"provider `{self._provider}`: no actor can be started: {reasons[0]}"
+                    )
+                self._changed.clear()
+                await self._changed.wait()
 
     def _send(self) -> None:
         """Send what waits, each message to the actor with the fewest calls."""
-        self._stop_timer()
-        waiting = [call for call in self._waiting if not call.reply.done()]
-        up = [replica for replica in self.replicas if replica.is_up]
-        share = math.ceil(len(waiting) / max(1, len(up)))
-        size = min(_MOST_CALLS, max(_LEAST_CALLS, share))
-        while waiting and up:
-            min(up, key=lambda replica: replica.in_flight).send(waiting[:size])
-            waiting = waiting[size:]
-        self._waiting = waiting
-        if waiting:
-            self._set_timer()
-
-    def _note_change(self) -> None:
-        """Send what waits to an actor that is up now, or give up if there will be none."""
-        self._changed.set()
-        if self._broken is not None:
-            self._give_up()
-        elif self._waiting:
-            self._send()
-
-    def _set_timer(self) -> None:
-        self._stop_timer()
-        seconds = GATHER_SECONDS if self._is_up else self._start_seconds
-        act = self._send if self._is_up else self._give_up
-        self._timer = asyncio.get_running_loop().call_later(seconds, act)
-
-    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        waiting = [call for call in self._waiting if not call.reply.done()]
+        self._waiting = []
+        # where the last one has died since the calls came, Ray tells them so
+        up = [replica for replica in self.replicas if replica.is_up] or self.replicas
+        size = min(_MOST_CALLS, max(_LEAST_CALLS, math.ceil(len(waiting) / len(up))))
+        while waiting:
+            chosen = min(up, key=lambda replica: replica.in_flight)
+            chosen.in_flight += len(waiting[:size])
+            self._spawn(chosen.send(waiting[:size], self._clock))
+            waiting = waiting[size:]
 
-    def _give_up(self) -> None:
-        """Fail the calls that wait, since no actor is up."""
-        self._stop_timer()
-        calls, self._waiting = self._waiting, []
-        kind, said = FailureKind.MODEL_NOT_FOUND, self._broken
-        if said is None:
-            kind = FailureKind.UNREACHABLE
-            said = (
-                f"{self._provider}: none of {counted(len(self.replicas), 'actor')} was up for "
-                f"{self._start_seconds:g} s (`start_seconds`)"
-            )
-        for call in calls:
-            call.settle(failure(kind, said))
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
