@@ -18,10 +18,10 @@ from bestarm_agent.domain.events import Asked, Event, Told
 from bestarm_agent.engine.record import initial_size
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.open_run import Options
-from bestarm_agent.engine.setup.parts import build_selector
+from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay import ReplayProvider
-from bestarm_agent.selectors.types import Guarantee, Problem
+from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.store.store import Store
 from bestarm_agent.study import Archive
 from tests.support.api_studies import FastClock
@@ -224,10 +224,8 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path) -> None:
     path = write_study(tmp_path, latency_seconds=0.001, changes={"limits": {"in_flight": 16}})
     run_all(path, Budget(pulls=150))
     events = events_of(path)
-    size = initial_size(events)
-    problem = Problem(size.n_candidates, size.n_examples, budget=size.budget.pulls)
-    selector = build_selector(SelectorSpec(name="ucb-e", stop_when_separated=False), problem)
-    assert unexplained_asks(events, selector) == []
+    selection = Selection(SelectorSpec(name="ucb-e", stop_when_separated=False))
+    assert unexplained_asks(events, selection.pairs(initial_size(events))) == []
 
 
 @pytest.mark.slow

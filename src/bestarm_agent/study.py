@@ -57,13 +57,8 @@ from bestarm_agent.engine.setup.open_run import (
     recorded_parts,
     store_of,
 )
-from bestarm_agent.engine.setup.parts import (
-    Selection,
-    StudyParts,
-    assemble,
-    find_rule,
-    open_selection,
-)
+from bestarm_agent.engine.setup.parts import StudyParts, assemble
+from bestarm_agent.engine.setup.selection import Selection, find_rule, open_selection
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.types import Stop

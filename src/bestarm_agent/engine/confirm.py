@@ -20,7 +20,8 @@ from bestarm_agent.engine.results.confirmation import Confirmation, confirmation
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.run import Run, new_run, resumed_run
 from bestarm_agent.engine.setup.open_run import check_unchanged, loaded_study
-from bestarm_agent.engine.setup.parts import Selection, StudyParts
+from bestarm_agent.engine.setup.parts import StudyParts
+from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import RunNotFoundError
 from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import CONFIRMS as SUFFIX

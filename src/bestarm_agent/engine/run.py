@@ -29,7 +29,7 @@ from bestarm_agent.engine.setup.open_run import (
     relative,
     store_of,
 )
-from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, check_prices, prepare
+from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, check_prices
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.store.run_state import RunState, fold
@@ -218,6 +218,6 @@ async def _prepared(
     parts: StudyParts, candidates: Sequence[Candidate], ledger: Ledger, options: Options
 ) -> CandidateFactory:
     """Prepare candidates in a thread: digests of large weights take a while."""
-    prepared = await asyncio.to_thread(prepare, parts, candidates, ledger, options.clock)
+    prepared = await asyncio.to_thread(CandidateFactory, parts, ledger, options.clock, candidates)
     check_prices(parts.config, prepared.ready)
     return prepared

@@ -15,7 +15,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import open_selection
+from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.gate.pairs import GatePlan, Part
 from bestarm_agent.gate.summary import TITLE_WIDTH, gate_result

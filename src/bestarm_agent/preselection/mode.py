@@ -14,7 +14,7 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.engine.setup.parts import open_selection
+from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs

@@ -36,7 +36,7 @@ from bestarm_agent.engine.setup.open_run import (
     relative,
     store_of,
 )
-from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, assemble, prepare
+from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, assemble
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.preselection.mode import ROUTED, Preselection, open_preselection
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
@@ -132,7 +132,7 @@ class Service:
         parts = assemble(loaded, catalog_of(loaded, options), open_preselection, examples=examples)
         ledger = Ledger(parts.budget)
         prepared = await asyncio.to_thread(  # digests weights
-            prepare, parts, parts.candidates, ledger, options.clock
+            CandidateFactory, parts, ledger, options.clock, parts.candidates
         )
         candidates = _routed(prepared)
         async with AsyncExitStack() as stack:

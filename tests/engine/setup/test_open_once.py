@@ -15,7 +15,8 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.pool import ReadyCandidate
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.setup.open_run import Options
-from bestarm_agent.engine.setup.parts import CandidateFactory, Selection
+from bestarm_agent.engine.setup.parts import CandidateFactory
+from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs

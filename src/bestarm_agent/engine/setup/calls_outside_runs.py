@@ -26,7 +26,7 @@ from bestarm_agent.engine.limits.wait_reasons import Wait, WaitBoard
 from bestarm_agent.engine.pool import ReadyCandidate
 from bestarm_agent.engine.results.judge_check import Compared, Comparison
 from bestarm_agent.engine.setup.open_run import Options, store_of
-from bestarm_agent.engine.setup.parts import StudyParts, check_prices, prepare
+from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, check_prices
 from bestarm_agent.errors import Blame, ConfigError, JudgeError, ProviderError, nearest
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.store.store import open_store
@@ -58,14 +58,15 @@ async def make_first_calls(
         StoreError: the store cannot be used.
     """
     ledger, example = Ledger(parts.budget), parts.examples[0]
-    prepared = await asyncio.to_thread(prepare, parts, parts.candidates, ledger, options.clock)
+    candidates, clock = parts.candidates, options.clock
+    prepared = await asyncio.to_thread(CandidateFactory, parts, ledger, clock, candidates)
     check_prices(parts.config, prepared.ready)
     judge_client = prepared.judge_client
     first = {(id(one.client), one.model): one for one in reversed(prepared.ready)}
     local = asyncio.Lock()  # models that run on this machine take turns: they may share its memory
     async with (
         _opened(parts, options, ledger, parts.providers.in_use) as replies,
-        _watched(prepared.board, options.clock, waiting),
+        _watched(prepared.board, clock, waiting),
     ):
 
         async def called(entry: ReadyCandidate) -> FirstCall:
@@ -126,7 +127,7 @@ async def compare_answers(
             known = nearest(label.example, examples)
             raise ConfigError(f"the dataset has no example `{label.example}`; {known}")
     ledger = Ledger(parts.budget)
-    judge_client = prepare(parts, (), ledger, options.clock).judge_client
+    judge_client = CandidateFactory(parts, ledger, options.clock, ()).judge_client
     gate = asyncio.Semaphore(parts.config.limits.in_flight)
     void: list[str] = []  # why answers got no score by the judge's doing
     async with _opened(parts, options, ledger, judge_client.providers) as replies:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -14,6 +15,7 @@ from bestarm_agent.config.fields import dotted
 from bestarm_agent.config.study.inputs import read_examples
 from bestarm_agent.config.study.load import LoadedStudy, load_study, study_from
 from bestarm_agent.config.user_functions import source_name
+from bestarm_agent.config.yaml.documents import locating
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import BudgetSet, Event, Started
@@ -99,26 +101,35 @@ def recorded_parts(
         ConfigError: the dataset or the judge is not what it was, or a prompt, a provider or a
             variable is gone.
     """
-    if state.started is None:
+    started = state.started
+    if started is None:
         raise StoreError("the run's log is empty; begin a new run")
-    loaded = _recorded(state.started, options)
-    parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
-    n_draws = loaded.config.repeats
-    n = len(state.example_ids) // n_draws
-    began_with = n + state.started.kept_back
-    more = len(parts.examples) // n_draws + len(parts.kept_back) - began_with
-    if more > 0:
+    if not isinstance(started.config, Mapping):
+        raise StoreError("the run's configuration is not a mapping; the log is damaged")
+    folder = Path() if options.store is None else folder_of(options.store)
+    loaded = study_from(started.config, folder / started.base)
+    with locating(partial(loaded.places.located, ("dataset",))):
         rows = examples or read_examples(loaded.config.dataset, loaded.base_dir)
-        first = rows[:began_with]
-        parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=first)
+    n = len(state.example_ids) // loaded.config.repeats
+    began_with = n + started.kept_back
+    parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=rows[:began_with])
+    if (more := len(rows) - began_with) > 0:
         said = (
             f"the dataset has grown by {counted(more, 'example')}; the run goes on with the "
             f"{began_with:,} that it began with, since its intervals are about these; begin a new "
             f"run for all (equal requests are taken from the reply cache)"
         )
         parts = replace(parts, notices=(*parts.notices, said))
-    check_unchanged(parts.examples[: len(parts.examples) // n_draws], state.example_digests[:n])
-    _check_judge(parts.judge, state.started)
+    shown = parts.examples[: len(parts.examples) // loaded.config.repeats]
+    check_unchanged(shown, state.example_digests[:n])
+    judge = parts.judge
+    if started.judge not in (None, judge.digest):  # scores of two judges never mix
+        raise ConfigError(
+            f"judge `{judge.name}` is no longer what it was when the run began (digest "
+            f"{judge.digest}, was {started.judge}), and scores of two judges do not mix; restore "
+            f"its catalogue entry and template, or begin a new run (the candidates' replies are "
+            f"taken from the reply cache, so that only judging is paid for again)"
+        )
     return parts
 
 
@@ -161,13 +172,6 @@ def loaded_study(
     if isinstance(source, Mapping):
         return study_from(source, overrides=overrides)
     return load_study(Path(source), overrides)
-
-
-def _recorded(started: Started, options: Options) -> LoadedStudy:
-    folder = Path() if options.store is None else folder_of(options.store)
-    if not isinstance(started.config, Mapping):
-        raise StoreError("the run's configuration is not a mapping; the log is damaged")
-    return study_from(started.config, folder / started.base)
 
 
 def catalog_of(loaded: LoadedStudy, options: Options) -> Catalog:
@@ -214,17 +218,6 @@ def check_new(candidates: Sequence[Candidate], there: Sequence[Candidate]) -> No
             )
         ids[candidate.id] = candidate.label
         labels.add(candidate.label)
-
-
-def _check_judge(judge: Judge, started: Started) -> None:
-    """Scores of two judges never mix in one estimate."""
-    if started.judge not in (None, judge.digest):
-        raise ConfigError(
-            f"judge `{judge.name}` is no longer what it was when the run began (digest "
-            f"{judge.digest}, was {started.judge}), and scores of two judges do not mix; restore "
-            f"its catalogue entry and template, or begin a new run (the candidates' replies are "
-            f"taken from the reply cache, so that only judging is paid for again)"
-        )
 
 
 def check_unchanged(rows: Sequence[Example], began_with: Sequence[str]) -> None:

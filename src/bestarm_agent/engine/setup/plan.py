@@ -18,7 +18,6 @@ from bestarm_agent.engine.setup.parts import (
     StudyParts,
     check_prices,
     longest_of,
-    prepare,
 )
 from bestarm_agent.selectors.rule import pull_weights
 from bestarm_agent.stats.detectable import examples_to_part
@@ -64,7 +63,7 @@ def make_plan(parts: StudyParts) -> Plan:
     Raises:
         ConfigError: the study cannot run.
     """
-    prepared = prepare(parts, parts.candidates, Ledger(parts.budget), SystemClock())
+    prepared = CandidateFactory(parts, Ledger(parts.budget), SystemClock(), parts.candidates)
     check_prices(parts.config, prepared.ready)
     budget, costs = parts.budget, tuple(entry.usd for entry in prepared.ready)
     size = Size(len(costs), len(parts.examples), budget, costs, parts.slices)

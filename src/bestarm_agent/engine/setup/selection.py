@@ -1,0 +1,180 @@
+"""The usual mode of a run: the search for the best candidate by the configured rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.study.dataset_and_scorer import ScorerSpec
+from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study.run_options import SelectorSpec, StopSpec
+from bestarm_agent.config.user_functions import load_object
+from bestarm_agent.config.yaml.documents import locating, placing
+from bestarm_agent.config.yaml.source_positions import Places
+from bestarm_agent.domain.candidate import Candidate
+from bestarm_agent.domain.example import Example
+from bestarm_agent.engine.record import Size, axes_of
+from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.errors import PluginError, counted, nearest
+from bestarm_agent.judges.base import Judge
+from bestarm_agent.judges.groups import MeasuredJudge
+from bestarm_agent.judges.registry import check_examples, create_judge
+from bestarm_agent.plugins.registry import is_path
+from bestarm_agent.selectors.history import HistoryModel
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.registry import (
+    SELECTORS,
+    make_selector,
+    selector_names,
+    selector_params,
+)
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.rules.pulse import Pulse
+from bestarm_agent.selectors.rules.ucb_e import UcbE
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Looks for the best candidate by the configured rule."""
+
+    chosen: SelectorSpec
+    objective: ObjectiveSpec = field(default_factory=ObjectiveSpec)
+    stop: StopSpec = field(default_factory=StopSpec)
+    rule: type[Rule] | None = None  # None: that of the name in ``chosen``
+    baseline: str | None = None  # label of a candidate to which the winner will be compared
+    places: Places = field(default_factory=lambda: Places("the study"))
+
+    def pairs(
+        self, size: Size, candidates: Sequence[Candidate] = (), history: HistoryModel | None = None
+    ) -> Pairs:
+        """Make the rule.
+
+        Raises:
+            ConfigError: there is no such rule or parameter, or the rule needs a budget in pulls;
+                or there is no such baseline.
+        """
+        chosen, first = self.chosen, candidates[: size.n_candidates]
+        problem = replace(
+            size.problem(per_dollar=chosen.per == "dollar"),
+            axes=axes_of(first) if len(first) == size.n_candidates else None,
+            seed=chosen.seed,
+            confidence=self.objective.level(chosen.level),
+            stop_when_separated=chosen.stop_when_separated and self.objective.is_plain,
+            within=self.stop.within,
+        )
+        labels = [candidate.label for candidate in first]
+        if self.baseline is not None and self.baseline not in labels:
+            known = nearest(self.baseline, labels)
+            message = f"confirm.baseline: there is no candidate {self.baseline!r}; {known}"
+            raise self.places.error(message, "confirm", "baseline")
+        learned = {} if history is None else {"history": history}
+        try:
+            return make_selector(self.rule or chosen.name, problem, **chosen.params, **learned)
+        except (ValueError, PluginError) as error:
+            key = "params" if chosen.name in selector_names() and chosen.params else "name"
+            raise self.places.error(str(error), "selector", key) from error
+
+    def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
+        """Say which settings of the rule will not do what they are there for."""
+        if not pairs.rule.seeks_best:
+            return ()
+        return tuple(_useless(self.chosen, pairs.rule, size))
+
+    def result(self, pairs: Pairs, standing: Standing) -> None:
+        """Return None: the standing names the best."""
+
+
+def _useless(chosen: SelectorSpec, rule: Rule, size: Size) -> Iterator[str]:
+    n = size.n_candidates
+    caps = [cap for cap in (size.budget.pulls, size.budget.calls) if cap is not None]
+    if n == 1:
+        yield "there is only one candidate, so there is nothing to compare; add another one"
+    elif caps and min(caps) < n:
+        yield (
+            f"the budget allows {counted(min(caps), 'pair')} for {n} candidates: some will never "
+            f"be tried; allow at least {n}"
+        )
+    if chosen.per == "dollar" and not rule.heeds_costs:
+        yield (
+            f"selector.per: dollar changes nothing for {chosen.name}: it compares candidates on "
+            f"common examples, and does not look at what they cost; auto and sysrs do"
+        )
+    pulls = rule.problem.budget
+    if isinstance(rule, UcbE | Pulse) and pulls is not None:
+        batch = min(rule.batch, rule.problem.n_examples)
+        if batch > 1 and n * batch > pulls:
+            yield (
+                f"{rule.name} pulls a candidate {batch} times in a row, so a first look at all {n} "
+                f"takes {n * batch:,} pairs, and the budget allows {pulls:,}: some will never be "
+                f"tried; set `selector: {{name: {rule.name}, params: {{batch: "
+                f"{max(1, pulls // (4 * n))}}}}}`"
+            )
+    if rule.top_k >= n > 1:
+        yield (
+            f"selector.params.top_k is {rule.top_k}, and there are {n} candidates: nothing is to "
+            f"be found out about them, so nothing is asked; want fewer, or add candidates"
+        )
+
+
+def open_selection(
+    study: LoadedStudy, examples: Sequence[Example], catalog: Catalog
+) -> tuple[Selection, Judge]:
+    """Read the mode and its judge from a study; an ``OpenMode``.
+
+    Raises:
+        ConfigError: the judge cannot be made, an example lacks what it needs, or the rule does not
+            learn from history.
+    """
+    config, chosen = study.config, study.config.selector
+    judge = _placed_judge(config.scorer, study, catalog, "scorer")
+    with locating(partial(study.places.located, ("dataset",))):
+        check_examples(judge, examples)
+    measures = {}
+    for name, spec in sorted(config.measures.items()):  # a log keeps no order of keys
+        measures[name] = _placed_judge(spec, study, catalog, "measures", name)
+        check_examples(measures[name], examples)
+    try:
+        rule = find_rule(chosen.name, study.base_dir, catalog)
+    except PluginError as error:
+        raise study.places.error(str(error), "selector", "name") from error
+    known = rule is not None or chosen.name in selector_names()
+    if chosen.history and known and "history" not in selector_params(rule or chosen.name):
+        learners = [name for name in SELECTORS.built_in if "history" in selector_params(name)]
+        raise study.places.error(
+            f"selector.history: {chosen.name} does not learn from history; choose one that does "
+            f"({', '.join(learners)}), or leave the history out",
+            *("selector", "history"),
+        )
+    mode = Selection(
+        chosen=chosen,
+        objective=config.objective,
+        stop=config.stop,
+        rule=rule,
+        baseline=None if config.confirm is None else config.confirm.baseline,
+        places=study.places,
+    )
+    return mode, MeasuredJudge(judge, measures) if measures else judge
+
+
+def _placed_judge(spec: ScorerSpec, study: LoadedStudy, catalog: Catalog, *key: str) -> Judge:
+    """Create a judge; errors name the line of its key in the study."""
+    try:
+        with placing(partial(study.places.where, *key)):
+            return create_judge(spec.name, spec.options, catalog)
+    except PluginError as error:
+        raise study.places.error(str(error), *key) from error
+
+
+def find_rule(name: str, base_dir: Path, catalog: Catalog | None = None) -> type[Rule] | None:
+    """Return the class of a rule given as an object or dotted path; None for a built-in name."""
+    given = catalog.objects.get(("selectors", name)) if catalog is not None else None
+    if given is not None:
+        return cast("type[Rule]", given)
+    if not is_path(name):
+        return None
+    return SELECTORS.load(name, imported=partial(load_object, base_dir=base_dir))
