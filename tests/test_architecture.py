@@ -48,7 +48,6 @@ FLOORS = tuple(
     engine.call
     engine.judging
     engine.evaluate
-    engine.model_blocks
     engine.pool
     engine.results
     engine.record

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -44,7 +44,7 @@ from bestarm_agent.engine.pool import (
 )
 from bestarm_agent.engine.record import RunRecord, score_of
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import Ask, BoolArray, State, Stop, both
+from bestarm_agent.selectors.types import BoolArray, State, Stop, both
 
 _SETTLED = (Stop.SEPARATED, Stop.WITHIN)
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
@@ -98,200 +98,19 @@ class Rules:
         return end
 
 
-class InFlight:
-    """The pairs between ask and outcome: reserves what they need, sends them, hands outcomes over.
-
-    A pair that ends without an outcome is put off: it stays pending, and may be sent again.
-    """
-
-    def __init__(
-        self,
-        record: RunRecord,
-        pool: CandidatePool,
-        examples: Sequence[Example],
-        evaluator: Evaluator,
-        ledger: Ledger,
-    ) -> None:
-        self.active = 0  # pairs that were sent and not handed over yet
-        self.news = asyncio.Event()  # set when there may be an outcome, or a free place
-        self.put_off: dict[int, Pair] = {}  # by number of the ask
-        self.first = FirstPairs(pool, evaluator.judge_client, record.state)
-        self._record, self._pool, self._ledger = record, pool, ledger
-        self._examples, self._evaluator = examples, evaluator
-        self._finished: deque[tuple[Asked, Pair, Outcome | Exception | None]] = deque()
-        self._tasks: dict[asyncio.Task[None], tuple[int, Pair]] = {}
-        self._unsent: dict[int, Pair] = {}  # hold places and money, and their tasks never began
-        self._tried: set[int] = set()  # pairs put off that were sent again
-        self._tried_with: tuple[Spend, Budget] | None = None  # spend and caps at that time
-
-    @property
-    def has_outcomes(self) -> bool:
-        """True if a finished pair was not handed over yet."""
-        return bool(self._finished)
-
-    def begin(self) -> None:
-        """Forget what was in flight, which stays pending; inherit what other processes sent."""
-        self.active = 0
-        self._finished.clear()
-        self.first.begin()
-        for asked in self._record.state.pending.values():
-            if asked.seq not in self.put_off:
-                self.put_off[asked.seq] = self._inherited(asked)
-
-    def _inherited(self, asked: Asked) -> Pair:
-        """Charge the attempts whose cost no process lived to record: they may have been billed."""
-        candidate, example = self._pool.candidates[asked.candidate], self._examples[asked.example]
-        cost = self._record.state.cost_of(asked.seq)
-        attempts = list(cost.attempts)
-        if cost.first_sent:
-            call = candidate.call(example)
-            attempts.insert(0, Attempted(asked.seq, call.key, call.bound()))
-        lost = sum((one.cost for one in attempts if not one.judge), Spend())
-        lost_judging = sum((one.cost for one in attempts if one.judge), Spend())
-        self._ledger.charge(lost + lost_judging)
-        spend, judge_spend = cost.spend + lost, cost.judge_spend + lost_judging
-        log = AttemptLog(partial(self._log_attempt, asked.seq))
-        log.resent = spend + judge_spend != Spend()
-        log.charged = {one.key: one.cost for one in attempts}
-        return candidate.pair(example, log, spend=spend, judge_spend=judge_spend)
-
-    async def _log_attempt(self, seq: int, key: str, cost: Spend, is_judges: bool) -> None:
-        self._record.record(Attempted(seq, key, cost, is_judges))
-        await self._record.flush()
-
-    def prepare(self, asked: Asked) -> bool:
-        """Reserve a pair's cost and take its place in the gates.
-
-        Return False if the budget cannot pay it now; it is put off.
-        """
-        candidate, example = self._pool.candidates[asked.candidate], self._examples[asked.example]
-        pair = self.put_off.pop(asked.seq, None)
-        if pair is None:
-            log = AttemptLog(partial(self._log_attempt, asked.seq), is_asked=True)
-            pair = candidate.pair(example, log)
-        else:
-            pair.begin_again()
-        bound, judging = pair.call.bound(), self._evaluator.judge_client.bound(example)
-        self._pool.raise_bound(candidate, bound + judging)
-        if not pair.reserve(bound, judging):
-            self._put_off(asked.seq, pair)
-            return False
-        pair.call.slot = self._pool.slot(candidate, self.news.set)
-        pair.call.permit = candidate.limits.take(pair.call.request, bound)
-        self._unsent[asked.seq] = pair
-        self.first.sent(asked.candidate, pair)
-        return True
-
-    def send(self, tasks: asyncio.TaskGroup, asked: Asked) -> None:
-        """Evaluate a prepared pair in a task of its own."""
-        self.active += 1
-        task = tasks.create_task(self._work(asked))
-        self._tasks[task] = asked.seq, self._unsent[asked.seq]
-        task.add_done_callback(self._note_end)
-
-    def send_pending(self, tasks: asyncio.TaskGroup) -> None:
-        """Send the pending pairs of an earlier session again, under the same numbers.
-
-        All at once, beyond the gates if need be: they were in flight together before.
-        """
-        for asked in list(self._record.state.pending.values()):
-            if self.prepare(asked):
-                self.send(tasks, asked)
-
-    def send_put_off(self, tasks: asyncio.TaskGroup) -> bool:
-        """Send what the budget could not pay while more was reserved than is now.
-
-        Return False if it cannot pay any of it now either. What was tried and spent nothing is not
-        tried again until the budget or the spend is another.
-        """
-        balance = (self._ledger.spent, self._ledger.budget)
-        if balance != self._tried_with:
-            self._tried_with, self._tried = balance, set()
-        unpaid = [seq for seq, pair in self.put_off.items() if pair.obstacle is None]
-        for seq in [seq for seq in unpaid if seq not in self._tried]:
-            asked = self._record.state.pending[seq]
-            usable = self._pool.candidates[asked.candidate].broken is None
-            if self._pool.room() and usable and self.prepare(asked):
-                self._tried.add(seq)
-                self.send(tasks, asked)
-        return self.active > 0
-
-    def cut_off(self) -> None:
-        """Cancel what is in flight: attempts count with their bound, and pairs stay pending."""
-        for task in self._tasks:
-            task.cancel()
-        self._tasks.clear()  # a second cancellation would cut off their cleaning up
-
-    def repeated(self) -> set[int]:
-        """Return the numbers of the pairs in flight with a call that failed before."""
-        return {seq for seq, pair in self._tasks.values() if pair.call.tries.n_failures}
-
-    def leave_waiting(self) -> None:
-        """Put off the pairs whose calls failed and wait to be repeated: they hold no place."""
-        for task, (_, pair) in list(self._tasks.items()):
-            if pair.call.tries.failure is not None and not pair.call.slot.inside:
-                del self._tasks[task]
-                task.cancel()
-
-    def outcomes(self) -> Iterator[tuple[int, Outcome]]:
-        """Hand over what is finished, by number of the ask; the rest is put off.
-
-        Raise what an evaluation raised though nothing should.
-        """
-        while self._finished:
-            asked, pair, result = self._finished.popleft()
-            self.active -= 1
-            if isinstance(result, Exception):
-                raise result
-            self.first.ended(asked.candidate, pair, result)
-            if result is not None and pair.obstacle is None:
-                yield asked.seq, result
-                continue
-            self.put_off[asked.seq] = pair
-            if pair.obstacle is not None:
-                self._pool.note_obstacle(self._pool.candidates[asked.candidate], pair.obstacle)
-
-    def end(self) -> None:
-        """Give back what is held for pairs that were not sent; log what pending pairs cost."""
-        for pair in self._unsent.values():
-            pair.let_go()
-        self.put_off |= self._unsent
-        self._unsent.clear()
-        for seq, pair in self.put_off.items():
-            self._put_off(seq, pair)
-
-    def _put_off(self, seq: int, pair: Pair) -> None:
-        """Keep a pair pending, and log its exact cost if the log does not tell it."""
-        self.put_off[seq] = pair
-        spend, judge_spend = pair.candidate_spend, pair.judging.spent
-        known = self._record.state.cost_of(seq)
-        if not known.is_exact or (known.spend, known.judge_spend) != (spend, judge_spend):
-            self._record.record(Charged(seq, spend, judge_spend))
-
-    def _note_end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        if task.cancelled():
-            self.active -= 1
-            self.news.set()
-
-    async def _work(self, asked: Asked) -> None:
-        pair = self._unsent.pop(asked.seq)
-        result: Outcome | Exception | None
-        try:
-            result = await self._evaluator.evaluate(pair)
-        except asyncio.CancelledError:
-            self.put_off[asked.seq] = pair  # its cost is recorded; it stays pending
-            raise
-        except Exception as error:  # raised again by the loop, which must not wait for it forever
-            result = error
-        self._finished.append((asked, pair, result))
-        self.news.set()
-
-
 class RunLoop:
     """Runs a study until there is a reason to end.
 
-    The record was fed all that the log holds; column j is ``examples[j]``.
+    A pair that ends without an outcome is put off: it stays pending, and may be sent again.
+
+    Args:
+        record: was fed all that the log holds.
+        pool: the candidates, by row.
+        examples: column j is ``examples[j]``.
+        evaluator: turns pairs into outcomes.
+        ledger: the budget.
+        clock: tells the time.
+        rules: about failures.
     """
 
     def __init__(
@@ -306,25 +125,25 @@ class RunLoop:
         rules: Rules,
     ) -> None:
         self.each_turn: list[Callable[[], None]] = []  # called after answers were recorded
-        self.record = record
-        self.pool = pool
-        self.ledger = ledger
-        self._evaluator = evaluator
-        self._clock = clock
-        self._rules = rules
-        self._pairs = InFlight(record, pool, examples, evaluator, ledger)
-        self._pairs.begin()
+        self.record, self.pool, self.ledger = record, pool, ledger
+        self.in_flight = 0  # pairs that were sent, and whose end was not noted yet
+        self.is_running = False  # True while ``run`` is running
+        self._examples, self._evaluator = examples, evaluator
+        self._clock, self._rules = clock, rules
+        self._began = clock.now()
+        self._stop_asked = False
+        self._news = asyncio.Event()  # set when there may be an outcome, or a free place
+        self._first = FirstPairs(pool, evaluator.judge_client, record.state)
+        self._unsent: dict[int, Pair] = {}  # hold places and money, and their tasks never began
+        self._tasks: dict[asyncio.Task[None], tuple[int, Pair]] = {}
+        self._finished: deque[tuple[Asked, Pair, Outcome | Exception | None]] = deque()
+        self._put_off: dict[int, Pair] = {}  # by number of the ask
+        self._tried: set[int] = set()  # pairs put off that were sent again
+        self._tried_with: tuple[Spend, Budget] | None = None  # spend and caps at that time
         self._n_void = 0  # in this process
         answered = (one.latencies for one in record.state.totals if one.latencies)
         self._slowest = max((one[-1] for one in answered), default=0.0)  # answered call, in seconds
-        self._began = clock.now()
-        self._stop_asked = False
-        self.is_running = False  # True while ``run`` is running
-
-    @property
-    def in_flight(self) -> int:
-        """Number of pairs in flight."""
-        return self._pairs.active
+        self._take_over()
 
     @property
     def seconds(self) -> float:
@@ -340,13 +159,13 @@ class RunLoop:
     def stop(self) -> None:
         """Ask for no more pairs; ``run``, or its next call, returns once those in flight ended."""
         self._stop_asked = True
-        self._pairs.news.set()
+        self._news.set()
 
     def add_candidates(self, candidates: Sequence[ReadyCandidate]) -> None:
         """Add candidates as the next rows, also while running."""
         self.record.record(candidates_added(candidates))
         self.pool.add(candidates)
-        self._pairs.news.set()
+        self._news.set()
 
     def allow(self, more: Budget | None) -> None:
         """Let the next call of ``run`` spend ``more``, within the run's caps; None: those alone."""
@@ -375,15 +194,20 @@ class RunLoop:
         """
         self.record.record(BudgetSet(budget, own or budget))
         self.ledger.budget = budget
-        self._pairs.news.set()
+        self._news.set()
 
     async def run(self) -> End:
-        """Ask, send and record until there is a reason to end; return it.
+        """Run to a reason to end; return it.
 
         If it is cancelled, what was in flight stays pending and can be resumed. Raise StoreError
         if the log or the reply cache could not be written.
         """
-        self._begin()
+        state = self.record.state
+        self._began = self._clock.now()
+        self.is_running = True
+        self._take_over()
+        if state.end is not None or state.asks:  # stopped, or killed
+            self.record.record(Resumed(self._clock.utc(), __version__))
         end = End.ERROR
         try:
             end = await self._run_tasks()
@@ -395,31 +219,25 @@ class RunLoop:
             raise
         finally:
             self.is_running = self._stop_asked = False
-            self._pairs.end()
+            self._let_go()
             told = (self._elapsed(), self.ledger.close(), self._evaluator.replies.remarks())
             stopped = Stopped(self._clock.utc(), end.value, *told, self.pool.broken())
             self.record.record(stopped)
             await self.record.flush()
         return end
 
-    def _begin(self) -> None:
-        state = self.record.state
-        self._began = self._clock.now()
-        self.is_running = True
-        self._pairs.begin()
-        if state.end is not None or state.asks:  # stopped, or killed
-            self.record.record(Resumed(self._clock.utc(), __version__))
-
     async def _run_tasks(self) -> End:
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._pairs.send_pending(tasks)
+                # At once, beyond the gates if need be: they were in flight together before.
+                for asked in list(self.record.state.pending.values()):
+                    if self._prepare(asked):
+                        self._send(tasks, asked)
                 return await self._loop(tasks)
         except ExceptionGroup as group:  # a task group wraps even a single error
             raise group.exceptions[0] from group
 
     async def _loop(self, tasks: asyncio.TaskGroup) -> End:
-        pairs = self._pairs
         while True:
             self._record_finished()
             for look in self.each_turn:
@@ -433,13 +251,15 @@ class RunLoop:
             if asked:
                 await self.record.flush()  # an ask is durable before a byte leaves
                 for one in asked:
-                    pairs.send(tasks, one)
-            elif not pairs.active and (end or not self._is_throttled(opens_in)):
+                    self._send(tasks, one)
+            elif not self.in_flight and (end or not self._is_throttled(opens_in)):
                 if end is None and (self._catch_up() or self._send_put_off(tasks)):
                     continue
                 return end or self._end_of_silence()
-            if not pairs.has_outcomes:
+            if not self._finished:
                 await self._sleep(math.inf if end else opens_in)
+
+    # What is asked next.
 
     def _ask(self) -> list[Asked]:
         """Ask for pairs until no place is free; return those that are prepared, to be sent."""
@@ -447,19 +267,17 @@ class RunLoop:
         while (room := self._room()) > 0:
             allowed, busy = self._who_may_be_asked()
             payable = self.pool.payable(self.ledger, room, self.pool.affordable(self.ledger))
-            n = max(1, int(min(payable, self.pool.blocks.left())))
+            n = max(1, int(min(payable, self.pool.blocks_left())))
             asks = self.record.pairs.ask(n, allowed=allowed, busy=busy)
-            if not asks and not self.pool.blocks.end():
+            if not asks and not self.pool.end_blocks():
                 break
-            asked = [self._recorded(ask, allowed) for ask in asks]
-            ready.extend(one for one in asked if self._pairs.prepare(one))
+            for ask in asks:
+                asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, excluded(allowed))
+                self.record.record(asked)
+                self.pool.note_asked(asked.candidate)
+                if self._prepare(asked):
+                    ready.append(asked)
         return ready
-
-    def _recorded(self, ask: Ask, allowed: BoolArray | None) -> Asked:
-        asked = Asked(ask.seq, *ask.pair, ask.propensity, ask.reason, excluded(allowed))
-        self.record.record(asked)
-        self.pool.blocks.note(asked.candidate)
-        return asked
 
     def _who_may_be_asked(self) -> tuple[BoolArray | None, BoolArray | None]:
         """Return who may be asked (K,), and who of these would have to wait; None: all, and none.
@@ -468,9 +286,9 @@ class RunLoop:
         Elsewhere it chooses among those whose pairs can be sent at once.
         """
         pool, ledger = self.pool, self.ledger
-        may = both(both(pool.available(), self._pairs.first.mask()), self._worth)
+        may = both(both(pool.available(), self._first.mask()), self._worth)
         may = both(may, self._in_time())
-        at_once = both(pool.affordable(ledger), _inverse(pool.busy()))
+        at_once = both(pool.affordable(ledger), pool.not_busy())
         if not self._spares_pairs():
             return both(may, at_once), None
         at_once = both(at_once, self._not_held_up())
@@ -498,7 +316,7 @@ class RunLoop:
 
     def _room(self) -> int:
         """Return how many more pairs may be asked now."""
-        return int(min(self.pool.room(), self._pairs.first.left(), self._leeway()))
+        return int(min(self.pool.room(), self._first.left(), self._leeway()))
 
     def _leeway(self) -> float:
         """Limit the pairs in flight where they are spared: what is asked early is asked blindly."""
@@ -516,7 +334,8 @@ class RunLoop:
         if not self._rests_on_intervals:
             return None
         table, few = self.record.pairs.table, _FEW_IN_FLIGHT
-        mask, failed = np.full(table.n_candidates, True), self._pairs.repeated()
+        mask = np.full(table.n_candidates, True)
+        failed = {seq for seq, pair in self._tasks.values() if pair.call.tries.n_failures}
         for asked in self.record.state.pending.values():  # in the order of asking
             if table.n_asked - asked.seq < few:
                 break
@@ -540,12 +359,14 @@ class RunLoop:
         Time counts more if it is capped, if all pairs are to be asked anyway, or if models take
         turns in memory.
         """
-        if self.ledger.budget.seconds is not None or self.pool.blocks.mask() is not None:
+        if self.ledger.budget.seconds is not None or self.pool.block_mask() is not None:
             return False
         if self.record.pairs.problem.seeks_proof or self.record.objective is not None:
             return True
         left = int(self.record.pairs.table.n_unseen.sum())
         return self.pool.payable(self.ledger, left, None) < left
+
+    # Whether to end.
 
     def _is_throttled(self, opens_in: float) -> bool:
         """Return whether only a rate limit keeps the rule from asking."""
@@ -561,7 +382,7 @@ class RunLoop:
         objective = self.record.objective
         if self._stop_asked:
             return End.INTERRUPTED
-        if self._pairs.first.failed:
+        if self._first.failed:
             return End.FAILURES
         if not self._seconds_left():
             return End.BUDGET
@@ -580,14 +401,19 @@ class RunLoop:
         affordable = self.pool.affordable(self.ledger)
         cannot_pay = affordable is not None and not affordable.all()
         late = self._in_time() is not None
-        return End.BUDGET if self._pairs.put_off or cannot_pay or late else End.INDIFFERENT
+        return End.BUDGET if self._put_off or cannot_pay or late else End.INDIFFERENT
 
     def _end_calls(self, end: End | None) -> None:
         """End calls in flight that are not to be waited for, given why the run ends."""
         if end is not None and not self._seconds_left():
-            self._pairs.cut_off()  # the time cap binds what is in flight too
+            for task in self._tasks:  # attempts count with their bound, and pairs stay pending
+                task.cancel()
+            self._tasks.clear()  # a second cancellation would cut off their cleaning up
         elif end not in (None, End.FAILURES) or self.record.pairs.stopped() in _SETTLED:
-            self._pairs.leave_waiting()
+            for task, (_, pair) in list(self._tasks.items()):
+                if pair.call.tries.failure is not None and not pair.call.slot.inside:
+                    del self._tasks[task]  # it waits to be repeated, and holds no place
+                    task.cancel()
 
     def _review(self, *, now: bool = False) -> None:
         """Bar candidates that are shown to break a limit of the objective.
@@ -608,16 +434,152 @@ class RunLoop:
         self._review(now=True)
         return True
 
-    def _send_put_off(self, tasks: asyncio.TaskGroup) -> bool:
-        return self.record.pairs.stopped() is None and self._pairs.send_put_off(tasks)
+    # The pairs between ask and outcome.
+
+    def _take_over(self) -> None:
+        """Forget what was in flight, which stays pending; inherit what other processes sent."""
+        self.in_flight = 0
+        self._finished.clear()
+        self._first.begin()
+        for asked in self.record.state.pending.values():
+            if asked.seq not in self._put_off:
+                self._put_off[asked.seq] = self._inherited(asked)
+
+    def _inherited(self, asked: Asked) -> Pair:
+        """Charge the attempts whose cost no process lived to record: they may have been billed."""
+        candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
+        cost = self.record.state.cost_of(asked.seq)
+        attempts = list(cost.attempts)
+        if cost.first_sent:
+            call = candidate.call(example)
+            attempts.insert(0, Attempted(asked.seq, call.key, call.bound()))
+        lost = sum((one.cost for one in attempts if not one.judge), Spend())
+        lost_judging = sum((one.cost for one in attempts if one.judge), Spend())
+        self.ledger.charge(lost + lost_judging)
+        spend, judge_spend = cost.spend + lost, cost.judge_spend + lost_judging
+        log = AttemptLog(
+            partial(self._log_attempt, asked.seq),
+            resent=spend + judge_spend != Spend(),
+            charged={one.key: one.cost for one in attempts},
+        )
+        return candidate.pair(example, log, spend=spend, judge_spend=judge_spend)
+
+    async def _log_attempt(self, seq: int, key: str, cost: Spend, is_judges: bool) -> None:
+        self.record.record(Attempted(seq, key, cost, is_judges))
+        await self.record.flush()
+
+    def _prepare(self, asked: Asked) -> bool:
+        """Reserve a pair's cost and take its place in the gates.
+
+        Return False if the budget cannot pay it now; it is put off.
+        """
+        candidate, example = self.pool.candidates[asked.candidate], self._examples[asked.example]
+        pair = self._put_off.pop(asked.seq, None)
+        if pair is None:
+            log = AttemptLog(partial(self._log_attempt, asked.seq), is_asked=True)
+            pair = candidate.pair(example, log)
+        else:
+            pair.begin_again()
+        bound, judging = pair.call.bound(), self._evaluator.judge_client.bound(example)
+        self.pool.raise_bound(candidate, bound + judging)
+        if not pair.reserve(bound, judging):
+            self._log_put_off(asked.seq, pair)
+            return False
+        pair.call.slot = self.pool.slot(candidate, self._news.set)
+        pair.call.permit = candidate.limits.take(pair.call.request, bound)
+        self._unsent[asked.seq] = pair
+        self._first.sent(asked.candidate, pair)
+        return True
+
+    def _send(self, tasks: asyncio.TaskGroup, asked: Asked) -> None:
+        """Evaluate a prepared pair in a task of its own."""
+        self.in_flight += 1
+        task = tasks.create_task(self._evaluate(asked))
+        self._tasks[task] = asked.seq, self._unsent[asked.seq]
+        task.add_done_callback(self._note_end)
+
+    async def _evaluate(self, asked: Asked) -> None:
+        pair = self._unsent.pop(asked.seq)
+        result: Outcome | Exception | None
+        try:
+            result = await self._evaluator.evaluate(pair)
+        except asyncio.CancelledError:
+            self._put_off[asked.seq] = pair  # its cost is recorded; it stays pending
+            raise
+        except Exception as error:  # raised again by the loop, which must not wait for it forever
+            result = error
+        self._finished.append((asked, pair, result))
+        self._news.set()
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if task.cancelled():
+            self.in_flight -= 1
+            self._news.set()
 
     def _record_finished(self) -> None:
-        for seq, outcome in self._pairs.outcomes():
-            score = score_of(outcome, self._rules.failed_score)
-            self._n_void += score is None
-            if isinstance(outcome, Scored):
-                self._slowest = max(self._slowest, outcome.seconds)
-            self.record.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
+        """Record the outcomes that are there; put off pairs that ended without one.
+
+        Raise what an evaluation raised though nothing should.
+        """
+        while self._finished:
+            asked, pair, result = self._finished.popleft()
+            self.in_flight -= 1
+            if isinstance(result, Exception):
+                raise result
+            self._first.ended(asked.candidate, pair, result)
+            if result is not None and pair.obstacle is None:
+                self._tell(asked.seq, result)
+                continue
+            self._put_off[asked.seq] = pair
+            if pair.obstacle is not None:
+                self.pool.note_obstacle(self.pool.candidates[asked.candidate], pair.obstacle)
+
+    def _tell(self, seq: int, outcome: Outcome) -> None:
+        score = score_of(outcome, self._rules.failed_score)
+        self._n_void += score is None
+        if isinstance(outcome, Scored):
+            self._slowest = max(self._slowest, outcome.seconds)
+        self.record.record(Told(seq, outcome, score, round(self._elapsed(), 3)))
+
+    def _send_put_off(self, tasks: asyncio.TaskGroup) -> bool:
+        """Send what the budget could not pay while more was reserved than is now.
+
+        Return False if it cannot pay any of it now either. What was tried and spent nothing is not
+        tried again until the budget or the spend is another.
+        """
+        if self.record.pairs.stopped() is not None:
+            return False
+        balance = (self.ledger.spent, self.ledger.budget)
+        if balance != self._tried_with:
+            self._tried_with, self._tried = balance, set()
+        unpaid = [seq for seq, pair in self._put_off.items() if pair.obstacle is None]
+        for seq in [seq for seq in unpaid if seq not in self._tried]:
+            asked = self.record.state.pending[seq]
+            usable = self.pool.candidates[asked.candidate].broken is None
+            if self.pool.room() and usable and self._prepare(asked):
+                self._tried.add(seq)
+                self._send(tasks, asked)
+        return self.in_flight > 0
+
+    def _let_go(self) -> None:
+        """Give back what is held for pairs that were not sent; log what pending pairs cost."""
+        for pair in self._unsent.values():
+            pair.let_go()
+        self._put_off |= self._unsent
+        self._unsent.clear()
+        for seq, pair in self._put_off.items():
+            self._log_put_off(seq, pair)
+
+    def _log_put_off(self, seq: int, pair: Pair) -> None:
+        """Keep a pair pending, and log its exact cost if the log does not tell it."""
+        self._put_off[seq] = pair
+        spend, judge_spend = pair.candidate_spend, pair.judging.spent
+        known = self.record.state.cost_of(seq)
+        if not known.is_exact or (known.spend, known.judge_spend) != (spend, judge_spend):
+            self.record.record(Charged(seq, spend, judge_spend))
+
+    # Time.
 
     def _elapsed(self) -> float:
         return self._clock.now() - self._began
@@ -628,10 +590,9 @@ class RunLoop:
 
     async def _sleep(self, at_most: float) -> None:
         """Wait until something happens, a rate limit lets more be asked, or the time is over."""
-        news = self._pairs.news
-        news.clear()
+        self._news.clear()
         left = self._seconds_left() or math.inf  # at 0, what is in flight was cut off already
-        await sleep_unless(self._clock, max(min(at_most, left), _SHORTEST_SLEEP), news)
+        await sleep_unless(self._clock, max(min(at_most, left), _SHORTEST_SLEEP), self._news)
 
 
 def _inverse(mask: BoolArray | None) -> BoolArray | None:

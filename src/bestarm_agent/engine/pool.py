@@ -1,4 +1,17 @@
-"""The candidates of a run: which can be called now, which the budget can pay, who goes first."""
+"""The candidates of a run: which can be called now, which the budget can pay, who goes first.
+
+Where a provider loads one model at a time, asks come in blocks of one model: loading takes as long
+as many calls, and a rule that may ask any candidate would have models swapped every few calls. So
+the model that was asked last has a block: only its candidates may be asked until the block is over.
+A block is over after n asks, where n is the smaller of
+
+- the asks after which loading took a tenth of the time, once that was measured;
+- max(K_m, asks so far / M), for K_m candidates of the model and M models: at the beginning every
+  model gets a block soon, however slowly it loads, and since blocks grow with the asks made, there
+  are no more than about M log(asks) of them.
+
+It is over at once when the rule asks nothing of the model and no call is under way.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +36,8 @@ from bestarm_agent.engine.judging import JudgeClient
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import ModelLimits
-from bestarm_agent.engine.model_blocks import ModelBlocks
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, ProviderError
-from bestarm_agent.providers.base import Capabilities
+from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.selectors.types import BoolArray, State, both
 from bestarm_agent.store.run_state import RunState
 
@@ -119,34 +131,103 @@ def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -
     )
 
 
+@dataclass(slots=True, eq=False)
+class _Model:
+    """A model that candidates call."""
+
+    client: ProviderClient
+    name: str
+    limits: ModelLimits
+    over_network: bool
+    n_rows: int = 0  # candidates
+
+    @property
+    def room(self) -> float:
+        """The calls that could be sent now, >= 0; may be infinite."""
+        return min(self.client.gate.free, self.limits.room)
+
+
+class _Block:
+    """The block of a provider that loads one of several models at a time."""
+
+    def __init__(self, provider: Provider, gate: Gate) -> None:
+        self.models: list[_Model] = []
+        self.model: _Model | None = None  # that may be asked; None before the first ask
+        self._provider, self._gate = provider, gate
+        self._n_asked = 0  # in all blocks
+        self._n_in_block = 0
+        self._is_ended = False
+
+    @property
+    def left(self) -> float:
+        """The asks until any model may be asked, >= 0; infinite if any may always be."""
+        if not self._provider.loads_one_at_a_time or len(self.models) < 2:
+            return math.inf
+        if self._is_ended or self.model is None:
+            return 0
+        length = max(self.model.n_rows, self._n_asked // len(self.models))
+        paying = self._provider.asks_per_load(self.model.name)
+        length = length if paying is None else min(length, max(1, paying))
+        return max(0, length - self._n_in_block)
+
+    @property
+    def binds(self) -> bool:
+        """True if only the model of the block may be asked."""
+        return 0 < self.left < math.inf
+
+    def note(self, model: _Model) -> None:
+        """Note that a model was asked."""
+        if model is not self.model or not self.left:
+            self.model, self._n_in_block, self._is_ended = model, 0, False
+        self._n_asked += 1
+        self._n_in_block += 1
+
+    def end(self) -> bool:
+        """End the block; return False if that changes nothing, or calls are under way."""
+        if self._gate.inside or not self.binds:
+            return False
+        self._is_ended = True
+        return True
+
+
 class CandidatePool:
     """All candidates of a run, in the order of their rows."""
 
     def __init__(self, in_flight: int) -> None:
         self.candidates: list[ReadyCandidate] = []
         self.gate = Gate(in_flight)  # limits the calls in flight over all providers
-        self.blocks = ModelBlocks()  # masks those whose models wait to be loaded
-        self._models: list[tuple[ProviderClient, ModelLimits]] = []
-        self._model_of = np.empty(0, dtype=np.intp)
+        self.models: dict[tuple[int, str], _Model] = {}  # by client and name
+        self._blocks: dict[int, _Block] = {}  # by provider
+        self._model_of = np.empty(0, dtype=np.intp)  # (K,) place of the model in ``models``
         self._usable = np.empty(0, dtype=np.bool_)
         self._highest_bound = Spend()
 
     def add(self, candidates: Sequence[ReadyCandidate]) -> None:
         """Add candidates as the next rows."""
-        numbers = {id(limits): i for i, (_, limits) in enumerate(self._models)}
-        rows = []
         for one in candidates:
-            if id(one.limits) not in numbers:
-                numbers[id(one.limits)] = len(self._models)
-                self._models.append((one.client, one.limits))
-            rows.append(numbers[id(one.limits)])
+            self.model(one).n_rows += 1
             self._highest_bound = self._highest_bound.highest(one.bound)
+        places = {key: place for place, key in enumerate(self.models)}
+        rows = [places[id(one.client), one.candidate.model] for one in candidates]
         self.candidates.extend(candidates)
-        self.blocks.add(
-            [(one.client.provider, one.candidate.model, one.client.gate) for one in candidates]
-        )
         self._model_of = np.append(self._model_of, np.array(rows, dtype=np.intp))
         self._refresh()
+
+    def model(self, one: ReadyCandidate) -> _Model:
+        """Return a candidate's model, which joins if it is new."""
+        client, name = one.client, one.candidate.model
+        key = (id(client), name)
+        if key not in self.models:
+            model = self.models[key] = _Model(client, name, one.limits, one.over_network)
+            provider = client.provider
+            block = self._blocks.setdefault(id(provider), _Block(provider, client.gate))
+            block.models.append(model)
+        return self.models[key]
+
+    def rows(self, allows: Callable[[_Model], bool]) -> BoolArray | None:
+        """Return (K,) whether a candidate's model is allowed; None if all are."""
+        mask = np.array([allows(model) for model in self.models.values()], dtype=np.bool_)
+        return None if mask.all() else mask[self._model_of]
 
     def slot(self, candidate: ReadyCandidate, when_left: Callable[[], None]) -> Slot:
         """Take a place for one call of a candidate."""
@@ -155,7 +236,7 @@ class CandidatePool:
 
     def room(self) -> int:
         """Return how many pairs may be asked at once, for any candidates."""
-        free = [room for room in map(_room, self._models) if room]
+        free = [room for model in self.models.values() if (room := model.room)]
         return int(min(self.gate.free, *free)) if free else 0
 
     def usable(self) -> BoolArray | None:
@@ -164,25 +245,45 @@ class CandidatePool:
 
     def available(self) -> BoolArray | None:
         """Return (K,) whether a candidate can be called, now or after a wait; None if all can."""
-        answers = np.array([limits.may_answer for _, limits in self._models], dtype=np.bool_)
-        answering = None if answers.all() else answers[self._model_of]
-        return both(both(self.usable(), answering), self.blocks.mask())
+        answering = self.rows(lambda model: model.limits.may_answer)
+        return both(both(self.usable(), answering), self.block_mask())
 
-    def busy(self) -> BoolArray | None:
-        """Return (K,) whether a candidate's next call would have to wait; None if none would."""
-        is_full = np.array([_room(model) <= 0 for model in self._models], dtype=np.bool_)
-        return is_full[self._model_of] if is_full.any() else None
+    def not_busy(self) -> BoolArray | None:
+        """Return (K,) whether a candidate's next call could be sent at once; None if all could."""
+        return self.rows(lambda model: model.room > 0)
 
     def opens_in(self) -> float:
         """Return the seconds until a rate limit lets more be called; infinite if none does."""
         if not self.gate.free:
             return math.inf
         waits = (
-            limits.opens_in
-            for client, limits in self._models
-            if client.gate.free and not limits.room
+            model.limits.opens_in
+            for model in self.models.values()
+            if model.client.gate.free and not model.limits.room
         )
         return min(waits, default=math.inf)
+
+    def block_mask(self) -> BoolArray | None:
+        """Return (K,) whether no other model's block keeps a candidate from being asked."""
+        binding = [block for block in self._blocks.values() if block.binds]
+        if not binding:
+            return None
+        waiting = {model for block in binding for model in block.models if model is not block.model}
+        return self.rows(lambda model: model not in waiting)
+
+    def blocks_left(self) -> float:
+        """Return how many asks, >= 1, may be made before ``block_mask`` changes."""
+        return max(1, min((block.left for block in self._blocks.values()), default=math.inf))
+
+    def note_asked(self, row: int) -> None:
+        """Note that a candidate was asked."""
+        one = self.candidates[row]
+        self._blocks[id(one.client.provider)].note(self.model(one))
+
+    def end_blocks(self) -> bool:
+        """End the blocks of idle providers; return False if that changes nothing."""
+        ended = [block.end() for block in self._blocks.values()]
+        return any(ended)
 
     def affordable(self, ledger: Ledger, *, later: bool = False) -> BoolArray | None:
         """Return (K,) whether the budget pays a candidate's next pull; None if it pays any.
@@ -255,18 +356,15 @@ class FirstPairs:
     def __init__(self, pool: CandidatePool, judge_client: JudgeClient, state: RunState) -> None:
         self.failed = False
         self._pool = pool
-        self._numbers: dict[tuple[int, str], int] = {}  # of models, each client's for itself
-        self._model_of = np.empty(0, dtype=np.intp)  # (K,) number of the model; -1: not held back
-        self._untried: set[int] = set()  # models that never answered
-        self._in_flight: dict[Pair, int] = {}
+        self._tried: set[_Model] = set()  # models that answered, or leave calls without an answer
+        self._in_flight: dict[Pair, _Model] = {}
         self._judge_over_network = judge_client.rate_limited
         self._has_score = False
         self._n_without_verdict = 0
-        self._join()
         for seq in state.told:
             is_scored = state.told.state_at(seq) is State.DONE
             blame = None if is_scored else _blame_of(state.told[seq].outcome)
-            self._note(int(self._model_of[state.asks.pair(seq)[0]]), blame)
+            self._note(self._model(state.asks.pair(seq)[0]), blame)
 
     def begin(self) -> None:
         """Forget what was in flight."""
@@ -275,87 +373,70 @@ class FirstPairs:
 
     def mask(self) -> BoolArray | None:
         """Return (K,) whether a candidate may be asked; None if all may."""
-        self._join()
-        held = self._untried.intersection(self._in_flight.values())
-        if not held:
-            return None
-        return np.isin(self._model_of, list(held), invert=True)
+        held = {model for model in self._in_flight.values() if self._is_untried(model)}
+        return self._pool.rows(lambda model: model not in held) if held else None
 
     def left(self) -> float:
         """Return how many pairs, >= 0, may be asked now, before ``mask`` changes."""
-        self._join()
-        if self._waits_for_judge:
+        few = self._n_without_verdict < _MOST_WITHOUT_VERDICT
+        if self._judge_over_network and not self._has_score and few:
             return 0 if self._in_flight else 1
-        if not self._untried:
+        if not any(self._is_untried(model) for model in self._pool.models.values()):
             return math.inf
         fails = any(
             pair.call.tries.n_failures
             for pair, model in self._in_flight.items()
-            if model in self._untried
+            if self._is_untried(model)
         )
         return 0 if fails else 1
 
-    def sent(self, candidate: int, pair: Pair) -> None:
-        """Note that a pair is on its way."""
-        self._join()
-        model = self._in_flight[pair] = int(self._model_of[candidate])
-        pair.call.is_first = not pair.resent and model in self._untried
+    def sent(self, row: int, pair: Pair) -> None:
+        """Note that a pair of a candidate is on its way."""
+        model = self._in_flight[pair] = self._model(row)
+        pair.call.is_first = not pair.resent and self._is_untried(model)
 
-    def ended(self, candidate: int, pair: Pair, outcome: Outcome | None) -> None:
+    def ended(self, row: int, pair: Pair, outcome: Outcome | None) -> None:
         """Note how a pair ended; one that ends the run gets an obstacle and stays pending."""
-        model = int(self._model_of[candidate])
+        model = self._model(row)
         self._in_flight.pop(pair, None)
         if outcome is None:
-            self.failed |= pair.obstacle is not None and model in self._untried
+            self.failed |= pair.obstacle is not None and self._is_untried(model)
         elif not pair.resent and (obstacle := self._obstacle(model, outcome)):
             pair.obstacle = obstacle
             if _hangs(outcome):
-                self._untried.discard(model)
+                self._tried.add(model)
             else:
                 self.failed = True
         else:
             self._note(model, _blame_of(outcome))
 
-    @property
-    def _waits_for_judge(self) -> bool:
-        few = self._n_without_verdict < _MOST_WITHOUT_VERDICT
-        return self._judge_over_network and not self._has_score and few
+    def _model(self, row: int) -> _Model:
+        return self._pool.model(self._pool.candidates[row])
 
-    def _join(self) -> None:
-        new = self._pool.candidates[len(self._model_of) :]
-        if new:
-            self._model_of = np.append(self._model_of, [self._number(one) for one in new])
+    def _is_untried(self, model: _Model) -> bool:
+        return model.over_network and model not in self._tried
 
-    def _number(self, one: ReadyCandidate) -> int:
-        if not one.over_network:
-            return -1
-        key = (id(one.client), one.candidate.model)
-        if key not in self._numbers:
-            self._numbers[key] = len(self._numbers)
-            self._untried.add(self._numbers[key])
-        return self._numbers[key]
-
-    def _obstacle(self, model: int, outcome: Outcome) -> Exception | None:
+    def _obstacle(self, model: _Model, outcome: Outcome) -> Exception | None:
         if not isinstance(outcome, Failed) or outcome.blame is Blame.CANDIDATE:
             return None
         stops = "model is left out" if _hangs(outcome) else "run stopped before it paid more"
         said = f"{outcome.message}; it was the first pair, so the {stops}"
         if outcome.blame is Blame.JUDGE:
-            watched = self._judge_over_network or model >= 0
+            watched = self._judge_over_network or model.over_network
             error = JudgeError(said, kind=outcome.kind, blame=outcome.blame)
             return error if watched and not self._has_score else None
-        if model not in self._untried:
+        if not self._is_untried(model):
             return None
         return ProviderError(said, kind=outcome.kind, blame=outcome.blame, fatal=True)
 
-    def _note(self, model: int, blame: Blame | None) -> None:
+    def _note(self, model: _Model, blame: Blame | None) -> None:
         if blame is None:
             self._has_score = True
         elif blame is Blame.CANDIDATE:
             self._n_without_verdict += 1
         elif blame is not Blame.JUDGE:
             return
-        self._untried.discard(model)
+        self._tried.add(model)
 
 
 def candidates_added(candidates: Sequence[ReadyCandidate]) -> CandidatesAdded:
@@ -370,11 +451,6 @@ def candidates_added(candidates: Sequence[ReadyCandidate]) -> CandidatesAdded:
 def excluded(allowed: BoolArray | None) -> Rows:
     """Return the rows that cannot be asked."""
     return NO_ROWS if allowed is None else Rows.of(np.flatnonzero(~allowed).tolist())
-
-
-def _room(model: tuple[ProviderClient, ModelLimits]) -> float:
-    client, limits = model
-    return min(client.gate.free, limits.room)
 
 
 def _blame_of(outcome: Outcome) -> Blame | None:

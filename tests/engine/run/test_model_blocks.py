@@ -9,19 +9,25 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from bestarm_agent.config.prompts.templates import CompiledPrompt
+from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.call import ProviderClient, RetryPolicy
+from bestarm_agent.engine.clock import SystemClock
+from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Gate
+from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.engine.loop import End
-from bestarm_agent.engine.model_blocks import ModelBlocks
+from bestarm_agent.engine.pool import CandidatePool, ReadyCandidate
 from bestarm_agent.providers.local import LocalModel, ModelMemory
 from bestarm_agent.selectors.registry import make_selector, selector_names
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.replay_check import unexplained_asks
-from tests.support.runs import Actor, Scene, scored
+from tests.support.runs import PROMPT, Actor, Scene, scored
 
 LOAD_SECONDS = 10.0
 CALL_SECONDS = 0.1
@@ -225,41 +231,49 @@ def asked(scene: Scene) -> list[Asked]:
 # By hand.
 
 
-def blocks_of(box: Box, models: str) -> tuple[ModelBlocks, Gate]:
-    """Blocks of a candidate for each letter of ``models``."""
-    blocks, gate = ModelBlocks(), Gate(8)
-    blocks.add([(box, model, gate) for model in models])
-    return blocks, gate
+def pool_of(box: Box, models: str) -> tuple[CandidatePool, Gate]:
+    """A pool of a candidate for each letter of ``models``, and the gate of their provider."""
+    pool, gate = CandidatePool(8), Gate(8)
+    client = ProviderClient(box, Ledger(Budget()), RetryPolicy(), SystemClock(), WaitBoard(), gate)
+    pool.add(
+        [
+            ReadyCandidate(
+                Candidate(box.name, model, PROMPT), CompiledPrompt(PROMPT), client, "", Spend()
+            )
+            for model in models
+        ]
+    )
+    return pool, gate
 
 
-def note(blocks: ModelBlocks, *candidates: int) -> None:
+def note(pool: CandidatePool, *candidates: int) -> None:
     for candidate in candidates:
-        blocks.note(candidate)
+        pool.note_asked(candidate)
 
 
-def shown(blocks: ModelBlocks) -> Sequence[bool] | None:
-    mask = blocks.mask()
+def shown(pool: CandidatePool) -> Sequence[bool] | None:
+    mask = pool.block_mask()
     return None if mask is None else mask.tolist()
 
 
 def test_the_first_block_gives_every_candidate_of_the_model_an_ask() -> None:
-    blocks, _ = blocks_of(answers({}), "aaab")
-    assert (shown(blocks), blocks.left()) == (None, 1)
-    note(blocks, 0)
-    assert (shown(blocks), blocks.left()) == ([True, True, True, False], 2)
-    note(blocks, 1, 2)
-    assert (shown(blocks), blocks.left()) == (None, 1)
+    pool, _ = pool_of(answers({}), "aaab")
+    assert (shown(pool), pool.blocks_left()) == (None, 1)
+    note(pool, 0)
+    assert (shown(pool), pool.blocks_left()) == ([True, True, True, False], 2)
+    note(pool, 1, 2)
+    assert (shown(pool), pool.blocks_left()) == (None, 1)
 
 
 def test_blocks_double_until_loading_is_paid() -> None:
     box = answers({})
-    blocks, _ = blocks_of(box, "ab")
+    pool, _ = pool_of(box, "ab")
 
     def length(candidate: int) -> int:
         """Ask a candidate until another may be asked."""
         for n in range(1, 100):
-            blocks.note(candidate)
-            if blocks.mask() is None:
+            pool.note_asked(candidate)
+            if pool.block_mask() is None:
                 return n
         raise AssertionError("the block never ends")
 
@@ -269,11 +283,11 @@ def test_blocks_double_until_loading_is_paid() -> None:
 
 
 def test_a_block_ends_when_nothing_is_asked_in_it_and_no_call_is_under_way() -> None:
-    blocks, gate = blocks_of(answers({}), "aab")
-    note(blocks, 0)
+    pool, gate = pool_of(answers({}), "aab")
+    note(pool, 0)
     gate.enter()
-    assert not blocks.end()
+    assert not pool.end_blocks()
     gate.leave()
-    assert blocks.end()
-    assert shown(blocks) is None
-    assert not blocks.end()
+    assert pool.end_blocks()
+    assert shown(pool) is None
+    assert not pool.end_blocks()
