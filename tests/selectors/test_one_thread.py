@@ -35,7 +35,7 @@ def watched(function: Callable[..., Any], seen: list[int]) -> Callable[..., Any]
     [
         ("auto", False, factor_model, "posterior"),  # the last step of a fit
         ("auto", True, axes_model, "running"),
-        ("ucb-e-lrf", False, ucb_e_lrf, "solutions"),
+        ("ucb-e-lrf", False, ucb_e_lrf, "bernoulli_places"),
     ],
 )
 def test_models_are_fitted_on_one_thread(

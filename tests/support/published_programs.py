@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bestarm_agent.selectors.rules.pulse import Predictions, Pulse, Step
-from bestarm_agent.selectors.rules.ucb_e_lrf import Cells, LowRankEnsemble, UcbELrf, _Dropped, pairs
+from bestarm_agent.selectors.rules.ucb_e_lrf import LowRankEnsemble, UcbELrf
 from bestarm_agent.selectors.types import BoolArray, FloatArray, Problem, State
 from bestarm_agent.stats.arrays import IndexArray
 
@@ -26,18 +27,16 @@ class PublishedEnsemble(LowRankEnsemble):
     Standard deviations divide by K_ens - 1.
     """
 
-    def _first_rows(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    def _first_rows(self, shape: tuple[int, int, int], rng: np.random.Generator) -> FloatArray:
         return rng.standard_normal(shape)
 
-    def _solve(self, cells: Cells, dropped: _Dropped, fixed: FloatArray) -> FloatArray:
-        members = np.arange(self.n_members)
-        mixed = self._partners(np.arange(cells.size)[:, None], members, cells.size)[:, None, :]
-        right = np.take_along_axis(cells.weigh(fixed), mixed, axis=2)
-        gram = np.take_along_axis(cells.add_up(pairs(fixed)), mixed, axis=2)
-        source = self._partners(dropped.of, dropped.member, cells.size)
-        return self._solved(right, gram, dropped, fixed, source)
+    def _all(self, cells: csr_array, factors: FloatArray) -> FloatArray:
+        sums = super()._all(cells, factors)
+        items, members = np.arange(len(sums))[:, None], np.arange(self.n_members)
+        partners = self._partner(items, members, len(sums))[:, :, None]
+        return np.take_along_axis(sums, partners, axis=1)
 
-    def _partners(self, item: IndexArray, member: IndexArray, n_items: int) -> IndexArray:
+    def _partner(self, item: IndexArray, member: IndexArray, n_items: int) -> IndexArray:
         return (member * n_items + item) % self.n_members
 
     def spreads(self, rows: slice | list[int] = slice(None)) -> FloatArray:
@@ -56,7 +55,8 @@ class ColdUcbELrf(UcbELrf):
     """UCB-E-LRF that begins every fit anew rather than where the last one ended."""
 
     def _refit(self) -> None:
-        self._ensemble = None
+        self._is_fitted = False
+        self._ensemble = self._new_ensemble()
         super()._refit()
 
 
@@ -75,15 +75,13 @@ class PublishedUcbELrf(ColdUcbELrf):
     ) -> None:
         super().__init__(problem, ridge=ridge, **rule)
 
-    def _model(self) -> type[LowRankEnsemble]:
-        return PublishedEnsemble
+    _model = PublishedEnsemble
 
     def _measure_spreads(self) -> None:
         super()._measure_spreads()
-        if self._ensemble is not None:
-            rows, columns = np.nonzero(self.table.observed())
-            seen = self._ensemble.cell_spreads(rows, columns)
-            self._totals -= np.bincount(rows, seen, self.table.n_candidates)
+        rows, columns = np.nonzero(self.table.observed())
+        seen = self._ensemble.cell_spreads(rows, columns)
+        self._totals -= np.bincount(rows, seen, self.table.n_candidates)
 
 
 class PublishedPulse(Pulse):

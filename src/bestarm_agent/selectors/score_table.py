@@ -224,7 +224,7 @@ class ScoreTable:
     def certain(self) -> tuple[FloatArray, FloatArray]:
         """(K,) least and (K,) highest means over all N that the scores seen leave possible."""
         least = self.total / self.n_examples
-        return least, least + 1.0 - self.n_scored / self.n_examples
+        return least, least + (self.n_examples - self.n_scored) / self.n_examples
 
     @property
     def void_share(self) -> FloatArray:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.rules.ucb_e_lrf import LowRankEnsemble, SeenCells, _bernoulli_places
+from bestarm_agent.selectors.rules.ucb_e_lrf import LowRankEnsemble, SeenCells, bernoulli_places
 from tests.support.published_programs import PublishedEnsemble
 
 Array = NDArray[np.float64]
@@ -58,7 +58,7 @@ def proper(e: int, item: int, n_items: int) -> int:
 
 def predictions(model: LowRankEnsemble) -> NDArray[np.float64]:
     """Return the (K, N) mean predictions of the ensemble, seen cells included."""
-    return np.asarray(np.einsum("ire,jre->ij", model.rows, model.columns) / model.n_members)
+    return np.asarray(np.einsum("ier,jer->ij", model.rows, model.columns) / model.n_members)
 
 
 def published(e: int, item: int, n_items: int) -> int:
@@ -80,10 +80,12 @@ def matrix(k: int, n: int, seen: float, seed: int) -> tuple[Array, SeenCells]:
 
 def dropped_masks(model: LowRankEnsemble, cells: SeenCells, seed: int) -> NDArray[np.bool_]:
     """(E, K, N) what members keep, drawn as the model draws it."""
-    dropped, _ = model._drop_cells(cells.by_row, np.random.default_rng(seed))
-    kept = np.zeros((model.n_members, *cells.shape), dtype=bool)
-    kept[:, cells.by_row.of, cells.by_row.other] = True
-    kept[dropped.member, dropped.of, dropped.other] = False
+    n = cells.scores.nnz * model.n_members
+    places = bernoulli_places(n, model.drop, np.random.default_rng(seed))
+    cell, member = np.divmod(places, model.n_members)
+    kept = np.zeros((model.n_members, *cells.scores.shape), dtype=bool)
+    kept[:, cells.rows, cells.columns] = True
+    kept[member, cells.rows[cell], cells.columns[cell]] = False
     return kept
 
 
@@ -100,16 +102,16 @@ def test_it_matches_least_squares_by_loops(
 ) -> None:
     scores, cells = matrix(12, 18, 0.6, seed=rank)
     model = kind(
-        *cells.shape, np.random.default_rng(4), rank=rank, n_members=6, drop=0.1, ridge=ridge
+        *cells.scores.shape, np.random.default_rng(4), rank=rank, n_members=6, drop=0.1, ridge=ridge
     )
     kept = dropped_masks(model, cells, seed=9)
-    reference = Reference(scores, kept, model.rows.transpose(2, 0, 1), ridge)
+    reference = Reference(scores, kept, model.rows.transpose(1, 0, 2), ridge)
     model.fit(cells, 4, np.random.default_rng(9))
     for _ in range(4):
         reference.sweep(pairing)
     wanted = reference.predictions()
     size = max(1.0, np.abs(wanted).max())
-    found = np.einsum("ire,jre->eij", model.rows, model.columns)
+    found = np.einsum("ier,jer->eij", model.rows, model.columns)
     np.testing.assert_allclose(found, wanted, atol=1e-5 * size)
     np.testing.assert_allclose(predictions(model), wanted.mean(axis=0), atol=1e-5 * size)
     spreads = wanted.std(axis=0, ddof=int(kind is PublishedEnsemble))
@@ -117,8 +119,6 @@ def test_it_matches_least_squares_by_loops(
     seen = ~np.isnan(scores)
     filled = np.where(seen, scores, wanted.mean(axis=0))
     np.testing.assert_allclose(model.means(cells), filled.mean(axis=1), atol=1e-5 * size)
-    each = np.where(seen, scores, wanted).mean(axis=2).T
-    np.testing.assert_allclose(model.member_means(cells), each, atol=1e-5 * size)
     np.testing.assert_allclose(model.spread_totals(), spreads.sum(axis=1), atol=1e-4 * size)
     cell = (np.array([3, 0]), np.array([5, 17]))
     np.testing.assert_allclose(model.cell_spreads(*cell), spreads[cell], atol=1e-5 * size)
@@ -184,7 +184,7 @@ def test_every_cell_is_dropped_with_the_given_probability() -> None:
     """Binomial(4000, .05) for each of 300 places, and the total: 5.5 standard errors."""
     counts = np.zeros(300)
     for seed in range(4000):
-        counts[_bernoulli_places(300, 0.05, np.random.default_rng(seed))] += 1
+        counts[bernoulli_places(300, 0.05, np.random.default_rng(seed))] += 1
     error = np.sqrt(4000 * 0.05 * 0.95)
     assert np.abs(counts - 200).max() < 5.5 * error
     assert abs(counts.sum() - 60_000) < 5.5 * error * np.sqrt(300)
@@ -192,10 +192,10 @@ def test_every_cell_is_dropped_with_the_given_probability() -> None:
 
 def test_rare_and_certain_successes() -> None:
     rng = np.random.default_rng(1)
-    assert len(_bernoulli_places(0, 0.5, rng)) == 0
-    assert len(_bernoulli_places(10, 0.0, rng)) == 0
-    assert _bernoulli_places(1000, 1 - 1e-12, rng).tolist() == list(range(1000))
-    assert max(len(_bernoulli_places(5, 1e-9, rng)) for _ in range(50)) == 0
+    assert len(bernoulli_places(0, 0.5, rng)) == 0
+    assert len(bernoulli_places(10, 0.0, rng)) == 0
+    assert bernoulli_places(1000, 1 - 1e-12, rng).tolist() == list(range(1000))
+    assert max(len(bernoulli_places(5, 1e-9, rng)) for _ in range(50)) == 0
 
 
 def test_nothing_of_members_times_cells_is_made() -> None:

@@ -121,7 +121,6 @@ def test_the_spread_of_an_asked_pair_counts_as_nothing_until_it_is_fitted() -> N
     before = rule._bonus()
     [ask] = run.ask()
     i, j = ask.pair
-    assert rule._ensemble is not None
     spread = rule._ensemble.spreads([i])[0, j]
     assert rule._bonus()[i] == pytest.approx(before[i] - 2.0 * spread / 40)
     run.tell()
