@@ -33,7 +33,7 @@ def watched(function: Callable[..., Any], seen: list[int]) -> Callable[..., Any]
 @pytest.mark.parametrize(
     ("rule", "with_axes", "module", "name"),
     [
-        ("auto", False, factor_model, "posterior"),  # the last step of a fit
+        ("auto", False, factor_model, "weighted_sum"),
         ("auto", True, axes_model, "running"),
         ("ucb-e-lrf", False, ucb_e_lrf, "bernoulli_places"),
     ],

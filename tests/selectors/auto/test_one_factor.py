@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.auto.factor_model import OneFactor, posterior
+from bestarm_agent.selectors.auto.factor_model import OneFactor
 from bestarm_agent.selectors.auto.prefix_rows import PrefixRows
 from bestarm_agent.selectors.auto.profiles import Profile
 from bestarm_agent.selectors.history import Factors
@@ -79,8 +79,8 @@ def test_the_posterior_is_that_of_dense_conditioning(lengths: list[int], profile
     model.fit(sweeps=5)
     parameters = parameters_of(model)
     near = model.rows.blocks(model._active)
-    sums, variance = model._expect(near, [], all_rows=True)  # levels, easiness at these parameters
-    outlook = posterior(model._fitted(sums), model._active, variance)
+    variance = model._expect(near, [], all_rows=True)  # levels, easiness at these parameters
+    outlook = model._outlook(variance)
     means, covariance = condition(scores, lengths, profile, parameters)
     np.testing.assert_allclose(outlook.mean, means, atol=1e-12)
     off_diagonal = ~np.eye(5, dtype=bool)
@@ -200,16 +200,6 @@ def test_a_complete_leader_stays_among_those_modelled_jointly() -> None:
         outlook = model.fit()
     assert 3 in outlook.active
     np.testing.assert_allclose(outlook.mean, scores.mean(axis=1))
-
-
-def test_rows_may_join() -> None:
-    scores = np.random.default_rng(12).random((5, 30))
-    model = model_of(scores[:3], [10, 10, 10], 30)
-    model.fit(4)
-    model.grow(5)
-    outlook = model.fit()
-    assert outlook.mean.shape == outlook.sd.shape == (5,)
-    assert outlook.sd[4] > outlook.sd[0]
 
 
 def test_prefix_rows_keep_their_sums() -> None:

@@ -59,7 +59,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy import sparse
 
-from bestarm_agent.selectors.auto.factor_model import Posterior
+from bestarm_agent.selectors.auto.factor_model import Posterior, nearest_first
 from bestarm_agent.selectors.auto.prefix_rows import PrefixRows, weighted_sum
 from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
@@ -322,8 +322,7 @@ class Solution:
         )
         own = (left**2 * gain + left) * self.variances.noise / m**2
         sd = np.sqrt(own + variances_of(loads, self.covariance))
-        nearest = Posterior(mean, sd, np.arange(0), np.zeros((0, 0))).nearest_first()
-        active = np.sort(nearest[:_MOST_ACTIVE])
+        active = np.sort(nearest_first(mean, sd)[:_MOST_ACTIVE])
         some = loads[active]
         among = np.asarray(some @ (some @ self.covariance).T) + np.diag(own[active])  # (7)
         return CrossedPosterior(mean, sd, active, among, loads, self.covariance)

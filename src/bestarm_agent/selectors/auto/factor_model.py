@@ -73,27 +73,51 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Protocol
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bestarm_agent.selectors.auto.prefix_rows import (
-    Block,
-    PrefixRows,
-    grown,
-    prefix,
-    squares,
-    suffix,
-    weighted_sum,
-)
+from bestarm_agent.selectors.auto.prefix_rows import Block, PrefixRows, weighted_sum
 from bestarm_agent.selectors.auto.profiles import Profile
 from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
+
+_Array = TypeVar("_Array", bound=NDArray[np.generic])
 
 _NOISE_WEIGHT = 20.0  # n_0
 _LEAST_NOISE = 0.002
 LOADING_SPREAD = 0.02  # v
 _LEAST_VARIANCE = 1e-14
 _LEAST_GRAM = 1e-9  # keeps (12) solvable where the examples seen do not determine all levels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """Posterior of the rows' means over all m examples."""
+
+    mean: FloatArray  # (K,) posterior means; not clipped to [0, 1]
+    sd: FloatArray  # (K,) posterior standard deviations
+    active: IntArray  # (n,) rows that are modelled jointly, ascending
+    covariance: FloatArray  # (n, n) of their means; other rows count as independent
+
+    def gap_variance(self, leader: int) -> FloatArray:
+        """Return the (K,) variances of the leader's mean minus each other mean, > 0.
+
+        Var(M_l - M_i) = C_ll + C_ii - 2 C_li among active rows, sd_l^2 + sd_i^2 elsewhere.
+        """
+        variance = self.sd**2 + self.sd[leader] ** 2
+        at = int(np.searchsorted(self.active, leader))
+        if at < len(self.active) and self.active[at] == leader:
+            own = self.covariance.diagonal()
+            variance[self.active] = own + own[at] - 2.0 * self.covariance[at]
+        return np.asarray(np.maximum(variance, _LEAST_VARIANCE))
+
+
+def nearest_first(mean: FloatArray, sd: FloatArray) -> IntArray:
+    """Return all rows, sorted by how far they are behind the leader in standard deviations."""
+    leader = int(np.argmax(mean))
+    spread = np.sqrt(np.maximum(sd**2 + sd[leader] ** 2, _LEAST_VARIANCE))
+    return np.argsort((mean[leader] - mean) / spread, kind="stable")
 
 
 class OneFactor:
@@ -116,35 +140,29 @@ class OneFactor:
     """
 
     def __init__(self, profile: Profile, n_rows: int, most_active: int = 128) -> None:
+        n = n_rows
         self.profile = profile
         self.n_examples = len(profile.mean)
-        self.rows = PrefixRows(n_rows, np.column_stack([profile.slope, profile.scale]))
-        self._known = KnownSums.of(profile)
+        self.rows = PrefixRows(n, np.column_stack([profile.slope, profile.scale]))
         self._most_active = most_active
+        # sums over the first 0, 1, ..., m places of b_j b_j', c_j b_j and c_j^2
+        self._gram = prefix(squares(profile.slope))
+        self._effect = prefix(profile.scale[:, None] * profile.slope)
+        self._unit_noise = prefix(profile.scale**2)
         self._centre, self._spread = profile.centre, profile.spread  # a_0, tau^2
         self._loading_centre, self._noise_centre = 0.25, 0.2  # u_0, q
-        n_levels = profile.n_levels
-        self._level: FloatArray = np.zeros((0, n_levels))  # a_i
-        self._level_variance: FloatArray = np.zeros((0, n_levels, n_levels))
-        self._loading: FloatArray = np.zeros(0)  # u_i
-        self._noise: FloatArray = np.zeros(0)  # s_i^2
-        self._misfit: FloatArray = np.zeros(0)  # r_i
+        self._level: FloatArray = np.tile(self._centre, (n, 1))  # (K, r) a_i
+        self._level_variance: FloatArray = np.tile(np.diag(self._spread), (n, 1, 1))  # V_ii
+        self._loading: FloatArray = np.full(n, self._loading_centre)  # u_i
+        self._noise: FloatArray = np.full(n, self._noise_centre)  # s_i^2
+        self._misfit: FloatArray = np.zeros(n)  # r_i
         self._easiness: FloatArray = np.zeros(0)  # z_j, up to the longest row
-        self._length: IntArray = np.zeros(0, dtype=np.int64)  # of the prefixes that are modelled
+        self._precision: FloatArray = np.zeros(0)  # P_j, as far
+        self._slope_easiness: FloatArray = np.zeros((1, profile.n_levels))  # sums of b_j z_j
+        self._square_easiness: FloatArray = np.zeros(1)  # sums of Z_j
+        self._length: IntArray = np.zeros(n, dtype=np.int64)  # of the prefixes that are modelled
         self._others_sum: FloatArray = np.zeros(0)  # their part of p_j, less their levels
         self._posterior: Posterior | None = None
-        self.grow(n_rows)
-
-    def grow(self, n_rows: int) -> None:
-        """Make it ``n_rows`` rows; new ones are empty."""
-        self.rows.grow(n_rows)
-        self._level = grown(self._level, n_rows, self._centre)
-        self._level_variance = grown(self._level_variance, n_rows, np.diag(self._spread))
-        self._loading = grown(self._loading, n_rows, self._loading_centre)
-        self._noise = grown(self._noise, n_rows, self._noise_centre)
-        self._misfit = grown(self._misfit, n_rows, 0.0)
-        self._length = grown(self._length, n_rows, 0)
-        self._posterior = None
 
     def put(self, row: int, place: int, score: float) -> None:
         """Set a row's score at a place of the order."""
@@ -171,55 +189,57 @@ class OneFactor:
     @one_thread
     def peek(self, sweeps: int = 2) -> Posterior:
         """Return what ``fit(sweeps, all_rows=False)`` would, without changing the model."""
-        other = copy(self)
-        for name in ("_level", "_level_variance", "_loading", "_noise", "_misfit", "_length"):
-            setattr(other, name, getattr(self, name).copy())
-        return other._refine(sweeps, all_rows=False)
+        return copy(self)._refine(sweeps, all_rows=False)
 
     def _refine(self, sweeps: int, *, all_rows: bool) -> Posterior:
+        """Fit to the guesses in the holes; no array is changed in place, as a copy shares them."""
         active = self.rows.blocks(self._active)
         others = self.rows.blocks(self._others) if all_rows else []
         fitted = np.arange(len(self._level)) if all_rows else self._active
         for _ in range(sweeps):
-            sums, variance = self._expect(active, others, all_rows=all_rows)
-            self._maximise_loadings(fitted, active + others, sums)
-            self._maximise_noise(sums)
-        self._posterior = posterior(self._fitted(sums), self._active, variance)
+            variance = self._expect(active, others, all_rows=all_rows)
+            self._maximise_loadings(fitted, active + others)
+            self._maximise_noise()
+        self._posterior = self._outlook(variance)
         return self._posterior
 
     def _choose_active(self) -> None:
         active = np.ones(len(self._level), dtype=bool)
         if len(active) > self._most_active:
-            guess = self._posterior or Posterior.unfitted(self.rows)
-            active[guess.nearest_first()[self._most_active :]] = False
+            if self._posterior is None:  # smoothed means of the scores seen
+                mean = (self.rows.totals[:, -1] + 1.0) / (self.rows.length + 2.0)
+                order = nearest_first(mean, np.ones(len(mean)))
+            else:
+                order = nearest_first(self._posterior.mean, self._posterior.sd)
+            active[order[self._most_active :]] = False
         self._active = np.flatnonzero(active)
         self._others = np.flatnonzero(~active)
 
     def _expect(
         self, active: Sequence[Block], others: Sequence[Block], *, all_rows: bool
-    ) -> tuple[FittedSums, FloatArray]:
-        """E step: levels and easiness given loadings and noise; also V of the active rows."""
+    ) -> FloatArray:
+        """E step: levels and easiness given loadings and noise; return V of the active rows."""
         rows, weight = self._active, self._loading / self._noise  # w_i
-        self._length[rows] = self.rows.length[rows]
-        if all_rows:
-            self._length[self._others] = self.rows.length[self._others]
+        known = np.arange(len(weight)) if all_rows else rows
+        self._length = _replaced(self._length, known, self.rows.length[known])
         reach = int(self._length.max(initial=0))
         slope = self.profile.slope[:reach]
-        precision = 1.0 + suffix(self._length, weight * self._loading, reach)  # P_j
+        self._precision = 1.0 + suffix(self._length, weight * self._loading, reach)
         if all_rows:
             self._others_sum = weighted_sum(others, weight, reach)
             self._others_sum -= self._explained(self._others, weight, reach)
         weighted = weighted_sum(active, weight, reach)  # p_j, the others' levels being known
         weighted[: len(self._others_sum)] += self._others_sum
-        shared = prefix(squares(slope) / precision[:, None, None])
-        pulled = prefix((weighted / precision)[:, None] * slope)
+        shared = prefix(squares(slope) / self._precision[:, None, None])
+        pulled = prefix((weighted / self._precision)[:, None] * slope)
         variance = self._solve_levels(weight[rows], shared, pulled)
         weighted -= self._explained(rows, weight, reach)
-        self._easiness = weighted / precision  # (3)
-        sums = FittedSums.of(self.profile, self._easiness, precision)
+        self._easiness = weighted / self._precision  # (3)
+        self._slope_easiness = prefix(self._easiness[:, None] * slope)
+        self._square_easiness = prefix(self._easiness**2 + 1.0 / self._precision)  # Z_j
         if all_rows and len(self._others):
-            self._solve_other_levels(sums)
-        return sums, variance
+            self._solve_other_levels()
+        return variance
 
     def _explained(self, who: IntArray, weight: FloatArray, reach: int) -> FloatArray:
         """Return the (reach,) sums over rows of w_i b_j . a_i."""
@@ -237,44 +257,46 @@ class OneFactor:
         precision = -np.outer(weight, weight)[:, :, None, None] * shared[common]  # (4)
         at = np.arange(n)
         precision[at, at] += np.diag(1.0 / self._spread)
-        precision[at, at] += self._known.gram[length] / noise[:, None, None]
+        precision[at, at] += self._gram[length] / noise[:, None, None]
         target = self._centre / self._spread + self.rows.totals[active, :r] / noise[:, None]
         target -= weight[:, None] * pulled[length]  # (5)
         flat = precision.transpose(0, 2, 1, 3).reshape(n * r, n * r)
         variance = np.asarray(np.linalg.inv(flat), dtype=np.float64)
-        self._level[active] = (variance @ target.ravel()).reshape(n, r)
-        self._level_variance[active] = variance.reshape(n, r, n, r)[at, :, at, :]
+        levels = (variance @ target.ravel()).reshape(n, r)
+        self._level = _replaced(self._level, active, levels)
+        own = variance.reshape(n, r, n, r)[at, :, at, :]
+        self._level_variance = _replaced(self._level_variance, active, own)
         return variance
 
-    def _solve_other_levels(self, sums: FittedSums) -> None:
+    def _solve_other_levels(self) -> None:
         """Set the levels of the others given the easiness: ridge regression, row by row."""
         rows, noise = self._others, self._noise[self._others, None]
         length, r = self._length[rows], self.profile.n_levels
-        precision = self._known.gram[length] / noise[:, None] + np.diag(1.0 / self._spread)
-        variance = np.linalg.inv(precision)
-        seen = self.rows.totals[rows, :r] - self._loading[rows, None] * sums.slope_easiness[length]
-        target = self._centre / self._spread + seen / noise
-        self._level[rows] = (variance @ target[:, :, None])[:, :, 0]
-        self._level_variance[rows] = variance
+        precision = self._gram[length] / noise[:, None] + np.diag(1.0 / self._spread)
+        variance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
+        moved = self._loading[rows, None] * self._slope_easiness[length]
+        target = self._centre / self._spread + (self.rows.totals[rows, :r] - moved) / noise
+        self._level = _replaced(self._level, rows, (variance @ target[:, :, None])[:, :, 0])
+        self._level_variance = _replaced(self._level_variance, rows, variance)
 
-    def _maximise_loadings(self, who: IntArray, blocks: Sequence[Block], sums: FittedSums) -> None:
+    def _maximise_loadings(self, who: IntArray, blocks: Sequence[Block]) -> None:
         """CM step 1: loadings of the rows ``who``, and their expected squared residuals."""
         products = np.zeros(len(self._level))  # sum of z_j y_ij
         for rows, values in blocks:
             products[rows] = values @ self._easiness[: values.shape[1]]
         length, level, r = self._length[who], self._level[who], self.profile.n_levels
-        moment = products[who] - (level * sums.slope_easiness[length]).sum(axis=1)
-        ridge, square = self._noise[who] / LOADING_SPREAD, sums.square[length]
+        moment = products[who] - (level * self._slope_easiness[length]).sum(axis=1)
+        ridge, square = self._noise[who] / LOADING_SPREAD, self._square_easiness[length]
         loading = (moment + ridge * self._loading_centre) / (square + ridge)  # (6)
-        self._loading[who] = loading
-        gram = self._known.gram[length]
+        self._loading = _replaced(self._loading, who, loading)
+        gram = self._gram[length]
         fitted = (gram @ level[:, :, None])[:, :, 0] - 2.0 * self.rows.totals[who, :r]
         around = self.rows.squares[who] + (level * fitted).sum(axis=1)
         misfit = around - 2.0 * loading * moment + loading**2 * square
         of_levels = (gram * self._level_variance[who]).sum(axis=(1, 2))
-        self._misfit[who] = np.maximum(misfit, 0.0) + of_levels  # (7)
+        self._misfit = _replaced(self._misfit, who, np.maximum(misfit, 0.0) + of_levels)  # (7)
 
-    def _maximise_noise(self, sums: FittedSums) -> None:
+    def _maximise_noise(self) -> None:
         """CM step 2: noise of all rows; then the centres and spreads of the priors."""
         length, profile = self._length, self.profile
         n_seen = max(1, int(length.sum()))
@@ -289,17 +311,48 @@ class OneFactor:
         noise = (self._misfit + _NOISE_WEIGHT * self._noise_centre) / (length + _NOISE_WEIGHT)
         self._noise = np.maximum(noise, _LEAST_NOISE)  # (8)
 
-    def _fitted(self, sums: FittedSums) -> Fitted:
-        return Fitted(
-            level=self._level,
-            level_variance=self._level_variance,
-            loading=self._loading,
-            noise=self._noise,
-            length=self.rows.length,
-            totals=self.rows.totals[:, -1],
-            known=self._known,
-            sums=sums,
-        )
+    def _outlook(self, variance: FloatArray) -> Posterior:
+        """Return the posterior of the rows' means, given V (n r, n r) of the n active rows."""
+        m, length, reach = self.n_examples, self.rows.length, len(self._easiness)
+        left = self._effect[-1] - self._effect[length]  # (K, r) sums of c_j b_j not seen
+        eased = prefix(self.profile.scale[:reach] * self._easiness)  # sums of c_j z_j
+        ahead = eased[-1] - eased[np.minimum(length, reach)]
+        rest = self.rows.totals[:, -1] + (left * self._level).sum(axis=1) + self._loading * ahead
+        mean = (float(self.profile.mean.sum()) + rest) / m  # (9)
+        own = self._noise * (self._unit_noise[-1] - self._unit_noise[length]) / m**2
+        left = left / m
+        levels = (left[:, None, :] @ self._level_variance @ left[:, :, None])[:, 0, 0]
+        sd = np.sqrt(levels + own)
+        covariance = self._covariance(left, ahead, own, variance)
+        sd[self._active] = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+        return Posterior(mean, sd, self._active, covariance)
+
+    def _covariance(
+        self, left: FloatArray, ahead: FloatArray, own: FloatArray, variance: FloatArray
+    ) -> FloatArray:
+        """Return the (n, n) posterior covariance of the active rows' M.
+
+        (K, r) ``left`` and (K,) ``ahead`` are the sums of c_j b_j / m and of c_j z_j over the
+        places not seen; (K,) ``own`` is the variance that the noise of unseen scores makes.
+        """
+        m, active, reach = self.n_examples, self._active, len(self._easiness)
+        length, loading = self.rows.length[active], self._loading[active]
+        noise, at = self._noise[active], np.arange(len(active))
+        scale, slope = self.profile.scale[:reach], self.profile.slope[:reach]
+        shorter, longer = np.minimum.outer(length, length), np.maximum.outer(length, length)
+        sums = prefix((scale / self._precision)[:, None] * slope)
+        moved = -np.outer(loading, loading / noise)[:, :, None] * (sums[length] - sums[shorter]) / m
+        moved[at, at] += left[active]  # (10)
+        moved = moved.reshape(len(active), -1)
+        seen = prefix(scale**2 / self._precision)
+        unseen = seen[-1] - seen[longer] + self._unit_noise[-1] - self._unit_noise[reach]
+        rest = np.outer(loading, loading) * unseen / m**2
+        gram = self._gram[length] + _LEAST_GRAM * np.eye(slope.shape[1])
+        absorbed = np.linalg.solve(gram, self._slope_easiness[length][:, :, None])[:, :, 0]
+        effect = ahead[active] - (m * left[active] * absorbed).sum(axis=1)  # (12)
+        spread = self._square_easiness[length] + noise / LOADING_SPREAD
+        rest[at, at] += own[active] + effect**2 / spread * noise / m**2
+        return np.asarray(moved @ variance @ moved.T + rest)  # (11)
 
     def _expected(self, row: int, places: IntArray) -> FloatArray:
         """Return the expected y_ij of a row at some places; not clipped."""
@@ -309,182 +362,39 @@ class OneFactor:
         return np.asarray(expected)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KnownSums:
-    """Sums of a profile over the first 0, 1, ..., m places of its order."""
-
-    gram: FloatArray  # (m + 1, r, r) of b_j b_j' (slopes)
-    # (m + 1, r) of c_j b_j (scale times slope): what the levels add to the scores
-    effect: FloatArray
-    noise: FloatArray  # (m + 1,) of c_j^2
-    mean: float  # the sum of all m_j
-
-    @classmethod
-    def of(cls, profile: Profile) -> KnownSums:
-        """Sum up a profile along its order."""
-        return cls(
-            gram=prefix(squares(profile.slope)),
-            effect=prefix(profile.scale[:, None] * profile.slope),
-            noise=prefix(profile.scale**2),
-            mean=float(profile.mean.sum()),
-        )
+def squares(slope: FloatArray) -> FloatArray:
+    """Return the (m, r, r) outer products of the rows of (m, r)."""
+    return slope[:, :, None] * slope[:, None, :]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FittedSums:
-    """Sums of a fit over the first 0, 1, ..., ``reach`` places."""
-
-    slope_easiness: FloatArray  # (reach + 1, r) of b_j z_j
-    scale_easiness: FloatArray  # (reach + 1,) of c_j z_j: what easiness adds to the scores
-    square: FloatArray  # (reach + 1,) of z_j^2 + 1 / P_j
-    scale_slope_variance: FloatArray  # (reach + 1, r) of c_j b_j / P_j
-    scale_variance: FloatArray  # (reach + 1,) of c_j^2 / P_j
-    reach: int  # length of the longest row
-
-    @classmethod
-    def of(cls, profile: Profile, easiness: FloatArray, precision: FloatArray) -> FittedSums:
-        """Sum up z_j (reach,) and P_j (reach,)."""
-        reach = len(easiness)
-        scale, slope = profile.scale[:reach], profile.slope[:reach]
-        return cls(
-            slope_easiness=prefix(easiness[:, None] * slope),
-            scale_easiness=prefix(scale * easiness),
-            square=prefix(easiness**2 + 1.0 / precision),
-            scale_slope_variance=prefix((scale / precision)[:, None] * slope),
-            scale_variance=prefix(scale**2 / precision),
-            reach=reach,
-        )
+def prefix(values: FloatArray) -> FloatArray:
+    """Return the (m + 1, ...) running sums along the first axis, from 0."""
+    return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Posterior:
-    """Posterior of the rows' means over all m examples."""
+def suffix(length: IntArray, values: FloatArray, reach: int) -> FloatArray:
+    """Return, for each place j, the sum of the values (K, ...) of the rows longer than j.
 
-    mean: FloatArray  # (K,) posterior means; not clipped to [0, 1]
-    sd: FloatArray  # (K,) posterior standard deviations
-    active: IntArray  # (n,) rows that are modelled jointly, ascending
-    covariance: FloatArray  # (n, n) of their means; other rows count as independent
-
-    @classmethod
-    def unfitted(cls, rows: PrefixRows) -> Posterior:
-        """Return smoothed means of the scores seen, for use before the first fit."""
-        mean = (rows.totals[:, -1] + 1.0) / (rows.length + 2.0)
-        return cls(mean, np.ones(len(mean)), np.arange(0), np.zeros((0, 0)))
-
-    def gap_variance(self, leader: int) -> FloatArray:
-        """Return the (K,) variances of the leader's mean minus each other mean, > 0.
-
-        Var(M_l - M_i) = C_ll + C_ii - 2 C_li among active rows, sd_l^2 + sd_i^2 elsewhere.
-        """
-        variance = self.sd**2 + self.sd[leader] ** 2
-        at = int(np.searchsorted(self.active, leader))
-        if at < len(self.active) and self.active[at] == leader:
-            own = self.covariance.diagonal()
-            variance[self.active] = own + own[at] - 2.0 * self.covariance[at]
-        return np.asarray(np.maximum(variance, _LEAST_VARIANCE))
-
-    def nearest_first(self) -> IntArray:
-        """Return all rows, sorted by how far they are behind the leader in standard deviations."""
-        leader = int(np.argmax(self.mean))
-        spread = np.sqrt(np.maximum(self.sd**2 + self.sd[leader] ** 2, _LEAST_VARIANCE))
-        return np.argsort((self.mean[leader] - self.mean) / spread, kind="stable")
+    Example:
+        >>> suffix(np.array([1, 2]), np.array([10.0, 1.0]), reach=2)
+        array([11.,  1.])
+    """
+    ends = np.zeros((reach + 1, *values.shape[1:]))
+    np.add.at(ends, length, values)
+    return np.asarray(np.cumsum(ends[::-1], axis=0)[::-1][1:])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fitted:
-    """Parameters of K rows, as fitted."""
-
-    level: FloatArray  # (K, r) a_i
-    level_variance: FloatArray  # (K, r, r) V_ii
-    loading: FloatArray  # (K,) u_i
-    noise: FloatArray  # (K,) s_i^2
-    length: IntArray  # (K,) L_i
-    totals: FloatArray  # (K,) sums of c_j y_ij over the places seen
-    known: KnownSums
-    sums: FittedSums
-
-    @property
-    def n_examples(self) -> int:
-        """Return m."""
-        return len(self.known.noise) - 1
-
-    def left(self) -> FloatArray:
-        """Return the (K, r) sums of c_j b_j over the places not seen."""
-        return np.asarray(self.known.effect[-1] - self.known.effect[self.length])
-
-    def own_variance(self) -> FloatArray:
-        """Return the (K,) variances of M_i that the noise of unseen scores makes."""
-        unseen = self.known.noise[-1] - self.known.noise[self.length]
-        return np.asarray(self.noise * unseen / self.n_examples**2)
-
-    def means(self) -> FloatArray:
-        """Return the (K,) posterior means of M_i."""
-        levels, sums = (self.left() * self.level).sum(axis=1), self.sums
-        easiness = sums.scale_easiness[sums.reach]
-        easiness = easiness - sums.scale_easiness[np.minimum(self.length, sums.reach)]
-        rest = self.totals + levels + self.loading * easiness
-        return np.asarray((self.known.mean + rest) / self.n_examples)  # (9)
-
-
-def posterior(fitted: Fitted, active: IntArray, variance: FloatArray) -> Posterior:
-    """Return the posterior of the rows' means, given V (n r, n r) of the n ``active`` rows."""
-    left = fitted.left() / fitted.n_examples
-    levels = (left[:, None, :] @ fitted.level_variance @ left[:, :, None])[:, 0, 0]
-    sd = np.sqrt(levels + fitted.own_variance())
-    covariance = _covariance(fitted, active, variance)
-    sd[active] = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
-    return Posterior(fitted.means(), sd, active, covariance)
-
-
-def _covariance(fitted: Fitted, active: IntArray, variance: FloatArray) -> FloatArray:
-    """Return the (n, n) posterior covariance of the active rows' M."""
-    m, known, sums = fitted.n_examples, fitted.known, fitted.sums
-    length, loading = fitted.length[active], fitted.loading[active]
-    noise, at = fitted.noise[active], np.arange(len(active))
-    shorter, longer = np.minimum.outer(length, length), np.maximum.outer(length, length)
-    left = fitted.left()[active]
-    between = (sums.scale_slope_variance[length] - sums.scale_slope_variance[shorter]) / m
-    moved = -np.outer(loading, loading / noise)[:, :, None] * between
-    moved[at, at] += left / m  # (10)
-    moved = moved.reshape(len(active), -1)
-    unseen = sums.scale_variance[-1] - sums.scale_variance[longer]
-    unseen = unseen + known.noise[-1] - known.noise[sums.reach]
-    rest = np.outer(loading, loading) * unseen / m**2
-    effect = _loading_effect(fitted, active, left) * noise / m**2
-    rest[at, at] += fitted.own_variance()[active] + effect
-    return np.asarray(moved @ variance @ moved.T + rest)  # (11)
-
-
-def _loading_effect(fitted: Fitted, active: IntArray, left: FloatArray) -> FloatArray:
-    """Return the (n,) d_i^2 Var u_i / s_i^2 of the active rows."""
-    sums, length, noise = fitted.sums, fitted.length[active], fitted.noise[active]
-    gram = fitted.known.gram[length] + _LEAST_GRAM * np.eye(left.shape[1])
-    absorbed = np.linalg.solve(gram, sums.slope_easiness[length][:, :, None])[:, :, 0]
-    effect = sums.scale_easiness[-1] - sums.scale_easiness[length]
-    effect = effect - (left * absorbed).sum(axis=1)  # (12)
-    return np.asarray(effect**2 / (sums.square[length] + noise / LOADING_SPREAD))
-
-
-class Model(Protocol):
-    """A model of rows on one order of the examples, as ``one_factor`` describes its methods."""
-
-    def put(self, row: int, place: int, score: float) -> None:
-        """Set a row's score at a place of the order."""
-
-    def open(self, row: int, place: int) -> None:
-        """Count a place as seen, with the expected score until the score is known."""
-
-    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
-        """Fit the model to the scores so far; return the posterior of the rows' means."""
-
-    def peek(self) -> Posterior:
-        """Return what ``fit(all_rows=False)`` would, without changing the model."""
+def _replaced(values: _Array, at: IntArray, new: _Array) -> _Array:
+    """Return a copy of ``values`` with other entries ``at`` some places."""
+    copied = values.copy()
+    copied[at] = new
+    return copied
 
 
 class Averaged:
     """Several models of the same scores, used like one; each is fitted by itself."""
 
-    def __init__(self, models: Sequence[Model]) -> None:
+    def __init__(self, models: Sequence[OneFactor]) -> None:
         self._models = models
 
     def put(self, row: int, place: int, score: float) -> None:

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bestarm_agent.stats.arrays import FloatArray, IntArray
 
-_Number = TypeVar("_Number", np.float64, np.int64)
-
-_ROOM = 16
-
-
-def grown(
-    values: NDArray[_Number], n_rows: int, fill: NDArray[_Number] | float
-) -> NDArray[_Number]:
-    """Append rows of ``fill`` to an array, up to ``n_rows``."""
-    new = np.broadcast_to(np.asarray(fill, values.dtype), (n_rows - len(values), *values.shape[1:]))
-    return np.concatenate([values, new])
-
-
-class Block(NamedTuple):
-    """Rows of one length, and their values (rows, length)."""
-
-    rows: IntArray
-    values: FloatArray
+Block: TypeAlias = tuple[IntArray, FloatArray]  # rows of one length, their values (rows, length)
 
 
 class PrefixRows:
@@ -46,21 +28,11 @@ class PrefixRows:
 
     def __init__(self, n_rows: int, weights: FloatArray) -> None:
         self._weights = weights
-        self._values: list[FloatArray] = []
-        self._holes: list[set[int]] = []
-        self.length: IntArray = np.zeros(0, dtype=np.int64)
-        self.totals: FloatArray = np.zeros((0, weights.shape[1]))
-        self.squares: FloatArray = np.zeros(0)
-        self.grow(n_rows)
-
-    def grow(self, n_rows: int) -> None:
-        """Make it ``n_rows`` rows; new ones are empty."""
-        n_new = n_rows - len(self._values)
-        self._values += [np.zeros(_ROOM) for _ in range(n_new)]
-        self._holes += [set() for _ in range(n_new)]
-        self.length = grown(self.length, n_rows, 0)
-        self.totals = grown(self.totals, n_rows, 0.0)
-        self.squares = grown(self.squares, n_rows, 0.0)
+        self._values = [np.zeros(16) for _ in range(n_rows)]
+        self._holes: list[set[int]] = [set() for _ in range(n_rows)]
+        self.length: IntArray = np.zeros(n_rows, dtype=np.int64)
+        self.totals: FloatArray = np.zeros((n_rows, weights.shape[1]))
+        self.squares: FloatArray = np.zeros(n_rows)
 
     def open(self, row: int, place: int, guess: float = 0.0) -> None:
         """Extend a row to ``place``; the new places are holes that hold ``guess``."""
@@ -108,34 +80,12 @@ class PrefixRows:
         for who in np.split(ordered, ends):
             size = int(self.length[who[0]])
             values = np.concatenate([self._values[row][:size] for row in who.tolist()])
-            blocks.append(Block(who, values.reshape(len(who), size)))
+            blocks.append((who, values.reshape(len(who), size)))
         return blocks
 
     def values(self, row: int) -> FloatArray:
         """Return the row's prefix; a view, not to be written."""
         return self._values[row][: self.length[row]]
-
-
-def squares(slope: FloatArray) -> FloatArray:
-    """Return the (m, r, r) outer products of the rows of (m, r)."""
-    return slope[:, :, None] * slope[:, None, :]
-
-
-def prefix(values: FloatArray) -> FloatArray:
-    """Return the (m + 1, ...) running sums along the first axis, from 0."""
-    return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
-
-
-def suffix(length: IntArray, values: FloatArray, reach: int) -> FloatArray:
-    """Return, for each place j, the sum of the values (K, ...) of the rows longer than j.
-
-    Example:
-        >>> suffix(np.array([1, 2]), np.array([10.0, 1.0]), reach=2)
-        array([11.,  1.])
-    """
-    ends = np.zeros((reach + 1, *values.shape[1:]))
-    np.add.at(ends, length, values)
-    return np.asarray(np.cumsum(ends[::-1], axis=0)[::-1][1:])
 
 
 def weighted_sum(blocks: Sequence[Block], weight: FloatArray, reach: int) -> FloatArray:

@@ -34,13 +34,13 @@ paired comparisons of ``Answer`` alone, which hold whatever the scores are like.
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from bestarm_agent.selectors.auto.axes_model import CrossedEffects
 from bestarm_agent.selectors.auto.duels import Duels, chance_of_being_best
-from bestarm_agent.selectors.auto.factor_model import Averaged, Model, OneFactor, Posterior
+from bestarm_agent.selectors.auto.factor_model import Averaged, OneFactor, Posterior
 from bestarm_agent.selectors.auto.profiles import Profile
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.rule import Rule
@@ -48,7 +48,7 @@ from bestarm_agent.selectors.shared_order import SharedOrder
 from bestarm_agent.selectors.types import Belief, BoolArray, Choice, Pair, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
-_Model = TypeVar("_Model", bound=Model)
+Model: TypeAlias = OneFactor | CrossedEffects | Averaged
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
 _UNLIKELY = 0.05  # chance of a challenger below which the leader is taken to be the best
@@ -291,7 +291,7 @@ class Auto(Rule):
     def _one_factor(self, profile: Profile) -> OneFactor:
         return OneFactor(profile.at(self.order.examples), self.table.n_candidates)
 
-    def _filled(self, model: _Model) -> _Model:
+    def _filled(self, model: Model) -> Model:
         """Return the model, with all scores so far."""
         self._model = model
         table = self.table

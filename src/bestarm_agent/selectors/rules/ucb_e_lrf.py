@@ -194,9 +194,9 @@ class LowRankEnsemble:
         n, rank = side.scores.shape[0], fixed.shape[2]
         left_out = fixed[side.other, self._partner(side.item, side.member, n)]
         right = self._all(side.scores, fixed)
-        right -= (side.dropped @ (left_out * side.score[:, None])).reshape(right.shape)
+        right -= _sums(side.dropped, left_out * side.score[:, None]).reshape(right.shape)
         gram = self._all(side.seen, _outer(fixed))
-        gram -= (side.dropped @ _outer(left_out)).reshape(gram.shape)
+        gram -= _sums(side.dropped, _outer(left_out)).reshape(gram.shape)
         gram = gram.reshape(n, self.n_members, rank, rank)
         size = np.trace(gram, axis1=2, axis2=3)
         known = size + self.ridge > _NEGLIGIBLE
@@ -244,8 +244,9 @@ class _Side:
 
 def _sums(cells: csr_array, factors: FloatArray) -> FloatArray:
     """Return the (n, ...) sums over cells of their values times ``factors`` (other, ...)."""
-    flat: FloatArray = cells @ factors.reshape(len(factors), -1)
-    return flat.reshape(-1, *factors.shape[1:])
+    width = int(np.prod(factors.shape[1:]))
+    flat: FloatArray = cells @ factors.reshape(len(factors), width)
+    return flat.reshape(cells.shape[0], *factors.shape[1:])
 
 
 def _outer(factors: FloatArray) -> FloatArray:
