@@ -21,22 +21,11 @@ from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Started
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.spend import Budget, Reservations, Spend
-from bestarm_agent.engine.confirm import (
-    CUT_OFF,
-    confirmed_by,
-    confirming_run,
-    kept_for_confirming,
-    less,
-    room,
-    spent_on_confirming,
-    with_confirmation,
-)
-from bestarm_agent.engine.loop import End
+from bestarm_agent.domain.spend import Budget, Reservations
+from bestarm_agent.engine.confirm import Confirming, less, with_confirmation
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord, initial_size
-from bestarm_agent.engine.results.confirmation import Confirmation
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.notebook import followed_by_cell
 from bestarm_agent.engine.results.pairs import Outcomes, PairFilter, RunTexts, texts_of
@@ -115,10 +104,7 @@ class Study:
         self.run_id = run.id  # the run's id in the store
         self._where = store_of(run.parts.study, run.options)
         self._run = run
-        self._confirming: Run | None = None  # a run on the examples kept back, under way
-        self._spent_confirming = Spend()
-        self._confirmation: Confirmation | None = None
-        self._cut_off: End | None = None  # why that run ended before its time
+        self._confirming = Confirming(run)
         self._check: JudgeCheck | None = None
 
     def __repr__(self) -> str:
@@ -154,8 +140,7 @@ class Study:
             ConfigError: the configuration is wrong; nothing was written.
             StoreError: the store cannot be written.
         """
-        options = replace(options or Options(), **objects)
-        loaded = loaded_study(source, {**(overrides or {}), **options.overrides()})
+        options, loaded = _loaded(source, overrides, options, objects)
         if loaded.config.gate is not None:
             loaded = loaded_study(loaded, {"gate": None})
         parts = assemble(loaded, catalog_of(loaded, options), open_mode, examples=examples)
@@ -180,8 +165,7 @@ class Study:
         ``gate.challengers``; ``slices.by`` asks for verdicts by slice. After ``run``, ``result``
         returns the verdicts.
         """
-        options = replace(options or Options(), **objects)
-        loaded = loaded_study(source, {**(overrides or {}), **options.overrides()})
+        options, loaded = _loaded(source, overrides, options, objects)
         from bestarm_agent.gate.baseline import gate_parts
         from bestarm_agent.gate.mode import open_gate
 
@@ -226,7 +210,7 @@ class Study:
         async with resumed_run(run, options, parts_of) as opened:
             study = cls(opened)
             if opened.parts.kept_back:
-                study._spent_confirming = await spent_on_confirming(opened)
+                await study._confirming.recall()
             yield study
 
     async def run(self, budget: Budget | None = None, *, confirm: bool = True) -> Standing:
@@ -250,51 +234,26 @@ class Study:
         """
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget must be a Budget, such as Budget(pulls=60), got {budget!r}")
-        self._refuse_nothing_to_do()
-        async with followed_by_cell(self.standing):
-            if confirm and self.parts.kept_back:
-                await self._run_and_confirm(budget)
-            else:
-                await self._run.run(budget)
-        standing = self.standing()
-        if self.parts.labels:
-            state, labels = self._run.record.state, self.parts.labels
-            self._check = await check_run(self._run.store, state, labels, standing.confidence)
-        return standing
-
-    def _refuse_nothing_to_do(self) -> None:
-        """Refuse a selection among one candidate: it would be named without a call."""
-        record = self._run.record
-        if len(record.state.candidates) != 1 or len(record.state.asks):
-            return
-        if record.pairs.stopped() is Stop.SEPARATED:
+        state, pairs = self._run.record.state, self._run.record.pairs
+        alone = len(state.candidates) == 1 and not len(state.asks)
+        if alone and pairs.stopped() is Stop.SEPARATED:  # it would be named without a call
             raise ConfigError(
                 "there is only one candidate, so there is nothing to choose; add another, or let "
                 "it be scored with `selector: {stop_when_separated: false}`"
             )
-
-    async def _run_and_confirm(self, budget: Budget | None) -> None:
-        """Look for the winner with a part of the budget, then confirm it with what is left."""
-        self._cut_off = None
-        caps = less(self.budget, self._spent_confirming)
-        if budget is not None:
-            now = self.standing()
-            caps = caps.with_room(now.spent, now.seconds, budget).within(caps)
-        for _ in range(2):  # once it is known what pairs cost, less may be kept
-            kept = kept_for_confirming(self.parts, self.standing(), caps)
-            await self._run.run(room(less(caps, kept), self.standing()))
-            if self.standing().end != End.BUDGET:
-                break
-        found = self.standing()
-        if found.end in CUT_OFF or found.winner is None or not found.winner.n:
-            return
-        left = room(caps, found)
-        async with confirming_run(self._run, found.winner.candidate, left) as self._confirming:
-            end = await self._confirming.loop.run()
-            self._cut_off = end if end in CUT_OFF else None
-            self._confirmation = confirmed_by(self._confirming, found, self.parts)
-        self._confirming = None
-        self._spent_confirming = await spent_on_confirming(self._run)
+        async with followed_by_cell(self.standing):
+            if confirm and self.parts.kept_back:
+                caps = less(self.budget, self._confirming.spent)
+                if budget is not None:
+                    now = self.standing()
+                    caps = caps.with_room(now.spent, now.seconds, budget).within(caps)
+                await self._confirming.run(caps)
+            else:
+                await self._run.run(budget)
+        standing = self.standing()
+        if labels := self.parts.labels:
+            self._check = await check_run(self._run.store, state, labels, standing.confidence)
+        return standing
 
     @property
     def budget(self) -> Budget:
@@ -309,14 +268,14 @@ class Study:
         """
         if not isinstance(more, Budget):
             raise TypeError(f"more must be a Budget, such as Budget(pulls=60), got {more!r}")
-        self._run.loop.raise_budget(more, self._spent_confirming)
+        self._run.loop.raise_budget(more, self._confirming.spent)
 
     def stop(self) -> None:
         """Ask for no more pairs; ``run`` returns once those in flight are recorded.
 
         If it is not under way, its next call returns at once.
         """
-        (self._confirming or self._run).loop.stop()
+        self._confirming.stop()
 
     def add_candidates(self, specs: Sequence[Mapping[str, Json] | Candidate]) -> list[Candidate]:
         """Let candidates join, also while ``run`` runs.
@@ -336,21 +295,12 @@ class Study:
 
     def standing(self) -> Standing:
         """Return where the run stands now."""
-        found = self._run.standing()
-        if self._confirming is not None:
-            self._confirmation = confirmed_by(self._confirming, found, self.parts)
-        found = replace(found, confirmation=self._confirmation)
-        return found if self._cut_off is None else replace(found, end=self._cut_off)
+        return self._confirming.shown(self._run.standing())
 
     @property
     def store(self) -> StorePlace:
         """The store of the run, for ``Options.store`` when it is resumed."""
         return self._where
-
-    @property
-    def confidence_asked(self) -> bool:
-        """Return whether the configuration asks for a confidence to be reached."""
-        return self.parts.config.selector.confidence is not None
 
     @cached_property
     def proposer(self) -> Proposer:
@@ -360,10 +310,6 @@ class Study:
     def result(self) -> ModeResult | None:
         """Return the certificate or the verdicts of a gate, so far; None in other runs."""
         return self.parts.mode.result(self._run.record.pairs, self.standing())
-
-    def record(self) -> StoredRun:
-        """Return all that the run shows now, as ``Archive.record`` does of a stored one."""
-        return StoredRun(self.standing(), tuple(self.failures()), self._check, self.result())
 
     async def write_report(self, path: Path | None = None) -> Path:
         """Write the HTML report, by default next to the store, and return its path.
@@ -375,7 +321,8 @@ class Study:
         await run.flush()
         async with self._texts() as texts:
             target = path or report_path(self._where, self.run_id)
-            return await _report(self.record(), texts, run.trajectory.until_now(run.pairs), target)
+            record = StoredRun(self.standing(), (), self._check, self.result())
+            return await _report(record, texts, run.trajectory.until_now(run.pairs), target)
 
     def outcomes(self, *, only: PairFilter | None = None) -> Outcomes:
         """Return the pairs asked so far with their texts, to be read by ``async for``.
@@ -446,15 +393,10 @@ class Archive:
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
         standing = await with_confirmation(store, standing, state.started)
-        check = await self._check(store, state, run_id, standing)
+        labels = () if state.started is None else run_labels(state.started, self._where, run_id)
+        check = await check_run(store, state, labels, standing.confidence) if labels else None
         result = mode.result(pairs, standing)
         return StoredRun(standing, tuple(failures_of(state)), check, result), replay
-
-    async def _check(
-        self, store: Store, state: RunState, run_id: str, standing: Standing
-    ) -> JudgeCheck | None:
-        labels = () if state.started is None else run_labels(state.started, self._where, run_id)
-        return await check_run(store, state, labels, standing.confidence) if labels else None
 
     async def compared(
         self,
@@ -503,6 +445,17 @@ class Archive:
         """
         async with open_store(self._where, create=False) as store:
             yield await texts_of(store, await folded(store, run), folder_of(self._where))
+
+
+def _loaded(
+    source: str | Path | Mapping[str, Json] | LoadedStudy,
+    overrides: Mapping[str, Json] | None,
+    options: Options | None,
+    objects: Objects,
+) -> tuple[Options, LoadedStudy]:
+    """Return the options with the objects among them, and the study with what they replace."""
+    options = replace(options or Options(), **objects)
+    return options, loaded_study(source, {**(overrides or {}), **options.overrides()})
 
 
 async def recorded_replay(

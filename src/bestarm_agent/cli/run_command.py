@@ -87,7 +87,8 @@ async def _run_and_report(
             return mode_exit_code(found, standing)
         failures = study.failures()
     print_result(standing, as_json=showing.as_json, report=report, failures=failures)
-    return exit_code(standing, confidence_asked=study.confidence_asked)
+    asked = study.parts.config.selector.confidence is not None
+    return exit_code(standing, confidence_asked=asked)
 
 
 def print_notices(console: Console, notices: Iterable[str]) -> None:

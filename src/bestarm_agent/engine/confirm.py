@@ -6,7 +6,7 @@ The run is an ordinary one, under what is left of the budget. Its name, the sele
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 
@@ -27,7 +27,7 @@ from bestarm_agent.store.run_state import RunState, folded
 from bestarm_agent.store.store import CONFIRMS as SUFFIX
 from bestarm_agent.store.store import Store
 
-CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)  # these end a run at any stage
+_CUT_OFF = (End.INTERRUPTED, End.FAILURES, End.ERROR)  # these end a run at any stage
 _MOST_KEPT = 2  # a half of each cap is kept back at most, so that a choice can be made
 _ASKS_ALL: Mapping[str, Json] = {
     "selector": {"name": "uniform", "stop_when_separated": False},
@@ -35,64 +35,108 @@ _ASKS_ALL: Mapping[str, Json] = {
 }
 
 
-@asynccontextmanager
-async def confirming_run(of: Run, winner: Candidate, left: Budget) -> AsyncIterator[Run]:
-    """Open the run that confirms a winner of another, to spend at most ``left`` from now on.
+class Confirming:
+    """Looks for the winner of a run with a part of the budget, then confirms it with the rest.
 
-    One that confirmed an earlier winner, or was cut off, goes on.
+    Args:
+        of: the run that looks for the winner.
+
+    Attributes:
+        spent: what confirming winners of the run has cost so far.
     """
-    parts, name = of.parts, f"{of.id}{SUFFIX}"
-    options = replace(of.options, store=of.store)
-    wanted = list({one.id: one for one in (*_baseline(of), winner)}.values())
-    study = loaded_study(parts.study, {"name": name, **_ASKS_ALL})
-    own = replace(
-        parts,
-        study=study,
-        candidates=tuple(wanted),
-        examples=parts.kept_back,
-        slices=(),
-        labels=(),
-        budget=left,
-        mode=Selection(study.config.selector),
-    )
-    known = await _known(of.store, name)
-    if known is not None:
-        check_unchanged(own.examples, known.example_digests)
-    opening = new_run(own, options) if known is None else resumed_run(name, options, lambda _: own)
-    async with opening as run:
-        there = {one.id for one in run.record.state.candidates}
-        if new := [one for one in wanted if one.id not in there]:
-            run.add(new)
-        run.loop.raise_budget(left)
-        yield run
 
+    def __init__(self, of: Run) -> None:
+        self.spent = Spend()
+        self._of = of
+        self._under_way: Run | None = None  # the run on the examples kept back
+        self._found: Confirmation | None = None
+        self._cut_off: End | None = None  # why that run ended before its time
 
-def confirmed_by(run: Run, standing: Standing, parts: StudyParts) -> Confirmation | None:
-    """Return what a run on the examples kept back says of a winner."""
-    spec, winner = parts.config.confirm, standing.winner
-    if spec is None or winner is None:
-        return None
-    state, label = run.record.state, winner.candidate.label
-    return confirmation(state, label, spec.baseline, standing.confidence)
+    async def run(self, caps: Budget) -> None:
+        """Run both; ``caps`` are those of the run and of what it is confirmed by."""
+        self._cut_off, of = None, self._of
+        for _ in range(2):  # once it is known what pairs cost, less may be kept
+            kept = kept_for_confirming(of.parts, of.standing(), caps)
+            await of.run(_room(less(caps, kept), of.standing()))
+            if of.standing().end != End.BUDGET:
+                break
+        found = of.standing()
+        if found.end in _CUT_OFF or found.winner is None or not found.winner.n:
+            return
+        left = _room(caps, found)
+        async with self._opened(found.winner.candidate, left) as self._under_way:
+            end = await self._under_way.loop.run()
+            self._cut_off = end if end in _CUT_OFF else None
+            self.shown(found)
+        self._under_way = None
+        await self.recall()
 
+    async def recall(self) -> None:
+        """Find out what confirming winners of the run has cost so far, by its log."""
+        known = await _known(self._of.store, self._of.id)
+        self.spent = Spend() if known is None else known.spend + known.pending_spend
 
-async def spent_on_confirming(of: Run) -> Spend:
-    """Return what confirming winners of a run has cost so far."""
-    known = await _known(of.store, f"{of.id}{SUFFIX}")
-    return Spend() if known is None else known.spend + known.pending_spend
+    def stop(self) -> None:
+        """Stop the run that is under way."""
+        (self._under_way or self._of).loop.stop()
+
+    def shown(self, standing: Standing) -> Standing:
+        """Add to the standing of the run what is known of its winner by the other one."""
+        if self._under_way is not None:
+            state, spec = self._under_way.record.state, self._of.parts.config.confirm
+            self._found = _confirmation(state, spec, standing)
+        end = standing.end if self._cut_off is None else self._cut_off
+        return replace(standing, confirmation=self._found, end=end)
+
+    @asynccontextmanager
+    async def _opened(self, winner: Candidate, left: Budget) -> AsyncIterator[Run]:
+        """Open the run that confirms a winner, to spend at most ``left`` from now on.
+
+        One that confirmed an earlier winner, or was cut off, goes on.
+        """
+        of = self._of
+        name, options = f"{of.id}{SUFFIX}", replace(of.options, store=of.store)
+        spec = of.parts.config.confirm
+        baseline = [
+            one
+            for one in of.record.state.candidates
+            if spec is not None and one.label == spec.baseline
+        ]
+        wanted = list({one.id: one for one in (*baseline, winner)}.values())
+        study = loaded_study(of.parts.study, {"name": name, **_ASKS_ALL})
+        own = replace(
+            of.parts,
+            study=study,
+            candidates=tuple(wanted),
+            examples=of.parts.kept_back,
+            slices=(),
+            labels=(),
+            budget=left,
+            mode=Selection(study.config.selector),
+        )
+        known = await _known(of.store, of.id)
+        if known is not None:
+            check_unchanged(own.examples, known.example_digests)
+            opening = resumed_run(name, options, lambda _: own)
+        else:
+            opening = new_run(own, options)
+        async with opening as run:
+            there = {one.id for one in run.record.state.candidates}
+            if new := [one for one in wanted if one.id not in there]:
+                run.add(new)
+            run.loop.raise_budget(left)
+            yield run
 
 
 async def with_confirmation(store: Store, standing: Standing, started: Started | None) -> Standing:
     """Add to the standing of a stored run what one on the examples kept back says of its winner."""
-    if started is None or not started.kept_back or standing.winner is None:
+    if started is None or not started.kept_back or not isinstance(started.config, Mapping):
         return standing
-    known = await _known(store, f"{standing.run_id}{SUFFIX}")
-    if known is None or not isinstance(started.config, Mapping):
+    known = await _known(store, standing.run_id)
+    if known is None:
         return standing
-    label = standing.winner.candidate.label
     spec = ConfirmSpec.model_validate(started.config["confirm"])
-    found = confirmation(known, label, spec.baseline, standing.confidence)
-    return replace(standing, confirmation=found)
+    return replace(standing, confirmation=_confirmation(known, spec, standing))
 
 
 def kept_for_confirming(parts: StudyParts, standing: Standing, budget: Budget) -> Budget:
@@ -122,7 +166,7 @@ def less(budget: Budget, taken: Budget | Spend) -> Budget:
     return Budget(**left)
 
 
-def room(caps: Budget, standing: Standing) -> Budget:
+def _room(caps: Budget, standing: Standing) -> Budget:
     """Return what caps leave beyond what a run has spent."""
     return less(less(caps, standing.spent), Budget(seconds=standing.seconds))
 
@@ -139,14 +183,19 @@ def _cost_of_pair(standing: Standing, cap: str) -> float | None:
     return float(max(each))
 
 
-def _baseline(of: Run) -> Sequence[Candidate]:
-    spec, state = of.parts.config.confirm, of.record.state
-    label = None if spec is None else spec.baseline
-    return [one for one in state.candidates if one.label == label]
+def _confirmation(
+    state: RunState, spec: ConfirmSpec | None, standing: Standing
+) -> Confirmation | None:
+    """Return what a run on the examples kept back says of the winner now."""
+    if spec is None or standing.winner is None:
+        return None
+    label = standing.winner.candidate.label
+    return confirmation(state, label, spec.baseline, standing.confidence)
 
 
-async def _known(store: Store, name: str) -> RunState | None:
+async def _known(store: Store, run_id: str) -> RunState | None:
+    """Read the run that confirms winners of another; None if there is none."""
     try:
-        return await folded(store, name)
+        return await folded(store, f"{run_id}{SUFFIX}")
     except RunNotFoundError:
         return None

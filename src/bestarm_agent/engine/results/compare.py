@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,90 +75,63 @@ def compare_candidates(
         ConfigError: there is no such candidate, both are the same, no example was scored for both,
             or two runs have different judges.
     """
-    one, two = _side(state, a), _side(state if other is None else other, b)
-    if other is None and one.row == two.row:
+    other_state = state if other is None else other
+    row_a, row_b = row_of(state, a), row_of(other_state, b)
+    if other is None and row_a == row_b:
         raise ConfigError(f"{a!r} cannot be compared with itself; name another candidate")
-    if other is not None:
-        _check_judges(state, other)
-    shared = [id_ for id_, digest in one.examples.items() if two.examples.get(id_) == digest]
-    both = one.scores.keys() & two.scores.keys() & set(shared)
-    common = {id_: (x, two.scores[id_]) for id_, x in one.scores.items() if id_ in both}
+    if state.started and other_state.started and state.started.judge != other_state.started.judge:
+        raise ConfigError(
+            "different judges scored the two runs, so their scores cannot be compared; run one of "
+            "the studies again with the other's scorer: its answers come from the reply cache"
+        )
+    one, two = _scores(state, row_a), _scores(other_state, row_b)
+    digests = dict(zip(other_state.example_ids, other_state.example_digests, strict=True))
+    own = zip(state.example_ids, state.example_digests, strict=True)
+    shared = [id_ for id_, digest in own if digests.get(id_) == digest]
+    places = {id_: place for place, id_ in enumerate(shared)}
+    asked = {id_: (x, two[id_]) for id_, x in one.items() if id_ in two and id_ in places}
+    common = {id_: (x, y) for id_, (x, y) in asked.items() if x is not None and y is not None}
     if not common:
         raise ConfigError(
             f"no example was scored for both {a!r} and {b!r}, so they cannot be compared; choose "
             f"others, or resume the run with a larger budget"
         )
-    pairs = list(common.values())
+    alpha, pairs = 1.0 - confidence, list(common.values())
+    sequences = PairedSequences(2, len(shared), alpha)
+    columns = np.array([places[id_] for id_ in asked], dtype=np.int64)
+    for side in (0, 1):  # a void pair may hide any score in [0, 1]
+        scores = np.array([pair[side] for pair in asked.values()], dtype=float)
+        sequences.extend(side, columns, np.nan_to_num(scores), np.nan_to_num(scores, nan=1.0))
     n = len(pairs)
-    value = sum(x - y for x, y in pairs) / n
+    mean_a, mean_b = (sum(pair[side] for pair in pairs) / n for side in (0, 1))
     return PairedComparison(
-        a=one.label,
-        b=two.label,
+        a=labels(state)[row_a],
+        b=labels(other_state)[row_b],
         n_examples=len(shared),
-        scored_a=len(one.scores),
-        scored_b=len(two.scores),
+        scored_a=sum(score is not None for score in one.values()),
+        scored_b=sum(score is not None for score in two.values()),
         both=sum(x >= RIGHT and y >= RIGHT for x, y in pairs),
         only_a=sum(x >= RIGHT > y for x, y in pairs),
         only_b=sum(y >= RIGHT > x for x, y in pairs),
         neither=sum(x < RIGHT and y < RIGHT for x, y in pairs),
-        difference=Measure(value, *_interval(one, two, shared, 1.0 - confidence)),
-        mean_a=sum(x for x, _ in pairs) / n,
-        mean_b=sum(y for _, y in pairs) / n,
+        difference=Measure(sum(x - y for x, y in pairs) / n, *sequences.difference(0, 1, alpha)),
+        mean_a=mean_a,
+        mean_b=mean_b,
         p_value=float(mcnemar(sum(x > y for x, y in pairs), sum(y > x for x, y in pairs))),
         graded=any(score not in (0.0, 1.0) for pair in pairs for score in pair),
         confidence=confidence,
-        changed=tuple(_changes(one.candidate, two.candidate)),
+        changed=tuple(_changes(state.candidates[row_a], other_state.candidates[row_b])),
         flips=tuple(Flip(id_, x, y) for id_, (x, y) in common.items() if x != y),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One candidate and its results, by id of the example, in the order of its asks."""
-
-    row: int
-    label: str
-    candidate: Candidate
-    examples: Mapping[str, str]  # all of its run: digests by id
-    scores: Mapping[str, float]
-    ranges: Mapping[str, tuple[float, float]]  # a void pair may hide any score in [0, 1]
-
-
-def _side(state: RunState, name: str) -> _Side:
-    row, ids = row_of(state, name), state.example_ids
-    told = {
-        ids[state.asks.pair(seq)[1]]: state.told.score_at(seq)
+def _scores(state: RunState, row: int) -> dict[str, float | None]:
+    """Return a candidate's scores by example, in the order of asking; None where void."""
+    return {
+        state.example_ids[state.asks.pair(seq)[1]]: state.told.score_at(seq)
         for seq in np.flatnonzero(state.asks.candidate == row).tolist()
         if seq in state.told
     }
-    return _Side(
-        row=row,
-        label=labels(state)[row],
-        candidate=state.candidates[row],
-        examples=dict(zip(ids, state.example_digests, strict=True)),
-        scores={id_: score for id_, score in told.items() if score is not None},
-        ranges={id_: (0.0, 1.0) if x is None else (x, x) for id_, x in told.items()},
-    )
-
-
-def _check_judges(one: RunState, other: RunState) -> None:
-    if one.started and other.started and one.started.judge != other.started.judge:
-        raise ConfigError(
-            "different judges scored the two runs, so their scores cannot be compared; run one of "
-            "the studies again with the other's scorer: its answers come from the reply cache"
-        )
-
-
-def _interval(one: _Side, two: _Side, shared: Sequence[str], alpha: float) -> tuple[float, float]:
-    """Bound the difference over the shared examples."""
-    columns = {id_: j for j, id_ in enumerate(shared)}
-    sequences = PairedSequences(2, len(columns), alpha)
-    common = [id_ for id_ in one.ranges if id_ in two.ranges and id_ in columns]
-    places = np.array([columns[id_] for id_ in common], dtype=np.int64)
-    for row, side in enumerate((one, two)):
-        low, high = np.array([side.ranges[id_] for id_ in common]).T
-        sequences.extend(row, places, low, high)
-    return sequences.difference(0, 1, alpha)
 
 
 def _changes(a: Candidate, b: Candidate) -> Iterator[str]:

@@ -35,6 +35,7 @@ ReadRun: TypeAlias = Callable[[str], Awaitable[RunState]]
 
 _FEWEST = 32  # scores that say something of a past candidate
 _TABLES = (".npz", ".csv", ".parquet", ".jsonl")
+_FOLDER = "history"  # of the models, beside the store
 _FORMAT = 1  # of kept models; raise it when what is learned from the same scores changes
 
 
@@ -97,41 +98,29 @@ async def load_history(
         raise ConfigError("history needs at least one run or score file")
     rows: dict[str, Scores] = {}
     for location in locations:
-        found = (
-            _file_rows(location, examples)
-            if is_score_file(location)
-            else _run_rows(await read_run(location), examples)
-        )
+        if is_score_file(location):
+            found = _file_rows(location, examples)
+        else:
+            found = _run_rows(await read_run(location), examples)
         for name, row in found.items():
             rows[name] = np.where(np.isnan(row), rows.get(name, row), row)  # the later one wins
-    return _learned(rows, tuple(locations), folder, min(_FEWEST, len(examples) // 2))
+    scores = np.array(list(rows.values())).reshape(len(rows), -1 if rows else 0)
+    fewest = max(2, min(_FEWEST, len(examples) // 2))
+    enough = (~np.isnan(scores)).sum(axis=1) >= fewest
+    if not enough.any():
+        raise ConfigError(
+            f"no candidate in {', '.join(locations)} has {fewest} scores on this study's examples; "
+            f"name a run or file on the same examples, or leave the history out"
+        )
+    kept = scores[enough]
+    model, file = learn_once(kept, folder)
+    n_known = int((~np.isnan(kept).all(axis=0)).sum())
+    return History(model, file, tuple(locations), len(kept), len(scores) - len(kept), n_known)
 
 
 def is_score_file(location: str) -> bool:
     """Return whether a source of history is a score table, and not a run."""
     return location.endswith(_TABLES) or ".npz:" in location
-
-
-def _learned(
-    rows: dict[str, Scores], sources: tuple[str, ...], folder: Path | None, fewest: int
-) -> History:
-    scores = np.array(list(rows.values())).reshape(len(rows), -1 if rows else 0)
-    enough = (~np.isnan(scores)).sum(axis=1) >= max(2, fewest)
-    if not enough.any():
-        raise ConfigError(
-            f"no candidate in {', '.join(sources)} has {max(2, fewest)} scores on this study's"
-            " examples; name a run or file on the same examples, or leave the history out"
-        )
-    kept = scores[enough]
-    model, name = learn_once(kept, folder)
-    return History(
-        model=model,
-        name=name,
-        sources=sources,
-        n_candidates=int(enough.sum()),
-        n_dropped=int((~enough).sum()),
-        n_known=int((~np.isnan(kept).all(axis=0)).sum()),
-    )
 
 
 def learn_once(scores: Scores, folder: Path | None) -> tuple[HistoryModel, str | None]:
@@ -200,20 +189,15 @@ async def learn_from_history(
             [str(base / source) if is_score_file(source) else source for source in sources],
             parts.examples,
             read_run=read_run,
-            folder=_folder(where) if keeps else None,
+            folder=folder_of(where) / _FOLDER if keeps else None,
         )
     return history, (history.describe(), *notices)
-
-
-def _folder(store: StorePlace) -> Path:
-    """Return the folder of the history models that runs of a store use."""
-    return folder_of(store) / "history"
 
 
 def recorded_history(state: RunState, store: StorePlace) -> HistoryModel | None:
     """Load the history model that a stored run uses; raise ConfigError if it is gone."""
     name = state.started.lesson if state.started is not None else None
-    return None if name is None else recall(name, _folder(store))
+    return None if name is None else recall(name, folder_of(store) / _FOLDER)
 
 
 def _kept(path: Path) -> HistoryModel | None:
@@ -246,8 +230,16 @@ def _run_rows(state: RunState, examples: Sequence[Example]) -> dict[str, Scores]
 
 def _file_rows(location: str, examples: Sequence[Example]) -> dict[str, Scores]:
     """Return a table's scores by candidate, its examples matched by id."""
-    scores, ids = _scores_and_ids(location)
-    wanted = [example.id for example in examples]
+    wanted, ids = [example.id for example in examples], None
+    if location.endswith(".jsonl"):
+        scores, ids = _answers(Path(location))
+    else:
+        scores = load_matrix(location).scores.astype(float)
+        if location.endswith((".csv", ".parquet")):
+            ids = list(dict.fromkeys(cell.example for cell in read_table(Path(location))))
+        else:
+            with np.load(f"{location.partition('.npz')[0]}.npz", allow_pickle=False) as arrays:
+                ids = list(map(str, arrays["examples"])) if "examples" in arrays else None
     if ids is None and scores.shape[1] != len(wanted):
         raise ConfigError(
             f"{location} has no example ids and {scores.shape[1]} columns, the study has"
@@ -257,21 +249,15 @@ def _file_rows(location: str, examples: Sequence[Example]) -> dict[str, Scores]:
     return {f"{location} {i}": row for i, row in enumerate(grid)}
 
 
-def _scores_and_ids(location: str) -> tuple[Scores, list[str] | None]:
-    """Return a table's (H, N) scores and the ids of its examples; None if it has none."""
-    if location.endswith(".jsonl"):
-        return _answers(Path(location))
-    return load_matrix(location).scores.astype(float), _example_ids(location)
-
-
 def _answers(path: Path) -> tuple[Scores, list[str]]:
     """Return (H, N) mean scores of recorded answers, and the ids of their examples."""
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[str, dict[str, list[float]]] = {}  # by candidate and example
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             if row.get("score") is not None:
-                found.setdefault((row["candidate"], row["example"]), []).append(row["score"])
+                scores = found.setdefault(row["candidate"], {}).setdefault(row["example"], [])
+                scores.append(row["score"])
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, AttributeError) as error:
@@ -279,28 +265,15 @@ def _answers(path: Path) -> tuple[Scores, list[str]]:
             f"{path}: a line is no JSON object with `candidate`, `example` and `score`; write the "
             f"file by `bestarm-agent import LOG --out {path.name}`"
         ) from error
-    rows, ids = ({key[side]: None for key in found} for side in (0, 1))
-    at = {name: i for i, name in enumerate(rows)}, {name: j for j, name in enumerate(ids)}
-    grid = np.full((len(rows), len(ids)), np.nan)
-    for (candidate, example), scores in found.items():
-        grid[at[0][candidate], at[1][example]] = np.mean(scores)
-    return grid, list(ids)
-
-
-def _example_ids(location: str) -> list[str] | None:
-    """Return the ids of a file's examples, by column; None if it has none."""
-    if location.endswith((".csv", ".parquet")):
-        return list(dict.fromkeys(cell.example for cell in read_table(Path(location))))
-    head, _, _ = location.partition(".npz")
-    with np.load(f"{head}.npz", allow_pickle=False) as arrays:
-        return [str(key) for key in arrays["examples"]] if "examples" in arrays else None
+    ids = list(dict.fromkeys(example for of in found.values() for example in of))
+    rows = [[np.mean(of[id_]) if id_ in of else np.nan for id_ in ids] for of in found.values()]
+    return np.array(rows).reshape(len(found), len(ids)), ids
 
 
 def _aligned(scores: Scores, keys: Sequence[str], wanted: Sequence[str]) -> Scores:
     """Return (H, N) the columns named ``wanted``; NaN where there is none of that name."""
     place = {key: column for column, key in enumerate(keys)}
+    known = [column for column, key in enumerate(wanted) if key in place]
     grid = np.full((len(scores), len(wanted)), np.nan)
-    for column, key in enumerate(wanted):
-        if key in place:
-            grid[:, column] = scores[:, place[key]]
+    grid[:, known] = scores[:, [place[wanted[column]] for column in known]]
     return grid
