@@ -18,7 +18,7 @@ from benchmarks.preselection.rules import RULES
 from benchmarks.report import Bench, markdown, run
 from numpy.typing import NDArray
 
-from bestarm_agent.preselection.features import FeatureFilter, TextFeatures, joint_features
+from bestarm_agent.preselection.features import PromptFeatures
 from bestarm_agent.preselection.rule import FloatArray, IntArray, PreselectionProblem
 from bestarm_agent.preselection.worth import Table, route
 from tests.support.bandit_model import replay_model
@@ -48,9 +48,31 @@ def solver_rounds(path: Path, seed: int) -> Iterator[tuple[FloatArray, FloatArra
         features, arms, runtime = (
             data[name].astype(np.float64) for name in ("features", "arm_features", "runtime")
         )
-    instances = FeatureFilter().fit(features).transform(features)
+    instances = filtered(features)
     for i in np.random.default_rng([seed, 2]).permutation(len(instances)):
-        yield joint_features(instances[i], arms), -10.0 * runtime[i]
+        yield np.array([np.kron(instances[i], arm) for arm in arms]), -10.0 * runtime[i]
+
+
+def filtered(raw: FloatArray) -> FloatArray:
+    """Prepare (N, p) features as section 6.2 does: scale them to [0, 1] and drop some.
+
+    Those of a variance below .01 go, then one of the two most correlated, while their correlation
+    exceeds .95: the one more correlated with the rest (the paper leaves it open). A missing value
+    becomes the feature's mean.
+    """
+    known = raw[:, np.isfinite(raw).any(axis=0)]
+    filled = np.where(np.isfinite(known), known, np.nanmean(known, axis=0))
+    scaled: FloatArray = (filled - filled.min(axis=0)) / np.maximum(np.ptp(filled, axis=0), 1e-12)
+    scaled = scaled[:, scaled.var(axis=0) >= 0.01]
+    correlation = np.abs(np.corrcoef(scaled, rowvar=False))
+    np.fill_diagonal(correlation, 0.0)
+    left = np.ones(len(correlation), dtype=np.bool_)
+    while correlation.max() > 0.95:
+        pair = np.array(np.unravel_index(correlation.argmax(), correlation.shape))
+        drop = pair[correlation[pair].sum(axis=1).argmax()]
+        left[drop] = False
+        correlation[drop, :] = correlation[:, drop] = 0.0
+    return scaled[:, left]
 
 
 def regrets(
@@ -126,25 +148,21 @@ def router_table(path: Path, order: IntArray) -> Table:
     with np.load(path) as data:
         texts = [str(text) for text in data["prompt_text"]]
         scores = data["scores"].astype(np.float64)
-    fitted = TextFeatures(16).fit([texts[i] for i in order[:FIRST_PROMPTS]])
-    return _table(scores, fitted.transform(texts))
+    features = PromptFeatures(16)
+    features.fit([texts[i] for i in order[:FIRST_PROMPTS]])
+    return Table(scores, features.vectors(texts), np.zeros(len(scores)))
 
 
 def solver_table(path: Path, _order: IntArray) -> Table:
     """31 SAT solvers: 1 - time / cutoff is the quality."""
     with np.load(path) as data:
         raw, scores = data["features"].astype(np.float64), data["scores"].astype(np.float64)
-    kept = FeatureFilter().fit(raw).transform(raw)
+    kept = filtered(raw)
     left, sizes, _ = np.linalg.svd(kept - kept.mean(axis=0), full_matrices=False)
     components = left[:, :COMPONENTS] * sizes[:COMPONENTS]
-    return _table(scores, components / (components.std(axis=0) * np.sqrt(COMPONENTS)))
-
-
-def _table(scores: FloatArray, features: FloatArray) -> Table:
-    constant = np.ones((len(features), 1))  # so that an arm can be better on all prompts
-    return Table(
-        scores, np.hstack([constant, features]), np.eye(len(scores)), np.zeros(len(scores))
-    )
+    constant = np.ones((len(raw), 1))  # so that an arm can be better on all prompts
+    features = np.hstack([constant, components / (components.std(axis=0) * np.sqrt(COMPONENTS))])
+    return Table(scores, features, np.zeros(len(scores)))
 
 
 def routed(table_of: Callable[[IntArray], Table], length: int, rule: str, seeds: int) -> Any:  # noqa: ANN401 - JSON
@@ -153,10 +171,9 @@ def routed(table_of: Callable[[IntArray], Table], length: int, rule: str, seeds:
     for seed in range(seeds):
         order: NDArray[np.intp] = np.random.default_rng([seed, 3]).permutation(length)
         table = table_of(order)
-        problem = PreselectionProblem(len(table.utility), table.n_features, seed)
         # where the rule learns a theta, it starts at zero: every model equal
         flat = {} if rule in ("random", "mm", "linucb") else {"spread": 0.0}
-        chosen = route(RULES[rule](problem, **flat), table, order, 2)
+        chosen = route(RULES[rule](table.problem(seed), **flat), table, order, 2)
         quality = table.gained(chosen, order)
         first = table.gained(chosen[:, :1], order)
         half = length // 2

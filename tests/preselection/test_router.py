@@ -23,7 +23,6 @@ NAMES = [
     RoutedCandidate(name="other"),
 ]
 FAST = RouterSettings(collect=10, n_components=3)
-GIVEN = RouterSettings(source="given", collect=10)
 
 
 def poem(i: int) -> str:
@@ -36,12 +35,6 @@ def record(i: int) -> Record:
     text = poem(i) if is_poem else f"add {i} and {i + 3}"
     found = {"poet": float(is_poem), "sums": float(not is_poem), "other": 0.3}
     return Record(prompt=text, shown=("poet", "sums", "other"), scores=found)
-
-
-def given(i: int) -> Record:
-    x = (i % 2, (i * 7 % 10) / 10)
-    winner = "poet" if i % 2 else "sums"
-    return Record(prompt="", shown=("poet", "sums", "other"), ranking=(winner,), features=x)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -58,19 +51,6 @@ def test_it_learns_who_suits_which_prompts(rule: Literal["linucb", "cppl"]) -> N
             assert (router.n_learnt, router.n_waiting) == (200, 0)
             assert router.choose(poem(999), 1) == ["poet"]
             assert router.choose("add 55 and 58", 1) == ["sums"]
-
-    run(main)
-
-
-def test_given_features_are_learnt_too_and_winners_suffice() -> None:
-    async def main() -> None:
-        async with Router.open("r", Store.in_memory(), NAMES, GIVEN) as router:
-            for i in range(200):
-                router.learn(given(i))
-            assert router.choose("", 1, features=(1, 0.4)) == ["poet"]
-            assert router.choose("", 1, features=(0, 0.4)) == ["sums"]
-            with pytest.raises(ConfigError, match=r"needs `features` \(2\), got 0"):
-                router.choose("no features", 1)
 
     run(main)
 
@@ -117,7 +97,7 @@ def test_what_says_nothing_is_not_learnt() -> None:
             assert not router.learn(Record(prompt="x", shown=("poet",), ranking=("poet",)))
             assert not router.learn(Record(prompt="x", shown=("poet", "sums"), ranking=()))
             assert router.n_waiting == 0
-            router.prepare([("one prompt", ()), ("another thing", ())])
+            router.prepare(["one prompt", "another thing"])
             equal = Record(prompt="x", shown=("poet", "sums"), scores={"poet": 1.0, "sums": 1.0})
             assert not router.learn(equal)
 
@@ -231,16 +211,16 @@ def test_what_does_not_fit_the_router_is_refused(tmp_path: Path) -> None:
                 pass
         async with Router.open("r", store, NAMES, FAST) as router:
             router.learn(record(0))
-            router.prepare([("one prompt", ()), ("another thing", ())])
+            router.prepare(["one prompt", "another thing"])
             with pytest.raises(ConfigError, match="has its features already"):
                 router.prepare()
-            with pytest.raises(ConfigError, match="needs text"):
+            with pytest.raises(ConfigError, match="a prompt needs text"):
                 router.choose("", 1)
         with pytest.raises(ConfigError, match=r"other candidates \(poet, sums, other\)"):
             async with Router.open("r", store, NAMES[:2]):
                 pass
         with pytest.raises(ConfigError, match="other settings"):
-            async with Router.open("r", store, settings=GIVEN):
+            async with Router.open("r", store, settings=RouterSettings()):
                 pass
         with pytest.raises(StoreError, match="there is no store"):
             async with Router.open("r", tmp_path / "absent.sqlite"):

@@ -115,7 +115,7 @@ def test_a_router_of_other_candidates_is_refused(tmp_path: Path) -> None:
         names = [RoutedCandidate(name=f"c{i}") for i in range(K - 1)]
         (tmp_path / "runs").mkdir()
         async with Router.open("default", tmp_path / "runs" / "runs.sqlite", names) as router:
-            router.prepare([("one prompt", ()), ("another thing", ())])
+            router.prepare(["one prompt", "another thing"])
         with pytest.raises(ConfigError, match="does not know the study's candidate 'c3'"):
             async with Service.open(path):
                 pass

@@ -25,7 +25,7 @@ SETTINGS = RouterSettings()
 
 def table(scores: FloatArray, prompts: FloatArray, weighed: FloatArray = FREE) -> Table:
     constant = np.column_stack([np.ones(len(prompts)), prompts])
-    return Table(scores - weighed[:, None], constant, np.eye(len(scores)), weighed)
+    return Table(scores - weighed[:, None], constant, weighed)
 
 
 def noise(seed: int, means: list[float], n: int, weighed: FloatArray = FREE) -> Table:
@@ -142,19 +142,3 @@ def test_a_history_answers_if_it_has_every_score() -> None:
     assert would_pay(winners, SETTINGS, 1) is None
     with pytest.raises(ConfigError, match=r"k must be in 1\.\.2, got 3"):
         would_pay(history, SETTINGS, 3)
-
-
-def test_a_missing_feature_is_filled_in() -> None:
-    history = [
-        Record(
-            shown=("odd", "even"),
-            scores={"odd": i % 2, "even": 1 - i % 2},
-            features=(i % 2, float("nan") if i % 5 == 0 else 1 - i % 2),
-        )
-        for i in range(120)
-    ]
-    found = would_pay(history, RouterSettings(source="given"), 1)
-    assert found is not None
-    assert found.low > 0
-    with pytest.raises(ConfigError, match="give `features`, and source `given`"):
-        would_pay(history, SETTINGS, 1)

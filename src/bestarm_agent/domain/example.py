@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bestarm_agent.domain.digest import Json, digest
@@ -24,7 +24,6 @@ class Example:
     id: str  # unique within the dataset
     inputs: Mapping[str, Json]  # fields that prompt templates may use
     reference: str | tuple[str, ...] | None = None  # acceptable answers; None: none is needed
-    features: tuple[float, ...] = field(default=())  # numbers for contextual rules
     draw: int = 0  # number of draws of the same row before this one
 
     @property

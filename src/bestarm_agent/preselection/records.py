@@ -5,27 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from inspect import signature
-from math import isnan, nan
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-import numpy as np
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bestarm_agent.config.yaml.documents import check_file, parse_row
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.preselection.cppl import Cppl
-from bestarm_agent.preselection.features import arm_features
 from bestarm_agent.preselection.linucb import LinUcb
-from bestarm_agent.preselection.rule import FloatArray, PreselectionProblem, Preselector
+from bestarm_agent.preselection.rule import PreselectionProblem, Preselector
 
 _VERDICTS = ("winner", "ranking", "scores")
 _RULES: dict[str, type[Preselector]] = {"linucb": LinUcb, "cppl": Cppl}
@@ -39,28 +28,9 @@ def _apart(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+_Text = Annotated[str, Field(min_length=1, strict=True)]
 _Names = Annotated[tuple[Annotated[str, Field(strict=True)], ...], AfterValidator(_apart)]
 _Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
-
-
-def _null_is_nan(values: Any) -> Any:  # noqa: ANN401 - outside text
-    if not isinstance(values, list | tuple):
-        return values
-    return [nan if one is None else one for one in values]
-
-
-def _not_infinite(values: tuple[float, ...]) -> tuple[float, ...]:
-    if np.isinf(values).any():
-        raise ValueError("numbers must be finite; write null for one that is missing")
-    return values
-
-
-# numbers that describe a prompt, if its text does not; NaN, in JSON null, where one is missing
-_Features = Annotated[
-    tuple[Annotated[float, Field(strict=True)], ...],
-    BeforeValidator(_null_is_nan),
-    AfterValidator(_not_infinite),
-]
 
 
 class _Part(BaseModel):
@@ -71,24 +41,21 @@ class Record(_Part):
     """One prompt and its verdict: a winner, a ranking or scores.
 
     In JSON the verdict is ``winner`` (a name; null if nobody won), ``ranking`` (names, best first)
-    or ``scores`` (an object by name, or a list in the order of ``shown``).
+    or ``scores`` (an object by name).
 
     Example:
         >>> Record.model_validate({"prompt": "2+2", "shown": ["a", "b"], "winner": "b"}).ranking
         ('b',)
     """
 
-    prompt: Annotated[str, Field(strict=True)] = ""
-    # names of the candidates that were run
-    shown: Annotated[_Names, Field(validation_alias=AliasChoices("shown", "candidates"))] = ()
+    prompt: _Text
+    shown: _Names = ()  # names of the candidates that were run; with scores, those of the scores
     # the best of ``shown``, best first; a winner is a ranking of one. Empty with scores, or where
     # nobody won
     ranking: _Names = ()
     # in [0, 1], by name; empty where only a ranking is known
     scores: dict[str, _Number] = {}
-    # dollars of each call; empty: the candidates' prices
-    usd: dict[str, _Number] = {}
-    features: _Features = ()
+    usd: dict[str, _Number] = {}  # dollars of each call; empty: the candidates' prices
 
     @model_validator(mode="before")
     @classmethod
@@ -107,12 +74,7 @@ class Record(_Part):
             if not isinstance(winner, str | None):
                 raise ValueError(f"`winner` must be a name, or null, got {winner!r}")
             row["ranking"] = [] if winner is None else [winner]
-        shown = row.get("shown", row.get("candidates"))
-        if isinstance(row.get("scores"), list):
-            if not isinstance(shown, list | tuple) or len(row["scores"]) != len(shown):
-                raise ValueError("a list of `scores` needs as many candidates in `shown`")
-            row["scores"] = dict(zip(shown, row["scores"], strict=True))
-        if shown is None and isinstance(row.get("scores"), dict):
+        if row.get("shown") is None and isinstance(row.get("scores"), dict):
             row["shown"] = list(row["scores"])
         return row
 
@@ -133,36 +95,20 @@ class Record(_Part):
                 )
         return self
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the record as a JSON object that ``model_validate`` reads."""
-        row = self.model_dump(mode="json")
-        del row["ranking" if self.scores else "scores"]
-        row["features"] = [None if isnan(one) else one for one in self.features]
-        return row
-
 
 class PromptRow(_Part):
     """A prompt to be routed."""
 
-    prompt: Annotated[str, Field(strict=True)]
+    prompt: _Text
     k: Annotated[int, Field(strict=True)] | None = None
-    features: _Features = ()
     candidates: _Names | None = None  # those that can be run; None if all can
 
 
 class RoutedCandidate(_Part):
-    """A candidate, and what is known of it before it has answered anything; a name will do."""
+    """A candidate, and what is known of it before it has answered anything."""
 
     name: Annotated[str, Field(min_length=1)]  # what users call it; unique
     usd: Annotated[_Number, Field(ge=0)] | None = None  # dollars of one call
-    size: Annotated[_Number, Field(gt=0)] | None = None  # billions of parameters
-    # models of one family are likely to be good at the same prompts; "" if not known
-    family: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_name(cls, row: Any) -> Any:  # noqa: ANN401 - outside text
-        return {"name": row} if isinstance(row, str) else row
 
 
 class RouterSettings(_Part):
@@ -170,12 +116,7 @@ class RouterSettings(_Part):
 
     rule: Literal["linucb", "cppl"] = "linucb"
     params: dict[str, float] = {}  # the rule's own parameters
-    # "text" makes features of the prompts' text, "given" takes those that come with every prompt
-    source: Literal["text", "given"] = "text"
     n_components: Annotated[int, Field(ge=1)] = 16  # features made of text, at most
-    # how candidates share what is learnt: "own" learns each apart, "shared" through price, size and
-    # family alone, "both" learns both
-    arms: Literal["own", "shared", "both"] = "both"
     # prompts after which features are made; until then choices are random
     collect: Annotated[int, Field(ge=2)] = 50
     # quality that one dollar outweighs: utility is score - cost_weight * dollars. Where only a
@@ -199,15 +140,6 @@ class RouterSettings(_Part):
         """Make the rule; where it learns a theta, all candidates begin equal."""
         start = {"spread": 0.0} if self.rule == "cppl" else {}
         return _RULES[self.rule](problem, **{**start, **self.params})
-
-    def arm_features(self, candidates: Sequence[RoutedCandidate]) -> FloatArray:
-        """Return (n, q) features of the candidates."""
-        if self.arms == "own":
-            return np.eye(len(candidates))
-        # prices and sizes span orders of magnitude: their logarithms are compared
-        facts = np.array([[one.usd or nan, one.size or nan] for one in candidates])
-        families = [one.family for one in candidates]
-        return arm_features(np.log(facts), families, identity=self.arms == "both")
 
 
 def parse_settings(texts: Sequence[str]) -> RouterSettings:
@@ -245,19 +177,20 @@ def parse_line(model: type[_Row], line: str, where: str) -> _Row:
     return parse_row(model, row, where)
 
 
-def parse_candidates(rows: object, where: str) -> tuple[RoutedCandidate, ...]:
-    """Read candidates from JSON: names, or objects with ``name``, ``usd``, ``size``, ``family``.
+def read_candidates(path: Path) -> tuple[RoutedCandidate, ...]:
+    """Read candidates from a JSON file: names, or objects with ``name`` and ``usd``.
 
-    Example:
-        >>> parse_candidates(["small", {"name": "large", "usd": 0.01}], "here")[1].usd
-        0.01
+    Raises ConfigError.
     """
+    check_file(path, "candidates file")
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the candidates {path} cannot be read: {error}") from error
     if not isinstance(rows, list) or not all(isinstance(row, str | dict) for row in rows):
-        raise ConfigError(f"{where}: a list of names, or of objects with a `name`, is needed")
-    return tuple(
-        parse_row(RoutedCandidate, {"name": row} if isinstance(row, str) else row, where)
-        for row in rows
-    )
+        raise ConfigError(f"{path}: a list of names, or of objects with a `name`, is needed")
+    objects = [{"name": row} if isinstance(row, str) else row for row in rows]
+    return tuple(parse_row(RoutedCandidate, row, str(path)) for row in objects)
 
 
 def read_history(path: Path) -> Iterator[Record]:

@@ -1,6 +1,6 @@
 """The online router: choose candidates for a prompt, learn from what became of it, go on later.
 
-1. ``choose``: the prompt's features times each candidate's give the contexts; the rule (``cppl`` or
+1. ``choose``: the prompt's features give each candidate's context; the rule (``cppl`` or
    ``linucb``) names the k candidates of the largest index.
 2. ``learn``: a record's scores (less what the dollars weigh) or its ranking become the feedback.
 3. Until ``collect`` records are there, features of prompts cannot be made: choices are random, and
@@ -22,7 +22,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError, nearest
-from bestarm_agent.preselection.features import Prompt, PromptEncoder, joint_features
+from bestarm_agent.preselection.features import PromptFeatures, contexts_of
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.rule import (
     Arrays,
@@ -36,7 +36,7 @@ from bestarm_agent.preselection.rule import (
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.store import Store, StorePlace, open_store
 
-FORMAT = 3  # of a saved router
+FORMAT = 4  # of a saved router
 _STATE = "router/"  # what a router's name in the store begins with
 
 
@@ -71,12 +71,7 @@ class Router:
         self.version = 0  # of the saved state it stands on; 0 before the first ``save``
         self._store: Store | None = None
         self._row = {candidate.name: i for i, candidate in enumerate(candidates)}
-        self._arms = settings.arm_features(candidates)
-        self._encoder = PromptEncoder(
-            by_text=settings.source == "text",
-            n_components=settings.n_components,
-            seed=settings.seed,
-        )
+        self._features = PromptFeatures(settings.n_components, seed=settings.seed)
         self._rule: Preselector | None = None  # made with the features
         self._early = KeyedRandom(settings.seed, "early choice")
         self._ties = KeyedRandom(settings.seed, "ties of scores")
@@ -140,25 +135,17 @@ class Router:
         """Records that wait until there are enough to make features from."""
         return len(self._waiting)
 
-    def choose(
-        self,
-        prompt: str,
-        k: int,
-        *,
-        features: Sequence[float] = (),
-        among: Iterable[str] | None = None,
-    ) -> list[str]:
+    def choose(self, prompt: str, k: int, *, among: Iterable[str] | None = None) -> list[str]:
         """Choose k candidates to run for a prompt, the most promising first.
 
-        The same state chooses the same. ``features`` describe the prompt, for source "given";
-        ``among`` names those that can be run now, None if all can.
+        The same state chooses the same. ``among`` names those that can be run now, None if all can.
 
         Raises:
-            ConfigError: a name is unknown, there are fewer than k, or features are missing.
+            ConfigError: a name is unknown, there are fewer than k, or the prompt is empty.
         """
         allowed = self._mask(self._row if among is None else among)
-        described = (prompt, tuple(features))
-        self._encoder.check(described)
+        if not prompt:
+            raise ConfigError(f"router {self.name!r} got an empty prompt; a prompt needs text")
         if not 1 <= k <= allowed.sum():
             raise ConfigError(
                 f"k must be in 1..{allowed.sum()}, the candidates that can be run, got {k}"
@@ -168,16 +155,15 @@ class Router:
         if self._rule is None:
             rows = self._early.at(draw).permutation(np.flatnonzero(allowed))[:k]
         else:
-            rows = self._rule.choose(self._contexts(described), k, allowed=allowed, draw=draw)
+            rows = self._rule.choose(self._contexts(prompt), k, allowed=allowed, draw=draw)
         return [self.candidates[row].name for row in rows]
 
     def learn(self, record: Record) -> bool:
         """Learn what became of a prompt; return whether it says anything.
 
         Fewer than two candidates, nobody who won, or equal scores say nothing about who is better.
-        Raise ConfigError if it names an unknown candidate, or lacks features.
+        Raise ConfigError if it names an unknown candidate.
         """
-        self._encoder.check((record.prompt, record.features))
         self._mask(record.shown)
         if len(record.shown) < 2 or not (record.scores or record.ranking):
             return False
@@ -189,7 +175,7 @@ class Router:
             self.prepare()
         return True
 
-    def prepare(self, prompts: Sequence[Prompt] = ()) -> None:
+    def prepare(self, prompts: Sequence[str] = ()) -> None:
         """Make features from these prompts now, and learn what has waited for it.
 
         The more alike the prompts are to those that will come, the better; without any, those that
@@ -197,10 +183,10 @@ class Router:
         """
         if self._rule is not None:
             raise ConfigError(f"router {self.name!r} has its features already; they stay")
-        prompts = prompts or [(one.prompt, one.features) for one in self._waiting]
+        prompts = prompts or [record.prompt for record in self._waiting]
         if not prompts:
             raise ConfigError(f"router {self.name!r} has no prompts to make features from")
-        self._encoder.fit(prompts)
+        self._features.fit(prompts)
         self._rule = self._new_rule()
         self._changed = True
         waiting, self._waiting = self._waiting, []
@@ -222,16 +208,17 @@ class Router:
         return self.version
 
     def _new_rule(self) -> Preselector:
-        width = self._encoder.n_features * self._arms.shape[1]
-        return self.settings.make_rule(
-            PreselectionProblem(len(self.candidates), width, self.settings.seed)
+        n_arms = len(self.candidates)
+        problem = PreselectionProblem(
+            n_arms, self._features.n_features * n_arms, self.settings.seed
         )
+        return self.settings.make_rule(problem)
 
-    def _contexts(self, prompt: Prompt) -> FloatArray:
-        return joint_features(self._encoder.vector(prompt), self._arms)
+    def _contexts(self, prompt: str) -> FloatArray:
+        return contexts_of(self._features.vectors([prompt])[0], len(self.candidates))
 
     def _feedback(self, record: Record) -> Feedback:
-        contexts = self._contexts((record.prompt, record.features))
+        contexts = self._contexts(record.prompt)
         if record.scores or self.settings.cost_weight:
             rows = [self._row[name] for name in record.shown]
             quality = record.scores or quality_by_place(record)
@@ -278,12 +265,12 @@ class Router:
             "format": FORMAT,
             "settings": self.settings.model_dump(),
             "candidates": [one.model_dump() for one in self.candidates],
-            "waiting": [one.as_json() for one in self._waiting],
+            "waiting": [one.model_dump(exclude_defaults=True) for one in self._waiting],
         }
         arrays: dict[str, Any] = {"facts": np.array(json.dumps(facts))}
         if self._rule is not None:
             arrays |= {f"rule/{key}": value for key, value in self._rule.state().items()}
-            arrays |= {f"encoder/{key}": value for key, value in self._encoder.state().items()}
+            arrays |= {f"features/{key}": value for key, value in self._features.state().items()}
         file = io.BytesIO()
         np.savez_compressed(file, allow_pickle=False, **arrays)
         return file.getvalue()
@@ -311,7 +298,7 @@ class Router:
         router = cls(name, candidates, RouterSettings.model_validate(facts["settings"]))
         router._waiting = [Record.model_validate(row) for row in facts["waiting"]]
         if rule := _part(arrays, "rule/"):
-            router._encoder.restore(_part(arrays, "encoder/"))
+            router._features.restore(_part(arrays, "features/"))
             router._rule = router._new_rule()
             router._rule.restore(rule)
         return router

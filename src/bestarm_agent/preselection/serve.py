@@ -204,9 +204,8 @@ class Service:
         able = self._able()
         if not able:
             return {}
-        features = example.features
         pairs: dict[str, Pair] = {}
-        for name in self.router.choose(text, min(k, len(able)), features=features, among=able):
+        for name in self.router.choose(text, min(k, len(able)), among=able):
             candidate = self._entries[name]
             pair = candidate.pair(example)
             judging = self._evaluator.judge_client.bound(example)
@@ -276,7 +275,6 @@ class Service:
                 shown=tuple(scores),
                 scores=scores,
                 usd=costs,
-                features=example.features,
             )
         )
 
@@ -388,10 +386,7 @@ def _routed(prepared: CandidateFactory) -> list[RoutedCandidate]:
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         raise ConfigError(f"two candidates are called {twice!r}; a router needs labels apart")
-    return [
-        RoutedCandidate(name=entry.candidate.label, usd=entry.usd, family=entry.candidate.model)
-        for entry in prepared.ready
-    ]
+    return [RoutedCandidate(name=entry.candidate.label, usd=entry.usd) for entry in prepared.ready]
 
 
 def _check_known(candidates: Sequence[RoutedCandidate], router: Router) -> None:

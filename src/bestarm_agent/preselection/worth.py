@@ -16,8 +16,8 @@ from math import comb
 import numpy as np
 
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.preselection.features import PromptEncoder, joint_features
-from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
+from bestarm_agent.preselection.features import PromptFeatures, contexts_of
+from bestarm_agent.preselection.records import Record, RouterSettings
 from bestarm_agent.preselection.rule import (
     FloatArray,
     IntArray,
@@ -36,18 +36,17 @@ _Z = 1.959964  # of a two-sided interval at 95 %
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All utilities of n candidates on N prompts, and what describes both."""
+    """All utilities of n candidates on N prompts, and what describes the prompts."""
 
     utility: FloatArray  # (n, N) score less what the dollars weigh
     prompts: FloatArray  # (N, p) features of the prompts
-    arms: FloatArray  # (n, q) features of the candidates
     # (n,) what a candidate's dollars weigh: of k that are run, each is paid, and the best counts
     weighed: FloatArray
 
-    @property
-    def n_features(self) -> int:
-        """Return the length of an arm's joint context vector."""
-        return int(self.prompts.shape[1] * self.arms.shape[1])
+    def problem(self, seed: int) -> PreselectionProblem:
+        """Return the problem of a rule that routes these prompts."""
+        n_arms = len(self.utility)
+        return PreselectionProblem(n_arms, self.prompts.shape[1] * n_arms, seed)
 
     def gained(self, chosen: IntArray, prompts: IntArray) -> FloatArray:
         """Return the (T,) best scores less all dollars of (T, k) chosen rows on T prompts."""
@@ -93,7 +92,7 @@ def would_pay(records: Sequence[Record], settings: RouterSettings, k: int) -> Wo
     """Replay a router of these settings on a history; None if it is not a full table of scores.
 
     Raises:
-        ConfigError: k is more than there are candidates, or features of the prompts are missing.
+        ConfigError: k is more than there are candidates, or scikit-learn is missing.
     """
     records = records[:_MOST_PROMPTS]
     names = list(records[0].scores) if records else []
@@ -109,35 +108,23 @@ def table_of(records: Sequence[Record], settings: RouterSettings) -> Table:
     names = list(records[0].scores)
     scores = np.array([[one.scores[name] for one in records] for name in names])
     usd = np.array([[one.usd.get(name, 0.0) for one in records] for name in names]).mean(axis=1)
-    candidates = [
-        RoutedCandidate(name=name, usd=cost or None)
-        for name, cost in zip(names, usd.tolist(), strict=True)
-    ]
-    encoder = PromptEncoder(
-        by_text=settings.source == "text",
-        n_components=settings.n_components,
-        seed=settings.seed,
-    )
-    prompts = [(one.prompt, one.features) for one in records]
-    for prompt in prompts:
-        encoder.check(prompt)
-    encoder.fit(prompts)
-    vectors = np.array([encoder.vector(prompt) for prompt in prompts])
+    features = PromptFeatures(settings.n_components, seed=settings.seed)
+    prompts = [one.prompt for one in records]
+    features.fit(prompts)
     weighed = settings.cost_weight * usd
-    return Table(scores - weighed[:, None], vectors, settings.arm_features(candidates), weighed)
+    return Table(scores - weighed[:, None], features.vectors(prompts), weighed)
 
 
 @one_thread  # the rules' matrices are small: threads would cost more than they gain
 def worth(table: Table, settings: RouterSettings, k: int, *, orders: int = _ORDERS) -> Worth:
     """Compare routing with the fixed choice, in random orders of the prompts."""
-    n, n_prompts = table.utility.shape
+    n_prompts = table.utility.shape[1]
     half = n_prompts // 2
     gains, late, oracle = [], [], []
     for turn in range(orders):
         seed = settings.seed + turn
         order = KeyedRandom(seed, "order of prompts").at(0).permutation(n_prompts)
-        rule = settings.make_rule(PreselectionProblem(n, table.n_features, seed))
-        chosen = route(rule, table, order, k)[half:]
+        chosen = route(settings.make_rule(table.problem(seed)), table, order, k)[half:]
         late.append(order[half:])
         rows = best_fixed_subset(table, order[:half], k)
         fixed = table.gained(np.tile(rows, (n_prompts - half, 1)), order[half:])
@@ -160,7 +147,7 @@ def route(rule: Preselector, table: Table, order: IntArray, k: int) -> IntArray:
     chosen = np.empty((len(order), k), dtype=np.intp)
     n_paired = len(order) // 2 if k == 1 else len(order)
     for t, prompt in enumerate(order):
-        contexts = joint_features(table.prompts[prompt], table.arms)
+        contexts = contexts_of(table.prompts[prompt], len(table.utility))
         run = rule.choose(contexts, max(k, 2) if t < n_paired else k)
         chosen[t] = run[:k]
         if len(run) > 1:

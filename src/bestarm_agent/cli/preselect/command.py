@@ -27,7 +27,7 @@ SettingsOption = Annotated[
 ]
 NamesOption = Annotated[
     Path | None,
-    typer.Option("--candidates", "-c", help="JSON: names, or name, usd, size, family."),
+    typer.Option("--candidates", "-c", help="JSON: names, or name and usd."),
 ]
 
 
@@ -68,9 +68,13 @@ def train(
     A record is {"prompt": ..., "shown": [names], and "winner", "ranking" or "scores"}. Where a file
     has scores of all candidates on all prompts, it is said whether routing would pay.
     """
-    from bestarm_agent.cli.preselect.work import Training, read_candidates, train_router
+    from bestarm_agent.cli.preselect.work import Training, train_router
     from bestarm_agent.cli.stores import default_or_new_store
-    from bestarm_agent.preselection.records import parse_settings, read_history
+    from bestarm_agent.preselection.records import (
+        parse_settings,
+        read_candidates,
+        read_history,
+    )
 
     job = Training(
         name=router,

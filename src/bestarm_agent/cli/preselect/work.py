@@ -13,14 +13,11 @@ from typing import Any, TypeVar
 
 import typer
 
-from bestarm_agent.config.yaml.documents import check_file
-from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.records import (
     PromptRow,
     Record,
     RoutedCandidate,
     RouterSettings,
-    parse_candidates,
     parse_line,
 )
 from bestarm_agent.preselection.router import Router
@@ -84,23 +81,13 @@ async def _learn(router: Router, history: list[Record] | None) -> tuple[int, int
     """Learn all records; return how many say something, and how many nothing."""
     count = {True: 0, False: 0}
     if history and not router.ready:
-        router.prepare([(r.prompt, r.features) for r in history[:_MOST_PROMPTS]])
+        router.prepare([record.prompt for record in history[:_MOST_PROMPTS]])
     records = _stdin(Record) if history is None else iter(history)
     for number, record in enumerate(records, start=1):
         count[router.learn(record)] += 1
         if history is None and number % _SAVE_EVERY == 0:
             await router.save()
     return count[True], count[False]
-
-
-def read_candidates(path: Path) -> tuple[RoutedCandidate, ...]:
-    """Read candidates from a JSON file; raises ConfigError if that fails."""
-    check_file(path, "candidates file")
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the candidates {path} cannot be read: {error}") from error
-    return parse_candidates(rows, str(path))
 
 
 def choose_for(prompt: str | None, name: str, where: str | Path, k: int, *, as_json: bool) -> None:
@@ -114,12 +101,7 @@ async def _choose(
 ) -> None:
     async with open_store(where, create=False) as store, Router.open(name, store) as router:
         for row in asked:
-            chosen = router.choose(
-                row.prompt,
-                row.k or k,
-                features=row.features,
-                among=row.candidates,
-            )
+            chosen = router.choose(row.prompt, row.k or k, among=row.candidates)
             if not as_lines:
                 typer.echo("\n".join(chosen))
                 continue
