@@ -33,8 +33,8 @@ FLOORS = tuple(
     config.environment_settings config.__init__
     store simulation
     providers judges
-    providers.api providers.hf providers.program providers.replay
-    providers.vllm providers.command
+    providers.api providers.hf providers.programs providers.threads providers.replay
+    providers.vllm providers.command providers.python
     providers.registry
     providers.ray
     providers.__init__ judges.__init__ store.__init__

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         StoreError,
     )
     from bestarm_agent.optimization.rounds import Feedback, optimize
-    from bestarm_agent.providers.program.task import Task
+    from bestarm_agent.providers.python import Task
     from bestarm_agent.study import Study
 
 __all__ = [
@@ -68,7 +68,7 @@ _MODULES: Final = {
         "StoreError",
     ),
     "optimization.rounds": ("Feedback", "optimize"),
-    "providers.program.task": ("Task",),
+    "providers.python": ("Task",),
     "study": ("Study",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

@@ -21,7 +21,7 @@ from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.pairs import PairFilter, PairOutcome
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import BestarmError, ConfigError
-from bestarm_agent.providers.program.threads import DaemonThreads
+from bestarm_agent.providers.threads import DaemonThreads
 from bestarm_agent.study import Study
 
 _WRONG = 8  # wrong answers that a proposer sees

@@ -14,7 +14,7 @@ from pydantic import Field
 from bestarm_agent.config.user_functions import files_digest, matching_files
 from bestarm_agent.domain.digest import digest
 from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.child_process import (
@@ -25,7 +25,7 @@ from bestarm_agent.providers.child_process import (
     shown_tail,
 )
 from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.providers.program.answers import Metered, ProgramOptions, read_answer
+from bestarm_agent.providers.programs import ProgramOptions, read_answer
 
 _MAX_READ, _MAX_SHOWN = 10_000, 100
 _TRY_AGAIN_LATER = 75  # EX_TEMPFAIL of sysexits.h
@@ -189,13 +189,13 @@ class CommandProvider(Provider[CommandOptions]):
                 FailureKind.MALFORMED_REPLY, f"the program {request.model}: no answer: {reason}"
             )
             raise BilledError(malformed, self.options.bound()) from error
-        cost = answer.cost(Metered())
+        cost = answer.cost(Spend())
         self.options.check(cost, f"the program {request.model}")
         failed = answer.failed(self._hidden)
         if failed is not None:
             raise BilledError(failed, cost)
         priced = self.options.usd_per_call is not None
-        return answer.reply(Metered(), seconds=seconds, priced=priced, hidden=self._hidden)
+        return answer.reply(cost, Usage(), seconds, priced=priced, hidden=self._hidden)
 
 
 def _input_line(request: Request) -> bytes:

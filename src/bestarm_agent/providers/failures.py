@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 
-_CANDIDATE_KINDS = frozenset(
-    {
-        FailureKind.REFUSED,
-        FailureKind.UNPARSABLE,
-        FailureKind.TOO_LONG,
-        FailureKind.CONTENT_FILTERED,
-        FailureKind.GAVE_UP,
-    }
-)
-_TRANSIENT = frozenset(
-    {
-        FailureKind.RATE_LIMITED,
-        FailureKind.OVERLOADED,
-        FailureKind.TIMEOUT,
-        FailureKind.CONNECTION,
-        FailureKind.UNREACHABLE,
-        FailureKind.SERVER,
-        FailureKind.MALFORMED_REPLY,
-    }
-)
-# AUTHENTICATION and QUOTA_EXHAUSTED stop the provider, MODEL_NOT_FOUND the model, BAD_REQUEST the
-# candidate, whose requests are all built in the same way, unless it was answered before.
-_FATAL = frozenset(
-    {
-        FailureKind.AUTHENTICATION,
-        FailureKind.QUOTA_EXHAUSTED,
-        FailureKind.MODEL_NOT_FOUND,
-        FailureKind.BAD_REQUEST,
-    }
-)
-# The call may have been answered and billed although nothing came back. (UNREACHABLE: there was no
-# connection, so nothing was sent.)
-_MAY_BE_BILLED = frozenset(
-    {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.MALFORMED_REPLY}
-)
+
+class _Meaning(NamedTuple):
+    blame: Blame = Blame.PROVIDER
+    transient: bool = False  # a repetition may succeed
+    # later calls would fail, too: of the provider, of the model (MODEL_NOT_FOUND) or of the
+    # candidate (BAD_REQUEST), whose requests are all built in the same way
+    fatal: bool = False
+    # it may have been answered and billed although nothing came back
+    may_be_billed: bool = False
+
+
+_MEANINGS: Mapping[FailureKind, _Meaning] = {
+    FailureKind.REFUSED: _Meaning(Blame.CANDIDATE),
+    FailureKind.UNPARSABLE: _Meaning(Blame.CANDIDATE),
+    FailureKind.TOO_LONG: _Meaning(Blame.CANDIDATE),
+    FailureKind.CONTENT_FILTERED: _Meaning(Blame.CANDIDATE),
+    FailureKind.GAVE_UP: _Meaning(Blame.CANDIDATE),
+    FailureKind.RATE_LIMITED: _Meaning(transient=True),
+    FailureKind.OVERLOADED: _Meaning(transient=True),
+    FailureKind.SERVER: _Meaning(transient=True),
+    FailureKind.UNREACHABLE: _Meaning(transient=True),  # no connection, so nothing was sent
+    FailureKind.TIMEOUT: _Meaning(transient=True, may_be_billed=True),
+    FailureKind.CONNECTION: _Meaning(transient=True, may_be_billed=True),
+    FailureKind.MALFORMED_REPLY: _Meaning(transient=True, may_be_billed=True),
+    FailureKind.AUTHENTICATION: _Meaning(fatal=True),
+    FailureKind.QUOTA_EXHAUSTED: _Meaning(fatal=True),
+    FailureKind.MODEL_NOT_FOUND: _Meaning(fatal=True),
+    FailureKind.BAD_REQUEST: _Meaning(Blame.HARNESS, fatal=True),
+    FailureKind.INTERNAL: _Meaning(Blame.HARNESS),
+}
 
 
 class BilledError(ProviderError):
@@ -61,7 +58,7 @@ class BilledError(ProviderError):
 
 def may_be_billed(error: ProviderError) -> bool:
     """Return True if a failed call may have cost more than the request."""
-    return isinstance(error, BilledError) or error.kind in _MAY_BE_BILLED
+    return isinstance(error, BilledError) or _meaning(error.kind).may_be_billed
 
 
 def failed_spend(error: ProviderError, bound: Spend) -> Spend:
@@ -76,7 +73,7 @@ def failed_spend(error: ProviderError, bound: Spend) -> Spend:
     """
     if isinstance(error, BilledError):
         return replace(error.spend, pulls=bound.pulls)
-    if error.kind in _MAY_BE_BILLED:
+    if _meaning(error.kind).may_be_billed:
         return bound
     return Spend(pulls=bound.pulls, calls=1)
 
@@ -89,19 +86,16 @@ def failure(kind: FailureKind, message: str, *, retry_after: float | None = None
         message: one paragraph for people, free of secrets.
         retry_after: seconds that the provider asked to wait, >= 0, or None.
     """
+    meaning = _meaning(kind)
     return ProviderError(
         message,
         kind=kind,
-        blame=_blame(kind),
-        transient=kind in _TRANSIENT,
-        fatal=kind in _FATAL,
+        blame=meaning.blame,
+        transient=meaning.transient,
+        fatal=meaning.fatal,
         retry_after=retry_after,
     )
 
 
-def _blame(kind: FailureKind) -> Blame:
-    if kind in _CANDIDATE_KINDS:
-        return Blame.CANDIDATE
-    if kind in (FailureKind.BAD_REQUEST, FailureKind.INTERNAL):
-        return Blame.HARNESS
-    return Blame.PROVIDER
+def _meaning(kind: FailureKind) -> _Meaning:
+    return _MEANINGS.get(kind, _Meaning())

@@ -20,7 +20,7 @@ ADAPTERS: Final = Registry[type[Provider]](
         "command": "bestarm_agent.providers.command:CommandProvider",
         "hf": "bestarm_agent.providers.hf.provider:HfProvider",
         "openai": "bestarm_agent.providers.api.openai:OpenAIProvider",
-        "python": "bestarm_agent.providers.program.python:PythonProvider",
+        "python": "bestarm_agent.providers.python:PythonProvider",
         "ray": "bestarm_agent.providers.ray.provider:RayProvider",
         "replay": "bestarm_agent.providers.replay:ReplayProvider",
         "vllm": "bestarm_agent.providers.vllm.provider:VllmProvider",

@@ -31,7 +31,6 @@ VARIABLES = {
     "CLOUDFLARE_ACCOUNT_ID": "0123abcd",
     "DATABRICKS_HOST": "https://name.cloud.databricks.com",
     "GOOGLE_CLOUD_PROJECT": "project-1",
-    "VERTEX_LOCATION": "europe-west4",
 }
 VALUES: Mapping[str, Json] = {
     "temperature": 0.5,

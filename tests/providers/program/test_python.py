@@ -17,12 +17,12 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
+from bestarm_agent.providers import python as python_module
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import BilledError
-from bestarm_agent.providers.program import python as python_module
-from bestarm_agent.providers.program.python import PythonProvider
-from bestarm_agent.providers.program.threads import DaemonThreads
+from bestarm_agent.providers.python import PythonProvider
 from bestarm_agent.providers.replay import ReplayProvider
+from bestarm_agent.providers.threads import DaemonThreads
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
 from bestarm_agent.testing.virtual_time import run_virtual
 

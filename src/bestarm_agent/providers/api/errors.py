@@ -114,6 +114,9 @@ def sdk_failure(error: Exception, name: str, endpoint: Endpoint) -> ProviderErro
         >>> sdk_failure(error, "openai/m", Endpoint("https://x")).kind
         <FailureKind.CONNECTION: 'connection'>
     """
+    if isinstance(error, MalformedError):
+        said = f"the response is malformed: {_clean(str(error), endpoint)}"
+        return failure(FailureKind.MALFORMED_REPLY, f"{name}: {said}")
     chain = [error, *_causes(error)]
     names = {cls.__name__ for one in chain for cls in type(one).__mro__}
     kind = next((kind for cls, kind in _BY_CLASS.items() if cls in names), None)
@@ -177,12 +180,6 @@ def _is_redirect(status: int) -> bool:
 def _is_specific(status: int, kind: FailureKind) -> bool:
     """Return False for "server_error" with a status that says more."""
     return kind is not FailureKind.SERVER or status not in _BY_STATUS
-
-
-def malformed_failure(error: MalformedError, name: str, endpoint: Endpoint) -> ProviderError:
-    """Classify a response that holds no answer."""
-    message = _clean(str(error), endpoint)
-    return failure(FailureKind.MALFORMED_REPLY, f"{name}: the response is malformed: {message}")
 
 
 def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> ProviderError | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -13,22 +13,16 @@ from bestarm_agent.domain.spend import nanos
 
 _DAY = 86_400.0
 _MAX_WAIT = 31 * _DAY  # monthly quotas; more is a time stamp or a mistake
-_UNITS = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "μs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-}
-_DURATION = re.compile(r"(?:\d+(?:\.\d*)?(?:ns|us|µs|μs|ms|s|m|h))+")
+_UNITS = {"ns": 1e-9, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS |= dict.fromkeys(("us", "µs", "μs"), 1e-6)
 _STEP = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION = re.compile(f"(?:{_STEP.pattern})+")
+# names of the headers of OpenAI and compatible servers, and of Anthropic
+_FORMS = ("x-ratelimit-{field}-{resource}", "anthropic-ratelimit-{resource}-{field}")
 
 
 def allowances(
-    headers: Mapping[str, str], *, ignore: Iterable[Resource] = ()
+    headers: Mapping[str, str], *, ignore: Sequence[Resource] = ()
 ) -> tuple[Allowance, ...]:
     """Read rate-limit headers in the form of OpenAI or Anthropic; invalid ones are left out.
 
@@ -42,44 +36,34 @@ def allowances(
         499.0
     """
     limits = {name.lower(): text for name, text in headers.items() if "ratelimit" in name.lower()}
-    return tuple(_allowances(limits, _now(headers), frozenset(ignore))) if limits else ()
-
-
-def _allowances(
-    headers: Mapping[str, str], now: datetime, ignore: frozenset[Resource]
-) -> Iterator[Allowance]:
-    for resource in Resource:
-        if resource in ignore:
-            continue
-        found = _allowance(
-            resource,
-            lambda field, r=resource: headers.get(f"x-ratelimit-{field}-{r}"),  # type: ignore[misc]
-            duration,
-        ) or _allowance(
-            resource,
-            lambda field, r=resource: headers.get(f"anthropic-ratelimit-{r}-{field}"),  # type: ignore[misc]
-            lambda text: _until(text, now),
-        )
-        if found is not None:
-            yield found
+    if not limits:
+        return ()
+    now = _now(headers)
+    found = (
+        next(filter(None, (_allowance(resource, limits, form, now) for form in _FORMS)), None)
+        for resource in Resource
+        if resource not in ignore
+    )
+    return tuple(filter(None, found))
 
 
 def _allowance(
-    resource: Resource,
-    header: Callable[[str], str | None],
-    read_reset: Callable[[str], float | None],
+    resource: Resource, headers: Mapping[str, str], form: str, now: datetime
 ) -> Allowance | None:
-    stated = header("limit")
-    limit = _number(stated)
+    stated, left, reset = (
+        headers.get(form.format(resource=resource, field=field))
+        for field in ("limit", "remaining", "reset")
+    )
+    limit, remaining = _number(stated), _number(left)
     if stated is not None and not limit:  # some servers write -1 or 0 for "none": ignore all
         return None
-    remaining = _number(header("remaining"))
     if remaining is not None and limit is not None and remaining > limit:
         remaining = None
-    reset = header("reset")
-    seconds = None if reset is None else read_reset(reset)
     if limit is None and remaining is None:
         return None
+    seconds = None if reset is None else duration(reset)
+    if seconds is None and reset is not None:
+        seconds = _until(reset, now)
     return Allowance(resource, limit, remaining, seconds)
 
 

@@ -6,11 +6,11 @@ import asyncio
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import parse_qsl
 
 from bestarm_agent.domain.digest import Json, canonical, digest
@@ -27,12 +27,11 @@ from bestarm_agent.providers.api.endpoints import (
     find_endpoints,
     prompt_prefix,
 )
-from bestarm_agent.providers.api.errors import body_failure, malformed_failure, sdk_failure
+from bestarm_agent.providers.api.errors import body_failure, sdk_failure
 from bestarm_agent.providers.api.headers import allowances, header_cost
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.protocol import (
     Answer,
-    MalformedError,
     Wire,
     charged_usage,
     check_params,
@@ -51,6 +50,8 @@ from bestarm_agent.providers.prices import Price, find_price
 if TYPE_CHECKING:
     from httpx2 import Response
 
+_T = TypeVar("_T")
+
 _MODEL = re.compile(r"/?[\w.:@~+-]+(/[\w.:@~+-]+)*")  # a server may name one by its path
 # Facts that change replies, and so belong to the fingerprint.
 _REPLY_FACTS = {
@@ -61,7 +62,6 @@ _REPLY_FACTS = {
     "legacy_sampling",
     "extra_body",
 }
-_LIST = "(list of models)"
 _PROTOCOL_VERSION = 1  # raise it when replies change: old ones must not come from the cache
 _IN_FLIGHT = 64
 
@@ -180,15 +180,12 @@ class ApiProvider(Provider[ApiOptions]):
         """Send one request, once; raises ProviderError."""
         known = self._model(request.model)
         wire, body = self._encode(known, request)
-        now = asyncio.get_running_loop().time
         with self._opened().hold(prompt_prefix(request)) as server:
             client = server.client  # the first one imports an SDK, which is no latency
-            started = now()
-            response = await self._send(request.model, server, _post(client, wire, body))
-            seconds = now() - started
-            answer = self._decode(request.model, server.endpoint, wire, response)
+            sent = _post(client, wire, body)
+            answer, headers, seconds = await self._ask(request.model, server, sent, wire.decode)
         answer = _without_keys(answer, server.endpoint.secrets)
-        request_id = response.headers.get("x-request-id") or response.headers.get("request-id")
+        request_id = headers.get("x-request-id") or headers.get("request-id")
         bound = self._max_usage(known, request)
         usage = charged_usage(answer, bound, known.facts)
         allowed = replace(bound, output=max_output_tokens(request, known.facts))
@@ -198,7 +195,7 @@ class ApiProvider(Provider[ApiOptions]):
             text=answer.text,
             finish=answer.finish,
             usage=usage,
-            usd_nanos=self._cost(known, request, answer, usage, response.headers),
+            usd_nanos=self._cost(known, request, answer, usage, headers),
             seconds=seconds,
             model=answer.model,
             request_id=request_id and without_traces(request_id, server.endpoint.secrets),
@@ -213,12 +210,8 @@ class ApiProvider(Provider[ApiOptions]):
         self._check_keys()
         with self._opened().hold(b"") as server:
             asked = server.client.get(self.models_path, cast_to=_response_class())
-            response = await self._send(_LIST, server, asked)
-            try:
-                body = read_body(response.content)
-            except MalformedError as error:
-                raise malformed_failure(error, f"{self.name}/{_LIST}", server.endpoint) from None
-        return tuple(filter(None, (text(item.get("id")) for item in items(body.get("data")))))
+            names, _, _ = await self._ask("(list of models)", server, asked, _model_names)
+        return names
 
     def _check_keys(self) -> None:
         for endpoint in self._endpoints:
@@ -263,33 +256,35 @@ class ApiProvider(Provider[ApiOptions]):
         body = wire.encode(request, facts, max_output_tokens(request, facts))
         return wire, {"model": request.model, **body, **(facts.extra_body or {})}
 
-    async def _send(self, model: str, server: Server, call: Awaitable[Response]) -> Response:
+    async def _ask(
+        self,
+        model: str,
+        server: Server,
+        sent: Awaitable[Response],
+        read: Callable[[Mapping[str, Json]], _T],  # raises MalformedError
+    ) -> tuple[_T, Mapping[str, str], float]:
+        """Return what a response says, its headers and its seconds; raises ProviderError."""
+        name, now = f"{self.name}/{model}", asyncio.get_running_loop().time
+        started = now()
         try:
-            response = await call
+            response = await sent
+            seconds = now() - started
+            self._record_allowances(model, response.headers)
+            body = read_body(response.content)
+            failed = body_failure(body, name, server.endpoint)
+            if failed is None:
+                return read(body), response.headers, seconds
         except Exception as error:
-            failed = sdk_failure(error, f"{self.name}/{model}", server.endpoint)
+            failed = sdk_failure(error, name, server.endpoint)
             if failed is None:
                 raise
-            refused = getattr(error, "response", None)
-            self._record_allowances(model, getattr(refused, "headers", {}))
-            raise failed from None
-        self._record_allowances(model, response.headers)
-        return response
+            if (refused := getattr(error, "response", None)) is not None:
+                self._record_allowances(model, refused.headers)
+        raise failed
 
     def _record_allowances(self, model: str, headers: Mapping[str, str]) -> None:
         if len(self._endpoints) == 1:  # what one of several servers says holds for it alone
             self._allowances[model] = allowances(headers, ignore=self.options.ignore_limits)
-
-    def _decode(self, model: str, endpoint: Endpoint, wire: Wire, response: Response) -> Answer:
-        name = f"{self.name}/{model}"
-        try:
-            body = read_body(response.content)
-            error = body_failure(body, name, endpoint)
-            if error is None:
-                return wire.decode(body)
-        except MalformedError as broken:
-            error = malformed_failure(broken, name, endpoint)
-        raise error
 
     def _cost(
         self,
@@ -322,6 +317,10 @@ class ApiProvider(Provider[ApiOptions]):
         tier = request.params.get("service_tier")
         named = tier if isinstance(tier, str) else None
         return known.price.bound(usage.input, usage.output, tier=named)
+
+
+def _model_names(body: Mapping[str, Json]) -> tuple[str, ...]:
+    return tuple(filter(None, (text(item.get("id")) for item in items(body.get("data")))))
 
 
 def _response_class() -> type[Response]:

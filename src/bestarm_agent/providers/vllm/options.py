@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.errors import ConfigError, counted, nearest
+from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.local import LocalOptions
 
 _MODULE = "vllm.entrypoints.openai.api_server"
@@ -97,39 +97,6 @@ class ServeOptions(LocalOptions):
         """Return the number of servers of a model."""
         return self.served(model).replicas or self.replicas
 
-    def assigned(self, model: str, visible: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return the devices of each server of a model; no devices for it where none are visible.
-
-        Raises DeviceError if it cannot have what it wants.
-        """
-        gpus, n_servers = self.gpus_of(model), self.replicas_of(model)
-        shown = ", ".join(map(str, visible)) or "none"
-        if not visible and self.devices == "auto" and n_servers == 1:
-            return [()]
-        if not visible:
-            option = self._option("replicas", model) if self.devices == "auto" else ("devices",)
-            raise DeviceError(
-                option,
-                f"`{option[-1]}` needs devices, and nvidia-smi shows none here; leave it out, or "
-                "run this where the devices are",
-            )
-        wanted = visible if self.devices == "auto" else self.devices
-        for number in wanted:
-            if number not in visible:
-                raise DeviceError(
-                    ("devices",),
-                    f"device {number} does not exist or is not visible; visible devices: {shown}. "
-                    "Name one of these, or change CUDA_VISIBLE_DEVICES",
-                )
-        if len(wanted) < gpus * n_servers:
-            servers = f"{n_servers} servers of " if n_servers > 1 else ""
-            raise DeviceError(
-                self._option("replicas" if n_servers > 1 else "gpus", model),
-                f"`{model}` wants {servers}{counted(gpus, 'device')}, and there are only "
-                f"{len(wanted)} ({', '.join(map(str, wanted))}); lower `gpus` or `replicas`",
-            )
-        return [tuple(wanted[i * gpus : (i + 1) * gpus]) for i in range(n_servers)]
-
     def check_installed(self) -> None:
         """Check that vLLM is installed, if our own interpreter runs it; raises ConfigError."""
         if self.python is None and find_spec("vllm") is None:
@@ -160,18 +127,6 @@ class ServeOptions(LocalOptions):
         if self.sleep:
             needed["VLLM_SERVER_DEV_MODE"] = "1"  # else there is no /sleep
         return {**needed, **self.env}
-
-    def _option(self, name: str, model: str) -> tuple[str, ...]:
-        own = getattr(self.served(model), name) is not None
-        return ("models", model, name) if own else (name,)
-
-
-class DeviceError(Exception):
-    """A model that cannot have its devices; ``option`` is the path of the one to correct."""
-
-    def __init__(self, option: tuple[str, ...], text: str) -> None:
-        super().__init__(text)
-        self.option = option
 
 
 def _divides(argument: str) -> bool:

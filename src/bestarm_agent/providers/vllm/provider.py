@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from bestarm_agent.config.yaml.documents import OptionsError, Problem, parse_options
+from bestarm_agent.config.yaml.documents import OptionsError, Problem, locating, parse_options
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
+from bestarm_agent.errors import ConfigError, FailureKind, ProviderError, counted
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus
 from bestarm_agent.providers.child_process import find_program, hidden_from
@@ -27,7 +28,7 @@ from bestarm_agent.providers.local import (
     device_variables,
     find_devices,
 )
-from bestarm_agent.providers.vllm.options import DeviceError, ServeOptions
+from bestarm_agent.providers.vllm.options import ServeOptions
 from bestarm_agent.providers.vllm.server import ServerProcess, VllmServers, server_environment
 
 _DISCONNECTED = (FailureKind.CONNECTION, FailureKind.UNREACHABLE)
@@ -98,24 +99,16 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
 
     def check(self, model: str) -> None:
         """Check that a server is declared for a model; raises ConfigError."""
-        try:
+        with self._naming(model):
             self.options.served(model)
-        except ConfigError as error:
-            raise ConfigError(f"{self.name}/{model}: {error}") from None
         self._protocol.check(model)
 
     def check_machine(self, model: str) -> None:
         """Check that a model's servers have a program and devices; raises ConfigError."""
-        try:
+        with self._naming(model):
             self.options.check_installed()
             find_program(self.options.program(), self.base_dir, self._variables)
-        except ConfigError as error:
-            raise ConfigError(f"{self.name}/{model}: {error}") from None
-        try:
-            self.options.assigned(model, self._devices)
-        except DeviceError as error:
-            problem = Problem(("serve", *error.option), str(error))
-            raise OptionsError(f"provider `{self.name}`", [problem]) from None
+        self._assigned(model)
 
     def capabilities(self, model: str) -> Capabilities:
         """Return the capabilities of the server's API; its price is that of the accelerators."""
@@ -165,14 +158,13 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         """
         if self._memory is None:
             raise RuntimeError("use the provider inside `async with provider:`")
+        kind = FailureKind.MODEL_NOT_FOUND
         try:
             self.options.served(request.model)
-        except ConfigError as error:
-            raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
-        try:
+            kind = FailureKind.BAD_REQUEST
             self._protocol.bound(request)
         except ConfigError as error:
-            raise failure(FailureKind.BAD_REQUEST, str(error)) from None
+            raise failure(kind, str(error)) from None
         servers = self._models[request.model]
         async with self._memory.hold(servers):
             return await self._answer(servers, request)
@@ -208,19 +200,61 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         died = failure(FailureKind.SERVER, f"{self.name}/{servers.name}: {reason}")
         return BilledError(died, Spend(calls=1))
 
+    def _naming(self, model: str) -> AbstractContextManager[None]:
+        return locating(lambda error: ConfigError(f"{self.name}/{model}: {error}"))
+
     @cached_property
     def _devices(self) -> tuple[int, ...]:
         return find_devices(self._variables)
+
+    def _assigned(self, model: str) -> list[tuple[int, ...]]:
+        """Return the devices of each server of a model; no devices for it where none are visible.
+
+        Raises OptionsError if it cannot have what it wants.
+        """
+        serve, visible = self.options, self._devices
+        gpus, n_servers, chosen = serve.gpus_of(model), serve.replicas_of(model), serve.devices
+        if not visible:
+            if chosen == "auto" and n_servers == 1:
+                return [()]
+            option = "replicas" if chosen == "auto" else "devices"
+            raise self._refused(
+                model,
+                option,
+                f"`{option}` needs devices, and nvidia-smi shows none here; leave it out, or run "
+                "this where the devices are",
+            )
+        wanted = visible if chosen == "auto" else chosen
+        for number in wanted:
+            if number not in visible:
+                shown = ", ".join(map(str, visible))
+                raise self._refused(
+                    model,
+                    "devices",
+                    f"device {number} does not exist or is not visible; visible devices: {shown}. "
+                    "Name one of these, or change CUDA_VISIBLE_DEVICES",
+                )
+        if len(wanted) < gpus * n_servers:
+            servers = f"{n_servers} servers of " if n_servers > 1 else ""
+            raise self._refused(
+                model,
+                "replicas" if n_servers > 1 else "gpus",
+                f"`{model}` wants {servers}{counted(gpus, 'device')}, and there are only "
+                f"{len(wanted)} ({', '.join(map(str, wanted))}); lower `gpus` or `replicas`",
+            )
+        return [tuple(wanted[i * gpus : (i + 1) * gpus]) for i in range(n_servers)]
+
+    def _refused(self, model: str, option: str, text: str) -> OptionsError:
+        own = getattr(self.options.served(model), option, None) is not None
+        path = ("models", model, option) if own else (option,)
+        return OptionsError(f"provider `{self.name}`", [Problem(("serve", *path), text)])
 
     def _servers(self, name: str) -> VllmServers:
         serve = self.options
         n_devices = serve.gpus_of(name) * serve.replicas_of(name)
         return VllmServers(
             name,
-            [
-                self._process(name, number, devices)
-                for number, devices in enumerate(serve.assigned(name, self._devices), 1)
-            ],
+            [self._process(name, i, devices) for i, devices in enumerate(self._assigned(name), 1)],
             lambda urls: self._protocol.at([f"{url}/v1" for url in urls]),
             n_devices=n_devices,
             time=SharedTime(self._clock, serve.max_gpu_seconds / n_devices),

@@ -84,19 +84,17 @@ class ServerProcess:
 
         ``again``: at the address that it had, which others know.
         """
-        for left in reversed(range(_MAX_STARTS)):
+        for n_left in reversed(range(1 if again else _MAX_STARTS)):
             if not again:
                 self._port = _free_port()
             try:
                 await self._start()
                 return
-            except ServerError as error:
+            except BaseException as error:
                 await self.stop()
-                if again or not left or _ADDRESS_TAKEN not in str(error).lower():
+                taken = isinstance(error, ServerError) and _ADDRESS_TAKEN in str(error).lower()
+                if not (taken and n_left):
                     raise  # else another process took the port before the server did
-            except BaseException:
-                await self.stop()
-                raise
 
     async def stop(self) -> None:
         """End it with all its children, and wait for that."""

@@ -4,31 +4,202 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from pydantic import Field, model_validator
 
 from bestarm_agent.config.study.models_and_prompts import check_model_name
 from bestarm_agent.config.user_functions import Program, load_program
-from bestarm_agent.domain.digest import digest
+from bestarm_agent.domain.candidate import Message
+from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request
-from bestarm_agent.domain.spend import Spend
-from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, ProviderError
+from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.base import Capabilities, Provider, Send
-from bestarm_agent.providers.failures import BilledError, failure
-from bestarm_agent.providers.program.answers import Answer, ProgramOptions, read_answer
-from bestarm_agent.providers.program.task import (
-    Models,
-    Task,
-    send_directly,
-    task_of,
-)
-from bestarm_agent.providers.program.threads import DaemonThreads
+from bestarm_agent.providers.failures import BilledError, failed_spend, failure
+from bestarm_agent.providers.programs import Answer, ProgramOptions, add_usage, read_answer
+from bestarm_agent.providers.threads import DaemonThreads
 
 _CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One example for a program."""
+
+    prompt: str  # the rendered prompt; the contents of chat messages, one after the other
+    messages: tuple[Message, ...]  # the rendered messages; a plain prompt is one of the user
+    inputs: Mapping[str, Json]  # the example's fields, without the target
+    params: Mapping[str, Json]  # the candidate's parameters
+    example: str  # the example's id
+    models: Models  # the models that the program declared
+
+    @classmethod
+    def of(cls, request: Request, models: Models) -> Task:
+        """Return the input of a program for a request."""
+        messages = request.messages or (Message("user", request.text or ""),)
+        return cls(
+            prompt=request.text or "\n\n".join(message.content for message in messages),
+            messages=messages,
+            inputs=request.inputs,
+            params=request.params,
+            example=request.example,
+            models=models,
+        )
+
+
+class Models:
+    """The models that a program may call while it answers one example.
+
+    Every call is counted. A call that could exceed the answer's declared bounds raises
+    ``CandidateError`` instead of being sent; the program has failed unless it catches the error and
+    answers. Failed calls raise ``ProviderError`` and are not repeated here: a transient failure
+    that leaves the program is repeated with the whole program.
+
+    Used as ``async with Models(...) as models:``. Leaving the block cancels the calls that still
+    run, charges their bounds, and refuses further ones.
+    """
+
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        options: ProgramOptions,
+        asked: Request,
+        send: Send,
+    ) -> None:
+        self._providers = providers
+        self._send = send
+        self._options = options
+        self._candidate = asked.candidate or asked.model
+        self._example = asked.example
+        self.spend = Spend()  # of all calls so far
+        self.usage = Usage()  # of those that were answered
+        self._reserved = Spend()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._running: set[asyncio.Task[Reply]] = set()
+        self._closed = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the models that may be called."""
+        return tuple(self._providers)
+
+    async def ask(
+        self,
+        model: str,
+        prompt: str | Sequence[Message | Mapping[str, str]],
+        **params: Json,
+    ) -> Reply:
+        """Call a model.
+
+        Args:
+            model: ``provider/model``, one of those declared.
+            prompt: a plain prompt, or chat messages (``Message``, or ``role`` and ``content``).
+            **params: sampling parameters.
+
+        Raises:
+            CandidateError: the call could exceed the answer's declared bounds.
+            ProviderError: the call failed.
+        """
+        provider, request = self._request(model, prompt, params)
+        bound = provider.bound(request)
+        self._reserve(bound, model)
+        call = asyncio.create_task(self._call(provider, request, bound))
+        self._running.add(call)
+        call.add_done_callback(self._running.discard)
+        return await call
+
+    def ask_blocking(
+        self,
+        model: str,
+        prompt: str | Sequence[Message | Mapping[str, str]],
+        **params: Json,
+    ) -> Reply:
+        """Call a model, as ``ask``, from a thread; raises RuntimeError on the event loop."""
+        if threading.get_ident() == self._thread:
+            raise RuntimeError("on the event loop, write `await task.models.ask(...)`")
+        call = self.ask(model, prompt, **params)
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._closed = True
+        calls = list(self._running)
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls)
+
+    async def _call(self, provider: Provider, request: Request, bound: Spend) -> Reply:
+        cost = bound  # where it is cancelled, too: it may have been billed
+        try:
+            reply = await self._send(provider, request)
+        except ProviderError as error:
+            cost = failed_spend(error, bound)
+            raise
+        else:
+            usage, usd_nanos = reply.usage, reply.usd_nanos or 0
+            cost = Spend(0, reply.calls, usage.total, usd_nanos, reply.gpu_seconds)
+            self.usage = add_usage(self.usage, usage)
+        finally:
+            self._reserved -= bound
+            self.spend += cost
+        return reply
+
+    def _request(
+        self,
+        model: str,
+        prompt: str | Sequence[Message | Mapping[str, str]],
+        params: Mapping[str, Json],
+    ) -> tuple[Provider, Request]:
+        if model not in self._providers:
+            raise failure(
+                FailureKind.BAD_REQUEST,
+                f"{self._candidate} calls the model {model}, which it did not declare; add it to "
+                f"the provider's option `models`: {nearest(model, self._providers)}",
+            )
+        provider, name = self._providers[model], model.partition("/")[2]
+        unknown = params.keys() - provider.capabilities(name).params
+        if unknown:
+            raise failure(
+                FailureKind.BAD_REQUEST,
+                f"{model} does not honour {', '.join(sorted(unknown))}, which {self._candidate} "
+                "sends; leave it out",
+            )
+        return provider, Request(
+            model=name,
+            text=prompt if isinstance(prompt, str) else None,
+            messages=() if isinstance(prompt, str) else tuple(map(_message, prompt)),
+            params=params,
+            candidate=self._candidate,
+            example=self._example,
+        )
+
+    def _reserve(self, bound: Spend, model: str) -> None:
+        if self._closed:
+            raise CandidateError(f"{self._candidate} calls {model} after its answer was due")
+        broken = self._options.broken_bound(self.spend + self._reserved + bound)
+        if broken is not None:
+            raise CandidateError(
+                f"{self._candidate} asks for more than it declared: with another call of {model} "
+                f"it could pass {broken}"
+            )
+        self._reserved += bound
+
+
+def _message(message: Message | Mapping[str, str]) -> Message:
+    if isinstance(message, Message):
+        return message
+    return Message(message["role"], message["content"])
 
 
 class PythonOptions(ProgramOptions):
@@ -85,7 +256,7 @@ class PythonProvider(Provider[PythonOptions]):
         self._clock = clock
         self._programs: dict[str, Program] = {}
         self._providers: dict[str, Provider] = {}
-        self._send: Send = send_directly
+        self._send: Send = lambda provider, request: provider.generate(request)
         self._threads: DaemonThreads | None = None
 
     def set_providers(self, lookup: Callable[[str, str], Provider]) -> None:
@@ -151,10 +322,10 @@ class PythonProvider(Provider[PythonOptions]):
             raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
         start = self._clock()
         async with Models(self._providers, self.options, request, self._send) as models:
-            answer = await self._answer(program, task_of(request, models))
+            answer = await self._answer(program, Task.of(request, models))
         if isinstance(answer, ProviderError):
-            failed = _as_candidate_error(answer, program)
-            raise BilledError(failed, self._failed_spend(models)) from answer
+            cost = models.spend if self.options.models else self.options.bound()
+            raise BilledError(_as_candidate_error(answer, program), cost) from answer
         return self._reply(answer, models, program, self._clock() - start)
 
     async def _answer(self, program: Program, task: Task) -> Answer | ProviderError:
@@ -195,18 +366,13 @@ class PythonProvider(Provider[PythonOptions]):
         return await self._threads.run(work, f"{self.name} {program.name}")
 
     def _reply(self, answer: Answer, models: Models, program: Program, seconds: float) -> Reply:
-        cost = answer.cost(models.metered)
+        cost = answer.cost(models.spend)
         self.options.check(cost, f"program {program.name}")
         error = answer.failed(program.hidden)
         if error is not None:
             raise BilledError(_as_candidate_error(error, program), cost)
         priced = self.options.usd_per_call is not None
-        return answer.reply(models.metered, seconds=seconds, priced=priced, hidden=program.hidden)
-
-    def _failed_spend(self, models: Models) -> Spend:
-        if not self.options.models:
-            return self.options.bound()
-        return models.metered.spend
+        return answer.reply(cost, models.usage, seconds, priced=priced, hidden=program.hidden)
 
     def _program(self, model: str) -> Program:
         if model not in self._programs:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, replace
 from decimal import Decimal
+from operator import add
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -126,52 +127,41 @@ class Answer(StrictModel):
         message = masked(self.message, hidden) or "the program gave no message"
         return failure(self.error, message, retry_after=self.retry_after)
 
-    def cost(self, metered: Metered) -> Spend:
+    def cost(self, called: Spend) -> Spend:
         """Return the cost of calls through our clients and of those that the program reports."""
-        calls = int(metered.spend.calls == 0) if self.calls is None else self.calls
-        return metered.spend + Spend(
-            calls=max(calls, int(metered.spend.calls == 0)),
+        least = int(called.calls == 0)
+        return called + Spend(
+            calls=max(least if self.calls is None else self.calls, least),
             tokens=self.usage.input + self.usage.output,
             usd_nanos=nanos(self.usd or 0),
             gpu_seconds=self.gpu_seconds,
         )
 
     def reply(
-        self, metered: Metered, *, seconds: float, priced: bool, hidden: Mapping[str, str]
+        self,
+        cost: Spend,  # of all calls
+        usage: Usage,  # of the calls through our clients that were answered
+        seconds: float,  # until the answer
+        *,
+        priced: bool,  # unreported dollars are 0, not unknown
+        hidden: Mapping[str, str],  # secrets and other texts to leave out
     ) -> Reply:
-        """Return the answer with its cost, without the secrets among the ``hidden`` texts.
+        """Return the answer with its cost.
 
-        ``priced``: unreported dollars are 0, not unknown.
+        Tokens that failed calls may have been billed for count as input.
         """
-        cost = self.cost(metered)
         keys = [text for text, shown in hidden.items() if shown == REDACTED]
+        usage = add_usage(usage, Usage(**self.usage.model_dump()))
         return Reply(
             text=without_traces(self.text or "", keys),
             finish=self.finish,
-            usage=_sum(metered.tokens(), Usage(**self.usage.model_dump())),
+            usage=replace(usage, input=usage.input + cost.tokens - usage.total),
             usd_nanos=cost.usd_nanos if priced or self.usd is not None else None,
             seconds=seconds,
             gpu_seconds=cost.gpu_seconds,
             model=without_traces(self.model, keys),
             calls=cost.calls,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Metered:
-    """Cost of calls through our clients: ``spend`` of all calls, ``usage`` of those answered."""
-
-    spend: Spend = field(default_factory=Spend)
-    usage: Usage = field(default_factory=Usage)
-
-    def tokens(self) -> Usage:
-        """Return all tokens; those that failed calls may have been billed for count as input."""
-        lost = self.spend.tokens - self.usage.total
-        return replace(self.usage, input=self.usage.input + lost)
-
-    def plus(self, cost: Spend, usage: Usage) -> Metered:
-        """Add another call."""
-        return Metered(self.spend + cost, _sum(self.usage, usage))
 
 
 def read_answer(value: object, subject: str) -> Answer:
@@ -197,11 +187,6 @@ def read_answer(value: object, subject: str) -> Answer:
     return parse_row(Answer, fields, subject)
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        one.input + other.input,
-        one.cached + other.cached,
-        one.cache_write + other.cache_write,
-        one.output + other.output,
-        one.reasoning + other.reasoning,
-    )
+def add_usage(one: Usage, other: Usage) -> Usage:
+    """Add the tokens of two calls, kind by kind."""
+    return Usage(*map(add, astuple(one), astuple(other)))

@@ -1,1 +1,0 @@
-"""Candidates that are Python functions or programs."""
