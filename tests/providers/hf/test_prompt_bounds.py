@@ -12,9 +12,9 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.providers.hf.folder import ModelFolder
 from bestarm_agent.providers.hf.tokenizer import (
-    PromptBounds,
     TextCodec,
     load_tokenizer,
+    max_prompt_tokens,
     max_text_tokens,
 )
 
@@ -36,14 +36,13 @@ def test_no_byte_level_tokenizer_makes_more_tokens(text: str) -> None:
 def test_bounds_cover_the_tokens_of_texts_and_chats(models: Path, model: str) -> None:
     folder = ModelFolder(models / model, model)
     codec = TextCodec(load_tokenizer(folder.path))
-    bounds = PromptBounds()
     for contents in (["1+2"], ["a", "bc", "é∑½"], [""]):
         chat = Request(model=model, messages=tuple(Message("user", text) for text in contents))
         plain = Request(model=model, text="".join(contents))
         for request in (chat, plain):
             (tokens,) = codec.encode([request])
             assert isinstance(tokens, list)
-            assert len(tokens) <= bounds.of(request, folder) <= 64
+            assert len(tokens) <= max_prompt_tokens(request, folder) <= 64
 
 
 def test_a_template_that_repeats_itself_is_bounded_too(models: Path, tmp_path: Path) -> None:
@@ -57,4 +56,4 @@ def test_a_template_that_repeats_itself_is_bounded_too(models: Path, tmp_path: P
     (tokens,) = TextCodec(load_tokenizer(folder)).encode([request])
     assert isinstance(tokens, list)
     assert len(tokens) == 3 * 10 + 2
-    assert 32 <= PromptBounds().of(request, ModelFolder(folder, "echo")) <= 50
+    assert 32 <= max_prompt_tokens(request, ModelFolder(folder, "echo")) <= 50

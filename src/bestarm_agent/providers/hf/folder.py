@@ -15,6 +15,7 @@ from typing import Any
 
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.hf.options import Dtype
+from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer
 from bestarm_agent.providers.local import available_bytes
 
 # Everything that decides a reply; a README or a training log does not.
@@ -69,6 +70,28 @@ class ModelFolder:
     def n_parameters(self) -> int:
         """Numbers in all weight files; raises ConfigError if a file is missing or truncated."""
         return sum(self._count_parameters(name) for name in self._weight_files())
+
+    def template_size(self, roles: tuple[str, ...]) -> tuple[int, int]:
+        """Return the bytes that the chat template adds, and how often it repeats each content."""
+        if roles not in self._template_sizes:
+            try:  # contents of two lengths
+                one, two = (
+                    len(self._codec.render([(role, "x" * n) for role in roles]).encode())
+                    for n in (1, 2)
+                )
+                size = one, max(1, -(-(two - one) // len(roles)))
+            except Exception:  # a template raises what it likes where it refuses the roles
+                size = 0, 1  # such a call fails before it has used anything
+            self._template_sizes[roles] = size
+        return self._template_sizes[roles]
+
+    @cached_property
+    def _template_sizes(self) -> dict[tuple[str, ...], tuple[int, int]]:
+        return {}
+
+    @cached_property
+    def _codec(self) -> TextCodec:
+        return TextCodec(load_tokenizer(self.path))
 
     def digest_files(self) -> dict[str, Path]:
         """Return the files that decide the replies, by name."""

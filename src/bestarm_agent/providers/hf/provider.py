@@ -19,7 +19,7 @@ from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf.folder import ModelFolders, content_digest
 from bestarm_agent.providers.hf.generate import Call, load_engine
 from bestarm_agent.providers.hf.options import HfOptions, Sampling, read_sampling
-from bestarm_agent.providers.hf.tokenizer import PromptBounds, import_transformers
+from bestarm_agent.providers.hf.tokenizer import import_transformers, max_prompt_tokens
 from bestarm_agent.providers.hf.worker import Worker
 from bestarm_agent.providers.local import (
     LocalProvider,
@@ -54,7 +54,6 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
     ) -> None:
         super().__init__(name, options, base_dir)
         self._folders = ModelFolders(base_dir, options.dtype, options.memory_gb, self._free_bytes)
-        self._bounds = PromptBounds()
         self._creating = asyncio.Lock()
         self._generating = asyncio.Semaphore()
         self._clock = clock
@@ -121,7 +120,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         Tokens: as many as the prompt has bytes, or the context holds, plus ``max_tokens``. Worker
         seconds: ``max_gpu_seconds``, at which a batch is cut off.
         """
-        n_prompt = self._bounds.of(request, self._folders.fetch(request.model))
+        n_prompt = max_prompt_tokens(request, self._folders.fetch(request.model))
         seconds = self.options.max_gpu_seconds
         return Spend(
             calls=1,

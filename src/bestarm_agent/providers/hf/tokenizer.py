@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.folder import ModelFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from bestarm_agent.providers.hf.folder import ModelFolder
 
 # Tokens that tokenizers put around a text: BOS, EOS, a leading space, and some to spare.
 _SPECIAL_TOKENS = 8
@@ -107,16 +108,6 @@ class TextCodec:
         )
         return str(text)
 
-    def template_size(self, roles: Sequence[str]) -> tuple[int, int]:
-        """Return the bytes that the chat template adds, and how often it repeats each content."""
-        try:
-            one, two = (
-                len(self.render([(role, "x" * n) for role in roles]).encode()) for n in (1, 2)
-            )
-        except Exception:  # a template raises what it likes where it refuses the roles
-            return 0, 1  # such a call fails before it has used anything
-        return one, max(1, -(-(two - one) // len(roles)))
-
     def _render(self, request: Request) -> str | ProviderError:
         """Return the prompt as one text; an error must not reach the other prompts of the batch."""
         try:
@@ -166,37 +157,20 @@ class TextCodec:
         return [self.pad_token if bos is None else int(bos)]
 
 
-class PromptBounds:
-    """Bounds the tokens of prompts by their bytes: every token takes at least one.
+def max_prompt_tokens(request: Request, folder: ModelFolder) -> int:
+    """Return the most tokens that a prompt can have; at most the model's context length.
 
-    The bytes that a chat template adds are measured by rendering it once for every sequence of
-    roles, with contents of two lengths; only then is a tokenizer loaded.
+    Every token takes at least one byte. The bytes that a chat template adds are measured by
+    rendering it once for every sequence of roles; only then is a tokenizer loaded.
     """
-
-    def __init__(self) -> None:
-        self._codecs: dict[ModelFolder, TextCodec] = {}
-        self._sizes: dict[tuple[ModelFolder, tuple[str, ...]], tuple[int, int]] = {}
-
-    def of(self, request: Request, folder: ModelFolder) -> int:
-        """Return the most tokens that the prompt can have; at most the model's context length."""
-        if request.text is not None:
-            bound = max_text_tokens(request.text)
-        else:
-            overhead, copies = self._size(folder, tuple(one.role for one in request.messages))
-            contents = sum(max_text_tokens(message.content) for message in request.messages)
-            bound = overhead + copies * contents
-        bound += _SPECIAL_TOKENS
-        if folder.context_length is None:
-            return bound
-        return min(bound, folder.context_length)
-
-    def _size(self, folder: ModelFolder, roles: tuple[str, ...]) -> tuple[int, int]:
-        """Return the bytes that a template adds to messages, and how often it repeats them."""
-        if (folder, roles) not in self._sizes:
-            if folder not in self._codecs:
-                self._codecs[folder] = TextCodec(load_tokenizer(folder.path))
-            self._sizes[folder, roles] = self._codecs[folder].template_size(roles)
-        return self._sizes[folder, roles]
+    if request.text is not None:
+        bound = max_text_tokens(request.text)
+    else:
+        overhead, copies = folder.template_size(tuple(one.role for one in request.messages))
+        contents = sum(max_text_tokens(message.content) for message in request.messages)
+        bound = overhead + copies * contents
+    bound += _SPECIAL_TOKENS
+    return bound if folder.context_length is None else min(bound, folder.context_length)
 
 
 def max_text_tokens(text: str) -> int:
