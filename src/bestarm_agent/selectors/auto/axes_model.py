@@ -65,8 +65,14 @@ from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
 Family: TypeAlias = tuple[int, ...]  # the axes whose levels its effects belong to, one or two
 
+CENTRE, CENTRE_VARIANCE = 0.5, 0.25  # of the constant
 _MOST_EFFECTS = 1_000  # modelled; families beyond it count as deviations of the rows
 _MOST_BLOCKS, _MOST_RESIDUALS = 64, 512  # C and C R
+_MOST_PLACES = 512  # J: later ones count as equally easy
+_MOST_ACTIVE = 128  # rows whose joint covariance is worked out
+_GUESSES = {1: 0.02, 2: 0.005}  # q_f by the number of axes
+_WORTH, _NOISE_WORTH = 2.0, 10.0  # w, in effects and in scores
+_LEAST_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,11 +154,6 @@ def _codes(axes: IntArray) -> Iterator[tuple[Family, IntArray]]:
             yield key, codes.ravel().astype(np.int64)
 
 
-CENTRE, CENTRE_VARIANCE = 0.5, 0.25  # of the constant
-_MOST_PLACES = 512  # J: later ones count as equally easy
-_GUESSES = {1: 0.02, 2: 0.005}  # q_f by the number of axes
-
-
 @dataclass(frozen=True, slots=True)
 class Variances:
     """Variances of the model, as learned so far."""
@@ -172,74 +173,6 @@ GUESS = Variances()  # q_f
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sums:
-    """Sums of the scores that the posterior needs; (C, J) sums are over a block's rows."""
-
-    length: IntArray  # (K,) L_i
-    place: IntArray  # (K,) L_i, at most J
-    total: FloatArray  # (K,) Y_i
-    square: float  # sum of all y_ij^2
-    at_place: FloatArray  # (C, J) sums of the y_ij of the rows that have seen j
-    n_rows: FloatArray  # (C, J) their number n_cj
-
-    @classmethod
-    def of(cls, rows: PrefixRows, model: Effects) -> Sums:
-        """Sum up the scores, and the guesses in their holes."""
-        length, ones = rows.length.copy(), np.ones(len(rows.length))
-        longest = int(length.max(initial=0))
-        reach = min(longest, _MOST_PLACES)
-        place = np.minimum(length, reach)
-        at_place = np.zeros((model.n_blocks, reach))
-        for block in range(model.n_blocks):
-            members = np.flatnonzero((model.block == block) & (length > 0))
-            at_place[block] = weighted_sum(rows.blocks(members), ones, longest)[:reach]
-        n_rows = model.longer(place, ones, reach)
-        total, square = rows.totals[:, 0].copy(), float(rows.squares.sum())
-        return cls(length, place, total, square, at_place, n_rows)
-
-
-def normal_equations(
-    model: Effects, sums: Sums, variances: Variances, weight: FloatArray, near: int
-) -> tuple[FloatArray, FloatArray]:
-    """Return the matrix (4) and the right side (5), for b, z and r; ``near`` is R."""
-    noise, n, (n_blocks, reach) = variances.noise, len(model), sums.n_rows.shape
-    gain, rows = variances.own * weight, model.design()
-    size = n + reach + n_blocks * near
-    z, r = slice(n, n + reach), slice(n + reach, size)
-    precision, target = np.zeros((size, size)), np.zeros(size)
-    precision[:n, :n] = (rows.T @ (rows * (sums.length * weight)[:, None])).toarray()
-    effects = model.longer_by_effect(sums.place, weight, reach)  # (E, C, J)
-    precision[:n, z] = effects.sum(axis=1)
-    precision[:n, r] = effects[:, :, :near].reshape(n, -1)
-    places, near_places = np.arange(reach), np.arange(near)
-    later = model.longer(sums.place, gain / noise, reach)  # S_cj
-    precision[z, z] = -later.sum(axis=0)[np.maximum.outer(places, places)]
-    cross = -later[:, np.maximum.outer(places, near_places)]  # (C, J, R)
-    cross[:, near_places, near_places] += sums.n_rows[:, :near] / noise
-    precision[z, r] = cross.transpose(1, 0, 2).reshape(reach, -1)
-    for block in range(n_blocks if near else 0):
-        own = slice(n + reach + block * near, n + reach + (block + 1) * near)
-        precision[own, own] = cross[block, :near]
-    upper = np.triu(precision, 1)
-    precision = upper + upper.T + np.diag(precision.diagonal())
-    family = np.array([CENTRE_VARIANCE, *map(variances.of, model.families)])
-    at = np.arange(size)
-    precision[at[:n], at[:n]] += 1.0 / family[model.family + 1]
-    precision[at[z], at[z]] += 1.0 / variances.easiness + sums.n_rows.sum(axis=0) / noise
-    precision[at[r], at[r]] += 1.0 / variances.residual
-    left = sums.at_place - model.longer(sums.place, gain * sums.total, reach)
-    target[:n] = rows.T @ (weight * sums.total)
-    target[z] = left.sum(axis=0) / noise
-    target[r] = left[:, :near].ravel() / noise
-    return precision, target
-
-
-_MOST_ACTIVE = 128  # rows whose joint covariance is worked out
-_WORTH, _NOISE_WORTH = 2.0, 10.0  # w, in effects and in scores
-_LEAST_VARIANCE = 1e-6
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class CrossedPosterior(Posterior):
     """A posterior that knows the covariance of any two rows."""
 
@@ -253,92 +186,159 @@ class CrossedPosterior(Posterior):
         return np.asarray(np.maximum(variance, _LEAST_VARIANCE))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Solution:
-    """Posterior of effects, deviations, easiness and shared residuals, given the variances."""
+class CrossedEffects:
+    """The model, fitted to rows that keep growing; a fit starts from the last one's variances.
 
-    model: Effects
-    sums: Sums
-    variances: Variances
-    gain: FloatArray  # (K,) v_d g_i
-    effects: FloatArray  # (E,) b
-    easiness: FloatArray  # (J,) z_j
-    shared: FloatArray  # (C, R) r_cj
-    variance: FloatArray  # (E + J + C R,) of these
-    covariance: FloatArray  # (D, D) of b and of the running sums, from 0, of z and of each r_c
+    Families whose effects are not shared by two rows on average are left out, since they could not
+    be told from the rows' own deviations; so are the largest, beyond 1,000 effects in all.
 
-    @classmethod
-    def of(cls, model: Effects, sums: Sums, variances: Variances) -> Solution:
-        """Solve the normal equations."""
-        n, (n_blocks, reach) = len(model), sums.n_rows.shape
+    Args:
+        axes: (K, A) level of every row on every axis, any integers; -1 for one that no other row
+            shares.
+        n_examples: m >= 1.
+
+    Example:
+        >>> model = CrossedEffects(np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), n_examples=50)
+        >>> for place in range(4):
+        ...     model.put(0, place, 1.0)
+        ...     model.put(2, place, 0.0)
+        >>> mean = model.fit(sweeps=4).mean  # rows 1 and 3 have no score
+        >>> bool(mean[0] > mean[1] > mean[3] > mean[2])
+        True
+    """
+
+    def __init__(self, axes: IntArray, n_examples: int) -> None:
+        self.n_examples = n_examples
+        self.rows = PrefixRows(len(axes), np.ones((n_examples, 1)))
+        self.variances = Variances()
+        self._effects = Effects.of(axes)
+        self._level: FloatArray = np.zeros(len(axes))  # (K,) x_i . b + d_i
+        # (C, J) z_j + r_cj, up to the longest row
+        self._residual: FloatArray = np.zeros((self._effects.n_blocks, 0))
+
+    @property
+    def n_families(self) -> int:
+        """Return how many families of effects there are; 0 where rows share no level."""
+        return len(self._effects.families)
+
+    def put(self, row: int, place: int, score: float) -> None:
+        """Set a row's score at a place of the order."""
+        self.rows.put(row, place, score - CENTRE)
+
+    def open(self, row: int, place: int) -> None:
+        """Count a place as seen, with the expected score until the score is known."""
+        self.rows.open(row, place, float(self._expected(row, np.array([place]))[0]))
+
+    @one_thread
+    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
+        """Fit variances, then effects, to the scores so far; return the posterior of the means.
+
+        All rows are fitted in any case.
+        """
+        for row in np.flatnonzero(self.rows.length).tolist():
+            self.rows.fill(row, partial(self._expected, row))
+        return self._refine(sweeps)
+
+    @one_thread
+    def peek(self, sweeps: int = 2) -> Posterior:
+        """Return what ``fit`` would for the guesses of the last fit, without changing the model."""
+        return copy(self)._refine(sweeps)
+
+    def _refine(self, sweeps: int) -> Posterior:
+        """Fit to the guesses in the holes; no array is changed in place, as a copy shares them."""
+        self._sum_up()
+        for _ in range(sweeps):
+            self._solve()
+            noise = self.variances.noise
+            self.variances = self._next_variances()
+        return self._outlook(noise)
+
+    def _sum_up(self) -> None:
+        """Sum up the scores, and the guesses in their holes."""
+        model, rows = self._effects, self.rows
+        ones, longest = np.ones(len(rows.length)), int(rows.length.max(initial=0))
+        reach = min(longest, _MOST_PLACES)
+        self._length = rows.length.copy()  # L_i
+        self._place = np.minimum(self._length, reach)
+        self._total = rows.totals[:, 0].copy()  # Y_i
+        at_place = np.zeros((model.n_blocks, reach))
+        for block in range(model.n_blocks):
+            members = np.flatnonzero((model.block == block) & (self._length > 0))
+            at_place[block] = weighted_sum(rows.blocks(members), ones, longest)[:reach]
+        self._at_place = at_place  # (C, J) sums of the y_ij of the block's rows that have seen j
+        self._n_rows = model.longer(self._place, ones, reach)  # (C, J) their number n_cj
+
+    def _solve(self) -> None:
+        """Solve the normal equations, given the variances."""
+        model, now = self._effects, self.variances
+        n, (n_blocks, reach) = len(model), self._n_rows.shape
         near = min(reach, model.reach)  # R
-        spread = variances.noise + sums.length * variances.own
-        weight = np.asarray(1.0 / spread, dtype=np.float64)  # g_i
-        precision, target = normal_equations(model, sums, variances, weight, near)
+        weight = np.asarray(1.0 / (now.noise + self._length * now.own), dtype=np.float64)  # g_i
+        precision, target = self._normal_equations(weight, near)
         inverse = inverted(precision)
         mean = inverse @ target
         runs = [reach, *[near] * (n_blocks if near else 0)]
-        return cls(
-            model=model,
-            sums=sums,
-            variances=variances,
-            gain=variances.own * weight,
-            effects=mean[:n],
-            easiness=mean[n : n + reach],
-            shared=mean[n + reach :].reshape(n_blocks, near),
-            variance=inverse.diagonal().copy(),
-            covariance=running(running(inverse, n, runs).T, n, runs),
-        )
+        # of b and of the running sums, from 0, of z and of each r_c
+        self._covariance = running(running(inverse, n, runs).T, n, runs)
+        self._variance = inverse.diagonal().copy()  # (E + J + C R,) of b, z and r
+        self._gain = now.own * weight  # v_d g_i
+        self._b, self._easiness = mean[:n], mean[n : n + reach]
+        self._shared = mean[n + reach :].reshape(n_blocks, near)  # r_cj
+        residual = np.tile(self._easiness, (n_blocks, 1))
+        residual[:, :near] += self._shared
+        self._residual = residual
+        # (C, J + 1) sums over the first 0, 1, ..., J places
+        self._passed = np.pad(np.cumsum(residual, axis=1), ((0, 0), (1, 0)))
+        common = self._b[model.of_row].sum(axis=1)
+        explained = self._length * common + self._passed[model.block, self._place]
+        self._level = np.asarray(common + self._gain * (self._total - explained))  # (3)
 
-    @property
-    def residual(self) -> FloatArray:
-        """Return the (C, J) z_j + r_cj."""
-        residual = np.tile(self.easiness, (self.model.n_blocks, 1))
-        residual[:, : self.shared.shape[1]] += self.shared
-        return residual
+    def _normal_equations(self, weight: FloatArray, near: int) -> tuple[FloatArray, FloatArray]:
+        """Return the matrix (4) and the right side (5), for b, z and r; ``near`` is R."""
+        model, now, n_rows, place = self._effects, self.variances, self._n_rows, self._place
+        n, (n_blocks, reach) = len(model), n_rows.shape
+        gain, rows = now.own * weight, model.design()
+        size = n + reach + n_blocks * near
+        z, r = slice(n, n + reach), slice(n + reach, size)
+        precision, target = np.zeros((size, size)), np.zeros(size)
+        precision[:n, :n] = (rows.T @ (rows * (self._length * weight)[:, None])).toarray()
+        effects = model.longer_by_effect(place, weight, reach)  # (E, C, J)
+        precision[:n, z] = effects.sum(axis=1)
+        precision[:n, r] = effects[:, :, :near].reshape(n, -1)
+        places, near_places = np.arange(reach), np.arange(near)
+        later = model.longer(place, gain / now.noise, reach)  # S_cj
+        precision[z, z] = -later.sum(axis=0)[np.maximum.outer(places, places)]
+        cross = -later[:, np.maximum.outer(places, near_places)]  # (C, J, R)
+        cross[:, near_places, near_places] += n_rows[:, :near] / now.noise
+        precision[z, r] = cross.transpose(1, 0, 2).reshape(reach, -1)
+        for block in range(n_blocks if near else 0):
+            own = slice(n + reach + block * near, n + reach + (block + 1) * near)
+            precision[own, own] = cross[block, :near]
+        upper = np.triu(precision, 1)
+        precision = upper + upper.T + np.diag(precision.diagonal())
+        family = np.array([CENTRE_VARIANCE, *map(now.of, model.families)])
+        at = np.arange(size)
+        precision[at[:n], at[:n]] += 1.0 / family[model.family + 1]
+        precision[at[z], at[z]] += 1.0 / now.easiness + n_rows.sum(axis=0) / now.noise
+        precision[at[r], at[r]] += 1.0 / now.residual
+        left = self._at_place - model.longer(place, gain * self._total, reach)
+        target[:n] = rows.T @ (weight * self._total)
+        target[z] = left.sum(axis=0) / now.noise
+        target[r] = left[:, :near].ravel() / now.noise
+        return precision, target
 
-    @property
-    def passed(self) -> FloatArray:
-        """Return the (C, J + 1) sums of residuals over the first 0, 1, ..., J places."""
-        return np.pad(np.cumsum(self.residual, axis=1), ((0, 0), (1, 0)))
-
-    @property
-    def level(self) -> FloatArray:
-        """Return the (K,) x_i . b + d_i."""
-        sums, common = self.sums, self.effects[self.model.of_row].sum(axis=1)
-        explained = sums.length * common + self.passed[self.model.block, sums.place]
-        return np.asarray(common + self.gain * (sums.total - explained))  # (3)
-
-    def posterior(self, m: int) -> Posterior:
-        """Return the posterior of the rows' means over all ``m`` examples."""
-        length, gain, passed = self.sums.length, self.gain, self.passed
-        left, block = m - length, self.model.block
-        ahead = passed[block, -1] - passed[block, self.sums.place]
-        mean = CENTRE + (self.sums.total + left * self.level + ahead) / m  # (6)
-        loads = self._loads(
-            left * (1.0 - length * gain) / m,
-            -(left * gain + 1.0) / m,
-            np.full(len(length), 1.0 / m),
-        )
-        own = (left**2 * gain + left) * self.variances.noise / m**2
-        sd = np.sqrt(own + variances_of(loads, self.covariance))
-        active = np.sort(nearest_first(mean, sd)[:_MOST_ACTIVE])
-        some = loads[active]
-        among = np.asarray(some @ (some @ self.covariance).T) + np.diag(own[active])  # (7)
-        return CrossedPosterior(mean, sd, active, among, loads, self.covariance)
-
-    def next_variances(self) -> Variances:
+    def _next_variances(self) -> Variances:
         """Return the next step of (8)."""
-        model, sums, now = self.model, self.sums, self.variances
-        n, reach, seen = len(model), len(self.easiness), sums.length > 0
-        loads = self._loads(self.gain * sums.length, self.gain, np.zeros(len(seen)))
-        own = self.level - self.effects[model.of_row].sum(axis=1)
-        own_variance = self.gain * now.noise + variances_of(loads, self.covariance)
-        shared = (sums.n_rows[:, : self.shared.shape[1]] > 0).ravel()
+        model, now, seen = self._effects, self.variances, self._length > 0
+        n, reach = len(model), len(self._easiness)
+        loads = self._loads(self._gain * self._length, self._gain, np.zeros(len(seen)))
+        own = self._level - self._b[model.of_row].sum(axis=1)
+        own_variance = self._gain * now.noise + variances_of(loads, self._covariance)
+        shared = (self._n_rows[:, : self._shared.shape[1]] > 0).ravel()
         parts = {
             "own": (own[seen], own_variance[seen]),
-            "easiness": (self.easiness, self.variance[n : n + reach]),
-            "residual": (self.shared.ravel()[shared], self.variance[n + reach :][shared]),
+            "easiness": (self._easiness, self._variance[n : n + reach]),
+            "residual": (self._shared.ravel()[shared], self._variance[n + reach :][shared]),
         }
         found, n_known, effects = {}, 1.0, {}
         for name, (mean, variance) in parts.items():
@@ -347,35 +347,60 @@ class Solution:
         for at, family in enumerate(model.families):
             members = np.flatnonzero(model.family == at)
             effects[family], known = _shrunk(
-                self.effects[members], self.variance[members], now.of(family), GUESS.of(family)
+                self._b[members], self._variance[members], now.of(family), GUESS.of(family)
             )
             n_known += known
-        free = max(0.0, float(sums.length.sum()) - n_known) + _NOISE_WORTH
+        free = max(0.0, float(self._length.sum()) - n_known) + _NOISE_WORTH
         noise = (self._misfit() + _NOISE_WORTH * GUESS.noise) / free
         return Variances(effects, noise=max(noise, _LEAST_VARIANCE), **found)
 
     def _misfit(self) -> float:
         """Return the sum of squared residuals of the scores."""
-        sums, level, residual = self.sums, self.level, self.residual
-        of_rows = sums.length * level - 2.0 * sums.total
-        of_rows += 2.0 * self.passed[self.model.block, sums.place]
-        of_places = residual * (sums.n_rows * residual - 2.0 * sums.at_place)
-        return max(0.0, sums.square + float(level @ of_rows) + float(of_places.sum()))
+        level, residual = self._level, self._residual
+        of_rows = self._length * level - 2.0 * self._total
+        of_rows += 2.0 * self._passed[self._effects.block, self._place]
+        of_places = residual * (self._n_rows * residual - 2.0 * self._at_place)
+        square = float(self.rows.squares.sum())
+        return max(0.0, square + float(level @ of_rows) + float(of_places.sum()))
+
+    def _outlook(self, noise: float) -> Posterior:
+        """Return the posterior of the rows' means over all m examples."""
+        m, length, gain, block = self.n_examples, self._length, self._gain, self._effects.block
+        left = m - length
+        ahead = self._passed[block, -1] - self._passed[block, self._place]
+        mean = CENTRE + (self._total + left * self._level + ahead) / m  # (6)
+        loads = self._loads(
+            left * (1.0 - length * gain) / m,
+            -(left * gain + 1.0) / m,
+            np.full(len(length), 1.0 / m),
+        )
+        own = (left**2 * gain + left) * noise / m**2
+        sd = np.sqrt(own + variances_of(loads, self._covariance))
+        active = np.sort(nearest_first(mean, sd)[:_MOST_ACTIVE])
+        some = loads[active]
+        among = np.asarray(some @ (some @ self._covariance).T) + np.diag(own[active])  # (7)
+        return CrossedPosterior(mean, sd, active, among, loads, self._covariance)
 
     def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> sparse.csr_array:
         """Return (K, D) rows: weights (K,) of the effects, of u_{L_i} and of u_J, of both runs."""
-        n, reach, near = len(self.model), len(self.easiness), self.shared.shape[1]
-        place = self.sums.place
+        model, place, near = self._effects, self._place, self._shared.shape[1]
+        n, reach = len(model), len(self._easiness)
         at = [n + place, np.full(len(place), n + reach)]
         if near:
-            start = n + reach + 1 + self.model.block * (near + 1)
+            start = n + reach + 1 + model.block * (near + 1)
             at += [start + np.minimum(place, near), start + near]
-        effects = self.model.of_row
-        weights = [level] * effects.shape[1] + [seen, end] * (len(at) // 2)
-        index, value = np.column_stack([effects, *at]), np.column_stack(weights)
+        weights = [level] * model.of_row.shape[1] + [seen, end] * (len(at) // 2)
+        index, value = np.column_stack([model.of_row, *at]), np.column_stack(weights)
         ends = np.arange(0, index.size + 1, index.shape[1])
-        shape = (len(index), len(self.covariance))
+        shape = (len(index), len(self._covariance))
         return sparse.csr_array((value.ravel(), index.ravel(), ends), shape=shape)
+
+    def _expected(self, row: int, places: IntArray) -> FloatArray:
+        """Return the expected scores, less 1/2, of a row at some places; not clipped."""
+        expected = np.full(len(places), self._level[row])
+        known = places < self._residual.shape[1]
+        expected[known] += self._residual[self._effects.block[row], places[known]]
+        return expected
 
 
 def _shrunk(
@@ -414,77 +439,3 @@ def variances_of(loads: sparse.csr_array, covariance: FloatArray) -> FloatArray:
     for column, own in zip(at.T, weight.T, strict=True):
         found += own * (weight * covariance[column[:, None], at]).sum(axis=1)
     return found
-
-
-class CrossedEffects:
-    """The model, fitted to rows that keep growing; a fit starts from the last one's variances.
-
-    Families whose effects are not shared by two rows on average are left out, since they could not
-    be told from the rows' own deviations; so are the largest, beyond 1,000 effects in all.
-
-    Args:
-        axes: (K, A) level of every row on every axis, any integers; -1 for one that no other row
-            shares.
-        n_examples: m >= 1.
-
-    Example:
-        >>> model = CrossedEffects(np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), n_examples=50)
-        >>> for place in range(4):
-        ...     model.put(0, place, 1.0)
-        ...     model.put(2, place, 0.0)
-        >>> mean = model.fit(sweeps=4).mean  # rows 1 and 3 have no score
-        >>> bool(mean[0] > mean[1] > mean[3] > mean[2])
-        True
-    """
-
-    def __init__(self, axes: IntArray, n_examples: int) -> None:
-        self.n_examples = n_examples
-        self.rows = PrefixRows(len(axes), np.ones((n_examples, 1)))
-        self.variances = Variances()
-        self._effects = Effects.of(axes)
-        self._level: FloatArray = np.zeros(len(axes))
-        blocks = self._effects.n_blocks
-        self._residual: FloatArray = np.zeros((blocks, 0))  # z_j + r_cj, up to the longest row
-
-    @property
-    def n_families(self) -> int:
-        """Return how many families of effects there are; 0 where rows share no level."""
-        return len(self._effects.families)
-
-    def put(self, row: int, place: int, score: float) -> None:
-        """Set a row's score at a place of the order."""
-        self.rows.put(row, place, score - CENTRE)
-
-    def open(self, row: int, place: int) -> None:
-        """Count a place as seen, with the expected score until the score is known."""
-        self.rows.open(row, place, float(self._expected(row, np.array([place]))[0]))
-
-    @one_thread
-    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
-        """Fit variances, then effects, to the scores so far; return the posterior of the means.
-
-        All rows are fitted in any case.
-        """
-        for row in np.flatnonzero(self.rows.length).tolist():
-            self.rows.fill(row, partial(self._expected, row))
-        return self._refine(sweeps)
-
-    @one_thread
-    def peek(self, sweeps: int = 2) -> Posterior:
-        """Return what ``fit`` would for the guesses of the last fit, without changing the model."""
-        return copy(self)._refine(sweeps)
-
-    def _refine(self, sweeps: int) -> Posterior:
-        sums = Sums.of(self.rows, self._effects)
-        for _ in range(sweeps):
-            solution = Solution.of(self._effects, sums, self.variances)
-            self.variances = solution.next_variances()
-        self._level, self._residual = solution.level, solution.residual
-        return solution.posterior(self.n_examples)
-
-    def _expected(self, row: int, places: IntArray) -> FloatArray:
-        """Return the expected scores, less 1/2, of a row at some places; not clipped."""
-        expected = np.full(len(places), self._level[row])
-        known = places < self._residual.shape[1]
-        expected[known] += self._residual[self._effects.block[row], places[known]]
-        return expected
