@@ -83,8 +83,7 @@ class RoundRule(Rule):
                 " set it (in pairs), or take a rule that needs none, such as 'auto' or 'ucb-e'"
             )
         super().__init__(problem)
-        self._budget = problem.budget
-        self._round_ties = KeyedRandom(problem.seed, "round-ties")
+        self._ties = KeyedRandom(problem.seed, "round-ties")
         self._n_closed = 0
         self._reached = np.zeros(problem.n_candidates, dtype=np.int64)  # pulls decided upon
         self._field = Field(np.arange(problem.n_candidates))
@@ -120,8 +119,8 @@ class RoundRule(Rule):
             owed = allowed[active] & (n_trials[active] < targets[active])
             if owed.any():
                 done = np.where(owed, n_trials[active] / self._shares[active], np.inf)
-                ties = active[done == done.min()]
-                candidate = int(ties[rng.integers(len(ties))])
+                equals = active[done == done.min()]
+                candidate = int(equals[rng.integers(len(equals))])
                 example, propensity = self.draw_unseen(candidate, rng)
                 return Choice(Pair(candidate, example), propensity, self.name)
         return None
@@ -129,23 +128,20 @@ class RoundRule(Rule):
     def _outlook(self) -> Iterator[tuple[Field, IntArray]]:
         """Yield this round and those to follow if each ended on what is told; (K,) targets."""
         field = self._field
-        for level, stage in enumerate(range(self._stage, len(self._plan))):
-            if level > 0:
-                field = self._field_ahead(level, field, stage - 1)
+        yield field, self._wanted
+        for level, stage in enumerate(range(self._stage + 1, len(self._plan))):
+            if level == len(self._ahead):
+                self._ahead.append(self._closed(field, stage - 1, self._means_so_far(), level))
+            field = self._ahead[level]
             if len(field.active) < 2:
                 return
-            yield field, self._wanted if level == 0 else self._targets(stage)
-
-    def _field_ahead(self, level: int, field: Field, stage: int) -> Field:
-        if len(self._ahead) < level:
-            self._ahead.append(self._closed(field, stage, self._means_so_far(), level - 1))
-        return self._ahead[level - 1]
+            yield field, self._targets(stage)
 
     def told(self, tell: Tell) -> None:
         """Close the round if this was the last outcome that it waits for."""
         self._ahead.clear()
         candidate = int(self.table.candidate[tell.seq])
-        if self._stage < len(self._plan) and self._is_wanted[candidate]:
+        if self._stage < len(self._plan) and self._is_active[candidate]:
             self._n_owed -= int(self.table.position[tell.seq] < self._wanted[candidate])
             self._close_rounds()
 
@@ -159,43 +155,32 @@ class RoundRule(Rule):
         self._field = Field(active, kept, field.dropped).drop(*left)
         if not left:
             self._reached = np.zeros(self.table.n_candidates, dtype=np.int64)
-        self._budget = self.problem.budget or self._budget
         self._plan_rest()
 
     def _left(self) -> float:
         """Return the rest of the budget: pulls, or money for so many at the first mean cost."""
-        costs = self.expected_costs()
+        costs, budget = self.expected_costs(), self.problem.budget or 0
         if costs is None or not self.problem.costs:
-            return self._budget - self.table.n_asked
+            return budget - self.table.n_asked
         pending = float(self.table.count(State.PENDING) @ costs)
-        total = self._budget * float(np.mean(self.problem.costs))
+        total = budget * float(np.mean(self.problem.costs))
         return total - float(self.table.spent.sum()) - pending
 
-    def _pulls_left(self, active: IntArray) -> int:
-        """Count the pulls of active candidates that the rest pays for, in the planned shares."""
-        costs = self.expected_costs()
-        left = max(0.0, self._left())
-        if costs is None or not len(active):
-            return int(left)
-        return int(left / (costs[active] * self._shares[active]).mean())
-
     def _plan_rest(self) -> None:
-        active, table = self._field.active, self.table
-        n_active = len(active)
-        self._shares = 1 / self.weights
-        most = table.n_examples
-        if n_active:
+        """Plan rounds of the active candidates for the rest of the budget and what they have."""
+        active, table, costs = self._field.active, self.table, self.expected_costs()
+        self._shares = 1 / self.weights  # of the most pulled active candidate's pulls
+        most, budget = table.n_examples, max(0.0, self._left())
+        if len(active):
             self._shares /= self._shares[active].max()
             most = ceil(most / self._shares[active].min())
-        counted = int((table.n_trials[active] / self._shares[active]).sum())
-        budget = self._pulls_left(active) + counted
+            if costs is not None:
+                budget /= (costs[active] * self._shares[active]).mean()
+        budget = int(budget) + int((table.n_trials[active] / self._shares[active]).sum())
         self._plan = Schedule(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-        if n_active > 1:
+        if len(active) > 1:
             self._plan = fit_schedule(
-                lambda nominal: self._schedule(n_active, nominal),
-                n_active,
-                most,
-                budget,
+                lambda nominal: self._schedule(len(active), nominal), len(active), most, budget
             )
         self._stage = 0
         self._begin_round()
@@ -204,8 +189,8 @@ class RoundRule(Rule):
     def _begin_round(self) -> None:
         """Count the outcomes that the round waits for."""
         self._ahead: list[Field] = []
-        self._is_wanted = np.zeros(self.table.n_candidates, dtype=bool)
-        self._is_wanted[self._field.active] = True
+        self._is_active = np.zeros(self.table.n_candidates, dtype=bool)
+        self._is_active[self._field.active] = True
         if self._stage < len(self._plan):
             self._wanted = self._targets(self._stage)
             n_wanted = int(self._wanted[self._field.active].sum())
@@ -225,7 +210,7 @@ class RoundRule(Rule):
             self._begin_round()
 
     def _closed(self, field: Field, stage: int, means: FloatArray, ahead: int) -> Field:
-        ties = self._round_ties.at(self._n_closed + ahead).random(self.table.n_candidates)
+        ties = self._ties.at(self._n_closed + ahead).random(self.table.n_candidates)
         return self._thin(field, means, int(self._plan.leaving[stage]), ties)
 
     def _targets(self, stage: int) -> IntArray:
@@ -237,8 +222,7 @@ class RoundRule(Rule):
     def _round_trials(self) -> BoolArray:
         """(asked,) mask of the told pulls that a round's decision rests on."""
         table = self.table
-        within = table.position < self._wanted[table.candidate]
-        within &= self._is_wanted[table.candidate]
+        within = (table.position < self._wanted[table.candidate]) & self._is_active[table.candidate]
         told: BoolArray = within & (table.state != _PENDING)
         return told
 
@@ -308,48 +292,22 @@ class OptMai(RoundRule):
         """Algorithm 1, lines 3 to 9."""
         values = 1.0 - means if self._mirrored else means
         best_first = field.active[np.lexsort((ties[field.active], -values[field.active]))]
+        n, falling = len(best_first), values[best_first]
         wanted = self.top_k - len(field.accepted)  # K' = K - |T| (Algorithm 3, line 3)
-        wanted = len(best_first) - wanted if self._mirrored else wanted
-        if 0 < wanted < len(best_first):  # line 3
-            if len(best_first) >= self._quartiles_from:  # line 4
-                field = self._quartile_elimination(field, best_first, leaving)  # line 5
-            else:
-                falling, ties = values[best_first], ties[best_first]
-                field = self._accept_reject(field, best_first, falling, leaving, wanted, ties)
+        wanted = n - wanted if self._mirrored else wanted
+        if not 0 < wanted < n:  # line 3
+            return all_decided(field, means, self.top_k)
+        if n >= self._quartiles_from:  # lines 4 and 5
+            places = np.arange(n)[: -leaving - 1 : -1]  # Algorithm 2: the lowest quarter
+        else:  # Algorithm 3, lines 4 and 5: those farthest from the border
+            gaps = np.maximum(falling - falling[wanted], falling[wanted - 1] - falling)  # eq. 2
+            places = np.lexsort((ties[best_first], -gaps))[:leaving]
+        for place in places.tolist():
+            # Algorithm 3, line 6, accepts from the (K'+1)-th mean on, which would accept the worse
+            # of the last two candidates half of the time; meant is from the K'-th on.
+            decide = field.drop if (place < wanted) == self._mirrored else field.accept
+            field = decide(int(best_first[place]))
         return all_decided(field, means, self.top_k)
-
-    def _quartile_elimination(self, field: Field, best_first: IntArray, leaving: int) -> Field:
-        """Algorithm 2, lines 3 and 4: the lowest quarter leaves, the worst first."""
-        for candidate in best_first[-leaving:][::-1].tolist():
-            field = self._reject(field, candidate)
-        return field
-
-    def _accept_reject(
-        self,
-        field: Field,
-        best_first: IntArray,
-        falling: FloatArray,
-        leaving: int,
-        wanted: int,
-        ties: FloatArray,
-    ) -> Field:
-        """Decide the quarter of S farthest from the border (Algorithm 3, lines 3 to 9).
-
-        ``best_first``, their ``falling`` means and ``ties`` are (n,); K' is ``wanted``, in 1..n-1.
-        """
-        gaps = np.maximum(falling - falling[wanted], falling[wanted - 1] - falling)  # eq. 2
-        for place in np.lexsort((ties, -gaps))[:leaving].tolist():  # lines 4 and 5
-            # Line 6 accepts from the (K'+1)-th mean on, which would accept the worse of the last
-            # two candidates half of the time; meant is from the K'-th on.
-            decide = self._accept if place < wanted else self._reject
-            field = decide(field, int(best_first[place]))
-        return field
-
-    def _accept(self, field: Field, candidate: int) -> Field:
-        return field.drop(candidate) if self._mirrored else field.accept(candidate)
-
-    def _reject(self, field: Field, candidate: int) -> Field:
-        return field.accept(candidate) if self._mirrored else field.drop(candidate)
 
 
 class SequentialHalving(RoundRule):
@@ -395,12 +353,7 @@ def one_leaves_per_phase(n_active: int, budget: float) -> Schedule:
     survivors = n_active + 1 - np.arange(1, n_active)  # K + 1 - k for k = 1..K-1
     log_bar = 0.5 + (1.0 / np.arange(2, n_active + 1)).sum()
     targets = np.ceil((budget - n_active) / (log_bar * survivors) - 1e-9)
-    return _joined(np.maximum(targets, 1).astype(np.int64))
-
-
-def _joined(targets: IntArray) -> Schedule:
-    distinct, counts = np.unique(targets, return_counts=True)
-    return Schedule(distinct, counts)
+    return Schedule(*np.unique(np.maximum(targets, 1).astype(np.int64), return_counts=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
