@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from threading import Timer
+from typing import Any
 
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges import math as rule
-from bestarm_agent.judges.math_process import MathProcess, math_process
+from bestarm_agent.judges.math_process import MathProcess
 from bestarm_agent.judges.registry import check_examples, create_judge
 from tests.support.no_calls import NoCalls
 
@@ -61,24 +64,47 @@ def test_an_expression_that_takes_forever_is_void_and_the_next_is_scored() -> No
 
 
 @pytest.mark.slow
-def test_a_process_that_must_be_killed_is_begun_anew() -> None:
+def test_a_process_that_must_be_killed_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(*args: Any, **options: Any) -> subprocess.Popen[str]:  # noqa: ANN401
+        begun.append(popen(*args, **options))
+        return begun[-1]
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", begin)
     process = MathProcess()
     assert process.compare("7", ["7"], 60) == "right"
-    running = process._process
-    assert running is not None
-    killed = Timer(0.2, running.kill)  # as the limit does, where no signal gets through
+    killed = Timer(0.2, begun[0].kill)  # as the limit does, where no signal gets through
     killed.start()
     assert process.compare(HOSTILE, ["7"], 60) == "timeout"
     killed.join()
     assert process.compare("7", ["7"], 60) == "right"
-    assert process._process is not running
+    assert len(begun) == 2
+
+
+@pytest.mark.slow
+def test_hostile_answers_keep_no_other_thread_from_its_work() -> None:
+    judge = create_judge("math", {"timeout_seconds": 1}, Catalog())
+    example = Example("e1", {}, "7")
+
+    async def scene() -> tuple[int, list[BaseException | None], Score]:
+        replies = [Reply(HOSTILE)] * 40 + [Reply("7")]
+        scores = [asyncio.create_task(judge.score(example, one, NoCalls())) for one in replies]
+        await asyncio.sleep(0)
+        elsewhere = await asyncio.to_thread(lambda: sum(task.done() for task in scores))
+        for task in scores[4:-1]:
+            task.cancel()
+        await asyncio.wait(scores)
+        return elsewhere, [task.exception() for task in scores[:4]], scores[-1].result()
+
+    n_done, errors, last = asyncio.run(scene())
+    assert n_done == 0, "another thread was at work before any of them ended"
+    assert all(isinstance(error, JudgeError) for error in errors)
+    assert last == Score(1.0, answer="7")
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"judge `math` needs the extra `metrics`"):
         create_judge("math", {}, Catalog())
-
-
-def test_all_judges_share_one_process() -> None:
-    assert math_process() is math_process()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bestarm_agent import Options, Study
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.example import Example
+from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.request_reply import Finish, Reply
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, create_judge
+from bestarm_agent.study import Archive
 from tests.support.no_calls import NoCalls
 
 SOURCE = """
@@ -40,6 +44,13 @@ def leaves(answer, example):
 
 async def leaves_later(answer, example):
     raise SystemExit(answer)
+
+def too_few(answer):
+    return 1
+
+def broken(answer, example):
+    return same(
+        answer, {}[answer])
 
 async def careless(answer, example):
     task = asyncio.create_task(asyncio.sleep(60))
@@ -92,6 +103,62 @@ def test_what_is_no_score_is_told_apart(
         kind,
         Blame.CANDIDATE if is_own else Blame.JUDGE,
     )
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("broken", r"scoring:broken raised KeyError: '46' \(scoring.py, line \d+\)$"),
+        ("too_few", r"raised TypeError: .*; it is called as too_few\(answer, example\)$"),
+    ],
+)
+def test_an_error_names_its_line_or_how_the_function_is_called(
+    tmp_path: Path, function: str, message: str
+) -> None:
+    with pytest.raises(JudgeError, match=message):
+        score(judge(tmp_path, function), Reply("46"))
+
+
+def test_a_study_keeps_what_a_scorer_says_without_half_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text("def f(answer, example):\n    raise ValueError('\\ud800!')\n")
+    Path("r.jsonl").write_text('{"candidate": "a", "example": "e1", "text": "46"}')
+    study: dict[str, Any] = {
+        "models": ["replay/a"],
+        "prompts": [{"p": "{{ q }}"}],
+        "dataset": "rows.jsonl",
+        "scorer": {"name": "python", "function": "own:f"},
+        "providers": {"replay": {"path": "r.jsonl"}},
+        "selector": {"stop_when_separated": False},
+    }
+
+    async def scene() -> list[Failed | Scored]:
+        options = Options(store="runs.sqlite")
+        async with Study.open(study, options=options, examples=[Example("e1", {"q": "?"})]) as run:
+            await run.run()
+        state = await Archive(Path("runs.sqlite")).state("latest")
+        return [told.outcome for told in state.told.values()]
+
+    [outcome] = asyncio.run(scene())
+    assert isinstance(outcome, Failed)
+    assert outcome.message == "own:f raised ValueError: ?! (own.py, line 2)"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("python/scoring:same", r"python/scoring:same.*\{name: python, function: scoring:same\}"),
+        ("scoring:same", r"not a subclass of .*; a function is named by \{name: python, function"),
+    ],
+)
+def test_a_function_in_the_place_of_a_judge_is_told_its_own(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    (tmp_path / "scoring.py").write_text(SOURCE)
+    with pytest.raises(ConfigError, match=message):
+        create_judge(name, {}, Catalog(tmp_path))
 
 
 @pytest.mark.parametrize("function", ["leaves", "leaves_later"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from bestarm_agent.domain.request_reply import clean_fields
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import Blame, FailureKind
 
@@ -20,6 +21,10 @@ class Vote:
     said: str = ""  # the verdict in the judge's words: "7", "partially-correct", "second"
     why: str = ""  # its explanation, cut to a few hundred characters
 
+    def __post_init__(self) -> None:
+        """Replace lone surrogates."""
+        clean_fields(self, "by", "said", "why")
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -30,6 +35,10 @@ class Score:
     votes: tuple[Vote, ...] = ()  # the judgements that it is made of; empty for a rule
     gold: float | None = None  # the trusted score, in a certification, in [0, 1]
     measures: tuple[float | None, ...] = ()  # each further scorer's in [0, 1]; None: it failed
+
+    def __post_init__(self) -> None:
+        """Replace lone surrogates."""
+        clean_fields(self, "answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,10 @@ class Failed:
     judge_spend: Spend = field(default_factory=Spend)
     lost_spend: Spend = field(default_factory=Spend)
     usd_nanos: int | None = None
+
+    def __post_init__(self) -> None:
+        """Replace lone surrogates."""
+        clean_fields(self, "message")
 
 
 Outcome: TypeAlias = Scored | Failed

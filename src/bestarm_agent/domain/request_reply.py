@@ -21,6 +21,14 @@ def clean_text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
+def clean_fields(value: object, *names: str) -> None:
+    """Clean texts of a frozen value: JSON allows lone surrogates, and no file or page does."""
+    for name in names:
+        text = getattr(value, name)
+        if text is not None and text != (clean := clean_text(text)):
+            object.__setattr__(value, name, clean)
+
+
 class Finish(StrEnum):
     """Reason why a model stopped."""
 
@@ -115,8 +123,5 @@ class Reply:
     recorded: bool = False  # played back: an answer to a prompt that may have been another one
 
     def __post_init__(self) -> None:
-        """Replace lone surrogates, which JSON allows and no file, page or terminal takes."""
-        for name in ("text", "model", "request_id", "service_tier"):
-            value = getattr(self, name)
-            if value is not None and value != (clean := clean_text(value)):
-                object.__setattr__(self, name, clean)
+        """Replace lone surrogates."""
+        clean_fields(self, "text", "model", "request_id", "service_tier")

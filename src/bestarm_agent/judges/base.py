@@ -19,7 +19,7 @@ from bestarm_agent.config.yaml.documents import KeyPath, parse_options
 from bestarm_agent.domain.digest import Json, canonical, digest
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
-from bestarm_agent.domain.request_reply import Finish, Reply, Request
+from bestarm_agent.domain.request_reply import Finish, Reply, Request, clean_text
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError
 
 _MAX_SHOWN = 200
@@ -198,6 +198,5 @@ def judge_failed(reason: str) -> JudgeError:
 
 
 def shown(text: str) -> str:
-    """Return the beginning of ``text``, fit for storage: without lone surrogates."""
-    text = text[:_MAX_SHOWN]
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    """Return the beginning of ``text``, without lone surrogates."""
+    return clean_text(text[:_MAX_SHOWN])

@@ -12,7 +12,7 @@ from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.judges.base import Calls, judge_failed, references, unparsable
-from bestarm_agent.judges.math_process import math_process
+from bestarm_agent.judges.math_process import MATH, THREADS
 from bestarm_agent.judges.metrics import missing_extra
 from bestarm_agent.judges.rule import RuleJudge, RuleOptions
 
@@ -40,8 +40,9 @@ class MathJudge(RuleJudge[MathOptions, str]):
             raise missing_extra(name)
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
-        """Score one reply in a thread, since the comparison may take seconds; else as all rules."""
-        return await asyncio.to_thread(self._score_at_once, example, reply)
+        """Score one reply as all rules do, but in a thread: the comparison may take seconds."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(THREADS, self._score_at_once, example, reply)
 
     def _extract(self, text: str, example: Example) -> str:
         if not text.strip():
@@ -66,7 +67,7 @@ class MathJudge(RuleJudge[MathOptions, str]):
         return None if found in ("right", "wrong") else self._reason(found)
 
     def _compared(self, answer: str, targets: Sequence[str]) -> str:
-        return math_process().compare(answer, targets, self.options.timeout_seconds)
+        return MATH.compare(answer, targets, self.options.timeout_seconds)
 
     def _reason(self, found: str) -> str:
         if found == "timeout":

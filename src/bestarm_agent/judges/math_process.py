@@ -1,7 +1,7 @@
-"""Compare mathematical answers by math-verify, in a process of its own that can be ended.
+"""Compare mathematical answers by math-verify, in processes of their own that can be ended.
 
 SymPy can take forever on a hostile expression, and math-verify's time limit is a signal, which
-works in the main thread only. The process runs this file as a script, so it imports nothing of the
+works in the main thread only. A process runs this file as a script, so it imports nothing of the
 package. It sees none of the environment's secrets.
 """
 
@@ -13,20 +13,22 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
-from threading import Lock, Timer
-from typing import Any
+from threading import Timer, local
+from typing import Any, Final
+
+# where replies are compared: hostile ones keep no other thread of the program from its work
+THREADS: Final = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "math")
 
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR")
 
 
-class MathProcess:
-    """Answers questions one after another; begins the process when it is first asked."""
+class MathProcess(local):
+    """Answers questions one after another; each thread has a process, begun when first asked."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None
 
     def compare(self, answer: str, references: Sequence[str], seconds: int) -> str:
@@ -34,19 +36,18 @@ class MathProcess:
 
         The reason is "no answer", "no reference" or "timeout"; ``seconds`` limits each step.
         """
+        process = self._begun()
+        # a step may be one long operation of C, which no signal interrupts
+        limit = Timer((2 + 2 * len(references)) * seconds + 1, process.kill)
+        limit.start()
         question = {"answer": answer, "references": list(references), "seconds": seconds}
-        with self._lock:
-            process = self._begun()
-            # a step may be one long operation of C, which no signal interrupts
-            limit = Timer((2 + 2 * len(references)) * seconds + 1, process.kill)
-            limit.start()
-            try:
-                said = _asked(process, question)
-            finally:
-                limit.cancel()
-            if not said:
-                _end(process)
-                self._process = None
+        try:
+            said = _asked(process, question)
+        finally:
+            limit.cancel()
+        if not said:
+            _end(process)
+            self._process = None
         return said or "timeout"
 
     def _begun(self) -> subprocess.Popen[str]:
@@ -60,7 +61,7 @@ class MathProcess:
                 encoding="utf-8",
                 env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
             )
-            weakref.finalize(self, _end, process)  # also at the end of the interpreter
+            weakref.finalize(THREADS, _end, process)  # at the end of the interpreter
             # loads all that SymPy loads late, which would count against the limit of an answer
             first = {"answer": "$x^2+2x+1$", "references": ["(x+1)^2"], "seconds": 100}
             if _asked(process, first) != "right":
@@ -69,15 +70,12 @@ class MathProcess:
         return self._process
 
 
-@cache
-def math_process() -> MathProcess:
-    """Return the process that all judges share."""
-    return MathProcess()
+MATH: Final = MathProcess()
 
 
 def _end(process: subprocess.Popen[str]) -> None:
     process.kill()
-    with suppress(BrokenPipeError):  # a question may lie in the buffer
+    with suppress(BrokenPipeError, ValueError):  # a question may lie in the buffer
         process.communicate()
 
 

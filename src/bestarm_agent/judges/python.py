@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import reprlib
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Self
 
 from pydantic import Field
@@ -61,7 +64,7 @@ class PythonJudge(Judge[PythonOptions]):
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply; anything but None or a number in [0, 1] is the judge's failure."""
         refuse_declined(reply)
-        found = await call_program(self._program, reply.text, example)
+        found = await self._called(reply.text, example)
         if found is None:
             raise unparsable(f"{self._program.name} found nothing to score", reply.text)
         value = _number(found)
@@ -72,21 +75,33 @@ class PythonJudge(Judge[PythonOptions]):
             )
         return Score(value)
 
+    async def _called(self, answer: str, example: Example) -> Any:  # noqa: ANN401 - as below
+        program = self._program
+        try:
+            if program.is_async:
+                return await program.function(answer, example)
+            return await asyncio.to_thread(program.function, answer, example)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise judge_failed(f"{program.name} let a cancellation of its own get out") from error
+        except (Exception, SystemExit) as error:  # a function may raise anything
+            said = program.said(error)
+            raise judge_failed(
+                f"{program.name} raised {type(error).__name__}: {said}{_place(program, error)}"
+            ) from error
 
-async def call_program(program: Program, *arguments: object) -> Any:  # noqa: ANN401 - as below
-    """Call or await a function of the user; raises JudgeError, blame JUDGE, where it raises."""
-    try:
-        if program.is_async:
-            return await program.function(*arguments)
-        return await asyncio.to_thread(program.function, *arguments)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise judge_failed(f"{program.name} let a cancellation of its own get out") from error
-    except (Exception, SystemExit) as error:  # a function may raise anything
-        said = program.said(error)
-        raise judge_failed(f"{program.name} raised {type(error).__name__}: {said}") from error
+
+def _place(program: Program, error: BaseException) -> str:
+    """Return the last line of the user's file that an error passed through."""
+    module = sys.modules.get(program.function.__module__ or "")
+    file = getattr(module, "__file__", None)
+    lines = [one.lineno for one in extract_tb(error.__traceback__) if one.filename == file]
+    if file and lines:
+        return f" ({Path(file).name}, line {lines[-1]})"
+    attribute = program.name.partition(":")[2]
+    return f"; it is called as {attribute}(answer, example)"
 
 
 def _number(found: Any) -> float:  # noqa: ANN401 - a function may return anything

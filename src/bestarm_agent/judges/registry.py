@@ -17,7 +17,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, PluginError
 from bestarm_agent.judges.base import Judge, JudgeSetup
-from bestarm_agent.plugins.registry import Registry
+from bestarm_agent.plugins.registry import Registry, is_path
 
 _HERE = "bestarm_agent.judges"
 JUDGES: Final = Registry[type[Judge[Any]]](
@@ -102,7 +102,12 @@ def check_examples(judge: Judge, examples: Iterable[Example]) -> None:
 def _adapter(name: str, entry: CatalogEntry, base_dir: Path) -> type[Judge[Any]]:
     try:
         return JUDGES.load(name, imported=partial(load_object, base_dir=base_dir))
-    except PluginError:
+    except PluginError as error:
+        if is_path(name):
+            function = name.rpartition("/")[2]
+            raise PluginError(
+                f"{error}; a function is named by {{name: python, function: {function}}}"
+            ) from error
         raise
     except ConfigError as error:
         line = entry.lines["adapter",]

@@ -89,7 +89,8 @@ class ScorerSpec(StudyModel):
     __pydantic_extra__: dict[str, JsonValue]
 
     name: Text = Field(
-        description="Name of a scorer in the judges catalogue, such as `exact` or `numeric`."
+        description="Name of a scorer in the judges catalogue, such as `exact`; `python` for a "
+        "function of your own, named by the key `function`."
     )
 
     @model_validator(mode="after")
