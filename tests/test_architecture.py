@@ -95,7 +95,7 @@ CONFINED = {
     "rouge_score": {"judges"},
     "jsonschema": {"judges"},
     "yaml": {"config", "cli", "interop.promptfoo_study"},
-    "pydantic": {"config", "providers", "judges", "preselection"},
+    "pydantic": {"config", "store", "providers", "judges", "preselection"},
     "pydantic_settings": {"config"},
     "backports": {"interop"},
     "inspect_ai": {"interop"},

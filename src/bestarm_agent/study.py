@@ -389,7 +389,7 @@ class Archive:
     ) -> tuple[StoredRun, RunRecord]:
         run_id = found.id
         mode, replay = await recorded_replay(store, run_id, self._where, follows=follows)
-        await replay.take_all(store.texts_of(run_id), found.n_told)
+        await replay.take_all(store.lines_of(run_id), found.n_told)
         state, pairs = replay.state, replay.pairs
         standing = recorded_standing(state, pairs, run_id, replay.objective)
         standing = await with_confirmation(store, standing, state.started)

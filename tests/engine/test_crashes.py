@@ -14,6 +14,7 @@ from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.loop import End
+from bestarm_agent.store.codec import Line
 from bestarm_agent.store.store import RunLog, Store
 from bestarm_agent.testing.virtual_time import run_virtual
 from tests.engine.test_reservations import Vendor, exact, vendor
@@ -36,7 +37,7 @@ class SlowLog(RunLog):
         self._queued: list[Event] = []
         self._commits: list[asyncio.Task[None]] = []
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event, line: Line | None = None) -> None:
         self._queued.append(event)
 
     async def flush(self) -> None:

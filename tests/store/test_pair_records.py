@@ -10,7 +10,7 @@ import pytest
 from bestarm_agent.domain.rows import Rows
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store import run_state
-from bestarm_agent.store.run_state import AskedPairs, fold
+from bestarm_agent.store.run_state import fold
 from tests.support.store_runs import asked, failed, grid, started, told
 
 N = 700  # several pages, the last one not full
@@ -26,9 +26,7 @@ def test_asks_come_back() -> None:
         )
         for seq in range(N)
     ]
-    pairs = AskedPairs()
-    for ask in asks:
-        pairs.append(ask)
+    pairs = fold([started(), *grid(7, N), *asks]).asks
     assert list(pairs) == asks
     assert pairs[-3:] == asks[-3:]
     assert pairs.pair(10) == (3, 1)

@@ -112,7 +112,7 @@ def test_a_standing_that_grew_event_by_event_is_that_of_the_whole_log(
 
 def test_only_what_is_new_is_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    read = Store.texts_of
+    read = Store.lines_of
 
     def noting(
         self: Store, run: str, *, since: int = 0
@@ -120,7 +120,7 @@ def test_only_what_is_new_is_read(store: Path, monkeypatch: pytest.MonkeyPatch) 
         asked.append(since)
         return read(self, run, since=since)
 
-    monkeypatch.setattr(Store, "texts_of", noting)
+    monkeypatch.setattr(Store, "lines_of", noting)
 
     async def scene() -> None:
         async with await Store.connect(store) as reader:

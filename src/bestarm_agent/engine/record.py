@@ -31,6 +31,7 @@ from bestarm_agent.engine.results.trajectory import Trajectory
 from bestarm_agent.errors import Blame
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, IntArray, Pair, Problem, State, Tell
+from bestarm_agent.store.codec import Line, line_of
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import RunLog
 
@@ -116,10 +117,11 @@ class RunRecord:
 
         ``is_known``: a pair that is asked was chosen by the source of pairs itself.
         """
-        self.state.apply(event)
+        line = line_of(event)
+        self.state.take([line])
         self._take(event, is_known=is_known)
         if self.log is not None:
-            self.log.append(event)
+            self.log.append(event, line)
 
     async def flush(self) -> None:
         """Wait until everything recorded is durable; raise StoreError if it cannot be written."""
@@ -129,11 +131,11 @@ class RunRecord:
     def feed(self, events: Iterable[Event]) -> None:
         """Take in the next events of a log; raise StoreError if one cannot come there."""
         for event in events:
-            self.state.apply(event)
+            self.state.take([line_of(event)])
             self._take(event)
 
-    def take(self, page: Sequence[tuple[str, str]]) -> None:
-        """Take in the next events of a log, as ``Store.texts_of`` yields them."""
+    def take(self, page: Sequence[Line]) -> None:
+        """Take in the next events of a log, as ``Store.lines_of`` yields them."""
         for move in self.state.take(page):
             if not isinstance(move, int):
                 self._take(move)
@@ -142,9 +144,7 @@ class RunRecord:
             else:
                 self._take(self.state.asks[move] if move >= 0 else self.state.told[~move])
 
-    async def take_all(
-        self, pages: AsyncIterable[Sequence[tuple[str, str]]], n_told: int = 0
-    ) -> None:
+    async def take_all(self, pages: AsyncIterable[Sequence[Line]], n_told: int = 0) -> None:
         """Take in a log, with about ``n_told`` outcomes, some events at a time, in a thread."""
         self.trajectory = Trajectory(n_told)
         async for page in pages:

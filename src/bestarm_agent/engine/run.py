@@ -198,7 +198,7 @@ async def resumed_run(
         parts = parts_of(known)
         record = record_of(parts.mode, parts.study.record(), recorded_history(known, where))
         told = (await store.find(log.run_id)).n_told
-        await record.take_all(store.texts_of(log.run_id), told)
+        await record.take_all(store.lines_of(log.run_id), told)
         state = record.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
         prepared = await _prepared(parts, state.candidates, ledger, options)

@@ -24,6 +24,7 @@ from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.results.standing import Standing, build_standing
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import Ask, Pair, State, Tell
+from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.run_state import RunState, fold
 
 
@@ -157,7 +158,7 @@ class PairQueue:
             places.discard(place)
         score = outcome.value if isinstance(outcome, Scored) else None
         state = State.VOID if score is None else State.DONE
-        self.state.apply(Told(seq, outcome, score))
+        self.state.take([line_of(Told(seq, outcome, score))])
         self._rule.tell([Tell(seq, state, score or 0.0)])
 
     def is_told(self, row: int, place: int) -> bool:
@@ -247,7 +248,7 @@ class PairQueue:
     def _note(self, ask: Ask) -> None:
         row, place = ask.pair.candidate, self._places[ask.pair.example]
         self._seqs[ask.pair] = ask.seq
-        self.state.apply(Asked(ask.seq, *ask.pair, ask.propensity, ask.reason))
+        self.state.take([line_of(Asked(ask.seq, *ask.pair, ask.propensity, ask.reason))])
         if place in self.samples[row].waiting:
             self._run(row, place)
         else:

@@ -1,7 +1,8 @@
 """The state of a run, computed from its log: columns of numbers, outcomes as packed JSON.
 
 A run of a million pairs would take 2 GB as objects. Here a pair takes about 150 bytes, and an
-``Asked`` or ``Told`` is made anew each time one is looked at.
+``Asked`` or ``Told`` is made anew each time one is looked at. Lines of pairs, nearly all of a log,
+become numbers without becoming events.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, SupportsIndex, cast, overload
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, SupportsIndex, TypeAlias, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,26 +38,20 @@ from bestarm_agent.domain.events import (
     Told,
 )
 from bestarm_agent.domain.example import Slice
-from bestarm_agent.domain.outcome import Failed, Scored
+from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.rows import NO_ROWS, Rows
 from bestarm_agent.domain.spend import Budget, Reservations, Spend
 from bestarm_agent.errors import StoreError
 from bestarm_agent.selectors.types import Ask, Pair, State
-from bestarm_agent.store.codec import dump_event, load_event
+from bestarm_agent.store.codec import Line, event_of, line_of
 from bestarm_agent.store.store import Store
 
 _PAGE = 128  # outcomes packed together
 _KEPT = 32  # pages kept unpacked: those in flight together were told at about the same time
-_PENDING, _DONE = int(State.PENDING), int(State.DONE)
-_NOT_SCORED = (int(State.FAILED), int(State.VOID))
-# events of this form, nearly all, become numbers without becoming objects
-_ASKED = {"type", "seq", "candidate", "example", "propensity", "reason"}
-_TOLD = {"type", "seq", "outcome", "elapsed"}
-_SCORED = {
-    *("value", "answer", "usage", "seconds", "reply_key", "cached", "usd_nanos", "votes"),
-    *("spend", "judge_spend", "lost_spend", "measures"),
-}
-_AMOUNTS = ("pulls", "calls", "tokens", "usd_nanos", "gpu_seconds")
+_PENDING, _DONE, _FAILED, _VOID = map(int, (State.PENDING, State.DONE, State.FAILED, State.VOID))
+_AMOUNTS = tuple(amount.name for amount in fields(Spend))
+_SUMMED = ("judge_spend", "lost_spend", "measures")
+_Record: TypeAlias = dict[str, Any]  # an event as JSON has it
 
 
 def state_of(told: Told | None) -> State:
@@ -91,22 +86,19 @@ class AskedPairs(Sequence[Asked]):
         """(asked,) column of every ask; a copy."""
         return np.array(self._example, dtype=np.int32)
 
-    def add(self, row: int, column: int, propensity: float | None, reason: str) -> None:
-        """Add the next ask, of which no row was excluded."""
-        self._candidate.append(row)
-        self._example.append(column)
+    def append(self, record: _Record) -> None:
+        """Add the next ask, given its event as JSON has it."""
+        propensity, reason = record["propensity"], record["reason"]
+        if "excluded" in record:
+            rows = Rows(tuple(map(tuple, record["excluded"]["ranges"])))
+            self._excluded[record["seq"]] = self._alike.setdefault(rows, rows)
+        self._candidate.append(record["candidate"])
+        self._example.append(record["example"])
         self._propensity.append(math.nan if propensity is None else propensity)
-        number = self._reason_of.get(reason)
-        if number is None:
-            number = self._reason_of[reason] = len(self._reasons)
+        number = self._reason_of.setdefault(reason, len(self._reasons))
+        if number == len(self._reasons):
             self._reasons.append(reason)
         self._reason.append(number)
-
-    def append(self, ask: Asked) -> None:
-        """Add the next ask."""
-        if ask.excluded:
-            self._excluded[ask.seq] = self._alike.setdefault(ask.excluded, ask.excluded)
-        self.add(ask.candidate, ask.example, ask.propensity, ask.reason)
 
     def pair(self, seq: int) -> tuple[int, int]:
         """Return row and column of an ask."""
@@ -144,11 +136,6 @@ class AskedPairs(Sequence[Asked]):
             self._reasons[self._reason[seq]],
             self._excluded.get(seq, NO_ROWS),
         )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AskedPairs) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class ToldPairs(Mapping[int, Told]):
@@ -190,38 +177,36 @@ class ToldPairs(Mapping[int, Told]):
         """(told,) seconds of work on the run when each outcome came, in the order of telling."""
         return np.array(self._at)
 
-    def put(
-        self,
-        seq: int,
-        state: int,
-        score: float | None,
-        at: float,
-        spend: Sequence[Any],  # amounts as in ``_AMOUNTS``
-        seconds: float,
-        output: int,
-        text: str,
-    ) -> None:
-        """Add an outcome; ``text`` is its event as JSON."""
-        missing = seq + 1 - len(self._place)
+    def extend(self, records: Sequence[_Record], texts: Iterable[str], at: Iterable[float]) -> None:
+        """Add outcomes, given their events as JSON has them, as texts, and when they came."""
+        outcomes = [record["outcome"] for record in records]
+        missing = max(record["seq"] for record in records) + 1 - len(self._place)
         if missing > 0:
             self._place.extend([-1] * missing)
             self._state.extend([_PENDING] * missing)
             self._score.extend([math.nan] * missing)
-        self._place[seq] = len(self._order)
-        self._state[seq] = state
-        self._score[seq] = math.nan if score is None else score
-        self._order.append(seq)
-        self._at.append(at)
-        for column, amount in zip(self._spend, spend, strict=True):
-            column.append(amount)
-        self._seconds.append(seconds)
-        self._output.append(output)
-        if state in _NOT_SCORED:
-            self.last_failed = seq
-        self._open.append(text)
-        if len(self._open) == _PAGE:
-            self._pages.append(zlib.compress("\n".join(self._open).encode(), 1))
-            self._open = []
+        for record, outcome in zip(records, outcomes, strict=True):
+            seq, score = record["seq"], record["score"]
+            self._place[seq] = len(self._order)
+            self._order.append(seq)
+            if score is None:
+                self._state[seq] = _VOID
+            else:
+                self._score[seq] = score
+                self._state[seq] = _DONE if "value" in outcome else _FAILED
+            if "value" not in outcome:
+                self.last_failed = seq
+        for column, amount in zip(self._spend, _AMOUNTS, strict=True):
+            column.extend([outcome["spend"].get(amount, 0) for outcome in outcomes])
+        self._at.extend(at)
+        self._seconds.extend([outcome.get("seconds", 0.0) for outcome in outcomes])
+        self._output.extend(
+            [one["usage"].get("output", 0) if "value" in one else -1 for one in outcomes]
+        )
+        self._open += texts
+        while len(self._open) >= _PAGE:
+            self._pages.append(zlib.compress("\n".join(self._open[:_PAGE]).encode(), 1))
+            del self._open[:_PAGE]
 
     def state_at(self, seq: int) -> State:
         """Return the state of an ask's cell."""
@@ -238,32 +223,30 @@ class ToldPairs(Mapping[int, Told]):
 
     def failed(self) -> list[int]:
         """Return the asks whose pair failed or is void, in the order of telling."""
-        return [seq for seq in self._order if self._state[seq] in _NOT_SCORED]
+        return [seq for seq in self._order if self._state[seq] in (_FAILED, _VOID)]
 
-    def sums(
-        self, start: int, rows: NDArray[np.int32], n_rows: int
-    ) -> Iterator[tuple[int, Spend, list[float], int, int]]:
-        """Sum up what was told from number ``start`` on, by row.
-
-        ``rows`` are the rows of these asks. Yields row, cost, the seconds > 0 of its answers, its
-        scored replies and their output tokens.
-        """
-        scored = np.array(self._output[start:], dtype=np.int64)
-        columns = [
-            np.bincount(rows, np.array(amounts[start:], dtype=np.float64), n_rows)
-            for amounts in self._spend
-        ]
-        replies = np.bincount(rows, scored >= 0, n_rows)
-        output = np.bincount(rows, np.maximum(scored, 0), n_rows)
+    def sum_up(self, start: int, rows: NDArray[np.int32], totals: list[CandidateTotals]) -> None:
+        """Add what was told from number ``start`` on, of pairs in these rows, to their totals."""
+        n_rows = len(totals)
+        output = np.array(self._output[start:], dtype=np.int64)
         seconds = np.array(self._seconds[start:])
+        spend = np.array(
+            [np.bincount(rows, np.array(of[start:], dtype=float), n_rows) for of in self._spend]
+        )
+        replies = np.bincount(rows, output >= 0, n_rows)
+        generated = np.bincount(rows, np.maximum(output, 0), n_rows)
         order = np.argsort(rows, kind="stable")
         ends = np.cumsum(np.bincount(rows, minlength=n_rows))
         for row in np.unique(rows).tolist():
-            first = int(ends[row - 1]) if row else 0
-            times = seconds[order[first : int(ends[row])]]
-            pulls, calls, tokens, nanos, gpu = (float(column[row]) for column in columns)
-            spend = Spend(int(pulls), int(calls), int(tokens), round(nanos), gpu)
-            yield row, spend, times[times > 0].tolist(), int(replies[row]), int(output[row])
+            one = totals[row]
+            pulls, calls, tokens, nanos, gpu_seconds = spend[:, row].tolist()
+            one.spend += Spend(int(pulls), int(calls), int(tokens), round(nanos), gpu_seconds)
+            one.replies += int(replies[row])
+            one.output_tokens += int(generated[row])
+            times = seconds[order[ends[row - 1] if row else 0 : ends[row]]]
+            answered = times[times > 0].tolist()
+            one.seconds += math.fsum(answered)
+            one.latencies = sorted(one.latencies + answered)
 
     def __len__(self) -> int:
         return len(self._order)
@@ -281,17 +264,17 @@ class ToldPairs(Mapping[int, Told]):
         if seq not in self:
             raise KeyError(seq)
         page, place = divmod(self._place[seq], _PAGE)
-        lines = self._open if page == len(self._pages) else self._lines(page)
-        return cast("Told", load_event(lines[place]))
+        texts = self._open if page == len(self._pages) else self._texts(page)
+        return cast("Told", event_of(("told", texts[place])))
 
-    def _lines(self, page: int) -> list[str]:
-        lines = self._unpacked.pop(page, None)
-        if lines is None:
-            lines = zlib.decompress(self._pages[page]).decode().split("\n")
+    def _texts(self, page: int) -> list[str]:
+        texts = self._unpacked.pop(page, None)
+        if texts is None:
+            texts = zlib.decompress(self._pages[page]).decode().split("\n")
             if len(self._unpacked) >= _KEPT:
                 self._unpacked.popitem(last=False)
-        self._unpacked[page] = lines
-        return lines
+        self._unpacked[page] = texts
+        return texts
 
 
 class PendingPairs(Mapping[int, Asked]):
@@ -365,7 +348,7 @@ class Session:
 
 
 class RunState:
-    """A run as of its latest event; read only, apart from ``apply`` and ``take``.
+    """A run as of its latest event; it changes by ``take`` alone.
 
     K candidates are numbered by row, N examples by column, asks in the order of asking.
     """
@@ -397,55 +380,49 @@ class RunState:
         self._summed = 0  # outcomes in the totals
         self._asked_cells: list[bytearray] = []  # (K,) a bit for each example
 
-    def apply(self, event: Event, text: str = "") -> None:
-        """Add the next event; raise StoreError with its number, from 0, if it cannot come here.
-
-        ``text`` is the event as JSON, if it was written already.
-        """
-        if (self.n_events == 0) != isinstance(event, Started):
-            raise self._impossible(f"{type(event).__name__}; Started comes first, and only then")
-        match event:
-            case Asked():
-                self._note_ask(event.seq, event.candidate, event.example)
-                self.asks.append(event)
-            case Told():
-                self._tell(event, text)
-            case _:
-                self._rare(event)
-        self.n_events += 1
-
-    def take(self, page: Sequence[tuple[str, str]]) -> list[int | Event]:
-        """Add the next events of a log, each given by its tag and its JSON.
+    def take(self, lines: Sequence[Line]) -> list[int | Event]:
+        """Add the next events of a log.
 
         Returns:
-            The events in their order: the number of an ask, ``~seq`` if it was scored, any other
-            event as it is.
+            The events in their order: the number of an ask; ``~seq`` if it was scored, and not
+            by a trusted judge besides; any other event as it is.
 
         Raises:
-            StoreError: as ``apply``; or an event is damaged.
+            StoreError: with the number, from 0, of an event that is damaged or cannot come there.
         """
-        moves: list[int | Event] = []
-        records = _records(page)
-        for (kind, text), record in zip(page, records, strict=True):
-            if kind == "asked" and record.keys() == _ASKED and self.n_events:
-                seq, row, column = record["seq"], record["candidate"], record["example"]
-                self._note_ask(seq, row, column)
-                self.asks.add(row, column, record["propensity"], record["reason"])
-                moves.append(seq)
+        first, moves = self.n_events, list[int | Event]()
+        told: list[tuple[_Record, str, float]] = []
+        try:
+            for line, record in zip(lines, _records(lines), strict=True):
+                tag, text = line
+                if (tag == "started") != (self.n_events == 0):
+                    raise self._impossible(f"{tag!r}; Started comes first, and only then")
+                if tag == "asked":
+                    moves.append(self._ask(record))
+                elif tag == "told":
+                    is_plain = self._tell(record)
+                    told.append((record, text, self.seconds + record.get("elapsed", 0.0)))
+                    moves.append(~record["seq"] if is_plain else self._event(line))
+                else:
+                    event = self._event(line)
+                    self._rare(event)
+                    moves.append(event)
                 self.n_events += 1
-            elif kind == "told" and _is_scored(record):
-                self._tell_scored(record, text)
-                moves.append(~record["seq"])
-                self.n_events += 1
-            else:
-                event = self._loaded(text)
-                self.apply(event, text)
-                moves.append(event.seq if isinstance(event, Asked) else event)
+            if told:
+                self.told.extend(*zip(*told, strict=True))
+        except (AttributeError, KeyError, OverflowError, TypeError) as error:
+            raise self._damage(lines, first, error) from error
         return moves
 
-    def _loaded(self, text: str) -> Event:
+    def _damage(self, lines: Sequence[Line], first: int, error: Exception) -> StoreError:
+        """Return the error of the first line that cannot be read; the others are in order."""
+        for self.n_events, line in enumerate(lines, first):
+            self._event(line)
+        return StoreError(f"the log is damaged ({error!r}); restore the store from a copy")
+
+    def _event(self, line: Line) -> Event:
         try:
-            return load_event(text)
+            return event_of(line)
         except StoreError as error:
             raise type(error)(f"event {self.n_events} of the log: {error}") from error
 
@@ -453,34 +430,12 @@ class RunState:
         size = f"{len(self.candidates)} x {len(self.example_ids)}"
         return f"RunState({self.name!r}, {size}, {self.n_events} events)"
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RunState):
-            return NotImplemented
-        derived = ("_totals", "_summed", "pending")
-        mine, others = (
-            {name: value for name, value in vars(one).items() if name not in derived}
-            for one in (self, other)
-        )
-        return mine == others and list(self.pending) == list(other.pending)
-
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def totals(self) -> list[CandidateTotals]:
         """(K,) totals of the candidates."""
         told = self.told.order[self._summed :]
         if len(told):
-            rows = self.asks.candidate[told]
-            for row, spend, seconds, replies, output in self.told.sums(
-                self._summed, rows, len(self.candidates)
-            ):
-                one = self._totals[row]
-                one.spend += spend
-                one.seconds += math.fsum(seconds)
-                one.latencies.extend(seconds)
-                one.latencies.sort()
-                one.replies += replies
-                one.output_tokens += output
+            self.told.sum_up(self._summed, self.asks.candidate[told], self._totals)
             self._summed += len(told)
         return self._totals
 
@@ -526,8 +481,9 @@ class RunState:
         last = self.sessions[-1].stopped if self.sessions else None
         return last.reason if last is not None else None
 
-    def _note_ask(self, seq: int, row: int, column: int) -> None:
-        """Note that a pair was asked, which happens once."""
+    def _ask(self, record: _Record) -> int:
+        """Add an ask, if it can come here; return its number."""
+        seq, row, column = record["seq"], record["candidate"], record["example"]
         if seq != len(self.asks):
             raise self._impossible(f"ask {seq} comes where ask {len(self.asks)} is due")
         if not (0 <= row < len(self.candidates) and 0 <= column < len(self.example_ids)):
@@ -539,55 +495,29 @@ class RunState:
         if cells[byte] & bit:
             raise self._impossible(f"ask {seq} is for pair {(row, column)}, which was asked before")
         cells[byte] |= bit
+        self.asks.append(record)
         self.pending.seqs[seq] = None
+        return len(self.asks) - 1
 
-    def _end_ask(self, seq: int, score: float | None) -> CandidateTotals:
-        """Check that an ask may have this outcome; return its candidate's totals."""
+    def _tell(self, record: _Record) -> bool:
+        """Note an outcome, if it can come here; return whether it is a score and nothing else."""
+        seq, score, outcome = record["seq"], record["score"], record["outcome"]
         if seq not in self.pending.seqs:
-            problem = "for the second time" if seq in self.told else "which was never asked"
+            problem = (
+                "for the second time" if seq in range(len(self.asks)) else "which was never asked"
+            )
             raise self._impossible(f"there is an outcome of ask {seq}, {problem}")
         if score is not None and not 0 <= score <= 1:
             raise self._impossible(f"ask {seq} scores {score}, outside [0, 1]")
         del self.pending.seqs[seq]
         self.pending_costs.pop(seq, None)
-        return self._totals[self.asks.pair(seq)[0]]
-
-    def _tell(self, told: Told, text: str) -> None:
-        outcome = told.outcome
-        totals = self._end_ask(told.seq, told.score)
-        totals.judge_spend += outcome.judge_spend
-        totals.lost_spend += outcome.lost_spend
-        output = -1
-        if isinstance(outcome, Scored):
-            totals.measure(outcome.measures)
-            output = outcome.usage.output
-        at = self.seconds + told.elapsed
-        amounts = tuple(getattr(outcome.spend, name) for name in _AMOUNTS)
-        state, text = int(state_of(told)), text or dump_event(told)
-        self.told.put(told.seq, state, told.score, at, amounts, outcome.seconds, output, text)
-        self.elapsed = max(self.elapsed, told.elapsed)
-
-    def _tell_scored(self, record: dict[str, Any], text: str) -> None:
-        """Add an outcome that is ``Scored``, given as JSON has it."""
-        seq, outcome, elapsed = record["seq"], record["outcome"], record.get("elapsed", 0.0)
-        score, usage = outcome["value"], outcome.get("usage") or {}
-        output = usage.get("output", 0)
-        totals = self._end_ask(seq, score)
-        spend = outcome.get("spend")
-        if spend is None:
-            tokens = usage.get("input", 0) + output
-            amounts = (1, 1, tokens, outcome.get("usd_nanos") or 0, 0.0)
-        else:
-            amounts = tuple(spend.get(name, 0) for name in _AMOUNTS)
-        if "judge_spend" in outcome:
-            totals.judge_spend += Spend(**outcome["judge_spend"])
-        if "lost_spend" in outcome:
-            totals.lost_spend += Spend(**outcome["lost_spend"])
-        if "measures" in outcome:
-            totals.measure(outcome["measures"])
-        at, seconds = self.seconds + elapsed, outcome.get("seconds", 0.0)
-        self.told.put(seq, _DONE, score, at, amounts, seconds, output, text)
-        self.elapsed = max(self.elapsed, elapsed)
+        self.elapsed = max(self.elapsed, record.get("elapsed", 0.0))
+        if not outcome.keys().isdisjoint(_SUMMED):
+            totals = self._totals[self.asks.pair(seq)[0]]
+            totals.judge_spend += Spend(**outcome.get("judge_spend", {}))
+            totals.lost_spend += Spend(**outcome.get("lost_spend", {}))
+            totals.measure(outcome.get("measures", ()))
+        return "value" in outcome and "gold" not in outcome
 
     def _rare(self, event: Event) -> None:
         match event:
@@ -662,18 +592,21 @@ class RunState:
         )
 
 
-def _records(page: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+def _records(lines: Sequence[Line]) -> list[_Record]:
     """Parse the events of a page, all at once; those that are damaged become empty."""
-    try:  # faster than the standard library's parser, and stricter: no lone surrogates
-        records: list[dict[str, Any]] = from_json(f"[{','.join(text for _, text in page)}]")
+    try:
+        records: list[_Record] = from_json(f"[{','.join(text for _, text in lines)}]")
     except ValueError:
-        return [{} for _ in page]
-    return records if len(records) == len(page) else [{} for _ in page]
+        records = []
+    return records if len(records) == len(lines) else [_record(text) for _, text in lines]
 
 
-def _is_scored(record: dict[str, Any]) -> bool:
-    outcome = record.get("outcome")
-    return outcome is not None and outcome.keys() <= _SCORED and record.keys() <= _TOLD
+def _record(text: str) -> _Record:
+    try:
+        record: _Record = from_json(text)
+    except ValueError:
+        return {}
+    return record
 
 
 def fold(events: Iterable[Event]) -> RunState:
@@ -684,14 +617,13 @@ def fold(events: Iterable[Event]) -> RunState:
         [Session(at='2026-11-21T09:30:15Z', version='0.1.0', stopped=None)]
     """
     state = RunState()
-    for event in events:
-        state.apply(event)
+    state.take([line_of(event) for event in events])
     return state
 
 
 async def folded(store: Store, run: str) -> RunState:
     """Fold a run's log; raise RunNotFoundError if there is no such run."""
     state = RunState()
-    async for page in store.texts_of(run):
+    async for page in store.lines_of(run):
         await asyncio.to_thread(state.take, page)
     return state

@@ -55,10 +55,10 @@ from bestarm_agent.domain.request_reply import Reply
 from bestarm_agent.errors import ConfigError, RunNotFoundError, StoreError, StoreVersionError
 from bestarm_agent.store.codec import (
     OF_PAIRS,
-    dump_event,
+    Line,
     dump_reply,
-    kind_of,
-    load_event,
+    event_of,
+    line_of,
     load_reply,
 )
 from bestarm_agent.store.locks import SIGN_OF_LIFE_SECONDS, FileLocks, Locks, ServerLocks, patiently
@@ -68,7 +68,7 @@ _Row: TypeAlias = dict[str, Any]
 
 # --- the tables ---------------------------------------------------------------------------------
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of the layout below; a store of another one is refused."""
 _VERSION_KEY = "bestarm-agent schema version"
 _LOCK_KEY = 0x62657374_61726D00  # "bestarm": one process creates the tables of a PostgreSQL store
@@ -357,12 +357,12 @@ class Store:
         """Iterate over the same events, some at a time; raises as ``events_of`` does."""
         run_id = (await self.find(run)).id
         where = f"run {run_id} in {self._database.where}"
-        async for page in self.texts_of(run_id, since=since):
+        async for page in self.lines_of(run_id, since=since):
             yield await self._database.in_thread(partial(_decoded, page, since, where))
             since += len(page)
 
-    async def texts_of(self, run: str, *, since: int = 0) -> AsyncIterator[list[tuple[str, str]]]:
-        """Iterate over the same events, each as its tag and its JSON; raises as ``events_of``."""
+    async def lines_of(self, run: str, *, since: int = 0) -> AsyncIterator[list[Line]]:
+        """Iterate over the same events as they are stored; raises as ``events_of``."""
         run_id = (await self.find(run)).id
         query = select(_events.c.n, _events.c.kind, _events.c.payload).order_by(_events.c.n)
         query = query.where(_events.c.run_id == run_id).limit(_EVENTS_PAGE)
@@ -380,9 +380,9 @@ class Store:
     async def outline_of(self, run: str) -> list[Event]:
         """Return the events that are not about a pair, oldest first; raises as ``events_of``."""
         run_id = (await self.find(run)).id
-        query = select(_events.c.payload).where(_events.c.run_id == run_id)
+        query = select(_events.c.kind, _events.c.payload).where(_events.c.run_id == run_id)
         query = query.where(_events.c.kind.not_in(OF_PAIRS)).order_by(_events.c.n)
-        return [load_event(row.payload) for row in await self._read(query)]
+        return [event_of((kind, payload)) for kind, payload in await self._read(query)]
 
     # replies
 
@@ -483,8 +483,10 @@ class RunLog:
         self._writer = writer
         self._closed = False
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event, line: Line | None = None) -> None:
         """Queue an event for the next group commit and return at once.
+
+        ``line`` is the event as it is stored, if it was written already.
 
         Raises:
             ValueError: JSON cannot hold it, its ``base`` is an absolute path, or the first event
@@ -493,7 +495,7 @@ class RunLog:
         """
         if self._closed:
             raise StoreError(f"the log of run {self.run_id} is closed; open the run again")
-        payload, kind = dump_event(event), kind_of(event)
+        kind, payload = line or line_of(event)
         batch, info = self._writer.batch(), self._info
         n = info.n_events
         info.note(event)
@@ -508,7 +510,7 @@ class RunLog:
             "stopped": info.stopped,
         }
         level = logging.DEBUG if kind in _FREQUENT else logging.INFO
-        _logger.log(level, "run %s: %.*s", self.run_id, _SHOWN_CHARACTERS, payload)
+        _logger.log(level, "run %s: %s %.*s", self.run_id, kind, _SHOWN_CHARACTERS, payload)
 
     async def flush(self) -> None:
         """Wait until everything queued so far is durable.
@@ -578,11 +580,11 @@ def folder_of(place: StorePlace) -> Path:
     return Path(place).parent if isinstance(place, str) and "://" not in place else Path()
 
 
-def _decoded(page: Sequence[tuple[str, str]], since: int, where: str) -> list[Event]:
+def _decoded(page: Sequence[Line], since: int, where: str) -> list[Event]:
     events: list[Event] = []
-    for n, (_, payload) in enumerate(page, since):
+    for n, line in enumerate(page, since):
         try:
-            events.append(load_event(payload))
+            events.append(event_of(line))
         except StoreError as error:
             raise type(error)(f"event {n} of {where}: {error}") from error
     return events

@@ -48,7 +48,7 @@ class FollowedRun:
             StoreError: the log is damaged.
         """
         async with self._reading:
-            async for page in self._store.texts_of(self.run_id, since=self.state.n_events):
+            async for page in self._store.lines_of(self.run_id, since=self.state.n_events):
                 self._shown = None
                 await asyncio.to_thread(self._take, page)
             yield self.state
@@ -72,7 +72,7 @@ class FollowedRun:
     async def _rebuilt(self) -> tuple[Mode, RunRecord]:
         """Replay the log; then what is new goes to the replay."""
         mode, replay = await recorded_replay(self._store, self.run_id, self.place, follows=False)
-        await replay.take_all(self._store.texts_of(self.run_id))
+        await replay.take_all(self._store.lines_of(self.run_id))
         # a certification reads its plan off the whole log, and is built anew each time
         if len(replay.state.asks) and not isinstance(mode, Certification):
             self._replay = mode, replay

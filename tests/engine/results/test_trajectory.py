@@ -21,6 +21,7 @@ from bestarm_agent.report.matrix import matrix_of
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
+from bestarm_agent.store.codec import line_of
 from tests.support.standings import standing_of, state_of
 from tests.support.store_runs import grid, started
 
@@ -92,7 +93,7 @@ def test_a_log_of_known_length_has_the_moments_of_the_live_run(n: int) -> None:
 def test_the_matrix_samples_large_studies(monkeypatch: pytest.MonkeyPatch) -> None:
     state = state_of(LABELS, 100)
     for event in logged(120)[:-1]:
-        state.apply(event)
+        state.take([line_of(event)])
     whole = matrix_of(state, [0, 1, 2, 3])
     cells = "".join(whole.cells)
     assert cells.count("p") == 1, "the last one is pending"
