@@ -15,7 +15,7 @@ from bestarm_agent.selectors import Problem
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.rules.pulse import Predictions
 from bestarm_agent.selectors.rules.ucb_e import UcbE, left_of_batch
-from bestarm_agent.selectors.types import Belief, FloatArray, State
+from bestarm_agent.selectors.types import Belief, State
 
 
 class NaivePooling(UcbE):
@@ -75,7 +75,3 @@ class NaivePooling(UcbE):
         )
         means = (table.total + predicted) / table.n_examples
         return Belief(np.where((table.n_scored == 0) | scored.all(axis=1), seen, means))
-
-    def _means(self) -> FloatArray:
-        means = self.belief().mean
-        return np.where(np.isnan(means), self.table.count(State.VOID) == 0, means)

@@ -14,7 +14,7 @@ from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.testing.selector_runs import Run, World
 from bestarm_agent.testing.selector_suite import SelectorSuite
 
-USEFUL = Validation(2, 4.0, gain=0.4, gain_se=0.01, loss=0.4, baseline=0.6, n_candidates=50)
+USEFUL = Validation(2, 4.0, gain=0.4, gain_se=0.01, n_candidates=50)
 
 
 def lesson(n_examples: int) -> HistoryModel:

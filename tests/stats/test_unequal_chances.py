@@ -171,7 +171,7 @@ def test_a_row_as_good_as_another_is_beaten_at_most_at_level_alpha(check_rate: R
 def test_the_odds_hold_also_after_a_run_of_the_same_seed(check_rate: RateCheck) -> None:
     # 100 runs at alpha = .2. The first run saw 60 examples; ones look contested, zeros easy.
     values = (np.arange(300) < 150) * 1.0
-    strong, missed = Validation(1, 4.0, 0.5, 0.02, 0.4, 0.6, 30), 0
+    strong, missed = Validation(1, 4.0, 0.5, 0.02, 30), 0
     for seed in range(100):
         seen = Auto(Problem(2, 300, seed=seed)).order.examples[:60]
         offset = np.full(300, 2.0)

@@ -18,7 +18,8 @@ candidate h, with hidden scores E_j and predictions f_j,
     gain_h = 1 - Var_j(E_j - f_j) / Var_j(E_j)                                                 (1)
 
 is the share of variance that a control variate f removes. Predictions are used if the mean gain,
-less its standard error, is above 0 (``is_useful``) or above 0.15 (``is_strong``). Rank and ridge
+less its standard error, is above 0 (``is_useful``) or above 0.15 (``is_strong``): that judges the
+past alone, so ``auto`` also looks at the scores of its own run. Rank and ridge
 follow the one-standard-error rule: the smallest model whose mean excess loss over the best one is
 within the standard error of that excess, taken over candidates (paired).
 
@@ -34,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +45,15 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _Float = TypeVar("_Float", bound=np.floating)
 
-_NEWTON_STEPS = 20
-_HALVINGS = 12
-_SETTLED = 1e-4
+_STEPS, _SETTLED = 200, 2e-5  # of a candidate's fit: most, and the move that ends it
+_OFFSET_RIDGE = 0.1  # keeps examples that all solve finite
+_POWER_STEPS = 3
+RANKS = (0, 1, 2, 4, 8, 16, 24)
+RIDGES = (4.0, 16.0)
+FOLDS = 5
+STRONG = 0.15  # below this gain, choosing examples by predictions was harmful in trials
+_FEWEST = 3  # held-out candidates needed to judge
+_ROWS_PER_FOLD = 60  # held-out candidates tried per fold
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,60 +104,45 @@ class Factors:
         offset[known], loadings[known] = self.offset[columns[known]], self.loadings[columns[known]]
         return Factors(offset, loadings)
 
+    def of_first(self, n_examples: int) -> Factors:
+        """Return the factors of all examples of a problem; later ones are taken to be average."""
+        if self.n_examples > n_examples:
+            raise ValueError(
+                f"history has factors of {self.n_examples} examples, the problem has only "
+                f"{n_examples}; align the history with the problem's examples"
+            )
+        columns = np.arange(n_examples)
+        return self.at(np.where(columns < self.n_examples, columns, -1))
+
     def predict(self, position: FloatArray) -> SingleArray:
         """Return the (N,) expected scores in (0, 1) of the candidate at ``position`` (r,)."""
-        logits = self.offset + self.loadings @ position
-        return _sigmoid(logits.astype(np.float32))
+        logits = (self.offset + self.loadings @ position).astype(np.float32)
+        return np.asarray(0.5 + 0.5 * np.tanh(0.5 * logits), dtype=np.float32)
 
     def locate(
         self, examples: IntArray, scores: FloatArray, start: FloatArray | None = None
     ) -> FloatArray:
-        """Fit a candidate's position (r,) to its (n,) scores at ``examples``, by Newton's method.
+        """Fit a candidate's position (r,) to its (n,) scores at ``examples``.
 
-        Minimises BCE + |u|^2 / 2; 0 without scores. ``start`` affects the time only.
+        Minimises BCE + |u|^2 / 2 by the steps of the fit; 0 without scores. ``start`` affects the
+        time only.
         """
         offset, rows = self.offset[examples], self.loadings[examples]
         u = np.zeros(self.rank) if start is None else start
-        for _ in range(_NEWTON_STEPS):
-            chance = _sigmoid(offset + rows @ u)
-            slope = u - rows.T @ (scores - chance)
-            curvature = (rows * (chance * (1.0 - chance))[:, None]).T @ rows
-            step = np.linalg.solve(curvature + np.eye(self.rank), slope)
-            if np.abs(step).max(initial=0.0) < _SETTLED:
+        for _ in range(_STEPS):
+            weights = _curvature(offset + rows @ u)
+            target = rows.T @ (scores - 0.5 - weights * offset)
+            gram = (rows * weights[:, None]).T @ rows + np.eye(self.rank)
+            before, u = u, np.asarray(np.linalg.solve(gram, target), dtype=np.float64)
+            if np.abs(u - before).max(initial=0.0) < _SETTLED:
                 break
-            u = _descend(u, np.asarray(step), float(slope @ step), offset, rows, scores)
         return u
 
 
-def _descend(
-    u: FloatArray,
-    step: FloatArray,
-    descent: float,
-    offset: FloatArray,
-    rows: FloatArray,
-    scores: FloatArray,
-) -> FloatArray:
-    """Take the Newton step, halved until the objective falls (Armijo)."""
-    start, share = _objective(u, offset, rows, scores), 1.0
-    for _ in range(_HALVINGS):
-        moved = u - share * step
-        if _objective(moved, offset, rows, scores) <= start - 1e-4 * share * descent:
-            return moved
-        share /= 2.0
-    return u
-
-
-def _objective(u: FloatArray, offset: FloatArray, rows: FloatArray, scores: FloatArray) -> float:
-    logits = offset + rows @ u
-    return float(np.logaddexp(0.0, logits).sum() - scores @ logits + u @ u / 2.0)
-
-
-def _sigmoid(logits: NDArray[_Float]) -> NDArray[_Float]:
-    return np.asarray(0.5 + 0.5 * np.tanh(0.5 * logits), dtype=logits.dtype)
-
-
-_OFFSET_RIDGE = 0.1  # keeps examples that all solve finite
-_POWER_STEPS = 3
+def _curvature(logits: NDArray[_Float]) -> NDArray[_Float]:
+    """Return the curvatures of the quadratic bounds that touch the loss at the log-odds."""
+    size = np.maximum(np.abs(logits), np.float32(1e-3))
+    return np.asarray(np.tanh(size / 2) / (2 * size), dtype=logits.dtype)
 
 
 def fit_factors(
@@ -163,7 +155,11 @@ def fit_factors(
     directions are cut to that.
     """
     known = ~np.isnan(scores)
-    _check(scores, known, rank, ridge, sweeps)
+    if scores.ndim != 2 or 0 in scores.shape:
+        raise ValueError(f"scores must be (H, N), both at least 1, got {scores.shape}")
+    inside = (scores >= 0) & (scores <= 1)
+    if not inside[known].all():
+        raise ValueError(f"scores must be in [0, 1] or NaN, got {scores[known & ~inside][0]}")
     cells = _Cells(np.where(known, scores, 0.5).astype(np.float32), known)
     rank = min(rank, max(0, min(scores.shape) - 1))
     offset, loadings, positions = cells.start(rank)
@@ -221,8 +217,7 @@ class _Cells:
         self, offset: SingleArray, loadings: SingleArray, positions: SingleArray
     ) -> SingleArray:
         """Return the (H, N) curvatures of the quadratic bounds at the log-odds; 0 in gaps."""
-        size = np.maximum(np.abs(positions @ loadings.T + offset), np.float32(1e-3))
-        weights: SingleArray = np.tanh(size / 2) / (2 * size)
+        weights = _curvature(positions @ loadings.T + offset)
         return weights if self._mask is None else weights * self._mask
 
 
@@ -253,28 +248,6 @@ def _turned(offset: SingleArray, loadings: SingleArray, positions: SingleArray) 
     return Factors(offset + loadings @ center, left * strength)
 
 
-def _check(
-    scores: NDArray[np.floating], known: NDArray[np.bool_], rank: int, ridge: float, sweeps: int
-) -> None:
-    if scores.ndim != 2 or 0 in scores.shape:
-        raise ValueError(f"scores must be (H, N), both at least 1, got {scores.shape}")
-    inside = (scores >= 0) & (scores <= 1)
-    if not inside[known].all():
-        raise ValueError(f"scores must be in [0, 1] or NaN, got {scores[known & ~inside][0]}")
-    if rank < 0 or not ridge > 0 or sweeps < 1:
-        raise ValueError(
-            f"rank must be >= 0, ridge > 0 and sweeps >= 1, got {rank}, {ridge}, {sweeps}"
-        )
-
-
-RANKS = (0, 1, 2, 4, 8, 16, 24)
-RIDGES = (4.0, 16.0)
-FOLDS = 5
-STRONG = 0.15  # below this gain, choosing examples by predictions was harmful in trials
-_FEWEST = 3  # held-out candidates needed to judge
-_ROWS_PER_FOLD = 60  # held-out candidates tried per fold
-
-
 @dataclass(frozen=True, slots=True)
 class Validation:
     """The chosen model, and how well it predicts new candidates."""
@@ -283,8 +256,6 @@ class Validation:
     ridge: float  # its penalty on the loadings
     gain: float  # mean of (1) over held-out candidates; below 0 the predictions add noise
     gain_se: float  # standard error of ``gain``
-    loss: float  # mean binary cross-entropy of the held-out scores, in nats
-    baseline: float  # the same for the candidate's mean over its revealed scores
     n_candidates: int  # number of held-out candidates
 
     @property
@@ -308,122 +279,65 @@ class HistoryModel:
     factors: Factors
     validation: Validation
 
-    def factors_of(self, n_examples: int) -> Factors:
-        """Return the factors of all examples; later ones are taken to be average."""
-        known = self.factors.n_examples
-        if known > n_examples:
-            raise ValueError(
-                f"history has factors of {known} examples, the problem has only {n_examples};"
-                " align the history with the problem's examples"
-            )
-        columns = np.arange(n_examples)
-        return self.factors.at(np.where(columns < known, columns, -1))
 
-
-class _Trial(NamedTuple):
-    loss: float
-    baseline: float
-    gain: float
-
-
-def learn(
-    scores: NDArray[np.floating],
-    *,
-    ranks: Sequence[int] = RANKS,
-    ridges: Sequence[float] = RIDGES,
-    revealed: int | None = None,
-    seed: int = 0,
-) -> HistoryModel:
+def learn(scores: NDArray[np.floating], *, ranks: Sequence[int] = RANKS) -> HistoryModel:
     """Choose rank and ridge by cross-validation, then learn from all past candidates.
 
-    ``scores`` (H, N) are NaN where unknown; every row has at least 2. A held-out candidate shows
-    ``revealed`` scores; by default a twentieth of its own, at least 16 and at most half.
+    ``scores`` (H, N) are NaN where unknown; every row has at least 2. A held-out candidate shows a
+    twentieth of its scores, at least 16 and at most half. Each fold is fitted once per ridge at the
+    highest rank; lower ranks use its leading directions.
     """
-    if not (ranks and ridges):
-        raise ValueError("ranks and ridges need at least one value each")
-    trials = _cross_validate(scores, sorted(ranks), sorted(ridges), revealed, seed)
-    rank, ridge = _one_standard_error(trials)
-    factors = fit_factors(scores, rank, ridge=ridge)
-    return HistoryModel(factors, _summary(rank, ridge, trials[rank, ridge]))
-
-
-def _cross_validate(
-    scores: NDArray[np.floating],
-    ranks: Sequence[int],
-    ridges: Sequence[float],
-    revealed: int | None,
-    seed: int,
-) -> dict[tuple[int, float], list[_Trial]]:
-    """Try every model on every held-out candidate.
-
-    Each fold is fitted once per ridge at the highest rank; lower ranks use its leading directions.
-    """
-    found: dict[tuple[int, float], list[_Trial]] = {(k, w): [] for w in ridges for k in ranks}
-    for held in _folds(len(scores), seed):
+    trials: dict[tuple[int, float], list[tuple[float, float]]] = {
+        (rank, ridge): [] for ridge in RIDGES for rank in sorted(ranks)
+    }
+    for held in _folds(len(scores)):
         rest = np.setdiff1d(np.arange(len(scores)), held)
-        for ridge in ridges:
-            full = fit_factors(scores[rest], ranks[-1], ridge=ridge)
-            for rank in ranks:
-                factors = full.cut(rank)
-                found[rank, ridge] += [
-                    _try_out(factors, scores[row], revealed, KeyedRandom(seed, f"reveal {row}"))
-                    for row in held[:_ROWS_PER_FOLD]
-                ]
-    return found
+        full = {ridge: fit_factors(scores[rest], max(ranks), ridge=ridge) for ridge in RIDGES}
+        for rank, ridge in trials:
+            factors = full[ridge].cut(rank)
+            trials[rank, ridge] += [
+                _loss_and_gain(factors, scores[row], KeyedRandom(0, f"reveal {row}"))
+                for row in held[:_ROWS_PER_FOLD]
+            ]
+    found = {model: np.array(made).reshape(-1, 2).T for model, made in trials.items()}
+    rank, ridge = _one_standard_error({model: losses for model, (losses, _) in found.items()})
+    gain = found[rank, ridge][1]
+    mean = float(gain.mean()) if len(gain) else 0.0
+    validation = Validation(rank, ridge, mean, _se(gain), len(gain))
+    return HistoryModel(fit_factors(scores, rank, ridge=ridge), validation)
 
 
-def _folds(n_candidates: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    if n_candidates < 2:
-        return
-    order = KeyedRandom(seed, "folds").at(0).permutation(n_candidates)
-    yield from np.array_split(order, min(FOLDS, n_candidates))
+def _folds(n_candidates: int) -> Iterator[IntArray]:
+    if n_candidates > 1:
+        order = KeyedRandom(0, "folds").at(0).permutation(n_candidates)
+        yield from np.array_split(order, min(FOLDS, n_candidates))
 
 
-def _try_out(
-    factors: Factors, row: NDArray[np.floating], revealed: int | None, random: KeyedRandom
-) -> _Trial:
+def _loss_and_gain(
+    factors: Factors, row: NDArray[np.floating], random: KeyedRandom
+) -> tuple[float, float]:
+    """Return the mean cross-entropy of a held-out candidate's hidden scores, and (1)."""
     known = random.at(0).permutation(np.flatnonzero(~np.isnan(row)))
-    half = len(known) // 2
-    n_shown = min(half, max(16, len(known) // 20) if revealed is None else revealed)
+    n_shown = min(len(known) // 2, max(16, len(known) // 20))
     shown, hidden = known[:n_shown], known[n_shown:]
     truth = row[hidden].astype(float)
     guess = factors.predict(factors.locate(shown, row[shown].astype(float)))[hidden]
-    plain = np.full(len(hidden), (row[shown].sum() + 0.5) / (n_shown + 1.0))
+    chance = np.clip(guess.astype(float), 1e-6, 1.0 - 1e-6)
+    loss = -(truth * np.log(chance) + (1.0 - truth) * np.log1p(-chance)).mean()
     spread = truth.var()
     gain = 1.0 - float((truth - guess).var()) / spread if spread > 0 else 0.0  # (1)
-    return _Trial(_cross_entropy(truth, guess), _cross_entropy(truth, plain), gain)
+    return float(loss), gain
 
 
-def _cross_entropy(truth: FloatArray, guess: NDArray[np.floating]) -> float:
-    chance = np.clip(guess.astype(float), 1e-6, 1.0 - 1e-6)
-    return float(-(truth * np.log(chance) + (1.0 - truth) * np.log1p(-chance)).mean())
-
-
-def _one_standard_error(trials: dict[tuple[int, float], list[_Trial]]) -> tuple[int, float]:
+def _one_standard_error(losses: dict[tuple[int, float], FloatArray]) -> tuple[int, float]:
     """Return the smallest rank, then largest ridge, within one standard error of the best."""
-    losses = {model: np.array([trial.loss for trial in found]) for model, found in trials.items()}
     if not next(iter(losses.values())).size:
-        return min(trials)
+        return min(losses)
     best = min(losses, key=lambda model: float(losses[model].mean()))
     good = [
         m for m, loss in losses.items() if (excess := loss - losses[best]).mean() <= _se(excess)
     ]
     return min(good, key=lambda model: (model[0], -model[1]))
-
-
-def _summary(rank: int, ridge: float, trials: Sequence[_Trial]) -> Validation:
-    if not trials:
-        return Validation(rank, ridge, 0.0, 0.0, float("nan"), float("nan"), 0)
-    loss, baseline, gain = np.array(trials).T
-    return Validation(
-        rank=rank,
-        ridge=ridge,
-        gain=float(gain.mean()),
-        gain_se=_se(gain),
-        loss=float(loss.mean()),
-        baseline=float(baseline.mean()),
-        n_candidates=len(trials),
-    )
 
 
 def _se(values: FloatArray) -> float:

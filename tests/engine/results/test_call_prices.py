@@ -86,7 +86,7 @@ def test_a_price_is_exact_once_all_is_seen() -> None:
 
 def test_an_objective_asks_the_rule_how_examples_were_drawn() -> None:
     factors = Factors(np.where(np.arange(N) < 40, 0.0, 6.0), np.ones((N, 1)))
-    lesson = HistoryModel(factors, Validation(1, 4.0, 0.5, 0.02, 0.4, 0.6, 30))
+    lesson = HistoryModel(factors, Validation(1, 4.0, 0.5, 0.02, 30))
     selector = Pairs(Auto(Problem(1, N), history=lesson))
     events = list(bought(selector.rule.order, 50))
     aim = track_objective({"objective": "cheapest-within-epsilon"}, selector)

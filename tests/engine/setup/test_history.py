@@ -177,7 +177,7 @@ def test_history_that_predicts_nothing_says_so() -> None:
 )
 def test_a_history_says_who_will_use_it(gain: float, words: str) -> None:
     factors = Factors(np.zeros(40), np.ones((40, 1)))
-    lesson = HistoryModel(factors, Validation(1, 4.0, gain, 0.01, 0.5, 0.6, 30))
+    lesson = HistoryModel(factors, Validation(1, 4.0, gain, 0.01, 30))
     assert History(lesson, None, ("first",), 30, 0, 40).describe().endswith(words)
     assert Auto(Problem(3, 40), history=lesson).uses_history == lesson.validation.is_strong
     assert Pulse(Problem(3, 40), history=lesson).uses_history == lesson.validation.is_useful

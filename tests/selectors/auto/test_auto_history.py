@@ -20,7 +20,7 @@ from bestarm_agent.testing.selector_suite import SelectorSuite
 
 
 def lesson(factors: Factors, gain: float = 0.5) -> HistoryModel:
-    return HistoryModel(factors, Validation(1, 4.0, gain, 0.02, 0.4, 0.6, 30))
+    return HistoryModel(factors, Validation(1, 4.0, gain, 0.02, 30))
 
 
 def made_up(n_examples: int) -> Factors:

@@ -22,7 +22,7 @@ from bestarm_agent.testing.selector_suite import SelectorSuite
 from tests.support.published_programs import PublishedPulse
 
 FloatArray = NDArray[np.float64]
-USEFUL = Validation(2, 4.0, gain=0.4, gain_se=0.01, loss=0.4, baseline=0.6, n_candidates=50)
+USEFUL = Validation(2, 4.0, gain=0.4, gain_se=0.01, n_candidates=50)
 
 
 def lesson(n_examples: int, seed: int = 0) -> HistoryModel:

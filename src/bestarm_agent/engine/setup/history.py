@@ -36,7 +36,7 @@ ReadRun: TypeAlias = Callable[[str], Awaitable[RunState]]
 _FEWEST = 32  # scores that say something of a past candidate
 _TABLES = (".npz", ".csv", ".parquet", ".jsonl")
 _FOLDER = "history"  # of the models, beside the store
-_FORMAT = 1  # of kept models; raise it when what is learned from the same scores changes
+_FORMAT = 2  # of kept models; raise it when what is learned from the same scores changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class Auto(Rule):
         self.anytime = problem.budget is None or not narrow
         self._profile = Profile.plain(problem.n_examples)
         if history is not None and history.validation.is_strong:
-            self._profile = Profile.of(history.factors_of(problem.n_examples))
+            self._profile = Profile.of(history.factors.of_first(problem.n_examples))
             weights, purpose = self._profile.weights(), f"shared-order {history.factors.digest}"
             self.order = SharedOrder(self.table, problem.seed, weights, purpose)
         self._posterior = KeyedRandom(problem.seed, "posterior")

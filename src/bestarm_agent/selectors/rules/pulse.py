@@ -41,27 +41,17 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.history import Factors, HistoryModel
-from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.ucb_e import highest, left_of_batch
+from bestarm_agent.selectors.rules.ucb_e import UcbE, left_of_batch
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import (
-    Belief,
-    BoolArray,
-    Choice,
-    FloatArray,
-    Pair,
-    Problem,
-    State,
-    Tell,
-)
+from bestarm_agent.selectors.types import Belief, FloatArray, Problem, State, Tell
 from bestarm_agent.stats.arrays import SingleArray
 
 _UNSEEN, _PENDING, _VOID = int(State.UNSEEN), int(State.PENDING), int(State.VOID)
 _DONE, _FAILED = int(State.DONE), int(State.FAILED)
 
 
-class Pulse(Rule):
-    """UCB-E whose means are averages of doubly robust one-step estimates.
+class Pulse(UcbE):
+    """UCB-E whose means are averages of doubly robust one-step estimates: lines 5, 6, 13 and 18.
 
     Each candidate's first batch is its warm-up, and counts. The intervals are those of the raw
     scores: they hold at every time, and are blind to predictions.
@@ -88,12 +78,10 @@ class Pulse(Rule):
     ) -> None:
         if not a > 0:
             raise ValueError(f"a must be > 0, got {a}")
-        if batch < 1:
-            raise ValueError(f"batch must be at least 1, got {batch}")
         if tau < 1:
             raise ValueError(f"tau must be at least 1 step, got {tau}")
-        super().__init__(problem)
-        self.a, self.batch, self.tau = a, batch, tau
+        super().__init__(problem, eta=a, batch=batch)
+        self.tau = tau
         self._predictions: Predictions | None = None  # None: plain means
         if history is not None:
             predictions = Predictions(history.factors, self.table)
@@ -109,14 +97,6 @@ class Pulse(Rule):
     def uses_history(self) -> bool:
         """True if predictions are in use."""
         return self._predictions is not None
-
-    def choose(self, allowed: BoolArray, rng: np.random.Generator) -> Choice | None:
-        """Lines 5 and 13, 6 and 18: models without a batch come first, their index is infinite."""
-        candidate = self.table.latest
-        if not (left_of_batch(self.table, self.batch) and allowed[candidate]):
-            candidate = highest(np.where(allowed, self._index(), -np.inf), rng)
-        example, propensity = self.draw_unseen(candidate, rng)
-        return Choice(Pair(candidate, example), propensity, "ucb")
 
     def asked(self, seq: int) -> None:
         """Lines 9, 10, 14 and 17 as a batch begins; fix the pull's part of equation 2."""
@@ -155,18 +135,6 @@ class Pulse(Rule):
         if self._predictions is not None:
             self._predictions.grow()
 
-    def _index(self) -> FloatArray:
-        """(K,) mu_i + sqrt(a / |O_i|) (line 13), pulls weighed by cost.
-
-        A candidate with pending pulls but no score yet is taken to score 1, one with void pulls
-        only to score 0.
-        """
-        means = self.belief().mean
-        means = np.where(np.isnan(means), self.table.count(State.VOID) == 0, means)
-        with np.errstate(divide="ignore"):
-            width = np.sqrt(self.a / self.table.n_trials)
-        return np.asarray(means + width / np.sqrt(self.weights))
-
     def _begin(self, predictions: Predictions, candidate: int, example: int) -> Step:
         """Begin a batch with ``example``, which is pending already."""
         if self.table.n_unseen_of(candidate) + 1 < self.table.n_examples:  # stage 2
@@ -178,14 +146,11 @@ class Pulse(Rule):
         left[example] = True
         guesses = predictions.row(candidate)[left].astype(float)
         total, squares = float(guesses.sum()), float(guesses @ guesses)  # F, Phi
-        is_first = self._round[candidate] < 0  # stage 1 and line 10
-        weight = 0.0 if is_first else self._weight(candidate, len(guesses), total, squares)
+        is_first, weight = bool(self._round[candidate] < 0), 0.0  # stage 1 and line 10
+        if not is_first:  # line 17: equation 27
+            excess = total * self._estimates[candidate].mean_residual / (len(guesses) * squares)
+            weight = min(1.0, max(0.0, 1.0 - excess))
         return Step(weight, total, len(guesses), self.table.n_examples, is_first)
-
-    def _weight(self, candidate: int, n_left: int, total: float, squares: float) -> float:
-        """Return lambda by equation 27."""
-        mean_residual = self._estimates[candidate].mean_residual
-        return min(1.0, max(0.0, 1.0 - total * mean_residual / (n_left * squares)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +212,6 @@ class Predictions:
     """
 
     def __init__(self, factors: Factors, table: ScoreTable) -> None:
-        if factors.n_examples > table.n_examples:
-            raise ValueError(
-                f"history has factors of {factors.n_examples} examples, the problem has only"
-                f" {table.n_examples}; align the history with the problem's examples"
-            )
         self._learned = factors
         self._table = table
         self._positions: list[FloatArray] = []  # u_i
@@ -261,33 +221,29 @@ class Predictions:
 
     def grow(self) -> None:
         """Make room for candidates and examples that joined the table."""
-        table, known = self._table, self._learned.n_examples
-        columns = np.arange(table.n_examples)
-        self._factors = self._learned.at(np.where(columns < known, columns, -1))
-        n_new = table.n_candidates - len(self._positions)
+        self._factors = self._learned.of_first(self._table.n_examples)
+        n_new = self._table.n_candidates - len(self._positions)
         self._positions += [np.zeros(self._factors.rank) for _ in range(n_new)]
         self._n_fitted += [0] * n_new
         self._rows.clear()
 
     def row(self, candidate: int) -> SingleArray:
         """(N,) predicted scores in (0, 1); not to be changed."""
-        row = self._rows.get(candidate)
-        if row is None:
-            row = self._rows[candidate] = self._factors.predict(self._positions[candidate])
-        return row
+        if candidate not in self._rows:
+            self._rows[candidate] = self._factors.predict(self._positions[candidate])
+        return self._rows[candidate]
 
     def refit(self, candidate: int) -> bool:
         """Fit a candidate to all its scores; return whether there were new ones."""
         table = self._table
-        n_scored, _, _, _ = table.tally(candidate)
-        if n_scored == self._n_fitted[candidate]:
-            return False
         trials = np.asarray(table.row(candidate))
         state = table.state[trials]
         scored = trials[(state == _DONE) | (state == _FAILED)]
+        if len(scored) == self._n_fitted[candidate]:
+            return False
         self._positions[candidate] = self._factors.locate(
             table.example[scored], table.score[scored], self._positions[candidate]
         )
-        self._n_fitted[candidate] = n_scored
+        self._n_fitted[candidate] = len(scored)
         self._rows.pop(candidate, None)
         return True

@@ -65,13 +65,10 @@ class UcbE(Rule):
         with np.errstate(divide="ignore"):
             width = np.sqrt(self.eta / self.table.n_trials)
         # line 5: B_i = mean_i + sqrt(eta / |S_i|), with pulls weighed by cost
-        index: FloatArray = self._means() + width / np.sqrt(self.weights)
+        means = self.belief().mean
+        means = np.where(np.isnan(means), self.table.count(State.VOID) == 0, means)
+        index: FloatArray = means + width / np.sqrt(self.weights)
         return index
-
-    def _means(self) -> FloatArray:
-        """(K,) means of the scores so far; 1 without any, 0 where all pulls are void."""
-        means = self.table.mean()
-        return np.where(np.isnan(means), self.table.count(State.VOID) == 0, means)
 
 
 def left_of_batch(table: ScoreTable, size: int, since: int = 0) -> int:
