@@ -1,33 +1,37 @@
 """Prompts answered end to end: the router chooses, the candidates answer, the judge says who won.
 
-Calls are made as in a run: under the study's budget, gates and rate limits, with its retries, and
-every reply is stored before anything else happens to it. What is asked, and what becomes of it, is
-logged as in a run, too, so that `list`, `show`, `report`, `export` and `--history` can read it.
+1. Budget and outages say who is able; the router chooses k of them (``_reserved``).
+2. What their calls and the judging of them can cost is set aside, as in a run.
+3. Who is asked is logged, durably (``_logged``), before a byte leaves.
+4. All answer at once (``_evaluate``): with the gates, rate limits, retries and stored replies of a
+   run. Each outcome is logged.
+5. The router learns from the scores (``_learn``).
+
+The log is one of a run, so that `list`, `show`, `report`, `export` and `--history` can read it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
 
 from bestarm_agent.config.study.load import LoadedStudy
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Event, Started, Stopped, Told
 from bestarm_agent.domain.example import Example
-from bestarm_agent.domain.outcome import Failed, Outcome, Scored
+from bestarm_agent.domain.outcome import Failed, Scored
 from bestarm_agent.domain.spend import Spend, usd
 from bestarm_agent.engine.call import ReplyCache
-from bestarm_agent.engine.clock import Clock
 from bestarm_agent.engine.evaluate import Evaluator, Pair
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.concurrency_gates import Slot
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.pool import CandidatePool
-from bestarm_agent.engine.record import RunRecord, examples_added, score_of
+from bestarm_agent.engine.record import examples_added, score_of
 from bestarm_agent.engine.setup.open_run import (
     Options,
     catalog_of,
@@ -38,10 +42,10 @@ from bestarm_agent.engine.setup.open_run import (
 )
 from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, assemble
 from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.preselection.mode import ROUTED, Preselection, open_preselection
+from bestarm_agent.preselection.mode import ROUTED, open_preselection
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
-from bestarm_agent.store.store import Store, open_store
+from bestarm_agent.store.store import RunLog, Store, closing, open_store
 
 _USUAL_FIELDS = ("prompt", "text", "question", "input")
 
@@ -75,29 +79,37 @@ class Served:
 
 
 class Service:
-    """Answers prompts by the candidates that a router chooses. Made by ``Service.open``."""
+    """Answers prompts by the candidates that a router chooses. Made by ``Service.open``.
+
+    Attributes:
+        run_id: id of the log, which `show`, `report` and `export` read.
+    """
 
     def __init__(
         self,
         parts: StudyParts,
         router: Router,
-        ledger: Ledger,
         prepared: CandidateFactory,
         replies: ReplyCache,
-        log: RoundLog,
-        clock: Clock,
+        log: RunLog,
+        options: Options,
     ) -> None:
         self.parts = parts
         self.router = router
-        self.run_id = log.run_id  # id of the log, which `show`, `report` and `export` read
-        self._log = log
-        self._ledger = ledger
+        self.run_id = log.run_id
         self._entries = {entry.candidate.label: entry for entry in prepared.ready}
+        self._row = {label: row for row, label in enumerate(self._entries)}
+        self._ledger = prepared.ledger
         self._pool = CandidatePool(parts.config.limits.in_flight)
         self._pool.add(list(prepared.ready))
         self._evaluator = Evaluator(replies, prepared.judge_client)
-        self._clock = clock
-        self._began = clock.now()
+        self._clock = options.clock
+        self._began = options.clock.now()
+        self._log = log
+        self._n_asked, self._n_columns = 0, len(parts.examples)
+        # columns of the dataset's examples that were not served yet
+        self._columns = {(one.id, one.digest): j for j, one in enumerate(parts.examples)}
+        self._end: End | None = None  # why nothing more is served; None while something is
 
     @classmethod
     @asynccontextmanager
@@ -130,24 +142,23 @@ class Service:
         options = options or Options()
         loaded = loaded_study(source, {**(overrides or {}), "repeats": 1, "confirm": None})
         parts = assemble(loaded, catalog_of(loaded, options), open_preselection, examples=examples)
-        ledger = Ledger(parts.budget)
+        ledger, where = Ledger(parts.budget), store_of(loaded, options)
         prepared = await asyncio.to_thread(  # digests weights
             CandidateFactory, parts, ledger, options.clock, parts.candidates
         )
         candidates = _routed(prepared)
+        base = relative(loaded.base_dir, where)
+        events = first_events(parts, list(prepared.ready), base, options.clock)
         async with AsyncExitStack() as stack:
-            where = store_of(loaded, options)
             store = await stack.enter_async_context(open_store(where))
             there = await Router.exists(router, store)
             opening = Router.open(router, store, () if there else candidates, settings)
             opened = await stack.enter_async_context(opening)
             _check_known(candidates, opened)
+            log = await stack.enter_async_context(closing(await _begun_log(store, events, router)))
             replies = ReplyCache(store, ledger, use_cache=options.use_cache)
-            base, ready = relative(loaded.base_dir, where), list(prepared.ready)
-            events = first_events(parts, ready, base, options.clock)
-            log = await RoundLog.begin(store, parts, events, router, options.clock)
-            service = cls(parts, opened, ledger, prepared, replies, log, options.clock)
-            await stack.enter_async_context(log.closed_with(ledger, replies))
+            service = cls(parts, opened, prepared, replies, log, options)
+            stack.push_async_exit(service._close)
             for provider in parts.providers.in_use:
                 await stack.enter_async_context(provider)
             yield service
@@ -177,31 +188,32 @@ class Service:
         if not 1 <= k <= most:
             raise ConfigError(f"k must be in 1..{most}, the study's candidates, got {k}")
         text = text_of(example)
-        pairs = self._calls(text, example, k)
+        pairs = self._reserved(text, example, k)
         if not pairs:
             is_broken = len(self._pool.broken()) == most
-            self._log.end = End.FAILURES if is_broken else End.BUDGET
+            self._end = End.FAILURES if is_broken else End.BUDGET
             return None
-        first = self._log.next_seq
-        await self._logged(example, pairs)
-        outcomes = await self._evaluated(first, example, pairs)
-        answers = tuple(self._answer(n, pairs[n], outcome) for n, outcome in outcomes.items())
-        return Served(example, answers, self._learn(text, example, answers))
+        first = await self._logged(example, pairs)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._evaluate(seq, name, pair))
+                    for seq, (name, pair) in enumerate(pairs.items(), start=first)
+                ]
+        except ExceptionGroup as several:  # a task group wraps even a single error
+            raise several.exceptions[0] from several
+        answers = tuple(task.result() for task in tasks)
+        return Served(example, answers, self._learn(text, answers))
 
-    def _able(self) -> list[str]:
-        """Candidates that the budget can pay and that can be called; none once time is over."""
-        pull, cap = Spend(pulls=1), self._ledger.budget.seconds
-        if cap is not None and self._clock.now() - self._began >= cap:
-            return []
-        return [
-            name
-            for name, entry in self._entries.items()
-            if entry.broken is None and self._ledger.affords(entry.bound + pull)
-        ]
-
-    def _calls(self, text: str, example: Example, k: int) -> dict[str, Pair]:
+    def _reserved(self, text: str, example: Example, k: int) -> dict[str, Pair]:
         """Let the router choose, and reserve what the answers cost, as far as the budget goes."""
-        able = self._able()
+        able, cap = [], self._ledger.budget.seconds
+        if cap is None or self._seconds() < cap:
+            able = [
+                name
+                for name, entry in self._entries.items()
+                if entry.broken is None and self._ledger.affords(entry.bound + Spend(pulls=1))
+            ]
         if not able:
             return {}
         pairs: dict[str, Pair] = {}
@@ -215,148 +227,71 @@ class Service:
                 pairs[name] = pair
         return pairs
 
-    async def _logged(self, example: Example, pairs: Mapping[str, Pair]) -> None:
-        """Log who is asked before a byte leaves."""
+    async def _logged(self, example: Example, pairs: Mapping[str, Pair]) -> int:
+        """Log who is asked, durably; return the number of the first ask.
+
+        A pair is logged at most once, so an example that comes again joins as another column, and
+        so does one that is not of the study's dataset.
+        """
         rule = self.router.settings.rule if self.router.ready else "random"
+        first = self._n_asked
+        column = self._columns.pop((example.id, example.digest), None)
+        if column is None:
+            column, self._n_columns = self._n_columns, self._n_columns + 1
+            self._log.append(examples_added([example]))
+        for seq, name in enumerate(pairs, start=first):
+            self._log.append(Asked(seq, self._row[name], column, None, rule))
+        self._n_asked += len(pairs)
         try:
-            await self._log.asked(example, list(pairs), rule)
+            await self._log.flush()
         except BaseException:
             for pair in pairs.values():
                 pair.let_go()
             raise
+        return first
 
-    async def _evaluated(
-        self, first: int, example: Example, pairs: Mapping[str, Pair]
-    ) -> dict[str, Outcome | None]:
-        """Evaluate the pairs of the asks from number ``first`` on, all at once."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = {
-                    name: group.create_task(self._evaluate(seq, name, pair))
-                    for seq, (name, pair) in enumerate(pairs.items(), start=first)
-                }
-        except ExceptionGroup as several:  # a task group wraps even a single error
-            raise several.exceptions[0] from several
-        return {name: task.result() for name, task in tasks.items()}
-
-    async def _evaluate(self, seq: int, name: str, pair: Pair) -> Outcome | None:
+    async def _evaluate(self, seq: int, name: str, pair: Pair) -> Answer:
+        """Evaluate the pair of an ask, and log what became of it."""
         try:
             await pair.call.slot.reenter()
         except BaseException:
             pair.let_go()
             raise
-        outcome = await self._evaluator.evaluate(pair)
-        if outcome is not None:
-            self._log.told(seq, outcome)
-        elif pair.obstacle is not None:
-            self._pool.note_obstacle(self._entries[name], pair.obstacle)
-        return outcome
-
-    def _answer(self, name: str, pair: Pair, outcome: Outcome | None) -> Answer:
+        outcome, priced = await self._evaluator.evaluate(pair), self._entries[name].usd is not None
         if outcome is None:
-            cost = self._dollars(name, pair.spend)
+            if pair.obstacle is not None:
+                self._pool.note_obstacle(self._entries[name], pair.obstacle)
+            cost = usd(pair.spend.usd_nanos) if priced else None
             return Answer(name, None, None, cost, str(pair.obstacle or "the budget ended"))
         score = score_of(outcome, self.parts.config.limits.failed_score)
+        self._log.append(Told(seq, outcome, score, self._seconds()))
         read = outcome.answer if isinstance(outcome, Scored) else None
         problem = outcome.message if isinstance(outcome, Failed) else None
-        return Answer(name, score, read, self._dollars(name, outcome.spend), problem)
+        cost = usd(outcome.spend.usd_nanos) if priced else None
+        return Answer(name, score, read, cost, problem)
 
-    def _dollars(self, name: str, spend: Spend) -> float | None:
-        return None if self._entries[name].usd is None else usd(spend.usd_nanos)
-
-    def _learn(self, text: str, example: Example, answers: Sequence[Answer]) -> bool:
+    def _learn(self, text: str, answers: Sequence[Answer]) -> bool:
         scores = {a.candidate: a.score for a in answers if a.score is not None}
         if not scores:
             return False
         costs = {a.candidate: a.usd for a in answers if a.candidate in scores and a.usd is not None}
-        return self.router.learn(
-            Record(
-                prompt=text,
-                shown=tuple(scores),
-                scores=scores,
-                usd=costs,
-            )
-        )
-
-
-class RoundLog:
-    """Writes what happens to a run's log, from the first prompt to the last.
-
-    Made by ``RoundLog.begin``. A pair is logged at most once, so an example that comes again joins
-    as another column, and so does one that is not of the study's dataset.
-    """
-
-    def __init__(self, record: RunRecord, run_id: str, clock: Clock, failed_score: float) -> None:
-        self.run_id = run_id
-        self.end: End | None = None
-        self._record = record
-        self._clock = clock
-        self._failed_score = failed_score
-        self._began = clock.now()
-        state = record.state
-        self._row = {candidate.label: i for i, candidate in enumerate(state.candidates)}
-        self._unused: dict[tuple[str, str], deque[int]] = {}
-        known = zip(state.example_ids, state.example_digests, strict=True)
-        for column, example in enumerate(known):
-            self._unused.setdefault(example, deque()).append(column)
-
-    @classmethod
-    async def begin(
-        cls, store: Store, parts: StudyParts, events: Sequence[Event], router: str, clock: Clock
-    ) -> RoundLog:
-        """Begin a log; raise StoreError if it could not be written."""
-        started, *others = events
-        if not isinstance(started, Started) or not isinstance(started.config, Mapping):
-            raise ValueError(f"a log begins with Started and a configuration, got {started}")
-        config: Json = {**started.config, ROUTED: {"router": router}}
-        name = f"{started.name}-{ROUTED}"
-        log = await store.create(name)
-        record = RunRecord(Preselection().pairs, lambda _pairs: None, log)
-        for event in (replace(started, name=name, config=config), *others):
-            record.record(event)
-        await record.flush()
-        return cls(record, log.run_id, clock, parts.config.limits.failed_score)
-
-    @property
-    def next_seq(self) -> int:
-        """The number of the next ask."""
-        return len(self._record.state.asks)
-
-    async def asked(self, example: Example, candidates: Sequence[str], rule: str) -> None:
-        """Log that candidates are asked, under the next numbers; durable on return."""
-        unused = self._unused.get((example.id, example.digest))
-        if unused:
-            column = unused.popleft()
-        else:
-            column = len(self._record.state.example_ids)
-            self._record.record(examples_added([example]))
-        for name in candidates:
-            asked = Asked(self.next_seq, self._row[name], column, None, rule)
-            self._record.record(asked, is_known=False)
-        await self._record.flush()
-
-    def told(self, seq: int, outcome: Outcome) -> None:
-        """Log what became of an ask."""
-        score = score_of(outcome, self._failed_score)
-        self._record.record(Told(seq, outcome, score, self._seconds()))
-
-    @asynccontextmanager
-    async def closed_with(self, ledger: Ledger, replies: ReplyCache) -> AsyncIterator[None]:
-        """Log at the end of the block why it ended, with the ledger and the replies' remarks."""
-        end = End.INTERRUPTED
-        try:
-            yield
-            end = self.end or End.SERVED
-        except Exception:
-            end = End.ERROR
-            raise
-        finally:
-            told = (self._seconds(), ledger.close(), replies.remarks())
-            self._record.record(Stopped(self._clock.utc(), end.value, *told))
-            await self._record.flush()
+        return self.router.learn(Record(prompt=text, shown=tuple(scores), scores=scores, usd=costs))
 
     def _seconds(self) -> float:
         return self._clock.now() - self._began
+
+    async def _close(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Log why it ended, with what the ledger and the replies say at the end."""
+        end = self._end or End.SERVED
+        if kind is not None:
+            end = End.ERROR if issubclass(kind, Exception) else End.INTERRUPTED
+        told = (self._seconds(), self._ledger.close(), self._evaluator.replies.remarks())
+        self._log.append(Stopped(self._clock.utc(), end.value, *told))
 
 
 def text_of(example: Example) -> str:
@@ -380,13 +315,27 @@ def text_of(example: Example) -> str:
     )
 
 
+async def _begun_log(store: Store, events: Sequence[Event], router: str) -> RunLog:
+    """Begin a log, named after the study; raise StoreError if it could not be written."""
+    started, *others = events
+    if not isinstance(started, Started) or not isinstance(started.config, Mapping):
+        raise ValueError(f"a log begins with Started and a configuration, got {started}")
+    config: Json = {**started.config, ROUTED: {"router": router}}
+    name = f"{started.name}-{ROUTED}"
+    log = await store.create(name)
+    for event in (replace(started, name=name, config=config), *others):
+        log.append(event)
+    await log.flush()
+    return log
+
+
 def _routed(prepared: CandidateFactory) -> list[RoutedCandidate]:
     """Return the candidates as a new router knows them; a price is the most a call can cost."""
     labels = [entry.candidate.label for entry in prepared.ready]
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         raise ConfigError(f"two candidates are called {twice!r}; a router needs labels apart")
-    return [RoutedCandidate(name=entry.candidate.label, usd=entry.usd) for entry in prepared.ready]
+    return [RoutedCandidate(name=one.candidate.label, usd=one.usd) for one in prepared.ready]
 
 
 def _check_known(candidates: Sequence[RoutedCandidate], router: Router) -> None:
