@@ -116,7 +116,7 @@ def test_a_router_of_other_candidates_is_refused(tmp_path: Path) -> None:
         (tmp_path / "runs").mkdir()
         async with Router.open("default", tmp_path / "runs" / "runs.sqlite", names) as router:
             router.prepare(["one prompt", "another thing"])
-        with pytest.raises(ConfigError, match="does not know the study's candidate 'c3'"):
+        with pytest.raises(ConfigError, match="knows no candidate 'c3'"):
             async with Service.open(path):
                 pass
 

@@ -1,9 +1,7 @@
 """LinUCB: run the arms whose predicted score could be highest.
 
 Scores are regressed on context vectors, so it is used by how much the winner was better. A feedback
-without scores counts 1 for the winner and 0 for the others. Rounds in which all scores are equal
-are used with ``ties``: they teach how good the arms are on such prompts, and also how hard the
-prompts are, which is noise to a choice between arms.
+without scores counts 1 for the winner and 0 for the others.
 
 References:
     Li et al. 2010, "A contextual-bandit approach to personalized news article recommendation",
@@ -34,28 +32,20 @@ class LinUcb(Preselector):
         problem: arms, features and seed.
         width: standard errors added to the prediction, >= 0.
         ridge: > 0.
-        ties: 1 to learn from rounds in which all scores are equal too, else 0.
     """
 
     name: ClassVar[str] = "linucb"
     saved: ClassVar[Sequence[str]] = ("gram", "moment")
 
     def __init__(
-        self,
-        problem: PreselectionProblem,
-        *,
-        width: float = 0.3,
-        ridge: float = 1.0,
-        ties: float = 0.0,
+        self, problem: PreselectionProblem, *, width: float = 0.3, ridge: float = 1.0
     ) -> None:
         if not width >= 0:
             raise ValueError(f"width must be >= 0, got {width}")
         if not ridge > 0:
             raise ValueError(f"ridge must be > 0, got {ridge}")
-        if ties not in (0, 1):
-            raise ValueError(f"ties must be 0 or 1, got {ties}")
         super().__init__(problem)
-        self.width, self.learns_ties = width, bool(ties)
+        self.width = width
         self.gram: FloatArray = ridge * np.eye(problem.n_features)
         self.moment: FloatArray = np.zeros(problem.n_features)
         self._solve()

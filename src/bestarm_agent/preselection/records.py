@@ -100,8 +100,6 @@ class PromptRow(_Part):
     """A prompt to be routed."""
 
     prompt: _Text
-    k: Annotated[int, Field(strict=True)] | None = None
-    candidates: _Names | None = None  # those that can be run; None if all can
 
 
 class RoutedCandidate(_Part):

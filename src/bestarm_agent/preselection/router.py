@@ -21,7 +21,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError, nearest
+from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.preselection.features import PromptFeatures, contexts_of
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.rule import (
@@ -36,7 +36,6 @@ from bestarm_agent.preselection.rule import (
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from bestarm_agent.store.store import Store, StorePlace, open_store
 
-FORMAT = 4  # of a saved router
 _STATE = "router/"  # what a router's name in the store begins with
 
 
@@ -64,11 +63,11 @@ class Router:
     def __init__(
         self, name: str, candidates: Sequence[RoutedCandidate], settings: RouterSettings
     ) -> None:
-        _check_candidates(candidates, settings)
         self.name = name
         self.candidates = tuple(candidates)
         self.settings = settings
         self.version = 0  # of the saved state it stands on; 0 before the first ``save``
+        self._check_candidates()
         self._store: Store | None = None
         self._row = {candidate.name: i for i, candidate in enumerate(candidates)}
         self._features = PromptFeatures(settings.n_components, seed=settings.seed)
@@ -89,36 +88,32 @@ class Router:
     ) -> AsyncIterator[Router]:
         """Open a router, or make one; what it has learnt is saved at the end, also after an error.
 
-        Candidates and settings may be left out for a router that exists; a store can hold several.
+        Candidates and settings may be left out for a router that exists. Prices that are given
+        replace the ones that it has. A store can hold several routers.
 
         Raises:
-            ConfigError: there is no such router and no candidates are given, or what is given
-                differs from what the router was made with.
+            ConfigError: there is no such router and no candidates are given, it was made without
+                one of those that are given, or with other settings.
             StoreError: the store cannot be used.
         """
         async with open_store(store, create=bool(candidates)) as opened:
             found = await opened.get_state(_STATE + name)
-            if found is None:
-                if not candidates:
-                    raise ConfigError(
-                        f"there is no router {name!r} in this store; `preselect train` makes one, "
-                        f"given its candidates"
-                    )
-                router = cls(name, candidates, settings or RouterSettings())
-            else:
+            if found is not None:
                 router = cls._loaded(name, found[1])
                 router.version = found[0]
-                router._check_same(candidates, settings)
+                router._compare(candidates, settings)
+            elif candidates:
+                router = cls(name, candidates, settings or RouterSettings())
+            else:
+                raise ConfigError(
+                    f"there is no router {name!r} in this store; `preselect train` makes one, "
+                    f"given its candidates"
+                )
             router._store = opened
             try:
                 yield router
             finally:
                 await router.save()
-
-    @staticmethod
-    async def exists(name: str, store: Store) -> bool:
-        """Return whether a store holds a router of this name."""
-        return await store.get_state(_STATE + name) is not None
 
     @property
     def ready(self) -> bool:
@@ -208,61 +203,73 @@ class Router:
         return self.version
 
     def _new_rule(self) -> Preselector:
-        n_arms = len(self.candidates)
-        problem = PreselectionProblem(
-            n_arms, self._features.n_features * n_arms, self.settings.seed
-        )
-        return self.settings.make_rule(problem)
+        n_arms, seed = len(self.candidates), self.settings.seed
+        width = self._features.n_features * n_arms
+        return self.settings.make_rule(PreselectionProblem(n_arms, width, seed))
 
     def _contexts(self, prompt: str) -> FloatArray:
         return contexts_of(self._features.vectors([prompt])[0], len(self.candidates))
 
     def _feedback(self, record: Record) -> Feedback:
-        contexts = self._contexts(record.prompt)
-        if record.scores or self.settings.cost_weight:
+        contexts, weight = self._contexts(record.prompt), self.settings.cost_weight
+        if record.scores or weight:
             rows = [self._row[name] for name in record.shown]
             quality = record.scores or quality_by_place(record)
-            utility = [quality[name] - self._weighed(record, name) for name in record.shown]
-            rng = self._ties.at(self.n_learnt)
-            return score_feedback(contexts, rows, np.array(utility), rng)
+            prices = [self.candidates[row].usd or 0.0 for row in rows]
+            usd = [record.usd.get(name, p) for name, p in zip(record.shown, prices, strict=True)]
+            utility = np.array([quality[name] for name in record.shown]) - weight * np.array(usd)
+            return score_feedback(contexts, rows, utility, self._ties.at(self.n_learnt))
         rest = [name for name in record.shown if name not in record.ranking]
         order = np.array([self._row[name] for name in (*record.ranking, *rest)], dtype=np.intp)
         return Feedback(contexts, order, len(record.ranking))
 
-    def _weighed(self, record: Record, name: str) -> float:
-        """Return what the dollars of a call weigh."""
-        usd = record.usd.get(name, self.candidates[self._row[name]].usd)
-        return self.settings.cost_weight * (usd or 0.0)
-
     def _mask(self, names: Iterable[str]) -> BoolArray:
         mask = np.zeros(len(self.candidates), dtype=np.bool_)
         for name in names:
-            if name not in self._row:
-                raise ConfigError(
-                    f"router {self.name!r} knows no candidate {name!r}; {nearest(name, self._row)}"
-                )
-            mask[self._row[name]] = True
+            mask[self._row_of(name)] = True
         return mask
 
-    def _check_same(
+    def _row_of(self, name: str) -> int:
+        if name not in self._row:
+            raise ConfigError(
+                f"router {self.name!r} knows no candidate {name!r}; {nearest(name, self._row)}; "
+                f"a candidate that joins needs a router of another name, trained with it"
+            )
+        return self._row[name]
+
+    def _check_candidates(self) -> None:
+        _check_apart(self.candidates)
+        n_candidates = len(self.candidates)
+        if n_candidates < 2:
+            raise ConfigError(f"a router chooses among at least 2 candidates, got {n_candidates}")
+        unpriced = [candidate.name for candidate in self.candidates if candidate.usd is None]
+        if self.settings.cost_weight and unpriced:
+            raise ConfigError(
+                f"cost_weight is set, but the price of {unpriced[0]!r} is not known, and an "
+                f"unknown price is not $0; give every candidate `usd`"
+            )
+
+    def _compare(
         self, candidates: Sequence[RoutedCandidate], settings: RouterSettings | None
     ) -> None:
-        if candidates and tuple(candidates) != self.candidates:
-            there = ", ".join(candidate.name for candidate in self.candidates)
-            raise ConfigError(
-                f"router {self.name!r} was made for other candidates ({there}); leave them out, or "
-                f"give the new router another name"
-            )
+        """Compare a router that was stored with what is given; take over prices."""
         if settings is not None and settings != self.settings:
             raise ConfigError(
                 f"router {self.name!r} was made with other settings; leave them out, or give the "
                 f"new router another name"
             )
+        _check_apart(candidates)
+        present = list(self.candidates)
+        for candidate in candidates:
+            row = self._row_of(candidate.name)
+            if candidate.usd is not None:
+                present[row] = candidate
+        self._changed |= tuple(present) != self.candidates
+        self.candidates = tuple(present)
 
     def _dumped(self) -> bytes:
         """Return the router as arrays without pickle, so that reading them runs no code."""
         facts = {
-            "format": FORMAT,
             "settings": self.settings.model_dump(),
             "candidates": [one.model_dump() for one in self.candidates],
             "waiting": [one.model_dump(exclude_defaults=True) for one in self._waiting],
@@ -282,25 +289,18 @@ class Router:
             with np.load(io.BytesIO(data), allow_pickle=False) as file:
                 arrays = dict(file)
             facts = json.loads(str(arrays["facts"]))
-            format_ = int(facts["format"])
+            candidates = [RoutedCandidate.model_validate(row) for row in facts["candidates"]]
+            router = cls(name, candidates, RouterSettings.model_validate(facts["settings"]))
+            router._waiting = [Record.model_validate(row) for row in facts["waiting"]]
+            if rule := _part(arrays, "rule/"):
+                router._features.restore(_part(arrays, "features/"))
+                router._rule = router._new_rule()
+                router._rule.restore(rule)
         except (ValueError, KeyError, TypeError, OSError, EOFError, BadZipFile) as error:
             raise StoreError(
-                f"the state of router {name!r} is damaged ({type(error).__name__}); go back to an "
-                f"earlier version, or give the router another name"
+                f"the state of router {name!r} is damaged, or of another version of bestarm-agent "
+                f"({type(error).__name__}); train a router of another name"
             ) from error
-        if format_ != FORMAT:
-            raise StoreVersionError(
-                f"router {name!r} was stored by another version of bestarm-agent (format "
-                f"{format_}, this one reads {FORMAT}); use that version, or train a router of "
-                f"another name"
-            )
-        candidates = [RoutedCandidate.model_validate(row) for row in facts["candidates"]]
-        router = cls(name, candidates, RouterSettings.model_validate(facts["settings"]))
-        router._waiting = [Record.model_validate(row) for row in facts["waiting"]]
-        if rule := _part(arrays, "rule/"):
-            router._features.restore(_part(arrays, "features/"))
-            router._rule = router._new_rule()
-            router._rule.restore(rule)
         return router
 
 
@@ -316,19 +316,11 @@ def quality_by_place(record: Record) -> dict[str, float]:
     return {name: 1.0 - place.get(name, steps) / steps for name in record.shown}
 
 
-def _check_candidates(candidates: Sequence[RoutedCandidate], settings: RouterSettings) -> None:
+def _check_apart(candidates: Sequence[RoutedCandidate]) -> None:
     names = [candidate.name for candidate in candidates]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"two candidates are called {twice[0]!r}; names must differ")
-    if len(names) < 2:
-        raise ConfigError(f"a router chooses among at least 2 candidates, got {len(names)}")
-    unpriced = [candidate.name for candidate in candidates if candidate.usd is None]
-    if settings.cost_weight and unpriced:
-        raise ConfigError(
-            f"cost_weight is set, but the price of {unpriced[0]!r} is not known, and an unknown "
-            f"price is not $0; give every candidate `usd`"
-        )
 
 
 def _part(arrays: Arrays, prefix: str) -> dict[str, Any]:

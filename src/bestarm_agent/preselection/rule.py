@@ -110,7 +110,6 @@ class Preselector(ABC):
         self.n_chosen = 0  # contexts seen by ``choose``
         self.n_learnt = 0  # feedbacks that something was learned from
         self.n_ties = 0  # feedbacks that taught nothing; each that did takes a quarter off
-        self.learns_ties = False
         self._draws = KeyedRandom(problem.seed, "preselection choice")
 
     @abstractmethod
@@ -159,13 +158,12 @@ class Preselector(ABC):
         return ranked[:k]
 
     def learn(self, feedback: Feedback) -> bool:
-        """Learn from one feedback; return False if nothing was learned.
+        """Learn from one feedback; return False for a tie of all, which teaches nothing.
 
-        From a tie of all, only rules with ``learns_ties`` learn. Raise ValueError if the contexts
-        do not fit the problem.
+        Raise ValueError if the contexts do not fit the problem.
         """
         self._check_contexts(feedback.contexts)
-        if not feedback.n_ranked and not (self.learns_ties and feedback.scores is not None):
+        if not feedback.n_ranked:
             self.n_ties += 1
             return False
         self.n_learnt += 1

@@ -41,7 +41,7 @@ from bestarm_agent.engine.setup.open_run import (
     store_of,
 )
 from bestarm_agent.engine.setup.parts import CandidateFactory, StudyParts, assemble
-from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.mode import ROUTED, open_preselection
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
@@ -146,15 +146,15 @@ class Service:
         prepared = await asyncio.to_thread(  # digests weights
             CandidateFactory, parts, ledger, options.clock, parts.candidates
         )
-        candidates = _routed(prepared)
+        candidates = [
+            RoutedCandidate(name=entry.candidate.label, usd=entry.usd) for entry in prepared.ready
+        ]
         base = relative(loaded.base_dir, where)
         events = first_events(parts, list(prepared.ready), base, options.clock)
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_store(where))
-            there = await Router.exists(router, store)
-            opening = Router.open(router, store, () if there else candidates, settings)
+            opening = Router.open(router, store, candidates, settings)
             opened = await stack.enter_async_context(opening)
-            _check_known(candidates, opened)
             log = await stack.enter_async_context(closing(await _begun_log(store, events, router)))
             replies = ReplyCache(store, ledger, use_cache=options.use_cache)
             service = cls(parts, opened, prepared, replies, log, options)
@@ -327,22 +327,3 @@ async def _begun_log(store: Store, events: Sequence[Event], router: str) -> RunL
         log.append(event)
     await log.flush()
     return log
-
-
-def _routed(prepared: CandidateFactory) -> list[RoutedCandidate]:
-    """Return the candidates as a new router knows them; a price is the most a call can cost."""
-    labels = [entry.candidate.label for entry in prepared.ready]
-    if len(set(labels)) < len(labels):
-        twice = next(label for label in labels if labels.count(label) > 1)
-        raise ConfigError(f"two candidates are called {twice!r}; a router needs labels apart")
-    return [RoutedCandidate(name=one.candidate.label, usd=one.usd) for one in prepared.ready]
-
-
-def _check_known(candidates: Sequence[RoutedCandidate], router: Router) -> None:
-    known = [candidate.name for candidate in router.candidates]
-    for candidate in candidates:
-        if candidate.name not in known:
-            raise ConfigError(
-                f"router {router.name!r} does not know the study's candidate {candidate.name!r}; "
-                f"{nearest(candidate.name, known)}; train a router of another name with it"
-            )

@@ -100,19 +100,14 @@ def would_pay(records: Sequence[Record], settings: RouterSettings, k: int) -> Wo
         return None
     if not 1 <= k <= len(names):
         raise ConfigError(f"k must be in 1..{len(names)}, got {k}")
-    return worth(table_of(records, settings), settings, k)
-
-
-def table_of(records: Sequence[Record], settings: RouterSettings) -> Table:
-    """Turn records with scores of the same candidates into a table."""
-    names = list(records[0].scores)
     scores = np.array([[one.scores[name] for one in records] for name in names])
     usd = np.array([[one.usd.get(name, 0.0) for one in records] for name in names]).mean(axis=1)
     features = PromptFeatures(settings.n_components, seed=settings.seed)
     prompts = [one.prompt for one in records]
     features.fit(prompts)
     weighed = settings.cost_weight * usd
-    return Table(scores - weighed[:, None], features.vectors(prompts), weighed)
+    table = Table(scores - weighed[:, None], features.vectors(prompts), weighed)
+    return worth(table, settings, k)
 
 
 @one_thread  # the rules' matrices are small: threads would cost more than they gain

@@ -60,10 +60,8 @@ def train_router(job: Training, where: str | Path, *, as_json: bool) -> None:
 
 async def _train(job: Training, where: str | Path) -> dict[str, Any]:
     async with open_store(where) as store:
-        candidates = job.candidates
-        if not candidates and job.history and not await Router.exists(job.name, store):
-            names = dict.fromkeys(name for record in job.history for name in record.shown)
-            candidates = tuple(RoutedCandidate(name=name) for name in names)
+        names = dict.fromkeys(name for record in job.history or () for name in record.shown)
+        candidates = job.candidates or [RoutedCandidate(name=name) for name in names]
         async with Router.open(job.name, store, candidates, job.settings) as router:
             learnt, ignored = await _learn(router, job.history)
             worth = would_pay(job.history or (), router.settings, job.k)
@@ -101,7 +99,7 @@ async def _choose(
 ) -> None:
     async with open_store(where, create=False) as store, Router.open(name, store) as router:
         for row in asked:
-            chosen = router.choose(row.prompt, row.k or k, among=row.candidates)
+            chosen = router.choose(row.prompt, k)
             if not as_lines:
                 typer.echo("\n".join(chosen))
                 continue
