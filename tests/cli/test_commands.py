@@ -13,8 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.cli.run_command import EXIT_FAILURES, EXIT_OK, exit_code
+from bestarm_agent.cli.run_command import (
+    EXIT_FAILURES,
+    EXIT_NO_GUARANTEE,
+    EXIT_OK,
+    EXIT_WORSE,
+    exit_code,
+    mode_exit_code,
+)
 from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.engine.mode import ModeResult
+from bestarm_agent.stats.non_inferiority import Verdict
 from tests.support.commands import Done, invoke
 from tests.support.standings import selector_with, standing_of
 from tests.support.studies import write_study
@@ -238,3 +247,21 @@ def test_a_cap_that_was_passed_is_no_success(spent: Spend, code: int) -> None:
     standing = standing_of(["a", "b"], selector_with([[1.0], [0.0]], 9), 9)
     passed = replace(standing, spent=spent, budget=Budget(calls=10), end="budget")
     assert exit_code(passed, confidence_asked=False) == code
+
+
+@pytest.mark.parametrize(
+    ("verdict", "end", "code"),
+    [
+        (Verdict.PASSED, "verdict", EXIT_OK),
+        (Verdict.PASSED, "failures", EXIT_FAILURES),
+        (Verdict.UNDECIDED, "budget", EXIT_NO_GUARANTEE),
+        (Verdict.UNDECIDED, "failures", EXIT_FAILURES),
+        (Verdict.FAILED, "failures", EXIT_WORSE),
+    ],
+)
+def test_a_verdict_of_a_run_that_failures_ended_is_no_success(
+    verdict: Verdict, end: str, code: int
+) -> None:
+    standing = replace(standing_of(["a", "b"], selector_with([[1.0], [0.0]], 9), 9), end=end)
+    found = ModeResult("", "", "", (), (), (), verdict, {}, {})
+    assert mode_exit_code(found, standing) == code

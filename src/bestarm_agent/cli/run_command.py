@@ -140,9 +140,9 @@ def mode_exit_code(found: ModeResult, standing: Standing) -> int:
         return EXIT_INTERRUPTED
     if found.verdict is Verdict.FAILED:
         return EXIT_WORSE
-    if found.verdict is Verdict.PASSED:
-        return EXIT_FAILURES if passed_caps(standing) else EXIT_OK
-    return EXIT_FAILURES if standing.end == End.FAILURES else EXIT_NO_GUARANTEE
+    if standing.end == End.FAILURES or passed_caps(standing):
+        return EXIT_FAILURES
+    return EXIT_OK if found.verdict is Verdict.PASSED else EXIT_NO_GUARANTEE
 
 
 @asynccontextmanager

@@ -167,16 +167,21 @@ class Answer:
         """
         belief, order = self._now(), self.ranking()
         self._check_any()
-        tied = np.flatnonzero(self._rivals_of_leader(order[0], self._bounds(belief)))
+        tied = self.tied(order[0])
         return Verdict(
             best=order[0],
-            tied=tuple(tied.tolist()),
+            tied=tied,
             runner_up=order[1] if len(order) > 1 else None,
-            separated=not len(tied),
+            separated=not tied,
             confidence=self._problem.confidence,
             guarantee=self._guarantee(belief),
             probability=self._probability(order[0], belief),
         )
+
+    def tied(self, best: int) -> tuple[int, ...]:
+        """Return the candidates that the leading one, ``best``, is not shown to beat."""
+        rivals = self._rivals_of_leader(best, self._bounds(self._now()))
+        return tuple(np.flatnonzero(rivals).tolist())
 
     def ranking(self) -> list[int]:
         """Return the candidates by falling estimate, ties in random order.

@@ -74,12 +74,13 @@ class Trajectory:
         return now
 
     def _look(self, pairs: Pairs) -> None:
-        found, verdict, asked = pairs.estimates(), pairs.best(), pairs.table.n_asked
+        found, asked = pairs.estimates(), pairs.table.n_asked
+        best = pairs.ranking()[0]
         self.moments.append(Moment(self._told, asked, found.mean, found.lower, found.upper))
-        possible = {verdict.best, *verdict.tied}
+        possible = {best, *pairs.answer.tied(best)}
         for i in np.flatnonzero(found.n > 0).tolist():
             if i in possible:  # also one that came back: its rival was a passing one
                 self.left.pop(i, None)
                 self.beaten_by.pop(i, None)
             elif i not in self.left:
-                self.left[i], self.beaten_by[i] = asked, verdict.best
+                self.left[i], self.beaten_by[i] = asked, best
