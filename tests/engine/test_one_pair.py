@@ -34,7 +34,7 @@ def test_one_pair_enters_few_files(tmp_path: Path) -> None:
     asyncio.run(scene())
     files = found[0]
     assert {"selectors/pairs.py", "providers/replay.py", "store/run_state.py"} <= files
-    assert len(files) <= 45, sorted(files)
+    assert len(files) <= 35, sorted(files)
 
 
 def test_one_pair_and_the_end_of_its_session_enter_few_files(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_one_pair_and_the_end_of_its_session_enter_few_files(tmp_path: Path) -> 
         return files
 
     files = asyncio.run(second_pair())  # the standing is in it too
-    assert len(files) <= 60, sorted(files)
+    assert len(files) <= 40, sorted(files)
 
 
 def test_the_chance_of_being_best_is_drawn_when_it_is_looked_at(
