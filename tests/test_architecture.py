@@ -27,10 +27,11 @@ FLOORS = tuple(
     selectors.__init__
     config.fields
     config.yaml
-    config.catalog config.user_functions
-    config.datasets config.prompts config.study.value_types
-    config.study
-    config.environment_settings config.__init__
+    config.catalog config.functions
+    config.datasets config.prompts config.study
+    config.candidates
+    config.load config.starter
+    config.settings config.__init__
     store simulation
     providers judges
     providers.api providers.hf providers.programs providers.threads providers.replay

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Budget, Study
-from bestarm_agent.config.study.run_options import SelectorSpec
+from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Event, Told

@@ -9,7 +9,7 @@ from benchmarks.docs.commands import commands_page
 from benchmarks.docs.events import events_page
 from benchmarks.docs.schemas import result_page, study_page
 
-from bestarm_agent.config.study.starter import schema_path, schema_text
+from bestarm_agent.config.starter import schema_path, schema_text
 
 ROOT = Path(__file__).parents[2]
 _DOCS = ROOT / "docs"

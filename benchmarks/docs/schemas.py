@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from benchmarks.docs.tables import table
 
-from bestarm_agent.config.study.starter import study_schema
+from bestarm_agent.config.starter import study_schema
 
 _Node: TypeAlias = Mapping[str, Any]
 

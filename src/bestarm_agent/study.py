@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.load import LoadedStudy
-from bestarm_agent.config.study.objective import ObjectiveSpec
-from bestarm_agent.config.study.run_options import SelectorSpec, StopSpec
+from bestarm_agent.config.load import LoadedStudy
+from bestarm_agent.config.study import ObjectiveSpec, SelectorSpec, StopSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Started
@@ -512,13 +511,13 @@ def recorded_mode(started: Started, events: Sequence[Event], folder: Path) -> Mo
 
         return Preselection()
     if section := _section(config, "gate"):
-        from bestarm_agent.config.study.gate import GateSpec
+        from bestarm_agent.config.study import GateSpec
         from bestarm_agent.gate.mode import Gate
 
         return Gate(GateSpec.model_validate(section), chosen.seed)
     if section := _section(config, "certify"):
         from bestarm_agent.certification.mode import Certification
-        from bestarm_agent.config.study.certify import CertifySpec
+        from bestarm_agent.config.study import CertifySpec
 
         spec = CertifySpec.model_validate(section)
         return Certification.recorded(spec, initial_size(events).n_candidates, events)

@@ -12,8 +12,8 @@ from bestarm_agent.certification.certificate import plan_rounds
 from bestarm_agent.certification.mode import Certification, warnings
 from bestarm_agent.certification.setup import trial_order
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.certify import CertifySpec
-from bestarm_agent.config.study.load import load_study
+from bestarm_agent.config.load import load_study
+from bestarm_agent.config.study import CertifySpec
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.errors import ConfigError

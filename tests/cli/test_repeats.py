@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.config.study.load import study_from
+from bestarm_agent.config.load import study_from
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.support.commands import invoke

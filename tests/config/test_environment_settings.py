@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.config.environment_settings import Settings, resolve
-from bestarm_agent.config.study.load import environment
+from bestarm_agent.config.load import environment
+from bestarm_agent.config.settings import Settings, resolve
 from bestarm_agent.errors import ConfigError
 
 Write = Callable[..., Path]

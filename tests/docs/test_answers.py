@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.config.study.starter import write_starter
+from bestarm_agent.config.starter import write_starter
 from bestarm_agent.engine.results.pairs import PairOutcome
 from tests.support.commands import invoke
 

@@ -16,8 +16,8 @@ import typer
 import yaml
 
 from bestarm_agent.cli.main import app
-from bestarm_agent.config.study.load import study_from
-from bestarm_agent.config.study.schema import StudyConfig
+from bestarm_agent.config.load import study_from
+from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.domain.digest import Json
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bestarm_agent.config.study.load import load_study
+from bestarm_agent.config.load import load_study
 from bestarm_agent.domain.events import Told
 from tests.support.processes import becomes_true
 from tests.support.studies import events_of

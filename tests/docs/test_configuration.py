@@ -3,9 +3,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bestarm_agent.config.environment_settings import Settings
-from bestarm_agent.config.study.load import load_study
-from bestarm_agent.config.study.schema import StudyConfig
+from bestarm_agent.config.load import load_study
+from bestarm_agent.config.settings import Settings
+from bestarm_agent.config.study import StudyConfig
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 

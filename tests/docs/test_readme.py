@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bestarm_agent.cli.main import app
-from bestarm_agent.config.study.load import study_from
+from bestarm_agent.config.load import study_from
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from benchmarks.docs.generate import PAGES, ROOT
 
-from bestarm_agent.config.study.starter import write_starter
+from bestarm_agent.config.starter import write_starter
 from tests.support.commands import invoke
 
 RESULT = ROOT / "docs" / "reference" / "result.schema.json"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.load import load_study
-from bestarm_agent.config.study.run_options import SelectorSpec
+from bestarm_agent.config.load import load_study
+from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.events import Asked, CandidatesAdded
 from bestarm_agent.domain.spend import Budget, nanos
 from bestarm_agent.engine.record import Size, initial_size, known_costs, planned_pulls

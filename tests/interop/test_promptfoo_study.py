@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bestarm_agent.config.study.load import load_study
+from bestarm_agent.config.load import load_study
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.interop.promptfoo_study import write_study
 from tests.support.commands import invoke

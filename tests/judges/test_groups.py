@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bestarm_agent.config.datasets.gold_labels import answer_digest
+from bestarm_agent.config.datasets import answer_digest
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score
 from bestarm_agent.domain.request_reply import Reply, Request

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bestarm_agent import Budget, Options, Study
-from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec
-from bestarm_agent.config.study.inputs import read_examples
+from bestarm_agent.config.load import read_examples
+from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.prompts.templates import CompiledPrompt
-from bestarm_agent.config.study.load import study_from
+from bestarm_agent.config.load import study_from
+from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bestarm_agent.config.prompts.templates import CompiledPrompt
+from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.events import BudgetSet, CandidatesAdded, Event, Started
 from bestarm_agent.domain.example import Example

@@ -18,8 +18,8 @@ from bestarm_agent.certification.pairs import LABEL, CertificationPlan, goal_of,
 from bestarm_agent.certification.setup import set_up, trial_order
 from bestarm_agent.certification.summary import certificate_result, e_value
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.certify import CertifySpec
-from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.config.load import LoadedStudy
+from bestarm_agent.config.study import CertifySpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.domain.example import Example

@@ -12,14 +12,10 @@ import numpy as np
 
 from bestarm_agent.certification.certificate import Rounds, plan_rounds
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets.gold_labels import load_labels
-from bestarm_agent.config.datasets.load import load_examples
-from bestarm_agent.config.datasets.rows import Columns
-from bestarm_agent.config.study.certify import CertifySpec
-from bestarm_agent.config.study.load import LoadedStudy
-from bestarm_agent.config.study.schema import StudyConfig
-from bestarm_agent.config.yaml.documents import placing
-from bestarm_agent.config.yaml.source_positions import Places
+from bestarm_agent.config.datasets import Columns, load_examples, load_labels
+from bestarm_agent.config.load import LoadedStudy
+from bestarm_agent.config.study import CertifySpec, StudyConfig
+from bestarm_agent.config.yaml import Places, placing
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, nearest

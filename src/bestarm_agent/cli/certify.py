@@ -64,7 +64,7 @@ def certify(
 ) -> None:
     """Find the cheapest candidate whose risk is at most a target, from few labels."""
     from bestarm_agent.cli.run_command import run_study
-    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.config.settings import resolve
     from bestarm_agent.errors import ConfigError
     from bestarm_agent.study import Study
 

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from bestarm_agent.config.environment_settings import Settings
+from bestarm_agent.config.settings import Settings
 
 
 class _StderrHandler(logging.Handler):

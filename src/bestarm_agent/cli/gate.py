@@ -85,7 +85,7 @@ def gate(
     open; 4: too many calls failed.
     """
     from bestarm_agent.cli.run_command import run_study
-    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.config.settings import resolve
     from bestarm_agent.study import Study
 
     options.check_folders()

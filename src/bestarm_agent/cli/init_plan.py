@@ -26,7 +26,7 @@ def init(
     ] = None,
 ) -> None:
     """Write a commented study file to start from. An existing file is never overwritten."""
-    from bestarm_agent.config.study.starter import write_starter
+    from bestarm_agent.config.starter import write_starter
     from bestarm_agent.interop.promptfoo_study import write_study
 
     written = write_starter(path) if config is None else write_study(config, path)
@@ -58,7 +58,7 @@ def plan(
 
 def _parts(path: Path, catalogs: list[Path] | None) -> StudyParts:
     from bestarm_agent.config.catalog import Catalog
-    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.config.settings import resolve
     from bestarm_agent.engine.setup.parts import assemble
     from bestarm_agent.study import open_mode
 

@@ -75,8 +75,8 @@ def _compared(source: str, labels: Path | None, place: StudyPlace) -> Comparison
 
     from bestarm_agent.cli.progress import busy
     from bestarm_agent.cli.stores import default_store
-    from bestarm_agent.config.datasets.gold_labels import load_labels
-    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.config.datasets import load_labels
+    from bestarm_agent.config.settings import resolve
     from bestarm_agent.engine.results.judge_check import compare_stored
     from bestarm_agent.engine.setup.calls_outside_runs import compare_answers
     from bestarm_agent.engine.setup.open_run import catalog_of

@@ -106,7 +106,7 @@ class RunOptions:
 
 def default_catalogs(given: Sequence[Path] | None) -> tuple[Path, ...]:
     """Return the catalogue folders, from flags or the environment."""
-    from bestarm_agent.config.environment_settings import Settings
+    from bestarm_agent.config.settings import Settings
 
     return tuple(given or Settings().catalog_dirs)
 
@@ -123,7 +123,7 @@ class StudyPlace:
 
     def options(self, store: str | Path | None = None) -> Options:
         """Return the options to open a study with; ``store``, a path or URL, wins."""
-        from bestarm_agent.config.environment_settings import Settings
+        from bestarm_agent.config.settings import Settings
         from bestarm_agent.engine.setup.open_run import Options
 
         return Options(
@@ -146,7 +146,7 @@ class Showing:
     @property
     def progress(self) -> Display:
         """Form of the progress, by the flags or by BESTARM_DISPLAY."""
-        from bestarm_agent.config.environment_settings import Settings
+        from bestarm_agent.config.settings import Settings
 
         if self.quiet:
             return Display.NONE

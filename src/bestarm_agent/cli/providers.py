@@ -100,7 +100,7 @@ def _variable(entry: ProviderEntry) -> str | None:
 
 
 def _is_set(variable: str) -> bool:
-    from bestarm_agent.config.study.load import environment
+    from bestarm_agent.config.load import environment
 
     return bool(environment().get(variable))
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bestarm_agent.cli.progress import CandidateTable, print_line
-from bestarm_agent.config.study.objective import Objective
+from bestarm_agent.config.study import Objective
 from bestarm_agent.domain.spend import Reservations, Spend, usd
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects, forecast

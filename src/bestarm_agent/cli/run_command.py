@@ -22,7 +22,7 @@ from bestarm_agent.cli.mode_output import print_mode_result
 from bestarm_agent.cli.options import Display, Showing
 from bestarm_agent.cli.progress import LiveTable, PlainLines, Silence, busy, print_line
 from bestarm_agent.cli.result_output import print_result
-from bestarm_agent.config.study.run_options import BudgetSpec
+from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing

@@ -107,7 +107,7 @@ def select(
 ) -> None:
     """Find the best candidate from a small part of the calls."""
     from bestarm_agent.cli.run_command import run_study
-    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.config.settings import resolve
     from bestarm_agent.optimization.rounds import run_as_configured
     from bestarm_agent.study import Study
 
@@ -130,7 +130,7 @@ def optimize(
     with its wrong answers, and what it returns joins the run. `resume` goes on with the rounds.
     """
     from bestarm_agent.cli.run_command import run_study
-    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.config.settings import resolve
     from bestarm_agent.errors import ConfigError
     from bestarm_agent.optimization.rounds import load_proposer, run_as_configured
     from bestarm_agent.study import Study
@@ -163,7 +163,7 @@ def resume(
     """
     from bestarm_agent.cli.run_command import run_study
     from bestarm_agent.cli.stores import find_run
-    from bestarm_agent.config.environment_settings import more_budget
+    from bestarm_agent.config.settings import more_budget
     from bestarm_agent.optimization.rounds import run_as_configured
     from bestarm_agent.study import Study
 

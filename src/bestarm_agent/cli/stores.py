@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from bestarm_agent.cli.options import STUDY_FILE
-from bestarm_agent.config.environment_settings import Settings
-from bestarm_agent.config.study.load import study_place
+from bestarm_agent.config.load import study_place
+from bestarm_agent.config.settings import Settings
 from bestarm_agent.engine.setup.open_run import STORE_FILE
 from bestarm_agent.errors import ConfigError, RunNotFoundError
 from bestarm_agent.study import Archive

@@ -30,7 +30,7 @@ def try_models(file: StudyFile, place: StudyPlace, as_json: JsonOption = False) 
 
     from bestarm_agent.cli.progress import busy
     from bestarm_agent.cli.run_command import EXIT_FAILURES, print_notices
-    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.config.settings import resolve
     from bestarm_agent.engine.setup.calls_outside_runs import make_first_calls
     from bestarm_agent.engine.setup.open_run import catalog_of
     from bestarm_agent.engine.setup.parts import assemble

@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from bestarm_agent.config.yaml.documents import (
+from bestarm_agent.config.yaml import (
     KeyPath,
     OptionsError,
     Problem,

@@ -22,7 +22,7 @@ from functools import reduce
 
 import numpy as np
 
-from bestarm_agent.config.prompts.templates import CompiledPrompt
+from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import CandidatesAdded
 from bestarm_agent.domain.example import Example

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property, partial
 
-from bestarm_agent.config.study.explicit_candidates import explicit_candidate
+from bestarm_agent.config.candidates import explicit_candidate
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget

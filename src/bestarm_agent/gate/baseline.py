@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from bestarm_agent.config.study.gate import GateSpec
+from bestarm_agent.config.study import GateSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Standing

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.gate import GateSpec
-from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.config.load import LoadedStudy
+from bestarm_agent.config.study import GateSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.mode import Mode, ModeResult

@@ -18,12 +18,9 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from bestarm_agent.config.datasets.load import load_rows
-from bestarm_agent.config.prompts.load import prompt_files
-from bestarm_agent.config.prompts.templates import CompiledPrompt
-from bestarm_agent.config.yaml.documents import check_file, read_text
-from bestarm_agent.config.yaml.errors import YamlProblem
-from bestarm_agent.config.yaml.parser import parse_yaml
+from bestarm_agent.config.datasets import load_rows
+from bestarm_agent.config.prompts import CompiledPrompt, prompt_files
+from bestarm_agent.config.yaml import YamlProblem, check_file, parse_yaml, read_text
 from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.errors import ConfigError
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.user_functions import source_name
-from bestarm_agent.config.yaml.documents import KeyPath, parse_options
+from bestarm_agent.config.functions import source_name
+from bestarm_agent.config.yaml import KeyPath, parse_options
 from bestarm_agent.domain.digest import Json, canonical, digest
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score

@@ -16,8 +16,8 @@ from typing import Annotated, Self, TypeAlias, TypeVar
 import regex
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from bestarm_agent.config.prompts.templates import CompiledPrompt
-from bestarm_agent.config.study.value_types import Options, Params
+from bestarm_agent.config.prompts import CompiledPrompt
+from bestarm_agent.config.study import Options, Params
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.example import Example

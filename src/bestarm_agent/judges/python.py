@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from bestarm_agent.config.user_functions import Program, load_program
+from bestarm_agent.config.functions import Program, load_program
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.domain.outcome import Score

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from bestarm_agent.config.catalog import Catalog, CatalogEntry
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.user_functions import load_object
-from bestarm_agent.config.yaml.documents import KeyPath, shown_path
+from bestarm_agent.config.functions import load_object
+from bestarm_agent.config.yaml import KeyPath, shown_path
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, PluginError

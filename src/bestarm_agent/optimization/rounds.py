@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bestarm_agent.config.study.optimize import GEPA
-from bestarm_agent.config.user_functions import Program, load_program
+from bestarm_agent.config.functions import Program, load_program
+from bestarm_agent.config.study import GEPA
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.spend import Budget

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.record import Size

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
-from bestarm_agent.config.study.load import LoadedStudy
+from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, Event, Started, Stopped, Told
 from bestarm_agent.domain.example import Example

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.user_functions import source_name
-from bestarm_agent.config.yaml.documents import parse_options
+from bestarm_agent.config.functions import source_name
+from bestarm_agent.config.yaml import parse_options
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.rate_limits import Allowance
 from bestarm_agent.domain.request_reply import Reply, Request

@@ -8,7 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, JsonValue, field_validator
 
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.study.rate_limits import ProviderRateSpec
+from bestarm_agent.config.study import ProviderRateSpec
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.providers.prices import PriceOverride
 

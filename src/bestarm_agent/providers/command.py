@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bestarm_agent.config.user_functions import files_digest, matching_files
+from bestarm_agent.config.functions import files_digest, matching_files
 from bestarm_agent.domain.digest import digest
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.yaml.documents import parse_row
+from bestarm_agent.config.yaml import parse_row
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import REDACTED, masked, without_traces
 from bestarm_agent.domain.request_reply import Finish, Reply

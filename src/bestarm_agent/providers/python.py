@@ -14,8 +14,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from bestarm_agent.config.study.models_and_prompts import check_model_name
-from bestarm_agent.config.user_functions import Program, load_program
+from bestarm_agent.config.functions import Program, load_program
+from bestarm_agent.config.study import check_model_name
 from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request

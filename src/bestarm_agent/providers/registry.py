@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bestarm_agent.config.user_functions import load_object
+from bestarm_agent.config.functions import load_object
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.plugins.registry import Registry
 from bestarm_agent.providers.base import Provider

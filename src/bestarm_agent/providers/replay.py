@@ -30,7 +30,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.yaml.documents import OptionsError, Problem, parse_row
+from bestarm_agent.config.yaml import OptionsError, Problem, parse_row
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Finish, Reply, Request
 from bestarm_agent.domain.spend import Spend, Usage, nanos

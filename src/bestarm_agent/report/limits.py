@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 
-from bestarm_agent.config.study.objective import LENGTH, PRICE, SECONDS
+from bestarm_agent.config.study import LENGTH, PRICE, SECONDS
 from bestarm_agent.engine.results.standing import LimitState, Row, RowLimit
 from bestarm_agent.report.text import price_text, seconds_text
 

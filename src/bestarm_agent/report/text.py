@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, floor, inf, isnan, log10
 
-from bestarm_agent.config.study.objective import PRICE, Objective, ObjectiveSpec
+from bestarm_agent.config.study import PRICE, Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, usd
 from bestarm_agent.engine.results.standing import (
     ObjectiveResult,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TypeAlias
 
-from bestarm_agent.config.datasets.gold_labels import Label, answer_digest
+from bestarm_agent.config.datasets import Label, answer_digest
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.pairs import PairOutcome

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from bestarm_agent.config.datasets.gold_labels import by_answer
+from bestarm_agent.config.datasets import by_answer
 from bestarm_agent.engine.results.compare import compare_candidates
 from bestarm_agent.engine.results.judge_check import human_labels, labels_path, put_label
 from bestarm_agent.engine.results.pairs import PAGE, PairFilter, PairOutcome, RunTexts

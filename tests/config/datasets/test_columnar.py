@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.config.datasets.load import load_examples, load_huggingface_examples
-from bestarm_agent.config.datasets.rows import Columns
+from bestarm_agent.config.datasets import Columns, load_examples, load_huggingface_examples
 from bestarm_agent.errors import ConfigError
 
 pa = pytest.importorskip("pyarrow", reason="parquet needs pyarrow")

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.config.datasets.load import load_examples
-from bestarm_agent.config.datasets.rows import Columns
-from bestarm_agent.config.datasets.text import MAX_LINE_BYTES
+from bestarm_agent.config.datasets import MAX_LINE_BYTES, Columns, load_examples
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError
 

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.prompts.load import (
+from bestarm_agent.config.prompts import (
+    CompiledPrompt,
     catalog_prompt,
+    check_prompt,
     file_prompt,
     prompt_files,
 )
-from bestarm_agent.config.prompts.templates import CompiledPrompt, check_prompt
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError

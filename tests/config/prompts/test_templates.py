@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.config.prompts.templates import MAX_CHARS, CompiledPrompt, check_prompt
+from bestarm_agent.config.prompts import MAX_CHARS, CompiledPrompt, check_prompt
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bestarm_agent.config.study.grid import Expansion, expand, explicit_candidate
-from bestarm_agent.config.study.load import study_from
-from bestarm_agent.config.study.schema import StudyConfig
+from bestarm_agent.config.candidates import Expansion, expand, explicit_candidate
+from bestarm_agent.config.load import study_from
+from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.domain.candidate import Message, PromptTemplate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.config.study.load import LoadedStudy, load_study, study_from
-from bestarm_agent.config.study.schema import StudyConfig
+from bestarm_agent.config.load import LoadedStudy, load_study, study_from
+from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.redaction import redacted
 from bestarm_agent.errors import ConfigError

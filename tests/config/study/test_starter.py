@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.config.study.grid import expand
-from bestarm_agent.config.study.load import load_study
-from bestarm_agent.config.study.starter import schema_path, write_starter
+from bestarm_agent.config.candidates import expand
+from bestarm_agent.config.load import load_study
+from bestarm_agent.config.starter import schema_path, write_starter
 from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.errors import ConfigError
 

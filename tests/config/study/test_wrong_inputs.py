@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.load import load_study
+from bestarm_agent.config.load import load_study
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.setup.plan import make_plan
 from bestarm_agent.errors import ConfigError, counted

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from bestarm_agent.config.yaml.documents import parse_options, read_text, read_yaml, shown_path
+from bestarm_agent.config.yaml import parse_options, read_text, read_yaml, shown_path
 from bestarm_agent.errors import ConfigError
 
 

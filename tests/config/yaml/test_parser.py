@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestarm_agent.config.yaml.errors import YamlProblem
-from bestarm_agent.config.yaml.parser import parse_yaml
+from bestarm_agent.config.yaml import YamlProblem, parse_yaml
 
 
 def test_every_key_and_item_has_its_line() -> None:

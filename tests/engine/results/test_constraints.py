@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.config.study.objective import LENGTH, SECONDS, ObjectiveSpec, constraint_of
+from bestarm_agent.config.study import LENGTH, SECONDS, ObjectiveSpec, constraint_of
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, CandidatesAdded, ExamplesAdded, Told

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bestarm_agent.config.study.objective import ObjectiveSpec
+from bestarm_agent.config.study import ObjectiveSpec
 from bestarm_agent.domain.events import Asked, CandidatesBarred
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.results.objectives import Finding, Means, ObjectiveState, rule

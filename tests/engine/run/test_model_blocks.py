@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bestarm_agent.config.prompts.templates import CompiledPrompt
+from bestarm_agent.config.prompts import CompiledPrompt
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.events import Asked
 from bestarm_agent.domain.request_reply import Reply, Request

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent import Study
+from bestarm_agent.config import datasets
 from bestarm_agent.config.catalog import CatalogEntry
-from bestarm_agent.config.datasets import text
 from tests.support.studies import write_study
 
 
@@ -23,8 +23,8 @@ def test_a_row_of_a_dataset_touches_no_file_system(
 
     rows = [json.dumps({"id": f"e{i}", "q": f"{i}"}) for i in range(50)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
-    monkeypatch.setattr(text, "shown_path", refused)
-    assert len([*text.read_jsonl(tmp_path / "rows.jsonl")]) == 50
+    monkeypatch.setattr(datasets, "shown_path", refused)
+    assert len([*datasets.read_jsonl(tmp_path / "rows.jsonl")]) == 50
 
 
 def test_a_providers_catalogue_entry_is_read_once_for_all_its_models(

@@ -11,8 +11,8 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.load import load_study, study_from
-from bestarm_agent.config.yaml.parser import parse_yaml
+from bestarm_agent.config.load import load_study, study_from
+from bestarm_agent.config.yaml import parse_yaml
 from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request

@@ -14,7 +14,7 @@ import pytest
 
 from bestarm_agent import Study
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.load import study_from
+from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event, Told
 from bestarm_agent.domain.outcome import Scored

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from bestarm_agent.config.study.load import study_from
+from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.engine.setup.open_run import STORE_FILE
 from bestarm_agent.errors import ConfigError, ProviderError

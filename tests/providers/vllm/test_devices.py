@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bestarm_agent.config.yaml.documents import OptionsError
+from bestarm_agent.config.yaml import OptionsError
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.vllm.provider import VllmProvider

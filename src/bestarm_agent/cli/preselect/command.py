@@ -119,7 +119,7 @@ def run(
     from bestarm_agent.cli.option_groups import overrides
     from bestarm_agent.cli.options import StudyPlace
     from bestarm_agent.cli.preselect.work import serve_study
-    from bestarm_agent.config.environment_settings import resolve
+    from bestarm_agent.config.settings import resolve
     from bestarm_agent.preselection.records import parse_settings
     from bestarm_agent.preselection.serve import Service
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bestarm_agent.config.datasets.gold_labels import Label, answer_digest, by_answer, load_labels
+from bestarm_agent.config.datasets import Label, answer_digest, by_answer, load_labels
 from bestarm_agent.domain.events import Started
 from bestarm_agent.domain.outcome import Failed, Scored, Vote
 from bestarm_agent.domain.spend import Spend, usd

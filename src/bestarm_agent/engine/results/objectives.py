@@ -24,15 +24,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bestarm_agent.config.study.objective import (
+from bestarm_agent.config.study import (
     LENGTH,
     PRICE,
     SECONDS,
     Constraint,
+    LimitsSpec,
     Objective,
     ObjectiveSpec,
+    SelectorSpec,
 )
-from bestarm_agent.config.study.run_options import LimitsSpec, SelectorSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Asked, CandidatesAdded, Event, ExamplesAdded, Told

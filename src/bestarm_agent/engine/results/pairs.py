@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bestarm_agent.config.prompts.templates import CompiledPrompt
-from bestarm_agent.config.study.dataset_and_scorer import DatasetSpec
-from bestarm_agent.config.study.inputs import read_examples
-from bestarm_agent.config.study.load import environment
+from bestarm_agent.config.load import environment, read_examples
+from bestarm_agent.config.prompts import CompiledPrompt
+from bestarm_agent.config.study import DatasetSpec
 from bestarm_agent.domain.candidate import PromptTemplate
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bestarm_agent.config.study.objective import Constraint, Objective, ObjectiveSpec
+from bestarm_agent.config.study import Constraint, Objective, ObjectiveSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.outcome import Failed
 from bestarm_agent.domain.spend import Budget, Reservations, Spend, usd

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from bestarm_agent.config.datasets.gold_labels import Label
+from bestarm_agent.config.datasets import Label
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.example import Example

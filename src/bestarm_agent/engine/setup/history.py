@@ -19,7 +19,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.config.yaml.documents import locating
+from bestarm_agent.config.yaml import locating
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import ConfigError, StoreError

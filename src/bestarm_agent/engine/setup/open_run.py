@@ -12,10 +12,9 @@ from typing import TypedDict
 from bestarm_agent._version import __version__
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.fields import dotted
-from bestarm_agent.config.study.inputs import read_examples
-from bestarm_agent.config.study.load import LoadedStudy, load_study, study_from
-from bestarm_agent.config.user_functions import source_name
-from bestarm_agent.config.yaml.documents import locating
+from bestarm_agent.config.functions import source_name
+from bestarm_agent.config.load import LoadedStudy, load_study, read_examples, study_from
+from bestarm_agent.config.yaml import locating
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import BudgetSet, Event, Started

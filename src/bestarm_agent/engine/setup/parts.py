@@ -10,15 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from bestarm_agent.config.candidates import expand
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets.gold_labels import Label, load_labels
-from bestarm_agent.config.datasets.slices import slices_of
-from bestarm_agent.config.prompts.templates import CompiledPrompt, check_prompt
-from bestarm_agent.config.study.grid import expand
-from bestarm_agent.config.study.inputs import check_fields, read_examples, read_prompts
-from bestarm_agent.config.study.load import LoadedStudy
-from bestarm_agent.config.study.schema import StudyConfig
-from bestarm_agent.config.yaml.documents import locating
+from bestarm_agent.config.datasets import Label, load_labels, slices_of
+from bestarm_agent.config.load import LoadedStudy, check_fields, read_examples, read_prompts
+from bestarm_agent.config.prompts import CompiledPrompt, check_prompt
+from bestarm_agent.config.study import StudyConfig
+from bestarm_agent.config.yaml import locating
 from bestarm_agent.domain.candidate import Candidate, PromptTemplate
 from bestarm_agent.domain.example import Example, Slice, each_drawn
 from bestarm_agent.domain.request_reply import Reply, Request

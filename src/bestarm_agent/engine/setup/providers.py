@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import cast
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.rate_limits import rate_limits
-from bestarm_agent.config.study.schema import StudyConfig
-from bestarm_agent.config.yaml.documents import (
+from bestarm_agent.config.study import StudyConfig, rate_limits
+from bestarm_agent.config.yaml import (
     KeyPath,
+    Places,
     locating,
     parse_options,
     placing,
     shown_path,
 )
-from bestarm_agent.config.yaml.source_positions import Places
 from bestarm_agent.domain.digest import Json, canonical
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.errors import ConfigError

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import cast
 
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.study.dataset_and_scorer import ScorerSpec
-from bestarm_agent.config.study.load import LoadedStudy
-from bestarm_agent.config.study.objective import ObjectiveSpec
-from bestarm_agent.config.study.run_options import SelectorSpec, StopSpec
-from bestarm_agent.config.user_functions import load_object
-from bestarm_agent.config.yaml.documents import locating, placing
-from bestarm_agent.config.yaml.source_positions import Places
+from bestarm_agent.config.functions import load_object
+from bestarm_agent.config.load import LoadedStudy
+from bestarm_agent.config.study import ObjectiveSpec, ScorerSpec, SelectorSpec, StopSpec
+from bestarm_agent.config.yaml import Places, locating, placing
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.example import Example
 from bestarm_agent.engine.record import Size, axes_of

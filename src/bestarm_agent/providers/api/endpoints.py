@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from bestarm_agent.config.study.load import environment
+from bestarm_agent.config.load import environment
 from bestarm_agent.domain.redaction import SHORTEST_SECRET
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.yaml.documents import parse_options
+from bestarm_agent.config.yaml import parse_options
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.providers.local import LocalOptions
 

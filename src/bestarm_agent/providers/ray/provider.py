@@ -14,7 +14,7 @@ from pydantic import Field
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.fields import StrictModel
-from bestarm_agent.config.yaml.documents import parse_options
+from bestarm_agent.config.yaml import parse_options
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend

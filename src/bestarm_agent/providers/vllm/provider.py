@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from bestarm_agent.config.yaml.documents import OptionsError, Problem, locating, parse_options
+from bestarm_agent.config.yaml import OptionsError, Problem, locating, parse_options
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.digest import Json, digest
 from bestarm_agent.domain.request_reply import Reply, Request

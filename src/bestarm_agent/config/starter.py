@@ -10,8 +10,8 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema
 
-from bestarm_agent.config.study.schema import StudyConfig
-from bestarm_agent.config.yaml.documents import shown_path
+from bestarm_agent.config.study import StudyConfig
+from bestarm_agent.config.yaml import shown_path
 from bestarm_agent.errors import ConfigError
 
 SCHEMA_FILE = "study.schema.json"
@@ -44,7 +44,7 @@ def schema_text() -> str:
 
 def schema_path() -> Path:
     """Return the path of the schema that ships with the package."""
-    return Path(str(files("bestarm_agent.config.study") / SCHEMA_FILE))
+    return Path(str(files("bestarm_agent.config") / SCHEMA_FILE))
 
 
 def write_starter(path: Path) -> tuple[Path, ...]:
@@ -93,6 +93,4 @@ def _refusal(error: OSError, path: Path) -> ConfigError:
 
 
 def _resource(name: str) -> str:
-    return (files("bestarm_agent.config.study") / "starter_files" / name).read_text(
-        encoding="utf-8"
-    )
+    return (files("bestarm_agent.config") / "starter_files" / name).read_text(encoding="utf-8")

@@ -99,7 +99,7 @@ def source_name(kind: type) -> str:
 
     Example:
         >>> source_name(Program)
-        'bestarm_agent.config.user_functions:Program'
+        'bestarm_agent.config.functions:Program'
     """
     module = kind.__module__
     namespace, _, local = module.partition(".")

@@ -1,0 +1,456 @@
+"""The candidates of a study: the grid of models x prompts x parameters, and the explicit ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import product
+from typing import TypeAlias, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from bestarm_agent.config.fields import StudyModel, shown
+from bestarm_agent.config.study import (
+    CandidateSpec,
+    ModelSpec,
+    PromptSpec,
+    StudyConfig,
+    axis,
+    model_labels,
+)
+from bestarm_agent.config.yaml import KeyPath, Places, config_error
+from bestarm_agent.domain.candidate import Candidate, Message, PromptTemplate
+from bestarm_agent.domain.digest import Json, canonical, digest
+from bestarm_agent.errors import ConfigError, nearest
+
+_MOST_COMBINATIONS = 100_000
+_SHORT_NAMES = {"temperature": "t", "top_p": "p", "top_k": "k", "max_tokens": "max"}
+_LONGEST_VALUE = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """One model with one prompt and one sampling configuration."""
+
+    model: ModelSpec  # the model
+    model_label: str  # label of the model
+    prompt: str  # name of the prompt
+    params: Mapping[str, JsonValue]  # sampling parameters
+    # those of ``params`` given for this model or candidate only, with their key paths
+    own: Mapping[str, KeyPath]
+    label: str | None = None  # label given by the user, or None
+    at: KeyPath = ()  # key path of an explicit candidate; empty for a point of the grid
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Return the names by which an exclusion may refer to the model."""
+        return self.model_label, self.model.model, self.model.name
+
+
+def grid(config: StudyConfig, prompts: Collection[str], places: Places) -> list[Combination]:
+    """Return models x prompts x params in the order of the file, without exclusions.
+
+    Raises ConfigError if the grid is too large, or an exclusion matches nothing.
+    """
+    labels = model_labels(config.models)
+    axes = [_axes(config.params, spec.params) for spec in config.models]
+    count = len(prompts) * sum(math.prod(map(len, own.values())) for own in axes)
+    if count > _MOST_COMBINATIONS:
+        raise ConfigError(
+            f"{places.subject}: the grid has {count:,} combinations, more than "
+            f"{_MOST_COMBINATIONS:,}; shorten an axis of `params`, `models` or `prompts`"
+        )
+    combinations = [
+        Combination(spec, labels[i], prompt, params, _places_of_own(i, spec, params))
+        for i, spec in enumerate(config.models)
+        for prompt in prompts
+        for params in _points(axes[i])
+    ]
+    return _without_excluded(combinations, config, places)
+
+
+def _axes(
+    shared: Mapping[str, JsonValue], own: Mapping[str, JsonValue]
+) -> dict[str, tuple[JsonValue, ...]]:
+    return {name: axis(value) for name, value in {**shared, **own}.items()}
+
+
+def _points(axes: Mapping[str, Sequence[JsonValue]]) -> Iterator[dict[str, JsonValue]]:
+    """Yield every point of the axes, the last one fastest; null leaves a parameter out."""
+    for values in product(*axes.values()):
+        point = zip(axes, values, strict=True)
+        yield {name: value for name, value in point if value is not None}
+
+
+def _places_of_own(i: int, spec: ModelSpec, params: Mapping[str, JsonValue]) -> dict[str, KeyPath]:
+    return {name: ("models", i, "params", name) for name in spec.params if name in params}
+
+
+def shared_params(config: StudyConfig, spec: ModelSpec) -> dict[str, JsonValue]:
+    """Return the parameters with a single value, which explicit candidates share."""
+    axes = _axes(config.params, spec.params)
+    return {name: values[0] for name, values in axes.items() if len(values) == 1}
+
+
+def _without_excluded(
+    combinations: list[Combination], config: StudyConfig, places: Places
+) -> list[Combination]:
+    excluded: set[int] = set()
+    for i, rule in enumerate(config.exclude):
+        matched = [j for j, found in enumerate(combinations) if _matches(found, rule)]
+        if not matched:
+            raise _unmatched(combinations, i, rule, places)
+        excluded.update(matched)
+    if combinations and len(excluded) == len(combinations) and not config.candidates:
+        raise places.error("`exclude` leaves no candidate; take a rule away", "exclude")
+    return [found for j, found in enumerate(combinations) if j not in excluded]
+
+
+def _matches(combination: Combination, rule: Mapping[str, JsonValue]) -> bool:
+    return all(_has(combination, key, value) for key, value in rule.items())
+
+
+def _has(combination: Combination, key: str, wanted: JsonValue) -> bool:
+    values = [canonical(value) for value in _values_of(combination, key)]
+    return any(canonical(item) in values for item in (wanted, *axis(wanted)))
+
+
+def _values_of(combination: Combination, key: str) -> tuple[JsonValue, ...]:
+    if key == "model":
+        return combination.names
+    return (combination.prompt if key == "prompt" else combination.params.get(key),)
+
+
+def _unmatched(
+    combinations: Sequence[Combination], i: int, rule: Mapping[str, JsonValue], places: Places
+) -> ConfigError:
+    keys = {"model", "prompt", *(name for found in combinations for name in found.params)}
+    for key, value in rule.items():
+        name = f"`exclude[{i}].{key}`"
+        at = ("exclude", i, key)
+        if key not in keys:
+            return places.error(f"{name} is no axis of the grid; {nearest(key, keys)}", *at)
+        if not any(_has(found, key, value) for found in combinations):
+            known = (str(_text(_values_of(found, key)[0])) for found in combinations)
+            return places.error(
+                f"{name} is {shown(value)}, which the grid does not hold; "
+                f"{nearest(_text(value), known)}",
+                *at,
+            )
+    return places.error(
+        f"`exclude[{i}]` matches nothing: no combination of the grid has all of {shown(rule)}",
+        *("exclude", i),
+    )
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else canonical(value)
+
+
+def label_all(combinations: Sequence[Combination]) -> list[str]:
+    """Return a unique label for each combination, such as "sum-llama-167k/chat/t=0.5".
+
+    A part appears if it differs between combinations. Labels given by the user are kept.
+    """
+    varying = _varying(combinations)
+    generated = [_label(combination, varying) for combination in combinations]
+    labels: list[str] = []
+    taken = {found.label for found in combinations if found.label is not None}
+    for combination, label in zip(combinations, generated, strict=True):
+        if combination.label is None and label in taken:
+            label = f"{label}#{_fingerprint(combination)}"
+        labels.append(combination.label or label)
+        taken.add(labels[-1])
+    return labels
+
+
+def full_label(combination: Combination) -> str:
+    """Return the label of a combination that joins a running study: all its parts."""
+    return combination.label or _label(combination, {"model", "prompt", *combination.params})
+
+
+def _varying(combinations: Sequence[Combination]) -> set[str]:
+    first = combinations[0]
+    names = {name: None for found in combinations for name in found.params}
+    varying = {
+        name
+        for name in names
+        if any(_value(found, name) != _value(first, name) for found in combinations)
+    }
+    if any(found.model_label != first.model_label for found in combinations):
+        varying.add("model")
+    if any(found.prompt != first.prompt for found in combinations):
+        varying.add("prompt")
+    return varying
+
+
+def _value(combination: Combination, name: str) -> str | None:
+    params = combination.params
+    return canonical(params[name]) if name in params else None
+
+
+def _label(combination: Combination, varying: set[str]) -> str:
+    parts = [combination.model_label] if "model" in varying else []
+    if "prompt" in varying:
+        parts.append(combination.prompt)
+    parts += [
+        f"{_SHORT_NAMES.get(name, name)}={_short(value)}"
+        for name, value in combination.params.items()
+        if name in varying
+    ]
+    return "/".join(parts) or combination.model_label
+
+
+def _short(value: JsonValue) -> str:
+    """Return a value as a part of a label: the last part of a path, a digest of what is long."""
+    text = value.rstrip("/").rpartition("/")[2] if isinstance(value, str) else canonical(value)
+    if text and len(text) <= _LONGEST_VALUE and text.isprintable() and "/" not in text:
+        return text
+    return digest(value, length=6)
+
+
+def _fingerprint(combination: Combination) -> str:
+    params = dict(combination.params)
+    return digest([combination.model.model, combination.prompt, params], length=6)
+
+
+_Spec = TypeVar("_Spec", bound=StudyModel)
+
+
+def explicit_candidate(
+    config: StudyConfig, content: Mapping[str, Json], prompts: Mapping[str, PromptTemplate]
+) -> Candidate:
+    """Return the candidate of an entry of ``candidates``, with the study's shared parameters.
+
+    ``prompt`` may also be a mapping with ``name`` and ``text`` or ``messages``. Raises ConfigError
+    if it breaks a rule, or its model or prompt is unknown.
+    """
+    places = Places("the new candidate")
+    prompt = content.get("prompt")
+    if isinstance(prompt, Mapping):
+        template = _inline_prompt(prompt, places)
+        prompts = {**prompts, template.name: template}
+        content = {**content, "prompt": template.name}
+    spec = _validated(CandidateSpec, content, places)
+    found = explicit_combination(config, spec, places)
+    return make_candidate(found, full_label(found), prompts, places)
+
+
+def explicit_combination(
+    config: StudyConfig, spec: CandidateSpec, places: Places, entry: int | None = None
+) -> Combination:
+    """Return the combination of an explicit candidate, with the shared parameters.
+
+    ``entry`` is its index in the study file, if any. Raises ConfigError if there is no such model.
+    """
+    at = () if entry is None else ("candidates", entry)
+    model, label = _model_of(config, spec, places)
+    given = {**shared_params(config, model), **spec.params}
+    params = {name: value for name, value in given.items() if value is not None}
+    own = {name: (*at, "params", name) for name in spec.params if name in params}
+    return Combination(model, label, spec.prompt, params, own, spec.label, at)
+
+
+def make_candidate(
+    found: Combination, label: str, prompts: Mapping[str, PromptTemplate], places: Places
+) -> Candidate:
+    """Return the candidate of a combination; raise ConfigError if its prompt is unknown."""
+    template = prompts.get(found.prompt)
+    if template is None:
+        raise places.error(
+            f"prompt {shown(found.prompt)} is unknown; {nearest(found.prompt, prompts)}",
+            *found.at,
+        )
+    model = found.model
+    return Candidate(model.provider, model.name, template, dict(found.params), label)
+
+
+def _model_of(config: StudyConfig, spec: CandidateSpec, places: Places) -> tuple[ModelSpec, str]:
+    by_label = dict(zip(config.model_labels, config.models, strict=True))
+    if spec.model in by_label:
+        return by_label[spec.model], spec.model
+    if "/" not in spec.model:
+        raise places.error(f"model {shown(spec.model)} is unknown; {nearest(spec.model, by_label)}")
+    named = [(model, label) for label, model in by_label.items() if model.model == spec.model]
+    if len(named) == 1:
+        return named[0]
+    short = spec.model.rstrip("/").rpartition("/")[2]
+    label = spec.model if short in by_label else short
+    return _validated(ModelSpec, {"model": spec.model}, places), label
+
+
+def _inline_prompt(prompt: Mapping[str, Json], places: Places) -> PromptTemplate:
+    spec = _validated(PromptSpec, prompt, places)
+    if spec.name is None or (spec.text is None and spec.messages is None):
+        raise places.error("`prompt` must hold a `name`, and a `text` or `messages`")
+    messages = tuple(Message(item.role, item.content) for item in spec.messages or ())
+    return PromptTemplate(spec.name, spec.text, messages)
+
+
+def _validated(model: type[_Spec], content: Mapping[str, Json], places: Places) -> _Spec:
+    try:
+        return model.model_validate(dict(content))
+    except ValidationError as error:
+        raise config_error(error, model, places) from None
+
+
+Capabilities: TypeAlias = Callable[[str, str], frozenset[str] | None]
+
+_MOST_NAMED = 5
+_LIKE_A_TYPO = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The candidates of a study, with unique ids and labels; the grid comes first.
+
+    ``notices`` are sentences about parameters left out and candidates merged.
+    """
+
+    candidates: tuple[Candidate, ...]
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The combinations that become one candidate."""
+
+    combination: Combination  # the combination, with the parameters that its model supports
+    dropped: frozenset[str]  # names of the parameters that it does not support
+    size: int  # number of combinations that became equal
+
+
+def expand(
+    config: StudyConfig,
+    prompts: Mapping[str, PromptTemplate],
+    capabilities: Capabilities,
+    places: Places | None = None,
+) -> Expansion:
+    """Return the candidates of a study.
+
+    The grid is ``models`` x ``prompts`` x ``params`` without ``exclude``; the explicit
+    ``candidates`` follow. A parameter of the whole study that a model does not support is left out
+    for it; combinations that become equal are merged.
+
+    Args:
+        config: the study.
+        prompts: the templates of ``config.prompts`` by name, in order.
+        capabilities: returns the sampling parameters that (provider, model) supports; None if
+            unknown, then all are sent.
+        places: positions in the study, for messages.
+
+    Raises:
+        ConfigError: an exclusion matches nothing, a name is unknown, a model does not support a
+            parameter given for it only, two candidates are the same, or none is left.
+    """
+    places = places or Places("the study")
+    combinations = [
+        *grid(config, tuple(prompts), places),
+        *(explicit_combination(config, c, places, i) for i, c in enumerate(config.candidates)),
+    ]
+    models = {(found.model.provider, found.model.name) for found in combinations}
+    taken = {model: capabilities(*model) for model in models}
+    _check_spelling(config, taken, places)
+    groups = _grouped(combinations, taken, places)
+    labels = label_all([group.combination for group in groups])
+    candidates = [
+        make_candidate(group.combination, label, prompts, places)
+        for group, label in zip(groups, labels, strict=True)
+    ]
+    _check_distinct(candidates, groups, places)
+    return Expansion(tuple(candidates), tuple(_notices(groups, labels)))
+
+
+_AT_LEAST = {"temperature": 0, "top_p": 0, "max_tokens": 1, "max_completion_tokens": 1}
+
+_Taken: TypeAlias = Mapping[tuple[str, str], frozenset[str] | None]
+
+
+def _check_spelling(config: StudyConfig, taken: _Taken, places: Places) -> None:
+    """Refuse a shared parameter that no model supports if it looks like a typo."""
+    known: set[str] = set()
+    for names in taken.values():
+        if names is None:
+            return
+        known |= names
+    for name in config.params:
+        if name not in known and get_close_matches(name, known, cutoff=_LIKE_A_TYPO):
+            raise places.error(
+                f"no model takes the parameter `params.{name}`; {nearest(name, known)}",
+                *("params", name),
+            )
+
+
+def _grouped(combinations: Sequence[Combination], taken: _Taken, places: Places) -> list[_Group]:
+    groups: dict[tuple[object, ...], _Group] = {}
+    for found in combinations:
+        names = taken[found.model.provider, found.model.name]
+        _check_numbers(found, names or frozenset(), places)
+        dropped = frozenset() if names is None else frozenset(found.params) - names
+        _check_own(found, dropped, names or frozenset(), places)
+        params = {name: value for name, value in found.params.items() if name not in dropped}
+        key = (found.at, found.model_label, found.prompt, canonical(params))
+        before = groups.get(key, _Group(found, frozenset(), 0))
+        groups[key] = _Group(
+            replace(found, params=params), before.dropped | dropped, before.size + 1
+        )
+    return list(groups.values())
+
+
+def _check_own(
+    found: Combination, dropped: frozenset[str], names: frozenset[str], places: Places
+) -> None:
+    for name in found.own:
+        if name in dropped:
+            raise places.error(
+                f"{found.model.model} does not take the parameter `{name}`; {nearest(name, names)}",
+                *found.own[name],
+            )
+
+
+def _check_numbers(found: Combination, names: frozenset[str], places: Places) -> None:
+    """Refuse a value that no model takes, before a server does; null leaves the choice to it."""
+    for name in _AT_LEAST.keys() & names & found.params.keys():
+        value, least = found.params[name], _AT_LEAST[name]
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
+            raise places.error(
+                f"parameter `{name}` must be a number of at least {least}, got {shown(value)}",
+                *found.own.get(name, ("params", name)),
+            )
+
+
+def _check_distinct(
+    candidates: Sequence[Candidate], groups: Sequence[_Group], places: Places
+) -> None:
+    first: dict[str, str] = {}
+    for candidate, group in zip(candidates, groups, strict=True):
+        label = first.setdefault(candidate.id, candidate.label)
+        if label != candidate.label:
+            raise places.error(
+                f"candidates `{label}` and `{candidate.label}` are the same: equal model, prompt "
+                "text and parameters; take one of them away",
+                *group.combination.at,
+            )
+
+
+def _notices(groups: Sequence[_Group], labels: Sequence[str]) -> Iterator[str]:
+    by_model: dict[tuple[str, frozenset[str]], list[int]] = {}
+    for i, group in enumerate(groups):
+        if group.dropped:
+            by_model.setdefault((group.combination.model_label, group.dropped), []).append(i)
+    for (model, dropped), members in by_model.items():
+        names = " and ".join(f"`{name}`" for name in sorted(dropped))
+        before = sum(groups[i].size for i in members)
+        if before == len(members):
+            yield f"{model} does not take {names}: left out"
+        else:
+            named = ", ".join(labels[i] for i in members[:_MOST_NAMED])
+            more = ", ..." if len(members) > _MOST_NAMED else ""
+            yield (
+                f"{model} does not take {names}: {before} combinations are {len(members)} "
+                f"candidate{'s' * (len(members) > 1)} ({named}{more})"
+            )

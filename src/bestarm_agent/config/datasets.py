@@ -1,0 +1,659 @@
+"""Datasets: read files and hub datasets row by row, make examples of the rows, group them.
+
+Text formats are JSON lines, JSON, CSV and TSV; parquet and the Hugging Face hub need the extra
+``data``. Errors name the file and the row. Slices are examples with the same value in a field.
+
+Gold scores, which people gave to answers, are such a file too: a row holds ``example`` (its id),
+``score`` in [0, 1], and the answer: ``candidate`` (its label), ``answer`` (the text) or
+``answer_digest``.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import islice
+from math import isfinite
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Literal, NoReturn, Self, TypeAlias
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from bestarm_agent.config.functions import load_object
+from bestarm_agent.config.yaml import check_file, parse_row, shown_path
+from bestarm_agent.domain.digest import Json, canonical, digest
+from bestarm_agent.domain.example import Example, Slice
+from bestarm_agent.errors import ConfigError, PluginError, nearest
+from bestarm_agent.plugins.registry import Registry
+
+_AUTOMATIC_ID = "id"
+_ID_DIGITS = 6
+_EXACT_BELOW = 2.0**53
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a file, and its position ("line 3")."""
+
+    place: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The fields of a row that hold id, target and inputs."""
+
+    # unique; None: ``id`` if the first row has it, else rows are numbered: "000001"
+    id: str | None = None
+    # reference answer or a list of acceptable ones; None: no judge needs one
+    target: str | None = None
+    fields: tuple[str, ...] | None = None  # for templates; None: all but the target
+
+    def selected(self, available: Sequence[str], source: str) -> list[str]:
+        """Return the columns of a table to read; raise ConfigError if it lacks one."""
+        if self.fields is None:
+            return list(available)
+        named = {*self.fields, self.id, self.target} - {None}
+        for name in sorted(map(str, named)):
+            if name not in available:
+                raise ConfigError(f"{source} has no field `{name}`; {nearest(name, available)}")
+        return [name for name in available if name in named or name == _AUTOMATIC_ID]
+
+
+ALL_COLUMNS = Columns()
+
+
+def to_examples(rows: Iterable[Row], columns: Columns, source: str) -> tuple[Example, ...]:
+    """Turn rows into examples, in order; raise ConfigError with the dataset and the row.
+
+    Fields must be there, ids unique, targets not empty, and values JSON.
+    """
+    maker = _Maker(columns, source)
+    examples = tuple(maker.example(number, row) for number, row in enumerate(rows, start=1))
+    if not examples:
+        raise ConfigError(f"{source} holds no rows; add at least one example")
+    maker.check_fields()
+    return examples
+
+
+class _Maker:
+    """Makes examples one by one and remembers their ids and fields."""
+
+    def __init__(self, columns: Columns, source: str) -> None:
+        self._columns = columns
+        self._source = source
+        self._id_field = columns.id
+        self._places: dict[str, str] = {}
+        self._seen: set[str] = set()
+
+    def example(self, number: int, row: Row) -> Example:
+        """Make one example; ``number`` counts from 1."""
+        where = f"{self._source}, {row.place}"
+        if number == 1 and self._id_field is None and _AUTOMATIC_ID in row.values:
+            self._id_field = _AUTOMATIC_ID
+        self._seen.update(row.values)
+        example = Example(
+            id=self._id(number, row, where),
+            inputs=self._inputs(row),  # type: ignore[arg-type] # checked next
+            reference=self._reference(row, where),
+        )
+        _check_content(example, where)
+        return example
+
+    def check_fields(self) -> None:
+        for field in self._columns.fields or ():
+            if field not in self._seen:
+                raise ConfigError(
+                    f"{self._source}: no row has the field `{field}`; {nearest(field, self._seen)}"
+                )
+
+    def _id(self, number: int, row: Row, where: str) -> str:
+        if self._id_field is None:
+            name = f"{number:0{_ID_DIGITS}}"
+        else:
+            name = _id_text(_value(row, self._id_field, where), f"{where}: `{self._id_field}`")
+        if name in self._places:
+            raise ConfigError(
+                f"{self._source}: the id `{name}` stands on {self._places[name]} and on "
+                f"{row.place}; make ids unique, or name another field as the id"
+            )
+        self._places[name] = row.place
+        return name
+
+    def _inputs(self, row: Row) -> dict[str, object]:
+        fields = self._columns.fields
+        if fields is None:
+            target = self._columns.target
+            return {field: value for field, value in row.values.items() if field != target}
+        return {field: row.values[field] for field in fields if field in row.values}
+
+    def _reference(self, row: Row, where: str) -> str | tuple[str, ...] | None:
+        field = self._columns.target
+        if field is None:
+            return None
+        value = _value(row, field, where)
+        if isinstance(value, list | tuple) and value:
+            return tuple(_target_text(one, f"{where}: `{field}`") for one in value)
+        return _target_text(value, f"{where}: `{field}`")
+
+
+def _value(row: Row, field: str, where: str) -> object:
+    if field not in row.values:
+        raise ConfigError(f"{where}: there is no field `{field}`; {nearest(field, row.values)}")
+    return row.values[field]
+
+
+def _id_text(value: object, what: str) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # a column of integers with gaps
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise ConfigError(f"{what}: an id must be text or an integer, got {value!r:.60}")
+    return str(value)
+
+
+def _target_text(value: object, what: str) -> str:
+    """Return a target as text; whole numbers without ``.0``, as models write them."""
+    if value is None or value == [] or (isinstance(value, str) and not value.strip()):
+        raise ConfigError(f"{what}: the target is empty; fill it in or remove the row")
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and isfinite(value):
+        is_whole = value.is_integer() and abs(value) < _EXACT_BELOW
+        return str(int(value) if is_whole else value)
+    raise ConfigError(
+        f"{what}: a target must be text, a number or a list of them, got {value!r:.60}"
+    )
+
+
+def _check_content(example: Example, where: str) -> None:
+    try:
+        _ = example.digest
+    except (TypeError, ValueError, RecursionError):
+        for field, value in {**example.inputs, "the target": example.reference}.items():
+            if problem := _problem(value):
+                raise ConfigError(f"{where}: field `{field}` {problem}") from None
+        raise
+
+
+def _problem(value: Json) -> str | None:
+    try:
+        canonical(value).encode()
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair (\\ud800 to \\udfff); correct the text"
+    except ValueError:
+        return "is not a number (NaN or infinite); correct it, or leave it out of `fields`"
+    except (TypeError, RecursionError):
+        kind = type(value).__name__
+        return f"holds {kind}, which is not text, a number or a list; leave it out of `fields`"
+    return None
+
+
+MAX_LINE_BYTES = 16_000_000
+
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def read_jsonl(path: Path) -> Iterator[Row]:
+    """Read one JSON object per line; blank lines are skipped."""
+    for number, line in _lines(path):
+        if line.strip():
+            place = f"line {number}"
+            yield Row(place, _object(_json(line, path, place), path, place))
+
+
+def read_json(path: Path) -> Iterator[Row]:
+    """Read a JSON list of objects."""
+    text = "".join(line for _, line in _lines(path))
+    rows = _json(text, path, None)
+    if not isinstance(rows, list):
+        raise ConfigError(
+            f"{shown_path(path)}: expected a list of objects, got {_kind(rows)}; if every line is "
+            "an object of its own, the format is jsonl"
+        )
+    for number, row in enumerate(rows, start=1):
+        place = f"row {number}"
+        yield Row(place, _object(row, path, place))
+
+
+def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[Row]:
+    """Read a table with a header; every value is text. Columns without a name are skipped."""
+    limit = csv.field_size_limit(MAX_LINE_BYTES)  # the module's, for all its readers
+    try:
+        yield from _table(path, delimiter)
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _table(path: Path, delimiter: str) -> Iterator[Row]:
+    records = _records(path, delimiter)
+    _, header = next(records, (1, []))
+    names = _header(header, path)
+    for line, record in records:
+        place = f"line {line}"
+        if len(record) != len(names):
+            raise ConfigError(
+                f"{shown_path(path)}, {place}: {len(record)} values for the {len(names)} columns "
+                "of the header; put quotes around values that hold separators or line breaks"
+            )
+        yield Row(place, {n: value for n, value in zip(names, record, strict=True) if n})
+
+
+def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield every record that is not blank, with its first line."""
+    reader = csv.reader((line for _, line in _lines(path)), delimiter=delimiter, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            record = next(reader, None)
+        except csv.Error as error:
+            raise ConfigError(f"{shown_path(path)}, line {line}: {error}") from None
+        if record is None:
+            return
+        if record:
+            yield line, record
+
+
+def _header(record: list[str], path: Path) -> list[str]:
+    names = [name.strip() for name in record]
+    for name in names:
+        if name and names.count(name) > 1:
+            raise ConfigError(f"{shown_path(path)}, line 1: two columns are called `{name}`")
+    if len(names) == 1 and ";" in names[0]:
+        raise ConfigError(
+            f"{shown_path(path)}, line 1: the only column is `{names[0]}`; separate columns by "
+            "commas, not semicolons"
+        )
+    return names
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a UTF-8 file, with line ends, without a byte-order mark."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise ConfigError(
+                    f"{shown_path(path)}, line {number}: longer than {MAX_LINE_BYTES:,} bytes; "
+                    "shorten it, or use parquet"
+                )
+            if number == 1 and line.startswith(_UTF16):
+                raise ConfigError(f"{shown_path(path)} is UTF-16; save it as UTF-8")
+            yield number, _decoded(line, number, path)
+    if number == 0:
+        raise ConfigError(f"{shown_path(path)} is empty; add at least one example")
+
+
+def _decoded(line: bytes, number: int, path: Path) -> str:
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{shown_path(path)}, line {number}: byte {line[error.start]:#04x} at column "
+            f"{error.start + 1} is not UTF-8; save the file as UTF-8"
+        ) from None
+
+
+def _json(text: str, path: Path, place: str | None) -> object:
+    """Parse JSON; ``place`` is None if the text is the whole file."""
+    try:
+        return _decode(text)
+    except json.JSONDecodeError as error:
+        at = f"column {error.colno}" if place else f"line {error.lineno}, column {error.colno}"
+        hint = "; if every line is an object, the format is jsonl" if "Extra" in error.msg else ""
+        reason = f", {at}: malformed JSON: {error.msg}{hint}"
+    except (ValueError, RecursionError) as error:
+        reason = f": {error}"
+    where = shown_path(path) if place is None else f"{shown_path(path)}, {place}"
+    raise ConfigError(f"{where}{reason}")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON; leave the field out, or write null")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
+def _object(value: object, path: Path, place: str) -> dict[str, object]:
+    if isinstance(value, dict):
+        return value
+    hint = "; if the file is one list, the format is json" if isinstance(value, list) else ""
+    raise ConfigError(
+        f"{shown_path(path)}, {place}: expected an object with fields, got {_kind(value)}{hint}"
+    )
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
+    return "null" if value is None else names.get(type(value), "a number")
+
+
+_BATCH_ROWS = 1024
+
+
+def read_parquet(path: Path, columns: Columns) -> Iterator[Row]:
+    """Read the required columns of a parquet file."""
+    parquet = _extra("pyarrow.parquet", "reading parquet files")
+    lib = import_module("pyarrow.lib")
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = columns.selected(file.schema_arrow.names, shown_path(path))
+            batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=names)
+            yield from _arrow_rows(batches)
+    except (lib.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{shown_path(path)} is not a sound parquet file: {reason}") from None
+
+
+def read_huggingface(
+    name: str, columns: Columns, *, subset: str | None, split: str, revision: str | None
+) -> Iterator[Row]:
+    """Read one split of a dataset of the Hugging Face hub; download it if necessary."""
+    hub = _extra("datasets", "reading datasets of the Hugging Face hub")
+    try:
+        table = hub.load_dataset(name, subset, split=split, revision=revision)
+    except Exception as error:  # the hub, the network, the disk, the dataset's own files
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"cannot load {huggingface_source(name, split)}: {reason}") from error
+    names = columns.selected(table.column_names, huggingface_source(name, split))
+    table = table.select_columns(names)
+    yield from _arrow_rows(table.with_format("arrow").iter(batch_size=_BATCH_ROWS))
+
+
+def huggingface_source(name: str, split: str) -> str:
+    """Return the name of a dataset of the hub for messages."""
+    return f"split `{split}` of the Hugging Face dataset {name}"
+
+
+def _extra(module: str, purpose: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ConfigError(
+            f"{purpose} needs the extra `data`; run: pip install 'bestarm-agent[data]'"
+        ) from None
+
+
+def _arrow_rows(batches: Iterator[Any]) -> Iterator[Row]:
+    number = 0
+    for batch in batches:
+        names = batch.schema.names
+        columns = [_arrow_values(batch.column(at)) for at in range(len(names))]
+        for values in zip(*columns, strict=True):
+            number += 1
+            yield Row(f"row {number}", dict(zip(names, values, strict=True)))
+
+
+def _arrow_values(column: Any) -> list[object]:  # noqa: ANN401 - an arrow array
+    """Return the JSON values of a column: short floats stay short, times and decimals are text."""
+    arrow = import_module("pyarrow")
+    types = arrow.types
+    if types.is_float16(column.type) or types.is_float32(column.type):
+        column = column.cast(arrow.float32()).cast(arrow.string()).cast(arrow.float64())
+    elif types.is_temporal(column.type) or types.is_decimal(column.type):
+        column = column.cast(arrow.string())
+    values: list[object] = column.to_pylist()
+    return values
+
+
+Reader: TypeAlias = Callable[[Path], Iterable[Mapping[str, object]]]
+
+READERS: Final = Registry[Reader](
+    "dataset format",
+    None,
+    {},
+    callable,
+    "a function from a path to rows",
+)
+_SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+
+
+def load_examples(
+    path: Path,
+    columns: Columns = ALL_COLUMNS,
+    *,
+    format: str = "auto",
+    limit: int | None = None,
+    base_dir: Path | None = None,
+) -> tuple[Example, ...]:
+    """Read a dataset from a file.
+
+    Args:
+        path: the file.
+        columns: the fields that hold id, target and inputs.
+        format: "jsonl", "json", "csv", "tsv", "parquet", or a dotted path ``module:function``;
+            "auto" goes by the suffix.
+        limit: read at most this many rows, from the top, >= 1; None reads all.
+        base_dir: folder where the module of a dotted path is looked up first.
+
+    Raises:
+        ConfigError: the file is missing, empty or malformed, or a row breaks a rule.
+        PluginError: the function of a dotted path cannot be used.
+    """
+    check_file(path)
+    with _reading(path):
+        rows = islice(_rows(path, _format_of(path, format), columns, base_dir or Path()), limit)
+        return to_examples(rows, columns, shown_path(path))
+
+
+def load_rows(path: Path, kind: str = "dataset") -> Iterator[Row]:
+    """Read the rows of a file, by its suffix; ``kind`` names it in a ConfigError."""
+    check_file(path, kind)
+    with _reading(path):
+        yield from _rows(path, _format_of(path, "auto"), ALL_COLUMNS, Path())
+
+
+def load_huggingface_examples(
+    name: str,
+    columns: Columns = ALL_COLUMNS,
+    *,
+    split: str = "test",
+    subset: str | None = None,
+    revision: str | None = None,
+    limit: int | None = None,
+) -> tuple[Example, ...]:
+    """Read a dataset of the Hugging Face hub, or a local folder; download it if necessary.
+
+    Args:
+        name: name on the hub, or a local folder.
+        columns: the fields that hold id, target and inputs.
+        split: the split to read.
+        subset: configuration of the dataset; None for its only or default one.
+        revision: commit, tag or branch; pin it to keep the rows from changing.
+        limit: read at most this many rows, from the top, >= 1; None reads all.
+
+    Raises:
+        ConfigError: the extra ``data`` is missing, or the dataset cannot be loaded.
+    """
+    rows = read_huggingface(name, columns, subset=subset, split=split, revision=revision)
+    return to_examples(islice(rows, limit), columns, huggingface_source(name, split))
+
+
+def _rows(path: Path, format: str, columns: Columns, base_dir: Path) -> Iterator[Row]:
+    match format:
+        case "jsonl":
+            return read_jsonl(path)
+        case "json":
+            return read_json(path)
+        case "csv":
+            return read_separated(path, ",")
+        case "tsv":
+            return read_separated(path, "\t")
+        case "parquet":
+            return read_parquet(path, columns)
+        case _:
+            read = READERS.load(format, imported=partial(load_object, base_dir=base_dir))
+            return _read_by_plugin(read, path, format)
+
+
+def _read_by_plugin(read: Reader, path: Path, format: str) -> Iterator[Row]:
+    try:
+        for number, values in enumerate(read(path), start=1):
+            yield Row(f"row {number}", values)
+    except (OSError, ConfigError):
+        raise
+    except Exception as error:  # a reader may raise anything
+        raise PluginError(
+            f"dataset format `{format}` cannot read {shown_path(path)}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _format_of(path: Path, format: str) -> str:
+    if format != "auto":
+        return format
+    found = _SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        known = ", ".join(_SUFFIXES)
+        raise ConfigError(
+            f"{shown_path(path)}: the suffix {path.suffix!r} is none of {known}; set the format"
+        )
+    return found
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
+
+
+LENGTH = "length_bucket"
+_BUCKETS = ("1 shortest", "2", "3", "4 longest")
+_MISSING = "(none)"
+_MOST = 50  # values of a field
+
+
+def slices_of(examples: Sequence[Example], by: Sequence[str]) -> tuple[Slice, ...]:
+    """Return a slice for each value of each field, in the order of fields and values.
+
+    Slices of one field share no example, and those of two fields may. A field with one value is
+    no slice of the examples and is left out.
+
+    Raises:
+        ConfigError: no example has the field, or its values are too many, or lists or mappings.
+    """
+    found: list[Slice] = []
+    for field in dict.fromkeys(by):
+        columns: dict[str, list[int]] = {}
+        for column, value in enumerate(_values(examples, field)):
+            columns.setdefault(value, []).append(column)
+        if len(columns) > _MOST:
+            raise ConfigError(
+                f"slices.by: `{field}` has {len(columns):,} different values, at most {_MOST} make "
+                f"slices; name a field that groups the examples"
+            )
+        if len(columns) > 1:
+            found += [Slice(f"{field}={name}", tuple(columns[name])) for name in sorted(columns)]
+    return tuple(found)
+
+
+def _values(examples: Sequence[Example], field: str) -> Iterator[str]:
+    known = {name: None for example in examples for name in example.inputs}
+    if field not in known and field == LENGTH:
+        return _length_buckets(examples)
+    if field not in known:
+        raise ConfigError(
+            f"slices.by: no example has the field `{field}`; {nearest(field, [*known, LENGTH])}"
+        )
+    return (_text(example.inputs.get(field), field) for example in examples)
+
+
+def _text(value: Json, field: str) -> str:
+    if value is None or value == "":
+        return _MISSING
+    if isinstance(value, list | tuple | dict):
+        raise ConfigError(f"slices.by: `{field}` holds lists or mappings; name a field of values")
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))  # 1.0 in one row and 1 in another are the same
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _length_buckets(examples: Sequence[Example]) -> Iterator[str]:
+    """Yield the quarter to which each example belongs by the length of its inputs as text."""
+    lengths = np.array([sum(len(str(value)) for value in one.inputs.values()) for one in examples])
+    edges = np.quantile(lengths, (0.25, 0.5, 0.75))
+    return (_BUCKETS[k] for k in np.searchsorted(edges, lengths).tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A gold score in [0, 1] of the answer of a candidate, or of an answer with this digest."""
+
+    example: str
+    score: float
+    candidate: str | None = None
+    answer: str | None = None
+    answer_digest: str | None = None
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
+
+    example: str = Field(min_length=1)
+    score: float = Field(ge=0, le=1)
+    candidate: str | None = None
+    answer: str | None = None
+    answer_digest: str | None = None
+
+    @model_validator(mode="after")
+    def _check_whose(self) -> Self:
+        if not (self.candidate or self.answer or self.answer_digest):
+            raise ValueError("a label needs `candidate`, `answer` or `answer_digest`")
+        return self
+
+
+def answer_digest(text: str) -> str:
+    """Return the digest by which labels may name an answer: 16 hexadecimal digits.
+
+    Example:
+        >>> answer_digest("46")
+        'd509ce63dfefa7da'
+    """
+    return digest(text)
+
+
+def load_labels(path: Path) -> tuple[Label, ...]:
+    """Read gold scores; raise ConfigError with file and row if one breaks a rule."""
+    labels: dict[tuple[str, str | None, str | None], Label] = {}
+    for row in load_rows(path, "labels file"):
+        where = f"{shown_path(path)}, {row.place}"
+        values = {key: value for key, value in row.values.items() if value not in (None, "")}
+        read = parse_row(_Row, values, where)  # type: ignore[arg-type]
+        named = answer_digest(read.answer) if read.answer is not None else read.answer_digest
+        label = Label(read.example, read.score, read.candidate, read.answer, named)
+        key = (label.example, label.candidate, label.answer_digest)
+        if labels.setdefault(key, label).score != label.score:
+            raise ConfigError(f"{where}: this answer has another score already; keep one of them")
+    return tuple(labels.values())
+
+
+def by_answer(labels: Sequence[Label]) -> dict[tuple[str, str], Label]:
+    """Return the labels by (example, candidate) and by (example, answer digest)."""
+    found: dict[tuple[str, str], Label] = {}
+    for label in labels:
+        if label.candidate is not None:
+            found[label.example, label.candidate] = label
+        if label.answer_digest is not None:
+            found[label.example, label.answer_digest] = label
+    return found

@@ -1,1 +1,0 @@
-"""Read datasets and gold labels."""

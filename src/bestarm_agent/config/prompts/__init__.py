@@ -1,1 +1,0 @@
-"""Prompt templates: load, check, render."""

@@ -1,0 +1,1185 @@
+"""The study file: its models, in the order of the file, after the types of their values.
+
+Values are strict; a text may stand in for a mapping where its main key says enough. Broken rules
+are reported by ``fields.broken``, and become messages in ``config.yaml``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    JsonValue,
+    Strict,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from bestarm_agent.config.fields import StudyModel, allow_also, broken, shown
+from bestarm_agent.config.yaml import KeyPath
+from bestarm_agent.domain.digest import canonical
+from bestarm_agent.domain.rate_limits import RateLimits, Resource
+from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
+from bestarm_agent.domain.spend import Budget, nanos
+from bestarm_agent.errors import nearest
+from bestarm_agent.plugins.registry import is_path
+from bestarm_agent.stats.keyed_random import KeyedRandom
+
+_VARIABLE = re.compile(r"\$(\$\{[^}]*\})|\$\{([^}]*)\}")  # "$${X}" stands for the text "${X}"
+_AMOUNT = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
+_DOLLARS = re.compile(rf"\s*\$?{_AMOUNT}(?:usd)?\s*", re.IGNORECASE)
+_SHARE = re.compile(rf"{_AMOUNT}(%?)\s*")
+
+
+def expand_variables(value: JsonValue, environ: Mapping[str, str], *at: str | int) -> JsonValue:
+    """Replace every ``${NAME}`` in the texts of ``value``; report one that is not set.
+
+    ``at`` is the path to ``value``, for messages.
+
+    Example:
+        >>> expand_variables({"base_url": "${HOST}/v1"}, {"HOST": "http://localhost"})
+        {'base_url': 'http://localhost/v1'}
+    """
+    if isinstance(value, str):
+        return _expand_text(value, environ, at)
+    if isinstance(value, list):
+        return [expand_variables(item, environ, *at, i) for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: expand_variables(item, environ, *at, key) for key, item in value.items()}
+    return value
+
+
+def _expand_text(text: str, environ: Mapping[str, str], at: KeyPath) -> str:
+    def replacement(match: re.Match[str]) -> str:
+        literal, name = match.groups()
+        if literal is not None:
+            return str(literal)
+        if name not in environ:
+            broken(
+                f"{_unknown_variable(name)}, or write $${{{name}}} for these very characters", *at
+            )
+        return environ[name]
+
+    return _VARIABLE.sub(replacement, text)
+
+
+def _unknown_variable(name: str) -> str:
+    if name.isidentifier():
+        return f"needs the environment variable {name}, which is not set; set it"
+    return f"holds ${{{name}}}, which is not the name of an environment variable; correct it"
+
+
+def _expanded(value: JsonValue, info: ValidationInfo) -> JsonValue:
+    environ = None if info.context is None else info.context.get("environ")
+    return value if environ is None else expand_variables(value, environ)
+
+
+def without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse written-out secrets: study files are shared, and logs leave secrets out."""
+    for path, value in secrets_in(options):
+        if value == REDACTED:
+            broken(
+                "held a secret when the run began, which its log leaves out; begin a new run with "
+                "the secret in an environment variable and ${NAME_OF_THE_VARIABLE} in its place",
+                *path,
+            )
+        broken(
+            "holds a secret, which does not belong in a study file; put it into an environment "
+            "variable and write ${NAME_OF_THE_VARIABLE}",
+            *path,
+        )
+    for path, _ in url_secrets_in(options):
+        broken(
+            "holds a secret in its URL, which does not belong in a study file; put it into an "
+            "environment variable and write ${NAME_OF_THE_VARIABLE}",
+            *path,
+        )
+    return options
+
+
+def without_secret_names(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse names of secrets, which the log would leave out, where no variable is expanded."""
+    for path, _ in secrets_in(params):
+        broken(
+            "is named like a secret, which the log of a run leaves out, so that it could not be "
+            "resumed; pass it to the provider by an option, as ${NAME_OF_THE_VARIABLE}",
+            *path,
+        )
+    return params
+
+
+def tidy(value: JsonValue, *at: str | int) -> JsonValue:
+    """Return ``value`` with whole floats as integers, so 1.0 and 1 are the same; refuse NaN."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            broken(f"must be finite, got {value}", *at)
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [tidy(item, *at, i) for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: tidy(item, *at, key) for key, item in value.items()}
+    return value
+
+
+def axis(value: JsonValue) -> tuple[JsonValue, ...]:
+    """Return the values that an entry of a grid takes: those of a list, or the one given."""
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def _check_axes(params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for name, value in params.items():
+        counts = Counter(canonical(item) for item in axis(value))
+        if not counts:
+            broken("is an axis without values; give at least one, or leave the key out", name)
+        item, count = counts.most_common(1)[0]
+        if count > 1:
+            broken(f"holds {item} more than once; every value must differ", name)
+    return params
+
+
+def read_dollars(value: object) -> object:
+    """Read "$5" and "5 USD" as 5.0; leave numbers as they are."""
+    if not isinstance(value, str):
+        return value
+    match = _DOLLARS.fullmatch(value)
+    if match is None:
+        broken(f'must be an amount of dollars such as 5 or "$5", got {shown(value)}')
+    return float(match[1])
+
+
+def read_share(value: object) -> object:
+    """Read "10%" and "0.1" as 0.1; leave numbers as they are."""
+    if not isinstance(value, str):
+        return value
+    match = _SHARE.fullmatch(value)
+    if match is None:
+        broken(f'must be a number in (0, 1] such as 0.1, or "10%", got {shown(value)}')
+    return float(match[1]) / (100 if match[2] else 1)
+
+
+Count: TypeAlias = Annotated[int, Strict(), Field(ge=1)]
+Positive: TypeAlias = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+Share: TypeAlias = Annotated[float, Strict(), Field(ge=0, le=1)]
+Flag: TypeAlias = Annotated[bool, Strict()]
+Text: TypeAlias = Annotated[str, Field(min_length=1)]
+# Names stand in labels, tables and file names.
+Name: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\w[\w .:@+()-]*$")]
+Label: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\w[\w .:@+()=,/-]*$")]
+Dollars: TypeAlias = Annotated[
+    Positive, BeforeValidator(read_dollars, json_schema_input_type=Positive | str)
+]
+_Fraction: TypeAlias = Annotated[float, Strict(), Field(gt=0, le=1)]
+GridShare: TypeAlias = Annotated[
+    _Fraction, BeforeValidator(read_share, json_schema_input_type=_Fraction | str)
+]
+Expandable: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(_expanded)]
+Options: TypeAlias = Annotated[
+    dict[str, JsonValue], AfterValidator(without_secrets), AfterValidator(_expanded)
+]
+Params: TypeAlias = Annotated[
+    dict[str, JsonValue], AfterValidator(without_secret_names), AfterValidator(tidy)
+]
+Grid: TypeAlias = Annotated[Params, AfterValidator(_check_axes)]
+
+
+FILE_PREFIX = "file://"
+
+
+def check_model_name(name: str, *at: str | int) -> str:
+    """Check that ``name``, found ``at`` this path, is "provider/model"; else report it."""
+    provider, slash, model = name.partition("/")
+    if provider and slash and model and not set(name) & set(" \t\n") and ":" not in provider:
+        return name
+    hint = ""
+    head, colon, tail = name.partition(":")
+    if colon and head.isalnum() and tail:  # promptfoo's way of writing
+        hint = f"; did you mean `{head}/{tail}`?"
+    broken(f"must be `provider/model`, such as openai/gpt-6-luna, got {shown(name)}{hint}", *at)
+
+
+class ModelSpec(StudyModel):
+    """One model, or a text `provider/model`."""
+
+    short_form: ClassVar[str | None] = "model"
+
+    model: Text = Field(
+        description="`provider/model`, split at the first slash: `openai/gpt-6-luna`, "
+        "`hf/models/tiny-llama` (a folder or a name on the hub), `python/chains:answer` (a "
+        "function), `replay/row` (recorded answers)."
+    )
+    label: Name | None = Field(
+        None, description="Short name in tables; default: the last part of the model's name."
+    )
+    params: Grid = Field(
+        default_factory=dict,
+        description="Sampling parameters of this model alone; they override the study's `params`. "
+        "A list is an axis, `null` leaves the parameter out.",
+    )
+    options: Options = Field(
+        default_factory=dict,
+        description="Options of the provider for this model alone (`base_url`, `price`, ...). "
+        "`${VARIABLE}` is expanded.",
+    )
+
+    @field_validator("model")
+    @classmethod
+    def _check_model(cls, name: str) -> str:
+        return check_model_name(name)
+
+    @property
+    def provider(self) -> str:
+        """Return the name of the provider."""
+        return self.model.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the model as the provider knows it."""
+        return self.model.partition("/")[2]
+
+
+def model_labels(models: Sequence[ModelSpec]) -> tuple[str, ...]:
+    """Return the label of each model: its own, else the shortest ending of its name.
+
+    Endings grow by one part at a time until they are unique.
+
+    Example:
+        >>> model_labels([ModelSpec(model="openai/o9"), ModelSpec(model="azure/eu/o9")])
+        ('openai/o9', 'eu/o9')
+    """
+    labels = [spec.label or PurePosixPath(spec.model).name for spec in models]
+    for length in range(2, max((len(spec.model.split("/")) for spec in models), default=0) + 1):
+        count = Counter(labels)
+        for i, spec in enumerate(models):
+            if spec.label is None and count[labels[i]] > 1:
+                labels[i] = "/".join(spec.model.split("/")[-length:])
+    return tuple(labels)
+
+
+class MessageSpec(StudyModel):
+    """One chat message of a prompt."""
+
+    role: Literal["system", "user", "assistant"] = Field(description="Role of the message.")
+    content: str = Field(description="Jinja template of the message.")
+
+
+class PromptSpec(StudyModel):
+    """One prompt: a mapping `name: template`, a `file://` path, or a name of the catalogue."""
+
+    name: Name | None = Field(
+        None, description="Short name in tables; default: the file's stem or the catalogue's name."
+    )
+    text: Text | None = Field(None, description="Jinja template of a plain prompt.")
+    messages: tuple[MessageSpec, ...] | None = Field(
+        None, description="Chat messages with Jinja templates as contents.", min_length=1
+    )
+    file: Text | None = Field(
+        None,
+        description="Template file, relative to the study file; `*` and `?` match several files, "
+        "each a prompt of its own.",
+    )
+    catalog: Text | None = Field(None, description="Name of a prompt in the prompts catalogue.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, value: object) -> object:
+        if isinstance(value, str):
+            return _prompt_from_text(value)
+        cls._check_text_or_mapping(value)
+        if isinstance(value, dict) and len(value) == 1:
+            ((name, body),) = value.items()
+            if name not in cls.model_fields:
+                return _prompt_from_item(name, body)
+        return cls._without_blanks(value)
+
+    @model_validator(mode="after")
+    def _check_form(self) -> PromptSpec:
+        forms = ("text", "messages", "file", "catalog")
+        given = [form for form in forms if getattr(self, form) is not None]
+        if len(given) != 1:
+            found = " and ".join(f"`{form}`" for form in given) or "none of them"
+            broken(f"needs exactly one of `text`, `messages`, `file`, `catalog`, got {found}")
+        if self.name is None and given[0] in ("text", "messages"):
+            broken('needs a name; write `- my-name: "..."`, or add the key `name`')
+        if self.name is not None and self.is_glob:
+            broken("has a name, but its pattern may match several files; leave `name` out")
+        return self
+
+    @property
+    def is_glob(self) -> bool:
+        """Return whether ``file`` is a pattern that may match several files."""
+        return self.file is not None and bool(set(self.file) & set("*?["))
+
+    @property
+    def label(self) -> str | None:
+        """Return the name of the prompt, or None for a pattern of files."""
+        if self.name is not None or self.is_glob:
+            return self.name
+        return PurePosixPath(self.file).stem if self.file is not None else self.catalog
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        reference = handler(core_schema)
+        mapping = handler.resolve_ref_schema(reference)
+        messages = mapping["properties"]["messages"]["anyOf"][0]
+        named = {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "propertyNames": {"not": {"enum": list(cls.model_fields)}},
+            "additionalProperties": {"anyOf": [{"type": "string"}, messages]},
+        }
+        allow_also(mapping, {"type": "string", "minLength": 1}, named)
+        return reference
+
+
+def _prompt_from_text(text: str) -> dict[str, object]:
+    if text.startswith(FILE_PREFIX):
+        return {"file": text.removeprefix(FILE_PREFIX)}
+    if "{{" in text or "{%" in text or "\n" in text:
+        broken('is a template without a name; write `- my-name: "..."`')
+    return {"catalog": text}
+
+
+def _prompt_from_item(name: object, body: object) -> dict[str, object]:
+    if isinstance(body, list):
+        return {"name": name, "messages": body}
+    if isinstance(body, str) and body.startswith(FILE_PREFIX):
+        return {"name": name, "file": body.removeprefix(FILE_PREFIX)}
+    return {"name": name, "text": body}
+
+
+class CandidateSpec(StudyModel):
+    """One explicit candidate, next to the grid or in its place."""
+
+    model: Text = Field(description="Label of one of `models`, or `provider/model`.")
+    prompt: Text = Field(description="Name of one of `prompts`.")
+    params: Params = Field(
+        default_factory=dict,
+        description="Sampling parameters, sent as written (a list is one value). Entries of the "
+        "study's and the model's `params` that have a single value are the default.",
+    )
+    label: Label | None = Field(None, description="Name in tables; default: made from its parts.")
+    options: Options = Field(
+        default_factory=dict,
+        description="Options of the provider for this model, if it is not one of `models`. "
+        "`${VARIABLE}` is expanded.",
+    )
+
+
+_FORMATS = ("auto", "jsonl", "json", "csv", "tsv", "parquet")
+
+
+class HuggingFaceSpec(StudyModel):
+    """A dataset of the Hugging Face hub; needs the extra `data`."""
+
+    short_form: ClassVar[str | None] = "name"
+
+    name: Expandable = Field(description="Name on the hub, or a local folder.")
+    subset: Text | None = Field(None, description="Configuration of the dataset.")
+    split: Text = Field("test", description="Split to read.")
+    revision: Text | None = Field(
+        None, description="Commit, tag or branch; pin it to keep the rows from changing."
+    )
+
+
+class DatasetSpec(StudyModel):
+    """The examples, or just their path."""
+
+    short_form: ClassVar[str | None] = "path"
+
+    path: Expandable | None = Field(
+        None, description="File, relative to the study file. `${VARIABLE}` is expanded."
+    )
+    huggingface: HuggingFaceSpec | None = Field(
+        None, description="A dataset of the Hugging Face hub instead of `path`."
+    )
+    format: Text = Field(
+        "auto",
+        description="Format of the file: `auto` (by the ending of its name), `jsonl`, `json`, "
+        "`csv`, `tsv`, `parquet`, a plug-in, or a "
+        "reader's path `module:function`.",
+    )
+    id: Text | None = Field(
+        None,
+        description="Field with an id, unique in the dataset; default: `id` if the rows have it, "
+        "else the number of the row.",
+    )
+    target: Text | None = Field(
+        None,
+        description="Field with the expected answer, or with a list of acceptable ones. "
+        "Scorers that compare with an answer need it.",
+    )
+    limit: Count | None = Field(None, description="Read only this many rows, from the top.")
+    fields: tuple[Text, ...] | None = Field(
+        None,
+        description="Fields that templates may use; default: all but the target.",
+        min_length=1,
+    )
+
+    @field_validator("format")
+    @classmethod
+    def _check_format(cls, format: str) -> str:
+        if format in _FORMATS or is_path(format):
+            return format
+        broken(f"must be the name of a format, got {shown(format)}; {nearest(format, _FORMATS)}")
+
+    @model_validator(mode="after")
+    def _check_source(self) -> DatasetSpec:
+        if (self.path is None) == (self.huggingface is None):
+            found = "neither" if self.path is None else "both"
+            broken(f"needs either `path` or `huggingface`, got {found}")
+        if self.huggingface is not None and self.format != "auto":
+            broken("is the format of a file, and `huggingface` is none; leave it out", "format")
+        return self
+
+
+class ScorerSpec(StudyModel):
+    """The judge that turns a reply into a score in [0, 1], or just its name.
+
+    All keys but `name` are options of the scorer.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    short_form: ClassVar[str | None] = "name"
+    __pydantic_extra__: dict[str, JsonValue]
+
+    name: Text = Field(
+        description="Name of a scorer in the judges catalogue, such as `exact`; `python` for a "
+        "function of your own, named by the key `function`."
+    )
+
+    @model_validator(mode="after")
+    def _check_secrets(self) -> ScorerSpec:
+        without_secret_names(self.options)
+        return self
+
+    @property
+    def options(self) -> dict[str, JsonValue]:
+        """Return all keys but `name`."""
+        return dict(self.__pydantic_extra__)
+
+
+_FIELDS = {
+    Resource.REQUESTS: "rpm",
+    Resource.TOKENS: "tpm",
+    Resource.INPUT_TOKENS: "itpm",
+    Resource.OUTPUT_TOKENS: "otpm",
+}
+
+
+class RateSpec(StudyModel):
+    """Limits per minute; those left out are learned from the provider's answers."""
+
+    rpm: Count | None = Field(None, description="Requests per minute.")
+    tpm: Count | None = Field(None, description="Tokens per minute, prompt and generated together.")
+    itpm: Count | None = Field(None, description="Prompt tokens per minute.")
+    otpm: Count | None = Field(None, description="Generated tokens per minute.")
+    reserve: Literal["expected", "maximum"] | None = Field(
+        None,
+        description="Tokens reserved for a reply in flight: as many as `expected` from earlier "
+        "replies (default), or the `maximum` that the request allows, as OpenAI counts it.",
+    )
+
+
+class ProviderRateSpec(RateSpec):
+    """Limits per minute of a provider."""
+
+    shared: Flag | None = Field(
+        None,
+        description="Whether all models of the account share these limits; default: each model has "
+        "them for itself.",
+    )
+
+
+def rate_limits(given: Iterable[RateSpec | None], assumed: RateSpec | None = None) -> RateLimits:
+    """Combine limits: each from the first of ``given`` that has it, else from ``assumed``.
+
+    Example:
+        >>> limits = rate_limits([RateSpec(rpm=10), None, RateSpec(rpm=500, tpm=1000)])
+        >>> {str(name): most for name, most in limits.per_minute.items()}
+        {'requests': 10.0, 'tokens': 1000.0}
+    """
+    specs = [spec for spec in given if spec is not None]
+    amounts: dict[Resource, float] = {}
+    for spec in reversed(specs):
+        amounts |= _amounts(spec)
+    reserves = [spec.reserve for spec in (*specs, assumed) if spec is not None and spec.reserve]
+    return RateLimits(
+        per_minute=amounts,
+        assumed={} if assumed is None else _amounts(assumed),
+        reserve_maximum=reserves[:1] == ["maximum"],
+    )
+
+
+def _amounts(spec: RateSpec) -> dict[Resource, float]:
+    values = {resource: getattr(spec, field) for resource, field in _FIELDS.items()}
+    return {resource: float(most) for resource, most in values.items() if most is not None}
+
+
+_SECONDS_PER_MINUTE = 60
+_DEFAULT_LEVEL = 0.95
+
+
+class BudgetSpec(StudyModel):
+    """Hard caps of a run: the first one reached ends it; without any, the whole grid is run."""
+
+    usd: Dollars | None = Field(
+        None, description='Dollars, judges and retries included; 5 or "$5". Needs known prices.'
+    )
+    pulls: Count | None = Field(
+        None, description="(candidate, example) pairs evaluated, cached replies included."
+    )
+    calls: Count | None = Field(
+        None, description="Requests sent to providers, retries and judges included."
+    )
+    tokens: Count | None = Field(None, description="Prompt plus generated tokens.")
+    minutes: Positive | None = Field(
+        None, description="Wall-clock minutes, resumed parts of the run included."
+    )
+    gpu_minutes: Positive | None = Field(
+        None, description="Minutes of local workers (accelerator or CPU), summed over the workers."
+    )
+    share: GridShare | None = Field(
+        None, description='Share of the candidates x examples grid, in (0, 1]; 0.1 or "10%".'
+    )
+
+    def caps(self, cells: int) -> Budget:
+        """Return the caps of a run on a grid of ``cells`` (candidate, example) pairs.
+
+        Example:
+            >>> BudgetSpec(share=0.1).caps(cells=30_000).pulls
+            3000
+        """
+        return Budget(
+            usd_nanos=None if self.usd is None else nanos(self.usd),
+            pulls=self._pulls(cells),
+            calls=self.calls,
+            tokens=self.tokens,
+            gpu_seconds=_seconds(self.gpu_minutes),
+            seconds=_seconds(self.minutes),
+        )
+
+    def _pulls(self, cells: int) -> int | None:
+        caps = [] if self.pulls is None else [self.pulls]
+        if self.share is not None:
+            exact = Decimal(str(self.share)) * cells  # 0.29 * 100 is 28.99... in binary
+            caps.append(max(1, int(exact.to_integral_value(rounding=ROUND_FLOOR))))
+        return min(caps, default=None)
+
+
+def _seconds(minutes: float | None) -> float | None:
+    return None if minutes is None else minutes * _SECONDS_PER_MINUTE
+
+
+class StopSpec(StudyModel):
+    """When a run may stop though the best is not established."""
+
+    within: Annotated[float, Strict(), Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="Stop once the leading candidate is shown to be at most this far below the "
+        "best, in (0, 1), at the confidence of `selector`.",
+    )
+
+
+class SelectorSpec(StudyModel):
+    """The selection rule, or just its name."""
+
+    short_form: ClassVar[str | None] = "name"
+
+    name: Text = Field("auto", description="Name of the selection rule.")
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Parameters of the rule, such as `eta: 1.0`."
+    )
+    history: tuple[Text, ...] = Field(
+        (),
+        description="Earlier runs (id or name) and score files to learn from, for rules that can: "
+        "`auto` and `pulse`. Examples are recognised by content in runs, by id in files.",
+    )
+    seed: Annotated[int, Strict(), Field(ge=0)] = Field(
+        0, description="Seed of all random choices, >= 0."
+    )
+    per: Literal["call", "dollar"] = Field(
+        "call",
+        description="Unit in which the rule saves: calls, or dollars. Per dollar, expensive "
+        "candidates are pulled less (docs/costs.md); needs known prices.",
+    )
+    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="Confidence in (0, 1) that the answer must have; a run whose budget ends "
+        "before exits with code 3. Left out: none is asked for, intervals are stated at 0.95.",
+    )
+    stop_when_separated: Flag = Field(
+        True,
+        description="Whether to stop before the budget is spent, once the best candidate is "
+        "established at this confidence.",
+    )
+
+    @property
+    def level(self) -> float:
+        """Return the confidence of intervals, in (0, 1)."""
+        return _DEFAULT_LEVEL if self.confidence is None else self.confidence
+
+
+class ProviderLimits(ProviderRateSpec):
+    """Limits of one provider, of each of its `endpoints`; those left out are its own."""
+
+    in_flight: Count | None = Field(
+        None,
+        description="Calls in flight at once, at each of its `endpoints`. Left out: found by trial "
+        "for providers over the network.",
+    )
+
+
+class LimitsSpec(StudyModel):
+    """Concurrency, timeouts and retries."""
+
+    in_flight: Count = Field(64, description="Calls in flight at once, over all providers.")
+    timeout_seconds: Positive = Field(120.0, description="Seconds that one attempt may take.")
+    max_attempts: Count = Field(
+        5, description="Attempts at one call before its pair is reported as not measurable."
+    )
+    failed_score: Share = Field(
+        0.0,
+        description="Score in [0, 1] of a reply on which the candidate itself failed (refusal, "
+        "nothing to read in it, too long).",
+    )
+    max_failed_share: Share = Field(
+        0.5, description="Share in [0, 1] of pairs not measurable above which the run stops."
+    )
+    providers: dict[str, ProviderLimits] = Field(
+        default_factory=dict, description="Limits by name of provider."
+    )
+    models: dict[str, RateSpec] = Field(
+        default_factory=dict,
+        description="Limits by `provider/model`; they come before those of the provider.",
+    )
+
+    @field_validator("models")
+    @classmethod
+    def _check_models(cls, models: dict[str, RateSpec]) -> dict[str, RateSpec]:
+        for name in models:
+            check_model_name(name, name)
+        return models
+
+
+PRICE, SECONDS, LENGTH = QUANTITIES = ("usd_per_1k_calls", "seconds_mean", "output_tokens_mean")
+_TEXT = re.compile(r"\s*(<=|>=)\s*\$?(\d+(?:\.\d*)?|\.\d+)\s*")
+_SCORES = 2  # statements about scores: before and after a candidate is found to break a limit
+
+
+class Objective(StrEnum):
+    """Kinds of objective."""
+
+    BEST = "best"
+    BEST_UNDER_USD = "best-under-usd"
+    CHEAPEST = "cheapest-within-epsilon"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A limit of a mean."""
+
+    name: str  # as the study has it: one of ``QUANTITIES``, or a measure
+    at_most: bool  # else at least
+    limit: float
+
+    @property
+    def text(self) -> str:
+        """The constraint as the study has it."""
+        return f"{self.name} {'<=' if self.at_most else '>='} {self.limit:g}"
+
+
+def constraint_of(name: str, text: str) -> Constraint:
+    """Read an entry of ``subject_to``; a name that is no quantity of calls is a measure's.
+
+    Example:
+        >>> constraint_of("seconds_mean", "<= 2").limit
+        2.0
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        broken(f'must be a limit such as "<= 2" or ">= 0.9", got {shown(text)}', name)
+    at_most, limit = match[1] == "<=", float(match[2])
+    if name in QUANTITIES and not at_most:
+        broken('limits from above: write "<="', name)
+    if name not in QUANTITIES and limit > 1:
+        broken(f"limits a mean of scores, at most 1, got {limit:g}", name)
+    return Constraint(name, at_most, limit)
+
+
+class ObjectiveSpec(StudyModel):
+    """The goal of the study, or just its name."""
+
+    short_form: ClassVar[str | None] = "name"
+
+    name: Annotated[Objective, WithJsonSchema({"type": "string", "enum": [*Objective]})] = Field(
+        Objective.BEST,
+        description="`best`: the candidate of the highest mean. `best-under-usd`: the best of "
+        "those whose price is at most `usd_per_1k_calls`. `cheapest-within-epsilon`: the cheapest "
+        "of those at most `epsilon` below the best. All but `best` need known prices.",
+    )
+    epsilon: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
+        0.02,
+        description="How far below the highest mean is good enough, in (0, 1); for "
+        "`cheapest-within-epsilon`.",
+    )
+    usd_per_1k_calls: Dollars | None = Field(
+        None,
+        description="Dollars that 1,000 calls may cost; for `best-under-usd`, which needs it.",
+    )
+
+    subject_to: dict[str, Annotated[str, Strict()]] = Field(
+        default_factory=dict,
+        description="Limits of means that the winner of `best` must keep: `usd_per_1k_calls`, "
+        "`seconds_mean`, `output_tokens_mean`, or the name of one of `measures`; each a text such "
+        "as '<= 2' or '>= 0.9'.",
+    )
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if self.subject_to and self.name not in (Objective.BEST, Objective.BEST_UNDER_USD):
+            broken(
+                f"belongs to `best`, and the objective is `{self.name}`; name that one, or leave "
+                f"the limits out",
+                "subject_to",
+            )
+        if PRICE in self.subject_to and self.usd_per_1k_calls is not None:
+            broken("is given twice; leave one out", "subject_to", PRICE)
+        for name, text in self.subject_to.items():
+            constraint_of(name, text)
+        return self
+
+    @model_validator(mode="after")
+    def _check_price(self) -> Self:
+        needed = self.name is Objective.BEST_UNDER_USD
+        if needed and self.usd_per_1k_calls is None:
+            broken(
+                "is missing: `best-under-usd` needs to know what 1,000 calls may cost; write "
+                "`objective: {name: best-under-usd, usd_per_1k_calls: 2}`, or give "
+                "--usd-per-1k-calls 2",
+                "usd_per_1k_calls",
+            )
+        if not needed and self.usd_per_1k_calls is not None:
+            broken(
+                f"belongs to `best-under-usd`, and the objective is `{self.name}`; name that one, "
+                f"or leave the price out",
+                "usd_per_1k_calls",
+            )
+        return self
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The limits that the winner must keep; `best-under-usd` is one of them by itself."""
+        found = [constraint_of(name, text) for name, text in self.subject_to.items()]
+        if self.usd_per_1k_calls is not None:
+            found.insert(0, constraint_of(PRICE, f"<= {self.usd_per_1k_calls!r}"))
+        return tuple(found)
+
+    @property
+    def by_price(self) -> bool:
+        """Return whether the answer depends on prices."""
+        return self.name is not Objective.BEST or PRICE in self.subject_to
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether simply the best is asked for."""
+        return self.name is Objective.BEST and not self.subject_to
+
+    def level(self, confidence: float) -> float:
+        """Return the confidence of each part of the statement, so that all hold at ``confidence``.
+
+        Example:
+            >>> spec = ObjectiveSpec(name="best-under-usd", usd_per_1k_calls=1.0)
+            >>> round(spec.level(0.9), 4), ObjectiveSpec().level(0.9)
+            (0.9667, 0.9)
+        """
+        parts = len(self.constraints) + _SCORES if self.constraints else 1
+        return 1 - (1 - confidence) / parts
+
+
+_MOST = 0.5
+
+
+class ConfirmSpec(StudyModel):
+    """Keeps examples back, which only the winner answers, after it was chosen."""
+
+    share: GridShare = Field(
+        0.2,
+        description=f'Share of the examples kept back, in (0, {_MOST}]; 0.2 or "20%". The '
+        "selection does not see them.",
+    )
+    baseline: Annotated[str, Strict(), Field(min_length=1)] | None = Field(
+        None, description="Label of a candidate that answers them too, to be compared with."
+    )
+
+    @field_validator("share")
+    @classmethod
+    def _check_share(cls, share: float) -> float:
+        if share > _MOST:
+            broken(f"must be at most {_MOST}, or too few examples are left to choose by")
+        return share
+
+    def drawn(self, n_rows: int, seed: int) -> tuple[int, ...]:
+        """Draw the rows of a dataset that are kept back, in a random order."""
+        order = KeyedRandom(seed, "confirm-order").at(0).permutation(n_rows)
+        return tuple(int(row) for row in order[: max(1, round(self.share * n_rows))])
+
+
+GEPA = "gepa"
+
+
+class OptimizeSpec(StudyModel):
+    """Lets a function propose prompts by what went wrong, in rounds."""
+
+    proposer: Annotated[str, Strict(), Field(min_length=1)] = Field(
+        description="Function that proposes prompts, as `module:function`, or `gepa`."
+    )
+    rounds: Annotated[int, Field(ge=1)] = Field(4, description="Times that it is asked at most.")
+    model: Annotated[str, Strict(), Field(pattern="^[^/]+/.+$")] | None = Field(
+        None,
+        description="Model that it asks, as `provider/model`; left out: that of the leading "
+        "candidate.",
+    )
+
+
+class CertifySpec(StudyModel):
+    """Asks for the cheapest candidate that is good enough instead of the best one.
+
+    The study's `scorer` is the trusted judge, which scores replies to labelled examples. A loss is
+    one minus a score.
+    """
+
+    risk: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
+        description="Largest mean loss in (0, 1) that is good enough."
+    )
+    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
+        0.9, description="Probability in (0, 1) that no bad candidate is certified."
+    )
+    judge: ScorerSpec = Field(
+        description="The autoevaluator, which scores every reply, or just its name."
+    )
+    labels: Expandable | None = Field(
+        None,
+        description="JSON lines with `id` and `target`: the labels, in the place of the answers "
+        "that the dataset holds. Left out: examples with an answer are the labelled ones. "
+        "`${VARIABLE}` is expanded.",
+    )
+    order: Literal["cost", "prompt", "given"] = Field(
+        "cost",
+        description="How candidates are tried: from the dearest to the cheapest, from the longest "
+        "to the shortest prompt, or as they are given.",
+    )
+    method: Literal["r-eval", "r-autoeval", "r-autoeval+"] = Field(
+        "r-autoeval+", description="How evidence is gathered (docs/certification.md)."
+    )
+    betting: Literal["portfolio", "plug-in"] = Field("portfolio", description="How bets are made.")
+    factors: Annotated[int, Strict(), Field(ge=2)] = Field(
+        10, description="Reliance factors of `r-autoeval+`."
+    )
+    per_label: Count | None = Field(
+        None,
+        description="Unlabelled examples per label. Left out: as many as there are; 3 if all "
+        "examples are labelled.",
+    )
+    max_labels: Count | None = Field(None, description="Most labels that may be used.")
+    correction: Literal["sequence", "bonferroni"] = Field(
+        "sequence",
+        description="For many candidates: one after the other until the first that fails, or from "
+        "the end until the first that passes, each at its share of the error probability.",
+    )
+    people: bool = Field(
+        False,
+        description="Whether scores that people gave to single answers (the study's `labels`) take "
+        "the place of the trusted scorer's.",
+    )
+
+
+_MARGIN = 0.02
+
+
+class GateSpec(StudyModel):
+    """Asks whether challengers are not worse than a baseline instead of for the best candidate."""
+
+    baseline: Annotated[str, Strict(), Field(min_length=1)] = Field(
+        description="Label of the candidate that the others are compared with."
+    )
+    challengers: tuple[Annotated[str, Strict()], ...] = Field(
+        (), description="Labels of the candidates to be compared. Left out: all others."
+    )
+    margin: Annotated[float, Strict(), Field(ge=0, lt=1)] | None = Field(
+        None,
+        description="By how much the mean score may be lower, in [0, 1); with `improve`, by how "
+        f"much it must be exceeded. Left out: {_MARGIN}; 0 with `improve`.",
+    )
+    slice_margin: Annotated[float, Strict(), Field(ge=0, lt=1)] | None = Field(
+        None,
+        description="By how much the mean score of a slice may be lower, in [0, 1), where the "
+        f"study has `slices`. Left out: the margin; {_MARGIN} with `improve`.",
+    )
+    improve: bool = Field(False, description="Ask for challengers that are better.")
+    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = Field(
+        0.95, description="Probability in (0, 1) that all verdicts together are right."
+    )
+
+    @property
+    def margin_used(self) -> float:
+        """The margin, given or by default."""
+        if self.margin is None:
+            return 0.0 if self.improve else _MARGIN
+        return self.margin
+
+    @property
+    def slice_margin_used(self) -> float:
+        """The margin of slices, given or by default."""
+        if self.slice_margin is not None:
+            return self.slice_margin
+        return _MARGIN if self.improve else self.margin_used
+
+
+class SlicesSpec(StudyModel):
+    """Groups the examples by fields of the dataset: a slice for each value of each field."""
+
+    by: tuple[Text, ...] = Field(
+        (),
+        description="Fields of the dataset whose values group the examples. `length_bucket`, where "
+        "no field is called so: a quarter of the examples each, by the length of their texts.",
+    )
+
+
+class StudyConfig(StudyModel):
+    """A study: finds the best of the candidates on a dataset."""
+
+    name: Name = Field("study", description="Name of the study; default: the file's stem.")
+    models: tuple[ModelSpec, ...] = Field((), description="Models of the grid.")
+    prompts: tuple[PromptSpec, ...] = Field((), description="Prompts of the grid.")
+    params: Grid = Field(
+        default_factory=dict,
+        description="Sampling parameters of the grid: a list is an axis, anything else is the same "
+        "for all, `null` leaves the parameter out. A value that is itself a list stands in a list: "
+        '`stop: [["\\n"]]`.',
+    )
+    exclude: tuple[Params, ...] = Field(
+        (),
+        description="Combinations to leave out of the grid: those that match all keys of one of "
+        "these mappings. Keys: `model` (label or name), `prompt`, and sampling parameters; a list "
+        "matches any of its values.",
+    )
+    candidates: tuple[CandidateSpec, ...] = Field(
+        (), description="Explicit candidates, next to the grid or in its place."
+    )
+    dataset: DatasetSpec = Field(description="The examples, or just the path of their file.")
+    scorer: ScorerSpec = Field(description="How a reply is scored, or just the scorer's name.")
+    measures: dict[Name, ScorerSpec] = Field(
+        default_factory=dict,
+        description="Further scorers by name: each scores every reply in [0, 1], beside `scorer`. "
+        "Their means are shown; `objective.subject_to` may limit them.",
+    )
+    repeats: Annotated[int, Strict(), Field(ge=1, le=100)] = Field(
+        1,
+        description="Draws of every example, where replies vary, 1 to 100: each is an example of "
+        "its own, and a mean is over all draws.",
+    )
+    labels: Expandable | None = Field(
+        None,
+        description="File of gold scores that people gave to answers, relative to the study file; "
+        "the report compares the scorer with them. `${VARIABLE}` is expanded.",
+    )
+    budget: BudgetSpec = Field(
+        default_factory=BudgetSpec, description="Hard caps; left out: the whole grid is run."
+    )
+    objective: ObjectiveSpec = Field(
+        default_factory=ObjectiveSpec, description="The goal, or just its name."
+    )
+    selector: SelectorSpec = Field(
+        default_factory=SelectorSpec, description="The selection rule, or just its name."
+    )
+    confirm: ConfirmSpec | None = Field(
+        None,
+        description="Keep examples back, which the winner answers once it is chosen: its number "
+        "there is not too high. Left out: every example may be used to choose by.",
+    )
+    optimize: OptimizeSpec | None = Field(
+        None,
+        description="Let better prompts be proposed while the study runs, which join it.",
+    )
+    stop: StopSpec = Field(
+        default_factory=StopSpec,
+        description="When to stop though the best is not established; left out: never.",
+    )
+    certify: CertifySpec | None = Field(
+        None,
+        description="Ask for the cheapest candidate that is good enough instead of the best one; "
+        "only the seed of `selector` is then used.",
+    )
+    slices: SlicesSpec = Field(
+        default_factory=SlicesSpec,
+        description="Groups of examples that are looked at by themselves, beside all examples.",
+    )
+    gate: GateSpec | None = Field(
+        None,
+        description="Settings of `bestarm-agent gate`, which compares candidates with a baseline; "
+        "other commands do not heed them.",
+    )
+    limits: LimitsSpec = Field(
+        default_factory=LimitsSpec, description="Concurrency, timeouts and retries."
+    )
+    providers: dict[str, Options] = Field(
+        default_factory=dict,
+        description="Options by name of provider (`base_url`, `endpoints`, ...). `${VARIABLE}` is "
+        "expanded.",
+    )
+    output_dir: Expandable = Field(
+        "runs",
+        description="Folder of the run store and the reports, relative to the study file. "
+        "`${VARIABLE}` is expanded.",
+    )
+
+    @property
+    def model_labels(self) -> tuple[str, ...]:
+        """Return the label of each of ``models``."""
+        return model_labels(self.models)
+
+    def model_options(self) -> dict[tuple[str, str], dict[str, JsonValue]]:
+        """Return the provider options of every (provider, model) that a candidate may use."""
+        options = {(spec.provider, spec.name): dict(spec.options) for spec in self.models}
+        labels = set(self.model_labels)
+        for candidate in self.candidates:
+            if candidate.model not in labels:
+                provider, _, model = candidate.model.partition("/")
+                options.setdefault((provider, model), dict(candidate.options))
+        return options
+
+    @model_validator(mode="after")
+    def _check_something_to_compare(self) -> Self:
+        if self.candidates or (self.models and self.prompts):
+            return self
+        if self.models:
+            broken("is missing: `models` need at least one prompt to make candidates", "prompts")
+        if self.prompts:
+            broken("is missing: `prompts` need at least one model to make candidates", "models")
+        broken("has nothing to compare; give `models` and `prompts`, or `candidates`")
+
+    @model_validator(mode="after")
+    def _check_stop(self) -> Self:
+        is_asked = self.stop.within is not None
+        if is_asked and not self.objective.is_plain:
+            limited = " with `subject_to`" if self.objective.subject_to else ""
+            broken(
+                f"belongs to the objective `best`, not to `{self.objective.name}`{limited}; "
+                "leave it out, "
+                "or ask for `cheapest-within-epsilon` with an `epsilon`",
+                *("stop", "within"),
+            )
+        if is_asked and not self.selector.stop_when_separated:
+            broken(
+                "contradicts `selector.stop_when_separated: false`, which goes on until the budget "
+                "is spent; leave one of them out",
+                *("stop", "within"),
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_repeats(self) -> Self:
+        if self.certify is not None and self.repeats > 1:
+            broken(
+                "does not go with `certify`, which certifies single replies; leave one of them out",
+                "repeats",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        _check_unique(self.model_labels, "models", "model")
+        _check_unique([spec.label for spec in self.prompts], "prompts", "prompt")
+        _check_unique([spec.label for spec in self.candidates], "candidates", "candidate")
+        return self
+
+    @model_validator(mode="after")
+    def _check_measures(self) -> Self:
+        for name in self.measures:
+            if name in QUANTITIES:
+                broken("is the name of a quantity of calls; choose another", "measures", name)
+        for one in self.objective.constraints:
+            if one.name not in QUANTITIES and one.name not in self.measures:
+                hint = f"there are {', '.join(QUANTITIES)}"
+                if self.measures:
+                    hint = nearest(one.name, self.measures)
+                broken(f"is not one of `measures`; {hint}", "objective", "subject_to", one.name)
+        return self
+
+    @model_validator(mode="after")
+    def _check_model_options(self) -> Self:
+        """Refuse different options for one model: candidates refer to it by name only."""
+        first: dict[str, ModelSpec] = {}
+        for i, spec in enumerate(self.models):
+            if first.setdefault(spec.model, spec).options != spec.options:
+                broken(
+                    f"differ from those of another entry of {spec.model}; they must be the same",
+                    *("models", i, "options"),
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_candidates(self) -> Self:
+        prompts = [spec.label for spec in self.prompts]
+        for i, candidate in enumerate(self.candidates):
+            _check_candidate_model(candidate, i, self)
+            if candidate.prompt not in prompts and None not in prompts:
+                names = [name for name in prompts if name is not None]
+                broken(
+                    f"{shown(candidate.prompt)} is not one of `prompts`; "
+                    f"{nearest(candidate.prompt, names)}",
+                    *("candidates", i, "prompt"),
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_exclusions(self) -> Self:
+        for i, rule in enumerate(self.exclude):
+            if not rule:
+                broken("is empty and would leave out everything; name a key", "exclude", i)
+        return self
+
+
+def _check_unique(labels: list[str | None] | tuple[str, ...], key: str, what: str) -> None:
+    first: dict[str, int] = {}
+    for i, label in enumerate(labels):
+        if label is not None and first.setdefault(label, i) != i:
+            broken(
+                f"is the second {what} called {shown(label)}, after {key}[{first[label]}]; "
+                "give it another label or name",
+                *(key, i),
+            )
+
+
+def _check_candidate_model(candidate: CandidateSpec, i: int, config: StudyConfig) -> None:
+    labels = config.model_labels
+    if candidate.model in {*labels, *(spec.model for spec in config.models)}:
+        if candidate.options:
+            broken("belong to this model's entry in `models`", "candidates", i, "options")
+        return
+    if "/" not in candidate.model:
+        broken(
+            f"{shown(candidate.model)} is neither `provider/model` nor the label of one of "
+            f"`models`; {nearest(candidate.model, labels)}",
+            *("candidates", i, "model"),
+        )
+    check_model_name(candidate.model, "candidates", i, "model")

@@ -1,0 +1,739 @@
+"""Files of users: YAML with the line of each value, and one message for what is wrong in them.
+
+Scalars are those of YAML 1.2 and JSON: ``no``, ``on``, ``1:30`` and ``2026-01-01`` are texts and
+``1e-3`` is a number, unlike in PyYAML's own loaders (YAML 1.1). A ConfigError names the file, the
+line, the key, the value found and the way out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from types import UnionType
+from typing import Any, NoReturn, TypeAlias, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
+from yaml.nodes import Node, ScalarNode, SequenceNode
+from yaml.reader import ReaderError
+
+from bestarm_agent.config.fields import BROKEN_RULE, StudyModel, dotted, shown
+from bestarm_agent.domain.digest import Json
+from bestarm_agent.errors import ConfigError, nearest
+
+_PLAIN_WORDS = {
+    "<block end>": "the end of the block",
+    "'<block mapping start>'": "a key that is indented differently",
+    "'<block sequence start>'": "a list that is indented differently",
+    "'<block end>'": "the end of the block",
+    "'<scalar>'": "more text",
+    "'<stream end>'": "the end of the file",
+    "'?'": "`?`",
+    "a block mapping": "the mapping",
+    "a block collection": "the list",
+    "a flow node": "the `{` or `[`",
+    "a flow mapping": "the `{`",
+    "a flow sequence": "the `[`",
+}
+
+
+class YamlProblem(ValueError):
+    """The text is not YAML, or not the YAML that a study may use; lines and columns start at 1."""
+
+    def __init__(self, text: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.line = line
+        self.column = column
+
+
+def explained(error: yaml.YAMLError, text: str) -> YamlProblem:
+    """Return an error found in ``text`` in plain words, with the way out."""
+    if isinstance(error, ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return YamlProblem(f"U+{error.character:04X}: {error.reason}", line)
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return YamlProblem(str(error))
+    mark = error.problem_mark
+    if error.context == "while scanning a quoted scalar" and error.context_mark is not None:
+        mark = error.context_mark
+    lines = text.splitlines()
+    source = lines[mark.line] if mark.line < len(lines) else ""
+    return YamlProblem(
+        f"{_syntax_problem(error)}{_syntax_hint(source, error)}",
+        mark.line + 1,
+        mark.column + 1,
+    )
+
+
+def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
+    problem = error.problem or "malformed"
+    if error.context == "while scanning a quoted scalar":
+        return "the quote that opens here is never closed"
+    if problem.startswith("mapping values are not allowed"):
+        return "a `:` is not expected here"
+    for jargon, words in _PLAIN_WORDS.items():
+        problem = problem.replace(jargon, words)
+    if problem == "but found another document":
+        return "expected one document, but found a second one after `---`"
+    return problem + _context(error)
+
+
+def _context(error: yaml.MarkedYAMLError) -> str:
+    if error.context is None or error.context_mark is None:
+        return ""
+    part = error.context.removeprefix("while ").removeprefix("parsing ").removeprefix("scanning ")
+    return f" in {_PLAIN_WORDS.get(part, part)} that begins on line {error.context_mark.line + 1}"
+
+
+def _syntax_hint(source: str, error: yaml.MarkedYAMLError) -> str:
+    problem = error.problem or ""
+    if "'\\t'" in problem:
+        return "; indent with spaces, not with tabs"
+    if "{{" in source:
+        return '; put quotes around a template: "{{ a }}"'
+    if "'?'" in problem:
+        return "; a `?` begins a key within `{` and `[`: put quotes around the text"
+    if "cannot start any token" in problem:
+        return "; put quotes around the text"
+    if problem.startswith("mapping values are not allowed"):
+        return "; put quotes around a text that holds `: `, or end the line above with a `:`"
+    if "flow" in (error.context or ""):
+        return "; close every bracket that is opened"
+    if "<block end>" in problem:
+        return "; give all keys of one mapping, or items of one list, the same indentation"
+    return ""
+
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+_MOST_VALUES = 200_000  # aliases of aliases expand without bound
+_DEEPEST = 50
+_TOO_DEEP = f"is nested deeper than {_DEEPEST} levels"
+_PLAIN, _MERGE = "plain", "merge"
+_TEXT, _LIST, _MAPPING = (f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map"))
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes and leaves plain scalars unresolved."""
+
+    def resolve(
+        self, kind: type[Node], value: str | None, implicit: bool | tuple[bool, bool]
+    ) -> str:
+        if kind is ScalarNode and isinstance(implicit, tuple) and implicit[0]:
+            return _MERGE if value == "<<" else _PLAIN
+        return {ScalarNode: _TEXT, SequenceNode: _LIST}.get(kind, _MAPPING)
+
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        """Open a bracket, unless too many are open: the scanner takes quadratic time."""
+        if self.flow_level == _DEEPEST:
+            raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(token)
+
+
+def parse_yaml(text: str) -> tuple[JsonValue, dict[KeyPath, int]]:
+    r"""Read one YAML document: its value, and the line, from 1, of each key or list item.
+
+    Raises YamlProblem if it is malformed, a key is given twice, or aliases expand too far.
+
+    Example:
+        >>> value, lines = parse_yaml("models:\n- a\n- b\n")
+        >>> value, lines[("models", 1)]
+        ({'models': ['a', 'b']}, 3)
+    """
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise explained(error, text) from error
+    except RecursionError:
+        raise YamlProblem(_TOO_DEEP) from None
+    if node is None:
+        return None, {}
+    reader = _Reader()
+    return reader.value(node, ()), reader.lines
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.lines: dict[KeyPath, int] = {}
+        self._count = 0
+        self._open: list[Node] = []
+
+    def value(self, node: Node, path: KeyPath, line: int | None = None) -> JsonValue:
+        """Return the value of a node; ``line`` is that of its key."""
+        self._count += 1
+        if self._count > _MOST_VALUES:
+            _refuse(node, f"aliases (`*`) expand to more than {_MOST_VALUES:,} values")
+        if path:
+            self.lines[path] = line or node.start_mark.line + 1
+        if node.tag not in (_MAPPING, _LIST):
+            return _scalar(node)
+        if node in self._open:
+            _refuse(node, "an alias (`*`) stands inside its own anchor (`&`)")
+        if len(self._open) == _DEEPEST:
+            _refuse(node, _TOO_DEEP)
+        self._open.append(node)
+        content = self._mapping(node, path) if node.tag == _MAPPING else self._list(node, path)
+        self._open.pop()
+        return content
+
+    def _list(self, node: Node, path: KeyPath) -> list[JsonValue]:
+        return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
+
+    def _mapping(self, node: Node, path: KeyPath) -> dict[str, JsonValue]:
+        merged: dict[str, JsonValue] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                for source in _merge_sources(value_node):
+                    merged |= self._merged(source, path)
+        return merged | self._own(node, path)
+
+    def _merged(self, source: Node, path: KeyPath) -> dict[str, JsonValue]:
+        content = self.value(source, path, self.lines.get(path))
+        if not isinstance(content, dict):
+            _refuse(source, "`<<` merges mappings, and this is none")
+        return content
+
+    def _own(self, node: Node, path: KeyPath) -> dict[str, JsonValue]:
+        own: dict[str, JsonValue] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                continue
+            key = _key(key_node)
+            if key in own:
+                first = self.lines[(*path, key)]
+                _refuse(key_node, f"key `{key}` is written twice, first on line {first}")
+            own[key] = self.value(value_node, (*path, key), key_node.start_mark.line + 1)
+        return own
+
+
+def _merge_sources(node: Node) -> Iterator[Node]:
+    """Yield the mappings to merge; the first one takes precedence, so it comes last."""
+    yield from reversed(node.value) if node.tag == _LIST else [node]
+
+
+def _key(node: Node) -> str:
+    if not isinstance(node, ScalarNode):
+        _refuse(
+            node,
+            'a list or mapping is used as a key; put quotes around a template: "{{ a }}"',
+        )
+    key = _scalar(node)
+    if not isinstance(key, str):
+        _refuse(node, f"the key {node.value} is not a text; put it in quotes")
+    return key
+
+
+def _scalar(node: Node) -> bool | int | float | str | None:
+    if node.tag == _PLAIN or node.tag == _MERGE:
+        return _plain_scalar(node)
+    if node.tag != _TEXT:
+        _refuse(node, f"the tag `{node.tag}` is not supported; leave it out")
+    return str(node.value)
+
+
+def _plain_scalar(node: Node) -> bool | int | float | str | None:
+    text: str = node.value
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        if _INT.fullmatch(text):
+            return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+        if _FLOAT.fullmatch(text):
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    except ValueError:
+        _refuse(node, "the number has too many digits")
+    return text
+
+
+def _refuse(node: Node, text: str) -> NoReturn:
+    raise YamlProblem(text, node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+_V = TypeVar("_V")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Finds the position of a key path."""
+
+    subject: str  # the file as messages show it, or "the study"
+    # 1-based line of each key path; empty if lines are unknown
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    # source of the values that do not come from the file, by key path ("--seed")
+    origins: Mapping[KeyPath, str] = field(default_factory=dict)
+
+    def origin(self, key_path: KeyPath) -> str | None:
+        """Return the source of the value at ``key_path`` if it is not the file."""
+        return _of_longest_prefix(self.origins, key_path)
+
+    def line(self, key_path: KeyPath) -> int | None:
+        """Return the line of ``key_path``, or else of the nearest mapping or list around it."""
+        return _of_longest_prefix(self.lines, key_path)
+
+    def where(self, *key_path: str | int) -> str:
+        """Return the position of ``key_path`` for a message: "study.yaml, line 7"."""
+        if (origin := self.origin(key_path)) is not None:
+            return origin
+        line = self.line(key_path)
+        return self.subject if line is None else f"{self.subject}, line {line}"
+
+    def located(self, key_path: KeyPath, error: ConfigError) -> ConfigError:
+        """Return an error with the position of ``key_path``, if known and not in it already."""
+        known = self.origin(key_path) or self.line(key_path)
+        if not known or type(error) is not ConfigError or self.subject in str(error):
+            return error
+        return self.error(str(error), *key_path)
+
+    def error(self, text: str, *key_path: str | int) -> ConfigError:
+        """Return an error about the value at ``key_path``; ``text`` names key, rule and value."""
+        return ConfigError(f"{self.where(*key_path)}: {text}")
+
+
+def _of_longest_prefix(values: Mapping[KeyPath, _V], key_path: KeyPath) -> _V | None:
+    prefixes = (key_path[:n] for n in range(len(key_path), 0, -1))
+    return next((values[prefix] for prefix in prefixes if prefix in values), None)
+
+
+_MOST_LISTED, _MOST_KEYS = 10, 8  # errors; keys of a mapping
+_SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
+_LIKE_A_TYPO = 0.75
+_NAMES = r"^\w["
+_NAME_RULE = "must begin with a letter or digit and hold only letters, digits, spaces and .:@+()-_"
+
+# The rule that a value breaks, by pydantic's type of error.
+_PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "string_type": lambda _: "must be a text",
+    "string_too_short": lambda _: "must not be empty",
+    "string_too_long": lambda context: f"must have at most {context['max_length']:,} characters",
+    "string_pattern_mismatch": lambda context: _pattern_rule(context["pattern"]),
+    "too_short": lambda _: "must not be empty",
+    "int_type": lambda _: "must be a whole number",
+    "int_parsing": lambda _: "must be a whole number",
+    "int_from_float": lambda _: "must be a whole number",
+    "float_parsing": lambda _: "must be a number",
+    "float_type": lambda _: "must be a number",
+    "finite_number": lambda _: "must be finite",
+    "decimal_parsing": lambda _: "must be a number",
+    "decimal_type": lambda _: "must be a number",
+    "list_type": lambda _: "must be a list (`- item` on lines of their own, or [a, b])",
+    "bool_parsing": lambda _: "must be true or false",
+    "bool_type": lambda _: "must be true or false",
+    "tuple_type": lambda _: "must be a list (`- item` on lines of their own, or [a, b])",
+    "dict_type": lambda _: "must be a mapping (`key: value`)",
+    "model_type": lambda _: "must be a mapping (`key: value`)",
+    "literal_error": lambda context: f"must be {context['expected']}",
+    "enum": lambda context: f"must be {context['expected']}",
+    "greater_than": lambda context: f"must be greater than {context['gt']:g}",
+    "greater_than_equal": lambda context: f"must be at least {context['ge']:g}",
+    "less_than": lambda context: f"must be less than {context['lt']:g}",
+    "less_than_equal": lambda context: f"must be at most {context['le']:g}",
+}
+
+
+def _pattern_rule(pattern: str) -> str:
+    return _NAME_RULE if pattern.startswith(_NAMES) else f"must match the pattern `{pattern}`"
+
+
+def config_error(error: ValidationError, root: type[StudyModel], places: Places) -> ConfigError:
+    """Return one ConfigError that lists up to ten errors in the order of the file."""
+    found = [
+        _described(details, root, places)
+        for details in error.errors(include_url=False)
+        if not _is_echo(details)
+    ]
+    found.sort(key=lambda item: item[0])
+    if len(found) == 1:
+        return ConfigError(f"{found[0][1]}: {found[0][2]}")
+    listed = [f"  {where}: {text}" for _, where, text in found[:_MOST_LISTED]]
+    if (more := len(found) - _MOST_LISTED) > 0:
+        listed.append(f"  and {more} more")
+    return ConfigError("\n".join([f"{places.subject} has {len(found)} errors:", *listed]))
+
+
+def _is_echo(details: ErrorDetails) -> bool:
+    """Return whether a list is too short only because one of its items is wrong."""
+    return details["type"] == "too_short" and bool(details["input"])
+
+
+def _described(
+    details: ErrorDetails, root: type[StudyModel], places: Places
+) -> tuple[int, str, str]:
+    at: KeyPath = (*details["loc"], *details.get("ctx", {}).get("at", ()))
+    # a missing key has no line: use that of the mapping around it
+    place = at[:-1] if details["type"] == "missing" else at
+    return places.line(place) or 0, places.where(*place), _text(details, at, root)
+
+
+def _text(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
+    key = f"`{dotted(at)}`" if at else "the study"
+    model = model_at(root, at[:-1])
+    if details["type"] == "extra_forbidden":
+        valid = model.model_fields if model is not None else ()
+        if len(at) == 1 and str(at[0]) in _SAMPLING:
+            return f"unknown key {key}; did you mean `params.{at[0]}`?"
+        if len(at) == 1 and (nested := _nested_keys(root, str(at[0]))):
+            return f"unknown key {key}; did you mean {nested}?"
+        close = nearest(str(at[-1]), valid)
+        return f"unknown key {key}; {close}{'' if close.endswith('?') else _where_else(valid)}"
+    if details["type"] == "missing":
+        return f"{key} is missing{_purpose(model, at)}"
+    return f"{key} {rule_of(details)}{_hint(details, at, root)}"
+
+
+def _nested_keys(root: type[StudyModel], name: str) -> str:
+    """Return the keys of the study's parts that have this name, or one like it."""
+    keys: dict[str, list[str]] = {}
+    for part in root.model_fields:
+        model = model_at(root, (part,))
+        if model is not None and get_origin(root.model_fields[part].annotation) is not tuple:
+            for inner in model.model_fields:
+                keys.setdefault(inner, []).append(f"`{part}.{inner}`")
+    if name not in keys and get_close_matches(name, root.model_fields):
+        return ""
+    found = [name] if name in keys else get_close_matches(name, keys, n=1, cutoff=_LIKE_A_TYPO)
+    return " or ".join(keys[found[0]]) if found else ""
+
+
+def _where_else(valid: Collection[str]) -> str:
+    """Return where keys belong that are often written next to ``model``."""
+    if not {"model", "params", "options"} <= set(valid):
+        return ""
+    return (
+        "; sampling parameters stand in `params`, options of the provider in `options`, such as "
+        "`options: {price: {input: 0.10, output: 0.50}}`"
+    )
+
+
+def rule_of(details: ErrorDetails) -> str:
+    """Return the rule that was broken and the value found: "must be at least 1, got 0"."""
+    if details["type"] == BROKEN_RULE:
+        return details["msg"]
+    predicate = _PREDICATES.get(details["type"])
+    rule = (
+        f"is refused ({details['msg']})" if predicate is None else predicate(details.get("ctx", {}))
+    )
+    return f"{rule}, got {shown(details['input'])}"
+
+
+def _purpose(model: type[StudyModel] | None, at: KeyPath) -> str:
+    field = model.model_fields.get(str(at[-1])) if model is not None else None
+    if field is None or field.description is None:
+        return ""
+    sentence = field.description.partition(". ")[0].rstrip(".")
+    return f" ({sentence[0].lower()}{sentence[1:]})"
+
+
+def _hint(details: ErrorDetails, at: KeyPath, root: type[StudyModel]) -> str:
+    if details["type"].startswith("greater") and at[0] == "budget":
+        return "; leave it out for no such cap"
+    if details["type"] == "model_type" and (model := model_at(root, at)) is not None:
+        keys = ", ".join(f"`{key}`" for key in list(model.model_fields)[:_MOST_KEYS])
+        return f"; keys that it takes: {keys}"
+    return hint_of(details)
+
+
+def hint_of(details: ErrorDetails) -> str:
+    """Return the way out of a broken rule, after a semicolon; "" if it is not known."""
+    value = details["input"]
+    if details["type"] == "string_type" and isinstance(value, bool | int | float):
+        return "; put it in quotes"
+    if details["type"] in ("literal_error", "enum"):
+        expected = str(details["ctx"]["expected"]).replace(" or ", ", ").replace("'", "")
+        close = nearest(str(value), expected.split(", "))
+        return f"; {close}" if close.endswith("?") else ""
+    return ""
+
+
+def model_at(root: type[StudyModel], path: KeyPath) -> type[StudyModel] | None:
+    """Return the model of the mapping at ``path``, or None if its keys are free."""
+    here: Any = root
+    for key in path:
+        if isinstance(here, type) and issubclass(here, StudyModel):
+            field = here.model_fields.get(str(key))
+            here = field.annotation if field is not None else None
+        else:
+            inner = [item for item in get_args(here) if item is not ...]
+            here = inner[-1] if inner else None
+        here = _without_none(here)
+    return here if isinstance(here, type) and issubclass(here, StudyModel) else None
+
+
+def _without_none(annotation: Any) -> Any:  # noqa: ANN401 - an annotation may be anything
+    if get_origin(annotation) in (Union, UnionType):
+        return next(item for item in get_args(annotation) if item is not type(None))
+    return annotation
+
+
+_MOST_BYTES = 4_000_000
+_MOST_ERRORS = 3
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The content of a YAML file, with the line of every key and list item, from 1."""
+
+    data: Mapping[str, Json]
+    lines: Mapping[KeyPath, int] = field(default_factory=dict, repr=False)
+
+
+def shown_path(path: Path) -> str:
+    """Return a path for messages, relative to the working directory if it lies below it."""
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return str(path)
+
+
+def check_file(path: Path, kind: str = "dataset") -> None:
+    """Check that a file exists; raises ConfigError with the nearest names in its folder."""
+    if path.is_dir():
+        raise ConfigError(f"{kind} {shown_path(path)} is a folder; name a file in it")
+    if path.exists():
+        return
+    if not {"http:", "https:"}.isdisjoint(path.parts):
+        raise ConfigError(f"{kind} {path.name} is an address on the web; download the file first")
+    if not path.parent.is_dir():
+        raise ConfigError(
+            f"{kind} {shown_path(path)} does not exist, and neither does its folder; a "
+            "relative path starts from the study file's folder"
+        )
+    files = [file.name for file in path.parent.iterdir()]
+    raise ConfigError(f"{kind} {shown_path(path)} does not exist; {nearest(path.name, files)}")
+
+
+def read_text(path: Path) -> str:
+    """Read a small UTF-8 file; a byte-order mark is dropped and line ends become line feeds."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(
+            f"{shown_path(path)} holds {len(content):,} bytes; the most is {_MOST_BYTES:,}"
+        )
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{shown_path(path)}, line {line}: not UTF-8; save it as UTF-8") from None
+    return text.replace("\r\n", "\n")
+
+
+def read_yaml(path: Path) -> Document:
+    """Read a YAML file that holds a mapping, without a key written twice."""
+    try:
+        data, lines = parse_yaml(read_text(path))
+    except YamlProblem as problem:
+        raise malformed(path, problem) from None
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"{shown_path(path)}, line 1: expected keys with values, such as `description: ...`"
+        )
+    return Document(data, lines)
+
+
+def malformed(path: Path, problem: YamlProblem, language: str = "YAML") -> ConfigError:
+    """Return the error for a malformed file, with the position."""
+    line = "" if problem.line is None else f", line {problem.line}"
+    column = "" if problem.column is None else f", column {problem.column}"
+    return ConfigError(f"{shown_path(path)}{line}{column}: malformed {language}: {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A broken rule; ``text`` names the rule, the value and the way out."""
+
+    path: KeyPath
+    text: str
+    line: int | None = None
+
+
+class OptionsError(ConfigError):
+    """Options that break rules, raised where the lines of the study are not known."""
+
+    def __init__(self, subject: str, problems: Sequence[Problem]) -> None:
+        self.subject = subject  # the owner, such as a judge; "" if the problems name it
+        self.problems = tuple(problems)  # at least one
+        found = [f"line {one.line}: {one.text}" if one.line else one.text for one in problems]
+        separator = ", " if problems[0].line else ": "
+        whole = f"{subject}{separator}" if subject else ""
+        super().__init__(f"{whole}{'; '.join([*found[:_MOST_ERRORS], *_more(found)])}")
+
+    def placed(self, where: Callable[..., str]) -> ConfigError:
+        """Return the error with the position of each key path by ``where``; itself, if known."""
+        if any(one.line for one in self.problems):
+            return self
+        found: dict[tuple[str, KeyPath], str] = {}
+        for one in self.problems:  # once per position, also if the option counts for several models
+            found.setdefault((where(*one.path), one.path[-1:]), one.text)
+        texts = [f"{place}: {text}" for (place, _), text in found.items()]
+        if len(texts) > 1:
+            listed = [f"{len(texts)} errors in {self.subject}:", *texts[:_MOST_ERRORS]]
+            return ConfigError("\n  ".join([*listed, *_more(texts)]))
+        ((place, _),) = found
+        return ConfigError(": ".join(filter(None, (place, self.subject, self.problems[0].text))))
+
+
+def _more(found: Sequence[str]) -> list[str]:
+    return [f"and {len(found) - _MOST_ERRORS} more"] if len(found) > _MOST_ERRORS else []
+
+
+@contextmanager
+def placing(where: Callable[..., str]) -> Iterator[None]:
+    """Add the positions of options to errors that are raised within, by ``OptionsError.placed``."""
+    try:
+        yield
+    except OptionsError as error:
+        raise error.placed(where) from None
+
+
+@contextmanager
+def locating(located: Callable[[ConfigError], ConfigError]) -> Iterator[None]:
+    """Replace ConfigErrors that are raised within, such as by ``Places.located``."""
+    try:
+        yield
+    except ConfigError as error:
+        raise located(error) from error
+
+
+def parse_options(
+    model: type[_Model],
+    data: Mapping[str, Json],
+    *,
+    subject: str,
+    lines: Mapping[KeyPath, int] | None = None,
+) -> _Model:
+    """Validate the options of ``subject``; OptionsError has the names and values of the user.
+
+    ``lines`` are those of every key, if known.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        found = [_problem(one, model, lines or {}) for one in error.errors(include_url=False)]
+    raise OptionsError(subject, found)
+
+
+def parse_row(model: type[_Model], data: Mapping[str, Json], where: str) -> _Model:
+    """Validate a row of a data file; raises ConfigError, which begins with ``where``."""
+    try:
+        return parse_options(model, data, subject=where)
+    except OptionsError as error:
+        found = [one.text.replace("option `", "field `") for one in error.problems[:_MOST_ERRORS]]
+    raise ConfigError(f"{where}: {'; '.join(found)}")
+
+
+def _problem(error: ErrorDetails, model: type[BaseModel], lines: Mapping[KeyPath, int]) -> Problem:
+    key = error["loc"]
+    line = next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), None)
+    return Problem(key, _explained(error, dotted(key), model), line)
+
+
+def _explained(error: ErrorDetails, name: str, model: type[BaseModel]) -> str:
+    if error["type"] == "extra_forbidden":
+        known = model.model_fields if name in error["loc"] else ()
+        return f"unknown option `{name}`" + (f"; {nearest(name, known)}" if known else "")
+    if error["type"] == "missing":
+        return f"option `{name}` is required{_such_as(error, model)}"
+    if error["type"] != "value_error":
+        return f"`{name}` {rule_of(error)}{hint_of(error)}{_such_as(error, model)}"
+    rule = error["msg"].removeprefix("Value error, ")
+    return f"`{name}`: {rule[0].lower()}{rule[1:]}, got {shown(error['input'])}" if name else rule
+
+
+def _such_as(error: ErrorDetails, model: type[BaseModel]) -> str:
+    """Return an example of the option, if its field has one."""
+    field = model.model_fields.get(str(error["loc"][0])) if error["loc"] else None
+    if field is None or not field.examples:
+        return ""
+    purpose = f", {field.description}" if field.description else ""
+    return f"; such as `{error['loc'][0]}: {field.examples[0]}`{purpose}"
+
+
+_DATASETS = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+
+_Parsed: TypeAlias = tuple[object, dict[KeyPath, int]]
+
+
+def read_source(path: Path) -> tuple[dict[str, JsonValue], Places]:
+    """Return the mapping in a study file and the positions of its values, or raise ConfigError."""
+    name = shown_path(path)
+    if not path.exists():
+        raise ConfigError(
+            f"there is no study file {name}; `bestarm-agent init` writes one to start from"
+        )
+    if path.is_dir():
+        raise ConfigError(f"{name} is a folder; name the study file in it")
+    if path.suffix.lower() in _DATASETS:
+        raise ConfigError(f"{name} is a dataset by its suffix; name a study file, such as a .yaml")
+    text = read_text(path)
+    parse = _parse_json if path.suffix.lower() == ".json" else _parse_yaml
+    try:
+        value, lines = parse(path, text) if text.strip() else (None, {})
+    except RecursionError:
+        raise ConfigError(f"{name} is nested too deeply for a study") from None
+    places = Places(name, lines)
+    if value is None:
+        raise ConfigError(f"{name} is empty; `bestarm-agent init` writes a study to start from")
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name}: a study must be a mapping (`key: value`), got {shown(value)}")
+    check_plain(value, places)
+    return value, places
+
+
+def _parse_yaml(path: Path, text: str, language: str = "YAML") -> _Parsed:
+    try:
+        return parse_yaml(text)
+    except YamlProblem as problem:
+        raise malformed(path, problem, language) from None
+
+
+def _parse_json(path: Path, text: str) -> _Parsed:
+    name = shown_path(path)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{name}, line {error.lineno}, column {error.colno}: malformed JSON: {error.msg}"
+        ) from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise ConfigError(f"{name}: malformed JSON: {error}") from None
+    # a valid JSON text is YAML once its tabs, which no JSON text holds inside, are spaces
+    return value, _parse_yaml(path, text.replace("\t", " "), "JSON")[1]
+
+
+def check_plain(value: object, places: Places, *at: str | int) -> None:
+    """Raise ConfigError if ``value``, found ``at`` this path, is not JSON (NaN, a date)."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            check_plain(item, places, *at, key)
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            check_plain(item, places, *at, i)
+    elif isinstance(value, float) and not math.isfinite(value):
+        _not_plain(f"must be finite, got {value}", at, places)
+    elif value is not None and not isinstance(value, str | int | float | bool):
+        _not_plain(f"must be a text or a number, got {value}; put it in quotes", at, places)
+
+
+def _not_plain(text: str, at: KeyPath, places: Places) -> NoReturn:
+    raise places.error(f"`{dotted(at)}` {text}", *at)

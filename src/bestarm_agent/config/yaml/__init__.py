@@ -1,1 +1,0 @@
-"""YAML with line numbers, and messages that name file, line and nearest valid key."""
