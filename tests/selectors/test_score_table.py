@@ -30,8 +30,6 @@ def test_every_view_agrees_on_what_happened() -> None:
     assert table.position.tolist() == [0, 0, 1, 2, 1]
     assert table.score.tolist() == [0.1, 0.0, 0.5, 0.0, 0.0]
     assert table.cost.tolist() == [2.0, 4.0, 1.0, 0.0, 0.0]
-    assert np.isnan(table.propensity[0])
-    assert table.propensity[1:].tolist() == [0.25] * 4
     assert table.cells.tolist() == [[1, 3, 0, 2], [0, 0, 0, 0], [1, 0, 0, 4]]
     assert table.n_trials.tolist() == [3, 0, 2]
     assert table.n_unseen.tolist() == [1, 4, 2]
@@ -42,29 +40,12 @@ def test_every_view_agrees_on_what_happened() -> None:
     assert table.count(State.VOID).tolist() == [0, 0, 1]
     assert table.total.tolist() == [pytest.approx(0.6), 0, 0]
     assert table.spent.tolist() == [3.0, 0.0, 4.0]
-    np.testing.assert_allclose(table.tally(0), (2, 0.6, 1, 0))
-    np.testing.assert_allclose(table.tally(2), (0, 0.0, 1, 1))
     np.testing.assert_allclose(table.mean(), [0.3, np.nan, np.nan])
     assert np.flatnonzero(table.state == State.PENDING).tolist() == [3, 4]
 
 
-def test_the_grid_shows_scores_only() -> None:
-    table = filled()
-    nan = np.nan
-    wanted = [[nan, 0.1, nan, 0.5], [nan] * 4, [nan] * 4]
-    np.testing.assert_array_equal(table.matrix(), wanted)
-    np.testing.assert_array_equal(table.observed(), ~np.isnan(wanted))
-
-
 def test_a_row_is_in_ask_order_whatever_came_back_first() -> None:
     assert list(filled().row(0)) == [0, 2, 3]
-
-
-def test_one_that_is_ahead_leads_blindly_until_the_scores_are_in() -> None:
-    table = filled()
-    assert [table.leads_blindly(row) for row in range(3)] == [True, False, False]
-    table.tell(Tell(3, State.DONE, 1.0))
-    assert not table.leads_blindly(0)
 
 
 def test_a_second_outcome_is_refused_and_changes_nothing() -> None:
@@ -72,8 +53,8 @@ def test_a_second_outcome_is_refused_and_changes_nothing() -> None:
     for second in (Tell(2, State.FAILED, 0.0, cost=9.0), Tell(1, State.DONE, 1.0)):
         with pytest.raises(ValueError, match=f"ask {second.seq} was told before"):
             table.tell(second)
-    np.testing.assert_allclose(table.tally(0), (2, 0.6, 1, 0))
     assert table.spent.tolist() == [3.0, 0.0, 4.0]
+    np.testing.assert_allclose(table.total, [0.6, 0.0, 0.0])
 
 
 @pytest.mark.parametrize(

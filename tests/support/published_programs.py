@@ -79,7 +79,7 @@ class PublishedUcbELrf(ColdUcbELrf):
 
     def _measure_spreads(self) -> None:
         super()._measure_spreads()
-        rows, columns = np.nonzero(self.table.observed())
+        rows, columns = np.nonzero(np.isin(self.table.cells, (int(State.DONE), int(State.FAILED))))
         seen = self._ensemble.cell_spreads(rows, columns)
         self._totals -= np.bincount(rows, seen, self.table.n_candidates)
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors.types import Ask, BoolArray, FloatArray, IntArray, State, Tell
+from bestarm_agent.selectors.types import Ask, FloatArray, IntArray, State, Tell
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -59,7 +59,6 @@ class ScoreTable:
         self._state = np.zeros(64, dtype=np.int8)
         self._score = np.zeros(64)
         self._cost = np.zeros(64)
-        self._propensity = np.zeros(64)
         self._by_state = np.zeros((len(State), n_candidates), dtype=np.int64)
         self._n_trials = np.zeros(n_candidates, dtype=np.int64)
         self._total = np.zeros(n_candidates)
@@ -82,7 +81,6 @@ class ScoreTable:
         self.n_asked += 1
         self._candidate[ask.seq], self._example[ask.seq] = i, j
         self._position[ask.seq] = len(self._rows[i])
-        self._propensity[ask.seq] = np.nan if ask.propensity is None else ask.propensity
         self._state[ask.seq] = self._cells[i, j] = _PENDING
         self._by_state[_PENDING, i] += 1
         self._n_trials[i] += 1
@@ -171,11 +169,6 @@ class ScoreTable:
         return self._cost[: self.n_asked]
 
     @property
-    def propensity(self) -> FloatArray:
-        """(asked,) probability of drawing the example, in (0, 1]; NaN where unknown."""
-        return self._propensity[: self.n_asked]
-
-    @property
     def n_scored(self) -> IntArray:
         """(K,) number of DONE or FAILED trials."""
         counts: IntArray = self._by_state[_DONE : _FAILED + 1, : self.n_candidates].sum(axis=0)
@@ -189,11 +182,6 @@ class ScoreTable:
     def n_trials(self) -> IntArray:
         """(K,) number of asked trials, in any state."""
         return self._n_trials[: self.n_candidates]
-
-    def leads_blindly(self, candidate: int) -> bool:
-        """Return whether nobody has more trials, and some trials of those with as many pend."""
-        front = self.n_trials == self.n_trials.max()
-        return bool(front[candidate] and self.count(State.PENDING)[front].any())
 
     @property
     def n_unseen(self) -> IntArray:
@@ -233,17 +221,6 @@ class ScoreTable:
         share: FloatArray = void / np.maximum(1, void + self.n_scored)
         return share
 
-    def tally(self, candidate: int) -> tuple[int, float, int, int]:
-        """One candidate's (number of scores, their sum, pending asks, void trials)."""
-        counts = self._by_state[:, candidate]
-        scored = int(counts[_DONE] + counts[_FAILED])
-        return (
-            scored,
-            float(self._total[candidate]),
-            int(counts[_PENDING]),
-            int(counts[_VOID]),
-        )
-
     def row(self, candidate: int) -> array[int]:
         """The ask numbers of one candidate's trials, in ask order; not to be changed."""
         return self._rows[candidate]
@@ -261,18 +238,6 @@ class ScoreTable:
             pass  # a few tries find one, without scanning the row
         return example
 
-    def observed(self) -> BoolArray:
-        """(K, N) mask of the cells that hold a score (DONE or FAILED)."""
-        seen: BoolArray = np.isin(self.cells, (_DONE, _FAILED))
-        return seen
-
-    def matrix(self) -> FloatArray:
-        """(K, N) scores in [0, 1]; NaN where no score was seen. Builds the whole grid."""
-        grid = np.full((self.n_candidates, self.n_examples), np.nan)
-        seen = (self.state == _DONE) | (self.state == _FAILED)
-        grid[self.candidate[seen], self.example[seen]] = self.score[seen]
-        return grid
-
     def _reserve(self, n_trials: int) -> None:
         if n_trials <= len(self._candidate):
             return
@@ -282,4 +247,3 @@ class ScoreTable:
         self._state = _with_room(self._state, n_trials)
         self._score = _with_room(self._score, n_trials)
         self._cost = _with_room(self._cost, n_trials)
-        self._propensity = _with_room(self._propensity, n_trials)

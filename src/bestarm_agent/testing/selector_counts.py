@@ -50,10 +50,10 @@ class Counts:
             told = [tell for pair, tell in self.told.items() if pair.candidate == i]
             scores = [tell.score for tell in told if tell.state != State.VOID]
             pending = [ask for ask in self.run.waiting if ask.pair.candidate == i]
-            n_scored, total, n_pending, n_void = table.tally(i)
-            assert (n_scored, n_pending) == (len(scores), len(pending))
-            assert n_void == len(told) - len(scores)
-            assert total == pytest.approx(sum(scores))
+            assert table.n_scored[i] == len(scores)
+            assert table.count(State.PENDING)[i] == len(pending)
+            assert table.count(State.VOID)[i] == len(told) - len(scores)
+            assert table.total[i] == pytest.approx(sum(scores))
             of_row = [pair for pair in asked if pair.candidate == i]
             assert [Pair(i, int(table.example[s])) for s in table.row(i)] == of_row
             assert table.spent[i] == pytest.approx(0.1 * len(told))

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bestarm_agent.selectors.types import Guarantee, Pair, State, Stop, Tell
+from bestarm_agent.selectors.types import Ask, Guarantee, Pair, State, Stop, Tell
 from bestarm_agent.testing.resume_suite import TIGHT, K, N, ResumeSuite
 from bestarm_agent.testing.selector_counts import Counts
 from bestarm_agent.testing.selector_runs import (
@@ -137,8 +137,8 @@ class SelectorSuite(ResumeSuite):
     def test_a_draw_that_looks_at_no_score_says_how_likely_it_was(self) -> None:
         run = Run(self.open(), World.with_failures((K, N), 16), 4).go(40)
         if run.selector.rule.exogenous:
-            propensity = run.selector.table.propensity
-            assert ((propensity > 0) & (propensity <= 1)).all()
+            chances = [event.propensity for event in run.events if isinstance(event, Ask)]
+            assert all(chance is not None and 0 < chance <= 1 for chance in chances)
 
     # telling
 

@@ -85,6 +85,25 @@ def test_a_history_that_predicts_too_little_is_left_aside() -> None:
     assert asked[0] == asked[1]
 
 
+@pytest.mark.parametrize("kind", ["right", "inverted", "shuffled"])
+def test_history_is_judged_by_the_scores_of_the_run(kind: str) -> None:
+    """All three predict past candidates alike; of 10 worlds each, at most one is judged wrongly."""
+    rng = np.random.default_rng(8)
+    offset, loadings = rng.normal(0, 2, 300), rng.uniform(0.5, 1.5, (300, 1))
+    places = rng.permutation(300) if kind == "shuffled" else np.arange(300)
+    sign = -1.0 if kind == "inverted" else 1.0
+    told = lesson(Factors(sign * offset[places], sign * loadings[places]))
+    chance = expit(offset + np.linspace(1.5, -0.5, 10)[:, None] * loadings[:, 0])
+    believed = 0
+    for seed in range(10):
+        scores = (rng.random(chance.shape) < chance).astype(float)
+        world = World(scores, np.full(scores.shape, int(State.DONE), dtype=np.int8))
+        rule = Auto(Problem(10, 300, seed=seed, budget=900, track_intervals=False), history=told)
+        Run(Pairs(rule), world).go(900)
+        believed += rule.believes_history
+    assert believed >= 9 if kind == "right" else believed <= 1
+
+
 @pytest.mark.slow
 def test_history_saves_pulls_where_it_knows_the_examples() -> None:
     """Saturated: nine tenths of the examples are solved by all. 24 worlds, one budget."""

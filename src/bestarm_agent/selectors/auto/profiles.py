@@ -88,17 +88,19 @@ class Profile:
         )
 
     def readings(self) -> tuple[Profile, Profile]:
-        """Return the profile, and one that believes of it how hard examples are and no more.
+        """Return the profile, and one that believes of it how hard examples are and no more."""
+        return self, replace(self.disbelieved(), mean=self.mean, centre=np.zeros(1))
 
-        In that one candidates differ by the same on all examples, c_j b_j = 1, and c_j^2 follows
-        the weight with which an example is drawn. So levels are means weighted by one over it, as
-        of a uniform draw; equal weights would take what is contested for the whole.
+    def disbelieved(self) -> Profile:
+        """Return the profile of one who believes no more than how examples were drawn.
+
+        Candidates differ by the same on all examples, c_j b_j = 1, and c_j^2 follows the weight
+        with which an example is drawn. So levels are means weighted by one over it, as of a uniform
+        draw; equal weights would take what is contested for the whole.
         """
-        plain, weights = Profile.plain(len(self.mean)), self.weights()
+        weights = self.weights()
         scale = np.sqrt(weights / weights.mean())
-        slope = 1.0 / scale[:, None]
-        known = replace(plain, mean=self.mean, scale=scale, slope=slope, centre=np.zeros(1))
-        return self, known
+        return replace(Profile.plain(len(scale)), scale=scale, slope=1.0 / scale[:, None])
 
     @property
     def n_levels(self) -> int:

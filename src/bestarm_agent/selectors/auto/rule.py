@@ -15,7 +15,9 @@ History says beforehand how hard and how noisy examples are. Those that tell goo
 then come early in the order, in proportion to the spread of a good candidate's score (Neyman's
 allocation). The order is still drawn without regard to the scores of this run, with known chances,
 by which the intervals are weighed. What history predicts of candidates may mislead: two models that
-believe more and less of it count alike (``factor_model``).
+believe more and less of it count alike (``factor_model``). The run's own scores decide whether it is
+believed at all: given the candidate, they should rise with what history expects of an example. If the
+slope is surely below 1/2, where predictions add more variance than they remove, only the order stays.
 
 A run that stops once the best is established needs more than the model's opinion. When no
 challenger has a chance of 1 in 20, the one with the fewest examples is pulled, of the leader and
@@ -45,7 +47,16 @@ from bestarm_agent.selectors.auto.profiles import Profile
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.shared_order import SharedOrder
-from bestarm_agent.selectors.types import Belief, BoolArray, Choice, Pair, Problem, State, Tell
+from bestarm_agent.selectors.types import (
+    Belief,
+    BoolArray,
+    Choice,
+    FloatArray,
+    Pair,
+    Problem,
+    State,
+    Tell,
+)
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 Model: TypeAlias = OneFactor | CrossedEffects | Averaged
@@ -58,6 +69,7 @@ _SHARE_ALL = 1.125  # growth of the scores between two fits of all candidates
 _FIRST_FIT = 20  # scores before the first fit of a grid
 _SHARE_NEW_OF_GRID = 0.05  # scores between two fits of a grid: a share of all
 _FLOOR_OF_GRID = 0.4  # of the floor's share: a grid's model knows what the floor would find out
+_FEWEST_EXAMPLES = 20  # before history is judged by them
 _FEW = 4  # scores per candidate up to which a grid is modelled by its axes
 
 
@@ -84,6 +96,9 @@ class Auto(Rule):
         history: what was learned from past candidates on the same examples, in the same order; the
             examples may go on. Ignored unless predictions of held-out candidates were strong
             (``Validation.is_strong``).
+
+    Attributes:
+        believes_history: whether history is used, and no score of this run speaks against it.
     """
 
     name: ClassVar[str] = "auto"
@@ -116,6 +131,7 @@ class Auto(Rule):
             self._profile = Profile.of(history.factors.of_first(problem.n_examples))
             weights, purpose = self._profile.weights(), f"shared-order {history.factors.digest}"
             self.order = SharedOrder(self.table, problem.seed, weights, purpose)
+        self.believes_history = self.uses_history
         self._posterior = KeyedRandom(problem.seed, "posterior")
         self._model: Model
         self._n_told = 0
@@ -146,12 +162,17 @@ class Auto(Rule):
         if not (problem.seeks_proof and self._duels.likeliest < _UNLIKELY):
             drawn = self._draw(self._duels, allowed, rng)
             is_capped = not (problem.seeks_proof and problem.open_ended)
-            if is_capped or not self.table.leads_blindly(drawn[0]):
+            if is_capped or not self._leads_blindly(drawn[0]):
                 return drawn
         field = allowed & self.answer.open(self._duels.order.tolist(), self.top_k)
         if field.any():
             return self._duels.behind(field, n_trials), "proof"
         return drawn or self._draw(self._duels, allowed, rng)
+
+    def _leads_blindly(self, candidate: int) -> bool:
+        """Return whether nobody has more trials, and some trials of those with as many pend."""
+        front = self.table.n_trials == self.table.n_trials.max()
+        return bool(front[candidate] and self.table.count(State.PENDING)[front].any())
 
     def _draw(self, duels: Duels, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
         n_trials = self.table.n_trials
@@ -217,6 +238,9 @@ class Auto(Rule):
             self._model = self._filled(self._one_factor(self._profile))
             self._next_fit_of_all = 0
         all_rows = self._n_told >= self._next_fit_of_all
+        if all_rows and self.believes_history and self._history_misleads():
+            self.believes_history = False
+            self._model = self._first_model()
         sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
         self._latest = self._model.fit(sweeps, all_rows=all_rows)
         self._answered_at = self._n_told
@@ -279,9 +303,33 @@ class Auto(Rule):
             self._has_axes = crossed.n_families > 0
             if self._has_axes and not self._is_well_seen():
                 return self._filled(crossed)
-        if self.uses_history:
+        if self.believes_history:
             return self._filled(Averaged([self._one_factor(p) for p in self._profile.readings()]))
-        return self._filled(self._one_factor(self._profile))
+        believed = self._profile.disbelieved() if self.uses_history else self._profile
+        return self._filled(self._one_factor(believed))
+
+    def _history_misleads(self) -> bool:
+        """Return whether the scores rise by less than half of what history expects.
+
+        Regresses them on the expected ones, both less the candidate's mean, over at least 20
+        examples. Two standard errors, for which the scores of one example count as one, are allowed
+        for.
+        """
+        table = self.table
+        scored = (table.state != _PENDING) & (table.state != _VOID)
+        who, example = table.candidate[scored], table.example[scored]
+        counts = np.maximum(np.bincount(who), 1)
+
+        def centred(values: FloatArray) -> FloatArray:
+            return np.asarray(values - (np.bincount(who, values) / counts)[who])
+
+        expected, seen = centred(self._profile.mean[example]), centred(table.score[scored])
+        square = float(expected @ expected)
+        if len(np.unique(example)) < _FEWEST_EXAMPLES or not square > 0.0:
+            return False
+        slope = float(expected @ seen) / square
+        of_examples = np.bincount(example, expected * (seen - slope * expected))
+        return slope + 2.0 * float(np.sqrt(of_examples @ of_examples)) / square < 0.5
 
     def _is_well_seen(self) -> bool:
         """Return whether candidates have been seen so often that their axes tell nothing new."""
