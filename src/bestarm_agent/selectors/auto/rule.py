@@ -15,9 +15,9 @@ History says beforehand how hard and how noisy examples are. Those that tell goo
 then come early in the order, in proportion to the spread of a good candidate's score (Neyman's
 allocation). The order is still drawn without regard to the scores of this run, with known chances,
 by which the intervals are weighed. What history predicts of candidates may mislead: two models that
-believe more and less of it count alike (``factor_model``). The run's own scores decide whether it is
-believed at all: given the candidate, they should rise with what history expects of an example. If the
-slope is surely below 1/2, where predictions add more variance than they remove, only the order stays.
+believe more and less of it count alike (``factor_model``). The run's own scores decide whether it
+is believed at all: of one candidate, they should rise with what history expects of the examples. If
+their slope is surely below 1/2, where predictions add variance, only the order stays.
 
 A run that stops once the best is established needs more than the model's opinion. When no
 challenger has a chance of 1 in 20, the one with the fewest examples is pulled, of the leader and
