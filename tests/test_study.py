@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from bestarm_agent import Budget, Study
 from bestarm_agent.config.study import SelectorSpec
 from bestarm_agent.domain.candidate import Candidate
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.events import Asked, Event, Told
+from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.engine.record import initial_size
 from bestarm_agent.engine.results.standing import Standing, Status
 from bestarm_agent.engine.setup.open_run import Options
@@ -22,37 +22,15 @@ from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay import ReplayProvider
 from bestarm_agent.selectors.types import Guarantee
-from bestarm_agent.store.store import Store
 from bestarm_agent.study import Archive
 from tests.support.api_studies import FastClock
 from tests.support.replay_check import unexplained_asks
-from tests.support.studies import recorded_scores, store_of, write_study
-
-
-def run_all(
-    path: Path,
-    budget: Budget | None = None,
-    overrides: Mapping[str, Json] | None = None,
-    options: Options | None = None,
-) -> Standing:
-    async def scene() -> Standing:
-        async with Study.open(path, overrides=overrides, options=options) as study:
-            return await study.run(budget)
-
-    return asyncio.run(scene())
+from tests.support.studies import events_of, recorded_scores, run_all, store_of, write_study
 
 
 async def reached(asked: int, study: Study, running: asyncio.Task[Standing]) -> None:
     while study.standing().asked < asked and not running.done():  # noqa: ASYNC110 - no event to await
         await asyncio.sleep(0)
-
-
-def events_of(path: Path) -> Sequence[Event]:
-    async def read() -> Sequence[Event]:
-        async with await Store.connect(store_of(path), create=False) as store:
-            return await store.events_of("latest")
-
-    return asyncio.run(read())
 
 
 def asks_of(path: Path) -> list[tuple[int, int]]:
@@ -121,20 +99,16 @@ def test_batches_that_the_budget_cannot_pay_for_all_are_pointed_out(
     assert any(row.n == 0 for row in standing.rows) == said
 
 
-def test_more_wanted_than_there_are_is_pointed_out(tmp_path: Path) -> None:
-    for top_k, said in ((6, True), (5, False)):
-        changes = {
-            "selector": {"name": "auto", "params": {"top_k": top_k}},
-            "budget": {"pulls": 20},
-        }
-        path = write_study(tmp_path / str(top_k), changes=changes)
+@pytest.mark.parametrize(("top_k", "said"), [(6, True), (5, False)])
+def test_more_wanted_than_there_are_is_pointed_out(tmp_path: Path, top_k: int, said: bool) -> None:
+    changes = {"selector": {"name": "auto", "params": {"top_k": top_k}}, "budget": {"pulls": 20}}
 
-        async def notices(path: Path = path) -> Sequence[str]:
-            async with Study.open(path) as study:
-                return study.notices
+    async def notices() -> Sequence[str]:
+        async with Study.open(write_study(tmp_path, changes=changes)) as study:
+            return study.notices
 
-        found = asyncio.run(notices())
-        assert any("nothing is to be found out about them" in notice for notice in found) == said
+    found = asyncio.run(notices())
+    assert any("nothing is to be found out about them" in notice for notice in found) == said
 
 
 def test_a_number_is_no_budget(tmp_path: Path) -> None:
@@ -235,13 +209,7 @@ def test_replies_are_shared_between_runs(tmp_path: Path) -> None:
     second = run_all(path)
     assert second.spent.calls == 0
     assert second.spent.pulls == 240
-    third = asyncio.run(_uncached(path))
-    assert third.spent.calls == 240
-
-
-async def _uncached(path: Path) -> Standing:
-    async with Study.open(path, options=Options(use_cache=False)) as study:
-        return await study.run()
+    assert run_all(path, options=Options(use_cache=False)).spent.calls == 240
 
 
 def test_examples_with_one_prompt_keep_their_own_recorded_replies(tmp_path: Path) -> None:

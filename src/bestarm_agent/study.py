@@ -7,11 +7,11 @@ imported once they are needed.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
@@ -56,6 +56,9 @@ from bestarm_agent.store.store import RunInfo, Store, StorePlace, folder_of, ope
 
 if TYPE_CHECKING:
     from bestarm_agent.engine.results.compare import PairedComparison
+
+# path of a study file, what one holds, or one that is loaded
+Source: TypeAlias = str | Path | Mapping[str, Json] | LoadedStudy
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class Study:
     @asynccontextmanager
     async def open(
         cls,
-        source: str | Path | Mapping[str, Json] | LoadedStudy,
+        source: Source,
         *,
         overrides: Mapping[str, Json] | None = None,
         examples: Sequence[Example] | None = None,
@@ -150,7 +153,7 @@ class Study:
     @asynccontextmanager
     async def gate(
         cls,
-        source: str | Path | Mapping[str, Json] | LoadedStudy,
+        source: Source,
         *,
         overrides: Mapping[str, Json] | None = None,
         examples: Sequence[Example] | None = None,
@@ -318,10 +321,10 @@ class Study:
         """
         run = self._run.record
         await run.flush()
-        async with self._texts() as texts:
-            target = path or report_path(self._where, self.run_id)
-            record = StoredRun(self.standing(), (), self._check, self.result())
-            return await _report(record, texts, run.trajectory.until_now(run.pairs), target)
+        texts = RunTexts(self._run.store, run.state, self.parts.examples)
+        record = StoredRun(self.standing(), (), self._check, self.result())
+        target = path or report_path(self._where, self.run_id)
+        return await _report(record, texts, run.trajectory.until_now(run.pairs), target)
 
     def outcomes(self, *, only: PairFilter | None = None) -> Outcomes:
         """Return the pairs asked so far with their texts, to be read by ``async for``.
@@ -329,11 +332,9 @@ class Study:
         Raises (when iterated):
             ConfigError: ``only`` names a candidate or an example that is not there.
         """
-        return Outcomes(self._texts, only)
-
-    @asynccontextmanager
-    async def _texts(self) -> AsyncIterator[RunTexts]:
-        yield RunTexts(self._run.store, self._run.record.state, self.parts.examples)
+        run = self._run
+        texts = RunTexts(run.store, run.record.state, self.parts.examples)
+        return Outcomes(lambda: nullcontext(texts), only)
 
     def failures(self) -> list[FailureLine]:
         """Return the failures by candidate and kind, most frequent first."""
@@ -412,13 +413,12 @@ class Archive:
             RunNotFoundError: there is no such run.
             ConfigError: the candidates cannot be compared.
         """
-        one = await self.state(run)
-        two = one if other is None else await self.state(other)
         from bestarm_agent.engine.results.compare import compare_candidates
 
+        one, two = await self.state(run), None if other is None else await self.state(other)
         if candidates is None:
             candidates = await self._best(run), await self._best(other or run)
-        return compare_candidates(one, *candidates, confidence, None if other is None else two)
+        return compare_candidates(one, *candidates, confidence, two)
 
     async def _best(self, run: str) -> str:
         best = (await self.record(run)).standing.best
@@ -447,7 +447,7 @@ class Archive:
 
 
 def _loaded(
-    source: str | Path | Mapping[str, Json] | LoadedStudy,
+    source: Source,
     overrides: Mapping[str, Json] | None,
     options: Options | None,
     objects: Objects,

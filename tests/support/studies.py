@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.events import Event
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine.results.standing import Standing
@@ -73,11 +74,16 @@ def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
 
 
-def run_all(path: Path, budget: Budget | None = None) -> Standing:
+def run_all(
+    path: Path,
+    budget: Budget | None = None,
+    overrides: Mapping[str, Json] | None = None,
+    options: Options | None = None,
+) -> Standing:
     """Begin a run of the study at ``path``, and see it to its end."""
 
     async def scene() -> Standing:
-        async with Study.open(path) as study:
+        async with Study.open(path, overrides=overrides, options=options) as study:
             return await study.run(budget)
 
     return asyncio.run(scene())

@@ -77,14 +77,6 @@ def test_everything_is_made_once(tmp_path: Path, made: Counter[str]) -> None:
     assert made == {"rule": 1, "c0": 1, "c1": 1, "c2": 1}
 
 
-def test_a_rule_that_plans_for_the_budget_of_the_first_run_is_made_for_it(
-    tmp_path: Path, made: Counter[str]
-) -> None:
-    path = write_study(tmp_path, n_candidates=3)
-    run_all(path, Budget(pulls=20))
-    assert made["rule"] == 2, "the budget was not known on opening"
-
-
 @pytest.mark.parametrize(
     "selector", [{"name": "no-such-rule"}, {"name": "ucb-e", "params": {"eta": -1.0}}]
 )

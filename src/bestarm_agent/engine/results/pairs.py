@@ -28,7 +28,7 @@ from bestarm_agent.engine.results.notebook import data_frame
 from bestarm_agent.errors import BestarmError, ConfigError, nearest
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.export import labels
-from bestarm_agent.store.run_state import RunState, ToldPairs, state_of
+from bestarm_agent.store.run_state import RunState, state_of
 from bestarm_agent.store.store import Store
 
 
@@ -47,14 +47,20 @@ class PairFilter:
         Raises:
             ConfigError: there is no such candidate or example.
         """
-        row = None if self.candidate is None else row_of(state, self.candidate)
-        column = None if self.example is None else _column_of(state, self.example)
         is_chosen = np.full(len(state.asks), True)
-        if row is not None:
-            is_chosen &= state.asks.candidate == row
-        if column is not None:
-            is_chosen &= state.asks.example == column
-        found = [s for s in np.flatnonzero(is_chosen).tolist() if _meets(state.told, s, self)]
+        if self.candidate is not None:
+            is_chosen &= state.asks.candidate == row_of(state, self.candidate)
+        if self.example is not None:
+            if self.example not in state.example_ids:
+                known = nearest(self.example, state.example_ids)
+                raise ConfigError(f"the run has no example {self.example!r}; {known}")
+            is_chosen &= state.asks.example == state.example_ids.index(self.example)
+        found: list[int] = np.flatnonzero(is_chosen).tolist()
+        told = state.told
+        if self.wrong:
+            found = [s for s in found if (score := told.score_at(s)) is not None and score < RIGHT]
+        if self.failed:
+            found = [s for s in found if told.state_at(s) in (State.FAILED, State.VOID)]
         return found
 
 
@@ -80,20 +86,6 @@ def scores_of(state: RunState, row: int) -> dict[int, tuple[int, float]]:
     return found
 
 
-def _column_of(state: RunState, example: str) -> int:
-    if example not in state.example_ids:
-        known = nearest(example, state.example_ids)
-        raise ConfigError(f"the run has no example {example!r}; {known}")
-    return state.example_ids.index(example)
-
-
-def _meets(told: ToldPairs, seq: int, only: PairFilter) -> bool:
-    score = told.score_at(seq)
-    if only.wrong and (score is None or score >= RIGHT):
-        return False
-    return not only.failed or told.state_at(seq) in (State.FAILED, State.VOID)
-
-
 PAGE = 100  # replies read at a time
 
 
@@ -113,7 +105,6 @@ class PairOutcome:
     finish: str | None = None  # why the model stopped: "stop", "length", ...
     answer: str | None = None  # read out of the reply by the judge
     votes: tuple[Vote, ...] = ()  # verdicts of a judge with their reasoning; empty for a rule
-    # score and answer of every draw, one per line; the reply is that of one. None if drawn once
     attempts: int | None = None  # requests sent for the candidate's call; 0 from the cache
     tokens: int | None = None  # prompt plus generated, retries and judging included
     usd: float | None = None  # dollars, retries and judging included; None if no price is known

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,15 +49,13 @@ class ProviderSet:
         self.started: set[int] = set()  # identities of the providers that were entered
         self._check_names()
         for (provider, model), options in config.model_options().items():
-            own = OptionPlaces(places, config, catalog, provider, model)
-            with self._locating(provider, model), placing(own.where):
+            with self._locating(provider, model):
                 self._by_model[provider, model] = self._provider(provider, model, options)
         self._set_providers()
 
     def check(self, provider: Provider, model: str) -> None:
         """Check that a model can be used; raises ConfigError with its position in the study."""
-        own = OptionPlaces(self.places, self._config, self._catalog, provider.name, model)
-        with self._locating(provider.name, model), placing(own.where):
+        with self._locating(provider.name, model):
             provider.check(model)
             provider.check_machine(model)
 
@@ -66,12 +64,16 @@ class ProviderSet:
         with self._locating(provider.name, model):
             return provider.fingerprint(model)
 
-    def _locating(self, provider: str, model: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def _locating(self, provider: str, model: str) -> Iterator[None]:
+        """Add to errors where the study names a model, and its options."""
+        own = _OptionPlaces(self.places, self._config, self._catalog, provider, model)
+
         def located(error: ConfigError) -> ConfigError:
-            own = OptionPlaces(self.places, self._config, self._catalog, provider, model)
             return self.places.located(own.entry, error)
 
-        return locating(located)
+        with locating(located), placing(own.where):
+            yield
 
     def _check_names(self) -> None:
         limits = self._config.limits
@@ -112,25 +114,20 @@ class ProviderSet:
 
     def in_flight(self, provider: Provider, model: str) -> int:
         """Calls that may be under way at a provider at once; to be found out: as many as at all."""
-        given = self._given_in_flight(provider.name)
-        if given is not None:
-            return given
-        capabilities = provider.capabilities(model)
-        return (
-            self._config.limits.in_flight if capabilities.rate_limited else capabilities.in_flight
-        )
+        able, given = provider.capabilities(model), self._given_in_flight(provider.name)
+        found_out = self._config.limits.in_flight if able.rate_limited else able.in_flight
+        return found_out if given is None else given
 
     def rules(self, provider: Provider, model: str) -> LimiterRules:
         """Return the limits on calls to a model."""
-        limits = self._config.limits
-        of_model = limits.models.get(f"{provider.name}/{model}")
-        of_provider = limits.providers.get(provider.name)
-        fixed = self._given_in_flight(provider.name) is not None
-        adaptive = provider.capabilities(model).rate_limited and not fixed
+        limits, name = self._config.limits, provider.name
+        own = [limits.models.get(f"{name}/{model}"), limits.providers.get(name)]
+        rate_limited = provider.capabilities(model).rate_limited
+        fixed = self._given_in_flight(name) is not None
         return LimiterRules(
-            rate_limits([of_model, of_provider], self._entry(provider.name).limits),
-            adaptive=limits.in_flight if adaptive else None,
-            trial=provider.capabilities(model).rate_limited,
+            rate_limits(own, self._entry(name).limits),
+            adaptive=limits.in_flight if rate_limited and not fixed else None,
+            trial=rate_limited,
         )
 
     def shared(self, provider: Provider) -> bool:
@@ -195,7 +192,7 @@ class ProviderSet:
 
 
 @dataclass(frozen=True, slots=True)
-class OptionPlaces:
+class _OptionPlaces:
     """Finds the options that a model of a study is called with."""
 
     places: Places
