@@ -50,7 +50,7 @@ class Instant(Provider):
 
     def capabilities(self, model: str) -> Capabilities:
         """Return that many calls may be in flight, for nothing."""
-        return Capabilities(frozenset(), in_flight=IN_FLIGHT, by_example=True)
+        return Capabilities(frozenset(), price_source="free", in_flight=IN_FLIGHT, by_example=True)
 
     async def generate(self, request: Request) -> Reply:
         """Return a fixed score of the pair."""

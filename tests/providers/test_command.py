@@ -150,15 +150,12 @@ def test_misbehaviour_says_nothing_about_quality(
     assert error.spend == provider.bound(ask(what)), "it may have paid for something"
 
 
-def test_what_it_reports_as_its_own_failure_counts_against_it(base: Path) -> None:
+def test_what_it_reports_is_booked(base: Path) -> None:
     error = failed(build(base), ask("refuse"))
     assert (error.kind, error.blame) == (FailureKind.REFUSED, Blame.CANDIDATE)
     assert error.spend == Spend(calls=1, tokens=3, usd_nanos=2_000_000)
-
-
-def test_an_answer_beyond_its_bounds_withdraws_the_candidate(base: Path) -> None:
     error = failed(build(base), ask("dear"))
-    assert (error.kind, error.fatal) == (FailureKind.BAD_REQUEST, True)
+    assert (error.kind, error.fatal) == (FailureKind.BAD_REQUEST, True), "beyond its bounds"
     assert error.spend.usd_nanos == 5_000_000_000
 
 

@@ -69,7 +69,7 @@ def test_a_users_price_by_hand() -> None:
     usage = Usage(input=1_000, cached=600, cache_write=300, output=50, reasoning=20)
     # 100 x 100 + 600 x 10 + 300 x 125 + 50 x 500 nano-dollars
     assert price.cost(usage) == 10_000 + 6_000 + 37_500 + 25_000
-    assert price.source == "study"
+    assert price.source == "the option price"
     # all of the prompt may be written to the cache, nothing read from it
     assert price.bound(1_000, 50) == 1_000 * 125 + 50 * 500
 
@@ -111,7 +111,7 @@ def test_a_wrong_price_is_refused(fields: dict[str, str]) -> None:
 
 
 def test_a_users_price_comes_before_the_table() -> None:
-    assert priced("openai", "gpt-4o", own(input="7", output="7")).source == "study"
+    assert priced("openai", "gpt-4o", own(input="7", output="7")).source == "the option price"
     free = find_price("openai", "gpt-4o", own(input="0", output="0"))
     assert free is not None
     assert free.source == "free", "as the catalogue says of models on this machine"

@@ -58,7 +58,7 @@ class Actor(Provider):
     most: int = 0
 
     def capabilities(self, model: str) -> Capabilities:
-        return Capabilities(frozenset())
+        return Capabilities(frozenset(), price_source="tests")
 
     def fingerprint(self, model: str) -> str:
         return self.name

@@ -35,8 +35,8 @@ class Capabilities:
     chat: bool = True  # it takes chat messages
     completion: bool = True  # it takes a plain prompt
     seed: bool = False  # a seed makes one call reproducible
-    priced: bool = True  # ``bound`` includes dollars
-    price_source: str | None = None  # origin, such as "study" or "genai-prices 0.2.3 ...", or None
+    # origin of its price, such as "the option price" or "genai-prices 0.2.3 ..."; None: no price
+    price_source: str | None = None
     in_flight: int = 64  # calls that the provider can usefully hold at once
     rate_limited: bool = False  # the provider rejects calls beyond its own limits (429)
     queued: bool = False  # calls may wait in a local queue, so that no time-out applies to them
@@ -45,6 +45,11 @@ class Capabilities:
     logprobs: bool = False  # ``Request.top_logprobs`` is honoured, else never sent
     by_inputs: bool = False  # the reply, and so its cache key, also depends on the inputs
     counted: bool = True  # ``bound`` includes tokens and worker seconds
+
+    @property
+    def priced(self) -> bool:
+        """True if ``bound`` includes dollars."""
+        return self.price_source is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,7 @@ class Provider(ABC, Generic[OptionsT]):
 
     def capabilities(self, model: str) -> Capabilities:
         """Return that neither parameters nor prices are known."""
-        return Capabilities(params=frozenset(), priced=False, counted=False)
+        return Capabilities(params=frozenset(), counted=False)
 
     def fingerprint(self, model: str) -> str:
         """Return a digest of all that decides a reply but the request, for the cache.

@@ -70,11 +70,11 @@ class Price:
 
     Example:
         >>> rates = Rates(0, 10**8, 10**8, 10**8, 10**8, 5 * 10**8, 5 * 10**8)
-        >>> Price("study", (rates,)).cost(Usage(input=1000, output=100))
+        >>> Price("the option price", (rates,)).cost(Usage(input=1000, output=100))
         150000
     """
 
-    # origin of the price, for people: "study", "free", or the table with its version and the
+    # origin of the price, for people: an option, "free", or the table with its version and the
     # model's name in it
     source: str
     standard: tuple[Rates, ...]  # rates by rising ``above``, the first from 0
@@ -266,7 +266,8 @@ def _overridden(price: PriceOverride) -> Price:
         "cache_write_mtok": price.input if price.cache_write is None else price.cache_write,
         "requests_kcount": 1000 * price.request,
     }
-    source = "study" if any(listed.values()) else "free"  # as the catalogue says of one's own
+    # "free" as the catalogue says of models on one's own machine
+    source = "the option price" if any(listed.values()) else "free"
     tiers = {
         name: (_at([{key: factor * value for key, value in listed.items()}], 0),)
         for name, factor in price.tiers.items()

@@ -50,11 +50,9 @@ class ProgramOptions(StrictModel):
 
     def capabilities(self, in_flight: int, *, priced: bool = True) -> Capabilities:
         """Return the declared capabilities; ``priced`` is False if a called model has no price."""
-        priced = priced and self.usd_per_call is not None
         return Capabilities(
             params=frozenset(self.params),
-            priced=priced,
-            price_source="usd_per_call" if priced else None,
+            price_source=None if self.usd_per_call is None or not priced else "usd_per_call",
             in_flight=in_flight,
             queued=True,
             by_inputs=True,

@@ -231,7 +231,6 @@ class ReplayProvider(Provider[ReplayOptions]):
         return Capabilities(
             params=_ANY_PARAMS if self.options.by == "candidate" else frozenset(),
             seed=True,
-            priced=self._recording.priced(model),
             price_source="recording" if self._recording.priced(model) else None,
             in_flight=1024,
             by_example=True,

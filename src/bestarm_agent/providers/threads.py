@@ -7,6 +7,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -34,22 +35,27 @@ class DaemonThreads:
         """Return the result of ``work``, or raise its exception."""
         await self._slots.acquire()
         loop = asyncio.get_running_loop()
-        result: asyncio.Future[_T] = loop.create_future()
+        result: Future[_T] = Future()
         context = contextvars.copy_context()
 
         def main() -> None:
             try:
-                value = context.run(work)
-                settle = partial(_settle, result, value)
+                settle = partial(result.set_result, context.run(work))
             except BaseException as error:
-                settle = partial(_fail, result, error)
+                failed = error
+                if isinstance(error, StopIteration) or not isinstance(error, Exception):
+                    # futures do not accept these
+                    failed = RuntimeError(f"{type(error).__name__}: {error}")
+                settle = partial(result.set_exception, failed)
+            with suppress(InvalidStateError):  # it was cancelled
+                settle()
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._finish, settle)
+                loop.call_soon_threadsafe(self._finish)
 
         self._running += 1
         self._idle.clear()
         threading.Thread(target=main, name=name, daemon=True).start()
-        return await result
+        return await asyncio.wrap_future(result)
 
     async def close(self, grace_seconds: float) -> None:
         """Wait for running threads, up to ``grace_seconds``."""
@@ -59,22 +65,8 @@ class DaemonThreads:
         except TimeoutError:
             _log.warning("%d blocking calls did not end and were left behind", self._running)
 
-    def _finish(self, settle: Callable[[], None]) -> None:
+    def _finish(self) -> None:
         self._running -= 1
         self._slots.release()
         if self._running == 0:
             self._idle.set()
-        settle()
-
-
-def _settle(result: asyncio.Future[_T], value: _T) -> None:
-    if not result.done():
-        result.set_result(value)
-
-
-def _fail(result: asyncio.Future[_T], error: BaseException) -> None:
-    if result.done():
-        return
-    if isinstance(error, StopIteration) or not isinstance(error, Exception):
-        error = RuntimeError(f"{type(error).__name__}: {error}")  # futures do not accept these
-    result.set_exception(error)

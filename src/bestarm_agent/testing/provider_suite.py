@@ -127,7 +127,6 @@ class ProviderSuite:
             assert spent.capped(bound) == spent, f"{request}: {spent} is above {bound}"
             able = provider.capabilities(request.model)
             assert (reply.usd_nanos is not None) >= able.priced
-            assert (able.price_source is not None) == able.priced, "a price has a source"
 
     def test_replies_are_sound(self, case: ProviderCase) -> None:
         for reply in self._with(case, lambda provider: answer_all(provider, case.requests)):

@@ -13,9 +13,7 @@ from bestarm_agent import Study
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import load_study, study_from
 from bestarm_agent.config.yaml import parse_yaml
-from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import STORE_FILE, Options
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
@@ -26,7 +24,6 @@ from bestarm_agent.providers.api.anthropic import LEGACY_MESSAGES
 from bestarm_agent.providers.api.openai import CHAT, COMPLETIONS, RESPONSES, OpenAIProvider
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.catalog_entry import ProviderEntry
-from bestarm_agent.providers.registry import create_provider
 from bestarm_agent.study import Archive
 from tests.support.api_studies import (
     ANTHROPIC_MODELS,
@@ -36,8 +33,6 @@ from tests.support.api_studies import (
     study_of,
 )
 from tests.support.fake_api import Call, FakeApi, FakeModel, Fault, Rates, in_thread, quality
-
-COMPATIBLE = ("openrouter", "together", "groq", "mistral", "deepseek")
 
 
 @pytest.fixture(autouse=True)
@@ -303,18 +298,6 @@ def test_a_study_has_the_last_word_about_models() -> None:
     )
     assert providers.params("openai", "gpt-5-mini") == set(params)
     assert providers.params("openai", "gpt-5-pro") == {"seed"}
-
-
-@pytest.mark.parametrize("name", COMPATIBLE)
-def test_a_compatible_endpoint_is_one_file(name: str) -> None:
-    entry = Catalog().get("providers", name).parse(ProviderEntry)
-    assert entry.adapter == "openai"
-    provider = create_provider(
-        name, {**entry.options, "key": "none"}, Path(), adapter=entry.adapter
-    )
-    provider.check("vendor/model-1")
-    request = Request("vendor/model-1", messages=(Message("user", "2+3"),))
-    assert provider.bound(request).tokens > 0
 
 
 def test_a_compatible_endpoint_of_ones_own_works_end_to_end(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -104,6 +105,21 @@ def run(body: Awaitable[None]) -> None:
     asyncio.run(main())
 
 
+def play(
+    scene: Callable[[Worker], Awaitable[None]],
+    load: Callable[[], Cardboard] = Cardboard,
+    **options: Any,  # noqa: ANN401
+) -> None:
+    """Play a scene with a worker, and close it."""
+
+    async def main() -> None:
+        worker = worker_of(load, **options)
+        await scene(worker)
+        await worker.close()
+
+    run(main())
+
+
 async def started(engine: Cardboard) -> None:
     """Wait until the engine has begun with a batch."""
     assert await asyncio.to_thread(engine.started.acquire, timeout=PATIENCE)
@@ -112,8 +128,7 @@ async def started(engine: Cardboard) -> None:
 def test_a_busy_worker_gathers_the_next_batch() -> None:
     engine = Cardboard(is_free=False)
 
-    async def main() -> None:
-        worker = worker_of(lambda: engine)
+    async def scene(worker: Worker) -> None:
         calls = [asyncio.create_task(worker.submit(call("a")))]
         await started(engine)
         calls += [asyncio.create_task(worker.submit(call(text))) for text in "bcdefg"]
@@ -121,9 +136,8 @@ def test_a_busy_worker_gathers_the_next_batch() -> None:
             engine.go.release()
         replies = [await one for one in calls]
         assert [reply.text for reply in replies] == list("ABCDEFG")
-        await worker.close()
 
-    run(main())
+    play(scene, lambda: engine)
     assert [len(batch) for batch in engine.batches] == [1, 4, 2]
 
 
@@ -131,8 +145,7 @@ def test_a_small_batch_waits_while_it_grows() -> None:
     """Calls that come one by one, in the loop's next turns, still share a batch."""
     engine = Cardboard()
 
-    async def main() -> None:
-        worker = worker_of(lambda: engine, gather_seconds=0.05)
+    async def scene(worker: Worker) -> None:
 
         async def later(text: str, turns: int) -> Reply:
             for _ in range(turns):
@@ -142,15 +155,13 @@ def test_a_small_batch_waits_while_it_grows() -> None:
         async with asyncio.TaskGroup() as group:
             for turns, text in enumerate("abc"):
                 group.create_task(later(text, turns))
-        await worker.close()
 
-    run(main())
+    play(scene, lambda: engine, gather_seconds=0.05)
     assert engine.batches == [["a", "b", "c"]]
 
 
 def test_worker_seconds_are_split_by_tokens() -> None:
-    async def main() -> None:
-        worker = worker_of(Cardboard)  # the clock ticks: loading and a batch take one second each
+    async def scene(worker: Worker) -> None:
         await outcomes(worker, ["x"])
         first, second, third = await outcomes(worker, ["a", "bcd", "long"])
         assert isinstance(first, Reply)
@@ -161,14 +172,12 @@ def test_worker_seconds_are_split_by_tokens() -> None:
         assert second.seconds > second.gpu_seconds
         assert isinstance(third, ProviderError)
         assert third.kind is FailureKind.TOO_LONG
-        await worker.close()
 
-    run(main())
+    play(scene)  # the clock ticks: loading and a batch take one second each
 
 
 def test_loading_is_charged_to_the_calls_that_wanted_it() -> None:
-    async def main() -> None:
-        worker = worker_of(Cardboard)
+    async def scene(worker: Worker) -> None:
         failed, first = await outcomes(worker, ["long", "a"])
         assert isinstance(failed, ProviderError)
         assert isinstance(first, Reply)
@@ -182,26 +191,22 @@ def test_loading_is_charged_to_the_calls_that_wanted_it() -> None:
         (third,) = await outcomes(worker, ["c"])
         assert isinstance(third, Reply)
         assert third.gpu_seconds == 2.0, "loaded again; a call that failed was charged nothing"
-        await worker.close()
 
-    run(main())
+    play(scene)
 
 
 def test_no_call_is_charged_more_than_the_cap() -> None:
-    async def main() -> None:
-        worker = worker_of(Cardboard, max_gpu_seconds=0.5)
+    async def scene(worker: Worker) -> None:
         reply = await worker.submit(call("a"))
         assert (reply.gpu_seconds, reply.usd_nanos) == (0.5, 5)
-        await worker.close()
 
-    run(main())
+    play(scene, max_gpu_seconds=0.5)
 
 
 def test_a_bug_fails_its_batch_and_no_other() -> None:
     engine = Cardboard()
 
-    async def main() -> None:
-        worker = worker_of(lambda: engine)
+    async def scene(worker: Worker) -> None:
         results = await outcomes(worker, ["bug", "a"])
         for error in results:
             assert isinstance(error, ProviderError)
@@ -209,21 +214,18 @@ def test_a_bug_fails_its_batch_and_no_other() -> None:
             assert "KeyError('a bug')" in str(error)
         assert results[0] is not results[1]
         assert (await worker.submit(call("b"))).text == "B"
-        await worker.close()
 
-    run(main())
+    play(scene, lambda: engine)
 
 
 def test_an_engine_that_forgets_a_call_leaves_nobody_waiting() -> None:
-    async def main() -> None:
-        worker = worker_of(Cardboard)
+    async def scene(worker: Worker) -> None:
         first, second = await outcomes(worker, ["a", "forgotten"])
         assert isinstance(first, Reply)
         assert isinstance(second, ProviderError)
         assert second.kind is FailureKind.INTERNAL
-        await worker.close()
 
-    run(main())
+    play(scene)
 
 
 async def outcomes(worker: Worker, texts: Sequence[str]) -> list[Reply | BaseException]:
@@ -240,8 +242,7 @@ def test_a_model_that_cannot_be_loaded_fails_everyone_and_stays_out() -> None:
         attempts.append(1)
         raise OSError("no\n such thing")
 
-    async def main() -> None:
-        worker = worker_of(load)
+    async def scene(worker: Worker) -> None:
         errors = await outcomes(worker, ["a", "b"])
         errors += await outcomes(worker, ["c"])
         for error in errors:
@@ -249,17 +250,15 @@ def test_a_model_that_cannot_be_loaded_fails_everyone_and_stays_out() -> None:
             assert (error.kind, error.fatal) == (FailureKind.MODEL_NOT_FOUND, True)
             assert str(error).startswith("model m cannot be loaded: no such thing; ")
         assert not worker.is_loaded
-        await worker.close()
 
-    run(main())
+    play(scene, load)
     assert attempts == [1]
 
 
 def test_cancelled_calls_are_not_generated_and_late_results_are_dropped() -> None:
     engine = Cardboard(is_free=False)
 
-    async def main() -> None:
-        worker = worker_of(lambda: engine)
+    async def scene(worker: Worker) -> None:
         running = [asyncio.create_task(worker.submit(call(text))) for text in "ab"]
         await started(engine)
         queued = [asyncio.create_task(worker.submit(call(text))) for text in "cd"]
@@ -272,9 +271,8 @@ def test_cancelled_calls_are_not_generated_and_late_results_are_dropped() -> Non
         assert running[0].cancelled()
         assert queued[0].cancelled()
         assert (running[1].result().text, queued[1].result().text) == ("B", "D")
-        await worker.close()
 
-    run(main())
+    play(scene, lambda: engine)
     assert engine.batches == [["a", "b"], ["d"]]
 
 

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -187,59 +187,52 @@ def failed(provider: PythonProvider, request: Request) -> BilledError:
     return caught.value
 
 
-class TestConformanceOfThreads(ProviderSuite):
+def threads(base: Path) -> ProviderCase:
+    return ProviderCase(
+        build=lambda: PythonProvider.create("python", {"params": ["depth"]}, base),
+        requests=[ask("echo", n, depth=n) for n in range(5)],
+        failing=[ask("gives_up"), ask("breaks"), ask("exits"), ask("refuses"), ask("absent")],
+        nonsense=["programs:absent", "absent:echo", "programs", "programs:not_a_function"],
+    )
+
+
+def coroutines(base: Path) -> ProviderCase:
+    options: Mapping[str, Json] = {"max_tokens": 20, "usd_per_call": "0.01", "max_gpu_seconds": 0}
+    return ProviderCase(
+        build=lambda: PythonProvider.create("python", options, base),
+        requests=[ask("slow", n) for n in range(1, 6)],
+        failing=[ask("slow", 100), ask("number"), ask("stops")],
+        nonsense=["programs:slow:x", "1:2"],
+    )
+
+
+def chains(base: Path) -> ProviderCase:
+    return ProviderCase(
+        build=lambda: build(base, CHAINED),
+        requests=[ask("chain"), ask("careful"), ask("leaves_calls")],
+        failing=[ask("endless"), ask("undeclared"), ask("fails_inside")],
+        run=run_virtual,
+    )
+
+
+@pytest.mark.parametrize("made", [threads, coroutines, chains])
+class TestConformance(ProviderSuite):
     adapters = ("python",)
 
     @pytest.fixture
-    def case(self, base: Path) -> ProviderCase:
-        return ProviderCase(
-            build=lambda: PythonProvider.create("python", {"params": ["depth"]}, base),
-            requests=[ask("echo", n, depth=n) for n in range(5)],
-            failing=[ask("gives_up"), ask("breaks"), ask("exits"), ask("refuses"), ask("absent")],
-            nonsense=["programs:absent", "absent:echo", "programs", "programs:not_a_function"],
-        )
+    def case(self, base: Path, made: Callable[[Path], ProviderCase]) -> ProviderCase:
+        return made(base)
 
 
-class TestConformanceOfCoroutines(ProviderSuite):
-    adapters = ("python",)
-
-    @pytest.fixture
-    def case(self, base: Path) -> ProviderCase:
-        options: Mapping[str, Json] = {
-            "max_tokens": 20,
-            "usd_per_call": "0.01",
-            "max_gpu_seconds": 0,
-        }
-        return ProviderCase(
-            build=lambda: PythonProvider.create("python", options, base),
-            requests=[ask("slow", n) for n in range(1, 6)],
-            failing=[ask("slow", 100), ask("number"), ask("stops")],
-            nonsense=["programs:slow:x", "1:2"],
-        )
-
-
-class TestConformanceOfChains(ProviderSuite):
-    adapters = ("python",)
-
-    @pytest.fixture
-    def case(self, base: Path) -> ProviderCase:
-        return ProviderCase(
-            build=lambda: build(base, CHAINED),
-            requests=[ask("chain"), ask("careful"), ask("leaves_calls")],
-            failing=[ask("endless"), ask("undeclared"), ask("fails_inside")],
-            run=run_virtual,
-        )
-
-
-def test_a_function_gets_prompt_inputs_and_parameters(base: Path) -> None:
-    reply = answered(PythonProvider.create("python", {}, base), ask("echo", 4, depth=2))
+def test_what_functions_get_and_return(base: Path) -> None:
+    provider = PythonProvider.create("python", {}, base)
+    reply = answered(provider, ask("echo", 4, depth=2))
     assert reply.text == "prompt 4|4|2"
     assert (reply.calls, reply.usage, reply.usd_nanos) == (1, Usage(), None)
-
-
-def test_an_object_with_call_and_messages(base: Path) -> None:
     request = Request("programs:agent", messages=(Message("system", "a"), Message("user", "b")))
-    assert answered(PythonProvider.create("python", {}, base), request).text == "user"
+    assert answered(provider, request).text == "user", "an object may be called, and gets messages"
+    reply = answered(provider, ask("an_object"))
+    assert (reply.text, reply.finish, reply.usage.total) == ("42", Finish.LENGTH, 3)
 
 
 def test_a_chain_costs_what_its_calls_cost(base: Path) -> None:
@@ -293,44 +286,26 @@ def test_a_failure_inside_stays_what_it_is(base: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    ("function", "kind", "message"),
     [
-        ("undeclared", "tape/other, which it did not declare"),
-        ("heats", "does not honour temperature"),
+        ("gives_up", FailureKind.GAVE_UP, "no answer after 5 steps"),
+        ("refuses", FailureKind.REFUSED, "not that"),
+        ("breaks", FailureKind.INTERNAL, "ZeroDivisionError (programs.py:"),
+        ("exits", FailureKind.INTERNAL, "SystemExit"),
+        ("stops", FailureKind.INTERNAL, "StopIteration"),
+        ("number", FailureKind.INTERNAL, "must be a text, a mapping or an object"),
+        ("nonsense", FailureKind.INTERNAL, "unknown field `tokens`"),
+        ("blocks_itself", FailureKind.INTERNAL, "await task.models.ask"),
+        ("own_timeout", FailureKind.INTERNAL, "raised TimeoutError"),  # its own mistake
+        ("undeclared", FailureKind.MODEL_NOT_FOUND, "tape/other, which it did not declare"),
+        ("heats", FailureKind.MODEL_NOT_FOUND, "does not honour temperature"),
     ],
 )
-def test_what_can_never_work_withdraws_the_program_alone(
-    base: Path, function: str, message: str
-) -> None:
+def test_who_is_to_blame(base: Path, function: str, kind: FailureKind, message: str) -> None:
     error = failed(build(base, CHAINED), ask(function))
-    assert error.fatal
-    assert error.kind is FailureKind.MODEL_NOT_FOUND
-    assert message in str(error)
-
-
-def test_blocking_the_loop_by_a_call_is_refused(base: Path) -> None:
-    error = failed(build(base, CHAINED), ask("blocks_itself"))
-    assert error.kind is FailureKind.INTERNAL
-    assert "await task.models.ask" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("function", "kind", "blame", "message"),
-    [
-        ("gives_up", FailureKind.GAVE_UP, Blame.CANDIDATE, "no answer after 5 steps"),
-        ("refuses", FailureKind.REFUSED, Blame.CANDIDATE, "not that"),
-        ("breaks", FailureKind.INTERNAL, Blame.HARNESS, "ZeroDivisionError (programs.py:"),
-        ("exits", FailureKind.INTERNAL, Blame.HARNESS, "SystemExit"),
-        ("stops", FailureKind.INTERNAL, Blame.HARNESS, "StopIteration"),
-        ("number", FailureKind.INTERNAL, Blame.HARNESS, "must be a text, a mapping or an object"),
-        ("nonsense", FailureKind.INTERNAL, Blame.HARNESS, "unknown field `tokens`"),
-    ],
-)
-def test_who_is_to_blame(
-    base: Path, function: str, kind: FailureKind, blame: Blame, message: str
-) -> None:
-    error = failed(PythonProvider.create("python", {}, base), ask(function))
-    assert (error.kind, error.blame) == (kind, blame)
+    blames = {FailureKind.INTERNAL: Blame.HARNESS, FailureKind.MODEL_NOT_FOUND: Blame.PROVIDER}
+    assert (error.kind, error.blame) == (kind, blames.get(kind, Blame.CANDIDATE))
+    assert error.fatal == (kind is FailureKind.MODEL_NOT_FOUND), "of this program alone"
     assert message in str(error)
     assert str(base) not in str(error), "no path of this machine"
 
@@ -351,8 +326,6 @@ def test_an_answer_that_does_not_come_in_time(base: Path) -> None:
     )
     assert (error.kind, error.transient) == (FailureKind.TIMEOUT, True)
     assert "did not answer within 0.5 s" in str(error)
-    error = failed(PythonProvider.create("python", {}, base), ask("own_timeout"))
-    assert error.kind is FailureKind.INTERNAL, "a TimeoutError of its own is its own mistake"
 
 
 def test_an_answer_beyond_its_bounds_withdraws_the_candidate(base: Path) -> None:
@@ -360,11 +333,6 @@ def test_an_answer_beyond_its_bounds_withdraws_the_candidate(base: Path) -> None
     assert (error.kind, error.fatal) == (FailureKind.BAD_REQUEST, True)
     assert "max_tokens: 1000 (1100)" in str(error)
     assert error.spend.tokens == 1100, "the truth is booked"
-
-
-def test_objects_with_the_fields_of_an_answer(base: Path) -> None:
-    reply = answered(PythonProvider.create("python", {}, base), ask("an_object"))
-    assert (reply.text, reply.finish, reply.usage.total) == ("42", Finish.LENGTH, 3)
 
 
 def test_nothing_is_added_to_the_path_and_neighbours_are_imported_with_a_dot(

@@ -1,10 +1,10 @@
-"""Messages, balance and health of actors, against fake ones in virtual time."""
+"""Balance and health of actors, against fake ones in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -17,15 +17,14 @@ from bestarm_agent.testing.virtual_time import run_virtual
 
 pytest.importorskip("ray", reason="needs the extra ray")
 
-_T = TypeVar("_T")
 BOUND = Spend(calls=1, tokens=100, usd_nanos=1_000, gpu_seconds=10.0)
 
 
 class FakeActor:
-    """Takes the place of Ray's handle; every call takes ``seconds``, and is answered apart."""
+    """Takes the place of Ray's handle; every call takes ``seconds``."""
 
     def __init__(self) -> None:
-        self.messages: list[tuple[float, list[str]]] = []  # time, texts
+        self.texts: list[str] = []
         self.seconds = 1.0
         self.up = asyncio.Event()
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -54,16 +53,16 @@ class FakeActor:
             raise self.fatal
         return "node"
 
-    async def _answer(self, requests: Sequence[Request]) -> AsyncIterator[Awaitable[object]]:
-        texts = [str(request.text) for request in requests]
-        self.messages.append((asyncio.get_running_loop().time(), texts))
-        death = self.death
-        for place, text in enumerate(texts):
-            timer = asyncio.ensure_future(asyncio.sleep(self.seconds))
-            await asyncio.wait([timer, death], return_when=asyncio.FIRST_COMPLETED)
-            if death.done():
-                death.result()
-            yield _value([(place, _reply_to(text))])
+    async def _answer(self, request: Request) -> Reply | ProviderError:
+        text, death = str(request.text), self.death
+        self.texts.append(text)
+        timer = asyncio.ensure_future(asyncio.sleep(self.seconds))
+        await asyncio.wait([timer, death], return_when=asyncio.FIRST_COMPLETED)
+        if death.done():
+            death.result()
+        if text == "bad":
+            return failure(FailureKind.BAD_REQUEST, "no")
+        return Reply(text.upper(), sent={"top_k": 1})
 
 
 class _Method:
@@ -71,27 +70,15 @@ class _Method:
         self.remote = function
 
 
-async def _value(value: _T) -> _T:
-    return value
-
-
-def _reply_to(text: str) -> Reply | ProviderError:
-    if text == "bad":
-        return failure(FailureKind.BAD_REQUEST, "no")
-    return Reply(text.upper(), sent={"top_k": 1})
-
-
 class Pool:
     """A pool over fake actors, all of them up unless told otherwise."""
 
-    def __init__(self, n_actors: int, monkeypatch: pytest.MonkeyPatch, up: bool = True) -> None:
-        monkeypatch.setattr("ray.kill", lambda actor: setattr(actor, "killed", True))
+    def __init__(self, n_actors: int, up: bool = True) -> None:
         self.actors = [FakeActor() for _ in range(n_actors)]
         for actor in self.actors:
             if up:
                 actor.up.set()
-        clock = asyncio.get_running_loop().time
-        self.pool = ReplicaPool("ray", self.actors, 60.0, clock)
+        self.pool = ReplicaPool("ray", self.actors, 60.0, asyncio.get_running_loop().time)
 
     def ask(self, *texts: str) -> list[asyncio.Task[Reply]]:
         return [
@@ -100,12 +87,30 @@ class Pool:
         ]
 
     @property
-    def sizes(self) -> list[list[int]]:
-        return [[len(texts) for _, texts in actor.messages] for actor in self.actors]
+    def sizes(self) -> list[int]:
+        return [len(actor.texts) for actor in self.actors]
 
 
-def numbers(count: int) -> list[str]:
-    return [f"call {number}" for number in range(count)]
+Play: TypeAlias = Callable[[Callable[[Pool], Awaitable[None]], int], None]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Play a scene with a pool whose actors are all up."""
+    monkeypatch.setattr("ray.kill", lambda actor: setattr(actor, "killed", True))
+
+    def played(scene: Callable[[Pool], Awaitable[None]], n_actors: int) -> None:
+        async def main() -> None:
+            fake = Pool(n_actors)
+            await fake.pool.start()
+            await asyncio.sleep(0)
+            await scene(fake)
+            await fake.pool.close()
+            assert all(actor.killed for actor in fake.actors)
+
+        run_virtual(main())
+
+    return played
 
 
 async def failed(task: asyncio.Task[Reply]) -> ProviderError:
@@ -114,177 +119,96 @@ async def failed(task: asyncio.Task[Reply]) -> ProviderError:
     return caught.value
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    run_virtual(main)
+def test_replies_say_who_gave_them_and_a_failure_is_its_own(play: Play) -> None:
+    async def scene(fake: Pool) -> None:
+        good, bad = fake.ask("good", "bad")
+        reply = await good
+        assert (reply.text, reply.sent) == ("GOOD", {"top_k": 1, "actor": 0, "host": "node"})
+        assert (await failed(bad)).kind is FailureKind.BAD_REQUEST
 
-
-def test_calls_travel_together_after_5_ms_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        fake = Pool(1, monkeypatch)
-        await fake.pool.start()
-        began = asyncio.get_running_loop().time()
-        first = fake.ask("a", "b")
-        await asyncio.sleep(0.004)
-        second = fake.ask("c")
-        replies = [await task for task in first + second]
-        ((sent, texts),) = fake.actors[0].messages
-        assert sent - began == pytest.approx(0.005)
-        assert texts == ["a", "b", "c"]
-        assert [reply.text for reply in replies] == ["A", "B", "C"]
-        assert replies[0].sent == {"top_k": 1, "actor": 0, "host": "node"}
-        await fake.pool.close()
-        assert fake.actors[0].killed
-
-    run(main())
+    play(scene, 1)
 
 
 @pytest.mark.parametrize(
-    ("n_actors", "n_calls", "sizes"),
-    [
-        (1, 130, [[64, 64, 2]]),
-        (2, 64, [[32], [32]]),
-        (4, 64, [[16], [16], [16], [16]]),
-        (8, 64, [[16], [16], [16], [16], [], [], [], []]),
-        (2, 20, [[16], [4]]),
-        (3, 1, [[1], [], []]),
-    ],
+    ("n_actors", "n_calls", "sizes"), [(1, 3, [3]), (2, 64, [32, 32]), (4, 6, [2, 2, 1, 1])]
 )
-def test_a_burst_is_spread_in_messages_of_16_to_64(
-    monkeypatch: pytest.MonkeyPatch, n_actors: int, n_calls: int, sizes: list[list[int]]
-) -> None:
-    async def main() -> None:
-        fake = Pool(n_actors, monkeypatch)
-        await fake.pool.start()
-        await asyncio.sleep(0)  # all are up
-        tasks = fake.ask(*numbers(n_calls))
+def test_a_burst_is_spread(play: Play, n_actors: int, n_calls: int, sizes: list[int]) -> None:
+    async def scene(fake: Pool) -> None:
+        tasks = fake.ask(*(f"call {n}" for n in range(n_calls)))
         assert len({(await task).text for task in tasks}) == n_calls
         assert fake.sizes == sizes
         assert [replica.in_flight for replica in fake.pool.replicas] == [0] * n_actors
-        await fake.pool.close()
 
-    run(main())
+    play(scene, n_actors)
 
 
-def test_the_actor_with_the_fewest_calls_gets_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        fake = Pool(2, monkeypatch)
+def test_the_actor_with_the_fewest_calls_gets_the_next(play: Play) -> None:
+    async def scene(fake: Pool) -> None:
         fake.actors[0].seconds = 100.0
-        await fake.pool.start()
-        await asyncio.sleep(0)
         slow = fake.ask("slow")
-        for text in numbers(4):
+        for number in range(4):
             await asyncio.sleep(2)
-            (task,) = fake.ask(text)
-            await task
-        assert fake.sizes == [[1], [1, 1, 1, 1]]
+            await fake.ask(f"{number}")[0]
+        assert fake.sizes == [1, 4]
         await slow[0]
-        await fake.pool.close()
 
-    run(main())
-
-
-def test_answers_do_not_wait_for_the_slowest_of_their_message(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def main() -> None:
-        fake = Pool(1, monkeypatch)
-        await fake.pool.start()
-        first, _, last = fake.ask("a", "b", "c")
-        await first
-        assert not last.done()
-        assert fake.pool.replicas[0].in_flight == 2
-        await last
-        await fake.pool.close()
-
-    run(main())
+    play(scene, 2)
 
 
-def test_a_failure_of_one_call_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        fake = Pool(1, monkeypatch)
-        await fake.pool.start()
-        good, bad = fake.ask("good", "bad")
-        assert (await good).text == "GOOD"
-        assert (await failed(bad)).kind is FailureKind.BAD_REQUEST
-        await fake.pool.close()
-
-    run(main())
-
-
-def test_calls_of_an_actor_that_died_fail_with_their_share_of_its_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def main() -> None:
-        fake = Pool(1, monkeypatch)
-        await fake.pool.start()
-        done, *lost = fake.ask("a", "b", "c")
-        await asyncio.sleep(0.505)
-        lost += fake.ask("d")  # in another message
-        await done
+def test_lost_calls_share_the_time_of_their_actor(play: Play) -> None:
+    async def scene(fake: Pool) -> None:
+        lost = fake.ask("a", "b")
+        await asyncio.sleep(0.5)
+        lost += fake.ask("c")
         await asyncio.sleep(0.4)
         fake.actors[0].die()
         errors = [await failed(task) for task in lost]
+        seconds = []
         for error in errors:
             assert (error.kind, error.transient) == (FailureKind.SERVER, True)
             assert "actor 0 on node died while it answered" in str(error)
             assert isinstance(error, BilledError)
             assert (error.spend.calls, error.spend.tokens) == (1, 0)
             assert error.spend.usd_nanos == pytest.approx(100 * error.spend.gpu_seconds, abs=1)
-        seconds = [error.spend.gpu_seconds for error in errors if isinstance(error, BilledError)]
-        assert seconds == pytest.approx([1.4 / 3, 1.4 / 3, 0.895 / 3])
-        assert sum(seconds) <= 1.4, "no second of the one actor is charged twice"
-        again = await fake.ask("again")[0]
-        assert again.text == "AGAIN"
-        await fake.pool.close()
+            seconds.append(error.spend.gpu_seconds)
+        assert seconds == pytest.approx([0.9 / 3, 0.9 / 3, 0.4 / 3])
+        assert sum(seconds) <= 0.9, "no second of the one actor is charged twice"
+        assert (await fake.ask("again")[0]).text == "AGAIN"
 
-    run(main())
+    play(scene, 1)
 
 
-def test_no_call_is_charged_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        fake = Pool(1, monkeypatch)
+def test_no_call_is_charged_more_than_its_bound(play: Play) -> None:
+    async def scene(fake: Pool) -> None:
         fake.actors[0].seconds = 1000.0
-        await fake.pool.start()
         (task,) = fake.ask("a")
         await asyncio.sleep(500)
         fake.actors[0].die()
         error = await failed(task)
         assert isinstance(error, BilledError)
         assert error.spend == Spend(calls=1, usd_nanos=1_000, gpu_seconds=10.0)
-        await fake.pool.close()
 
-    run(main())
+    play(scene, 1)
 
 
-def test_calls_wait_for_an_actor_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        fake = Pool(2, monkeypatch)
-        await fake.pool.start()
-        await asyncio.sleep(0)
+def test_calls_go_to_an_actor_that_is_up_and_to_one_that_comes_back(play: Play) -> None:
+    async def scene(fake: Pool) -> None:
         tasks = fake.ask("a")
         await asyncio.sleep(0.01)
-        for actor in fake.actors:
-            actor.seconds = 0.1
         fake.actors[0].die(restarts=False)
         await failed(tasks[0])
         states = [replica.status.failure for replica in fake.pool.replicas]
         assert states == [FailureKind.UNREACHABLE, None]
         assert (await fake.ask("b")[0]).sent["actor"] == 1
         fake.actors[0].up.set()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
         assert fake.pool.replicas[0].status.failure is None
-        await fake.pool.close()
 
-    run(main())
+    play(scene, 2)
 
 
-def test_calls_are_given_up_after_start_seconds_without_any_actor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def main() -> None:
-        fake = Pool(1, monkeypatch)
-        await fake.pool.start()
+def test_calls_are_given_up_after_start_seconds_without_any_actor(play: Play) -> None:
+    async def scene(fake: Pool) -> None:
         (lost,) = fake.ask("a")
         await asyncio.sleep(0.01)
         fake.actors[0].die(restarts=False)
@@ -294,59 +218,42 @@ def test_calls_are_given_up_after_start_seconds_without_any_actor(
         assert asyncio.get_running_loop().time() - began == pytest.approx(60.0)
         assert (error.kind, error.transient) == (FailureKind.UNREACHABLE, True)
         assert "none of 1 actor was up for 60 s (`start_seconds`)" in str(error)
-        waiting = fake.ask("c")
+        waiting, dropped = fake.ask("c", "dropped")
         await asyncio.sleep(30)
+        dropped.cancel()
         fake.actors[0].up.set()
-        assert (await waiting[0]).text == "C"
-        await fake.pool.close()
+        assert (await waiting).text == "C"
+        assert "dropped" not in fake.actors[0].texts
 
-    run(main())
+    play(scene, 1)
 
 
-def test_actors_that_cannot_be_started_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actors_that_cannot_be_started_end_the_run(play: Play) -> None:
     from ray.exceptions import RayActorError
 
-    async def main() -> None:
-        fake = Pool(2, monkeypatch)
-        for actor in fake.actors:
+    async def scene(_: Pool) -> None:
+        broken = Pool(2)
+        for actor in broken.actors:
             actor.fatal = RayActorError("id", "a trace\nModuleNotFoundError: no module named x")
         with pytest.raises(ConfigError, match="`ray`: no actor can be started: ModuleNotFound"):
-            await fake.pool.start()
-        error = await failed(fake.ask("a")[0])
+            await broken.pool.start()
+        error = await failed(broken.ask("a")[0])
         assert error.kind is FailureKind.MODEL_NOT_FOUND
-        await fake.pool.close()
+        await broken.pool.close()
 
-    run(main())
+    play(scene, 1)
 
 
-def test_the_start_waits_for_the_first_actor_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        fake = Pool(3, monkeypatch, up=False)
-        fake.actors[1].up.set()
-        await fake.pool.start()
-        assert [replica.is_up for replica in fake.pool.replicas] == [False, True, False]
-        await fake.pool.close()
-        none = Pool(1, monkeypatch, up=False)
+def test_the_start_waits_for_the_first_actor_only(play: Play) -> None:
+    async def scene(_: Pool) -> None:
+        late = Pool(3, up=False)
+        late.actors[1].up.set()
+        await late.pool.start()
+        assert [replica.is_up for replica in late.pool.replicas] == [False, True, False]
+        await late.pool.close()
+        none = Pool(1, up=False)
         with pytest.raises(TimeoutError):
             await none.pool.start()
         await none.pool.close()
 
-    run(main())
-
-
-def test_what_is_cancelled_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        fake = Pool(1, monkeypatch)
-        await fake.pool.start()
-        kept, dropped = fake.ask("kept", "dropped")
-        await asyncio.sleep(0)
-        dropped.cancel()
-        assert (await kept).text == "KEPT"
-        assert fake.actors[0].messages[0][1] == ["kept"]
-        waiting = fake.ask("never")
-        await asyncio.sleep(0)
-        await fake.pool.close()
-        await asyncio.wait(waiting)
-        assert waiting[0].cancelled()
-
-    run(main())
+    play(scene, 1)

@@ -144,7 +144,6 @@ class ApiProvider(Provider[ApiOptions]):
         facts, price = known.facts, known.price
         return Capabilities(
             params=frozenset().union(*(wire.params_of(facts) for wire in known.wires)),
-            priced=price is not None,
             price_source=None if price is None else price.source,
             in_flight=_IN_FLIGHT,
             rate_limited=True,

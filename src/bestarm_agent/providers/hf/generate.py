@@ -30,7 +30,6 @@ from bestarm_agent.stats.keyed_random import KeyedRandom
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import GenerationConfig
 
 # A text of n bytes has at most n tokens; a few more, since decoders drop a leading space.
 _SPARE_TOKENS = 4
@@ -114,7 +113,11 @@ class BatchEngine:
             text, was_cut = cut(texts[row], call.sampling.stop)
             stopped = was_cut or ended_by_eos[row]
             if not stopped and n_outputs[row] < limit:
-                results.append(self._cut_off(call))
+                reason = (
+                    f"{call.request.model} did not finish within {self._max_seconds:g} worker "
+                    "seconds; raise the provider's option `max_gpu_seconds`, or lower `max_tokens`"
+                )
+                results.append(ProviderError(reason, kind=FailureKind.TIMEOUT))
                 continue
             finish = Finish.STOP if stopped else Finish.LENGTH
             usage = Usage(input=len(prompts[row]), output=n_outputs[row])
@@ -126,7 +129,7 @@ class BatchEngine:
     ) -> tuple[Tensor, Tensor]:
         """Return generated tokens, (B, T <= limit), and the tokens before each row's stop text."""
         import torch
-        from transformers import LogitsProcessorList, StoppingCriteriaList
+        from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
         ids, masks = (torch.tensor(rows, device=self._device) for rows in self._codec.pad(prompts))
         n_prompt = ids.shape[1]
@@ -138,26 +141,22 @@ class BatchEngine:
             lambda: self._aborted or self._clock() > deadline,
             self._device,
         )
+        config = GenerationConfig(  # type: ignore[no-untyped-call]
+            max_new_tokens=limit,
+            do_sample=False,
+            eos_token_id=self._codec.eos or None,
+            pad_token_id=self._codec.pad_token,
+        )
         is_drawn = any(call.sampling.temperature > 0 for call in calls)
         samplers = [RowSampler(calls, n_prompt, self._device)] if is_drawn else []
         output = self._generate(
             input_ids=ids,
             attention_mask=masks,
-            generation_config=self._config(limit),
+            generation_config=config,
             logits_processor=LogitsProcessorList(samplers),
             stopping_criteria=StoppingCriteriaList([ends]),
         )
         return output[:, n_prompt:].cpu(), ends.lengths.cpu()
-
-    def _config(self, n_tokens: int) -> GenerationConfig:
-        from transformers import GenerationConfig
-
-        return GenerationConfig(  # type: ignore[no-untyped-call]
-            max_new_tokens=n_tokens,
-            do_sample=False,
-            eos_token_id=self._codec.eos or None,
-            pad_token_id=self._codec.pad_token,
-        )
 
     def _count(self, generated: Tensor, lengths: Tensor) -> tuple[list[int], list[bool]]:
         """Return the tokens of each row, EOS included, and True where EOS ended it."""
@@ -168,13 +167,6 @@ class BatchEngine:
         until_eos = torch.where(is_eos.any(1), is_eos.int().argmax(1) + 1, width + 1)
         n_outputs = torch.minimum(lengths.clamp(max=width), until_eos)
         return n_outputs.tolist(), (until_eos <= n_outputs).tolist()
-
-    def _cut_off(self, call: Call) -> ProviderError:
-        return ProviderError(
-            f"{call.request.model} did not finish within {self._max_seconds:g} worker seconds; "
-            "raise the provider's option `max_gpu_seconds`, or lower `max_tokens`",
-            kind=FailureKind.TIMEOUT,
-        )
 
 
 def load_engine(

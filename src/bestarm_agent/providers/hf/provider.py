@@ -96,7 +96,6 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
             params=_PARAMS,
             chat=folder is None or folder.has_chat_template,
             seed=True,
-            priced=True,
             price_source=self._price_source,
             in_flight=2 * self.options.max_batch,
             queued=True,

@@ -1,11 +1,11 @@
-"""Actors, as seen from here: messages to them, their health, and the calls that they took along."""
+"""Actors, as seen from here: calls to them, their health, and the calls that they took along."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from socket import gethostname
 from typing import Any
 
@@ -15,11 +15,6 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError, counted
 from bestarm_agent.providers.base import EndpointStatus, Provider
 from bestarm_agent.providers.failures import BilledError, failure
-
-GATHER_SECONDS = 0.005  # calls and answers wait so long at most for others to travel with
-# A message takes a millisecond of our processor time, whatever it holds; all calls in one message
-# would leave the other actors idle.
-_LEAST_CALLS, _MOST_CALLS = 16, 64
 
 
 class EngineActor:
@@ -39,22 +34,16 @@ class EngineActor:
         await self._started()
         return gethostname()
 
-    async def answer(
-        self, requests: Sequence[Request]
-    ) -> AsyncIterator[list[tuple[int, Reply | ProviderError]]]:
-        """Answer the calls of a message; yield answers, with their places in it, as they come."""
+    async def answer(self, request: Request) -> Reply | ProviderError:
+        """Return the reply or the failure; an exception of any other type might not travel."""
         provider = await self._started()
-        places = {
-            asyncio.create_task(_answer(provider, request)): place
-            for place, request in enumerate(requests)
-        }
-        pending = set(places)
-        while pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            if pending:
-                more, pending = await asyncio.wait(pending, timeout=GATHER_SECONDS)
-                done |= more
-            yield [(places[task], task.result()) for task in done]
+        try:
+            return await provider.generate(request)
+        except ProviderError as error:
+            return error
+        except Exception as error:
+            said = f"{type(error).__name__}: {masked(str(error))}"
+            return failure(FailureKind.INTERNAL, f"provider {provider.name} raised {said}")
 
     async def _started(self) -> Provider:
         async with self._starting:
@@ -63,48 +52,26 @@ class EngineActor:
         return self._provider
 
 
-async def _answer(provider: Provider, request: Request) -> Reply | ProviderError:
-    """Return the reply or the failure; an exception of any other type might not travel."""
-    try:
-        return await provider.generate(request)
-    except ProviderError as error:
-        return error
-    except Exception as error:
-        said = f"{type(error).__name__}: {masked(str(error))}"
-        return failure(FailureKind.INTERNAL, f"provider {provider.name} raised {said}")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """A request on its way."""
-
-    request: Request
-    bound: Callable[[], Spend]  # returns the most that it can cost
-    reply: asyncio.Future[Reply]
-
-    def settle(self, answer: Reply | ProviderError) -> None:
-        """Pass on the answer, unless the call was cancelled."""
-        if self.reply.done():
-            return
-        if isinstance(answer, ProviderError):
-            self.reply.set_exception(answer)
-        else:
-            self.reply.set_result(answer)
-
-
 class Replica:
     """An actor with its load and health.
 
     Ray starts it, and again after its process or machine has died, on another machine if need be.
     """
 
-    def __init__(self, number: int, provider: str, handle: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        number: int,
+        provider: str,  # its name, for messages
+        handle: Any,  # noqa: ANN401 - Ray's handle of an ``EngineActor``
+        clock: Callable[[], float],  # seconds since some fixed moment
+    ) -> None:
         self.in_flight = 0
         self.is_up = False
         self.broken: str | None = None  # why it will never be up
-        self.handle = handle  # Ray's, of an ``EngineActor``
+        self.handle = handle
         self._number = number
         self._provider = provider
+        self._clock = clock
         self._host: str | None = None  # where it runs, or ran last
         self._went_down = asyncio.Event()
         self._n_lost = 1  # calls that it was answering when it died last
@@ -132,53 +99,44 @@ class Replica:
             if self.is_up:
                 await self._went_down.wait()
 
-    async def send(self, calls: Sequence[Call], clock: Callable[[], float]) -> None:
-        """Send a message, and settle its calls as their answers come."""
+    async def answer(self, request: Request, bound: Callable[[], Spend]) -> Reply:
+        """Answer a request that costs at most what ``bound`` returns; raises ProviderError."""
         from ray.exceptions import RayActorError
 
-        waiting, began = dict(enumerate(calls)), clock()
+        began = self._clock()
+        self.in_flight += 1
         try:
-            async for answers in self.handle.answer.remote([call.request for call in calls]):
-                for place, answer in await answers:
-                    self.in_flight -= 1
-                    waiting.pop(place).settle(self._signed(answer))
+            answer = await self.handle.answer.remote(request)
         except RayActorError as error:
-            self._lose(list(waiting.values()), clock() - began, error)
-        except Exception as error:  # nobody waits for this task
+            raise self._lost(bound(), self._clock() - began, error) from None
+        except Exception as error:
             said = f"{self._provider}: {self.status.address} cannot answer: {_last_line(error)}"
-            for call in waiting.values():
-                call.settle(failure(FailureKind.INTERNAL, said))
+            raise failure(FailureKind.INTERNAL, said) from error
         finally:
-            self.in_flight -= len(waiting)
-
-    def _signed(self, answer: Reply | ProviderError) -> Reply | ProviderError:
-        """Record the actor with its reply, so that usage and seconds can be summed by actor."""
+            self.in_flight -= 1
         if isinstance(answer, ProviderError):
-            return answer
+            raise answer
+        # so that usage and seconds can be summed by actor
         return replace(answer, sent={**answer.sent, "actor": self._number, "host": self._host})
 
-    def _lose(self, calls: Sequence[Call], seconds: float, error: Exception) -> None:
-        """Fail the calls of a message whose actor died.
+    def _lost(self, bound: Spend, seconds: float, error: Exception) -> BilledError:
+        """Return the error of a call whose actor died ``seconds`` after it had come.
 
-        Each is charged an equal share of the time, since nobody can tell what it took.
+        All its calls share the time, since nobody can tell what each took, at the price in the
+        bound and no more than it.
         """
         if self.is_up:
             self.is_up, self._n_lost = False, self.in_flight
             self._went_down.set()
-        for call in calls:
-            lost = failure(
-                FailureKind.SERVER,
-                f"{self._provider}: {self.status.address} died while it answered: "
-                f"{_last_line(error)}; it is started again",
-            )
-            call.settle(BilledError(lost, _share(call.bound(), seconds / self._n_lost)))
-
-
-def _share(bound: Spend, seconds: float) -> Spend:
-    """Return one call of so many worker seconds, at the price in its bound and no more than it."""
-    charged = min(seconds, bound.gpu_seconds)
-    part = charged / bound.gpu_seconds if bound.gpu_seconds else 0.0
-    return Spend(calls=1, usd_nanos=math.ceil(bound.usd_nanos * part), gpu_seconds=charged)
+        charged = min(seconds / self._n_lost, bound.gpu_seconds)
+        part = charged / bound.gpu_seconds if bound.gpu_seconds else 0.0
+        spend = Spend(calls=1, usd_nanos=math.ceil(bound.usd_nanos * part), gpu_seconds=charged)
+        lost = failure(
+            FailureKind.SERVER,
+            f"{self._provider}: {self.status.address} died while it answered: "
+            f"{_last_line(error)}; it is started again",
+        )
+        return BilledError(lost, spend)
 
 
 def _last_line(error: Exception) -> str:
@@ -189,7 +147,7 @@ def _last_line(error: Exception) -> str:
 
 
 class ReplicaPool:
-    """The actors of a provider, and the calls that wait for others to travel with."""
+    """The actors of a provider; a call goes to the one that has the fewest."""
 
     def __init__(
         self,
@@ -198,37 +156,28 @@ class ReplicaPool:
         start_seconds: float,  # longest time without any actor that is up
         clock: Callable[[], float],  # seconds since some fixed moment
     ) -> None:
-        self.replicas = [Replica(i, provider, handle) for i, handle in enumerate(handles)]
+        self.replicas = [Replica(i, provider, handle, clock) for i, handle in enumerate(handles)]
         self._provider = provider
         self._start_seconds = start_seconds
-        self._clock = clock
-        self._waiting: list[Call] = []
-        self._timer: asyncio.TimerHandle | None = None  # sends what waits
         self._changed = asyncio.Event()  # an actor is up, or broken
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._watching: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Start the actors and wait for the first; the others join when they can.
 
         Raises ConfigError if none can be started, TimeoutError if none is in time.
         """
-        for replica in self.replicas:
-            self._spawn(replica.watch(self._changed))
+        self._watching = [asyncio.create_task(one.watch(self._changed)) for one in self.replicas]
         await self._any_up()
 
     async def close(self) -> None:
-        """End the actors, and all that they started; calls that wait are cancelled."""
+        """End the actors, and all that they started."""
         import ray
 
-        if self._timer is not None:
-            self._timer.cancel()
-        for call in self._waiting:
-            call.reply.cancel()
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._watching:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if self._watching:
+            await asyncio.wait(self._watching)
         for replica in self.replicas:
             ray.kill(replica.handle)
 
@@ -244,13 +193,8 @@ class ReplicaPool:
                 f"{self._provider}: none of {counted(len(self.replicas), 'actor')} was up for "
                 f"{self._start_seconds:g} s (`start_seconds`)",
             ) from None
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Call(request, bound, reply))
-        if len(self._waiting) >= _MOST_CALLS:
-            self._send()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._send)
-        return await reply
+        up = [replica for replica in self.replicas if replica.is_up]
+        return await min(up, key=lambda replica: replica.in_flight).answer(request, bound)
 
     async def _any_up(self) -> None:
         """Wait for an actor that is up; raises as ``start`` does."""
@@ -263,24 +207,3 @@ class ReplicaPool:
                     )
                 self._changed.clear()
                 await self._changed.wait()
-
-    def _send(self) -> None:
-        """Send what waits, each message to the actor with the fewest calls."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        waiting = [call for call in self._waiting if not call.reply.done()]
-        self._waiting = []
-        # where the last one has died since the calls came, Ray tells them so
-        up = [replica for replica in self.replicas if replica.is_up] or self.replicas
-        size = min(_MOST_CALLS, max(_LEAST_CALLS, math.ceil(len(waiting) / len(up))))
-        while waiting:
-            chosen = min(up, key=lambda replica: replica.in_flight)
-            chosen.in_flight += len(waiting[:size])
-            self._spawn(chosen.send(waiting[:size], self._clock))
-            waiting = waiting[size:]
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -114,7 +114,6 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         """Return the capabilities of the server's API; its price is that of the accelerators."""
         return replace(
             self._protocol.capabilities(model),
-            priced=True,
             price_source=self._price_source,
             in_flight=self.options.in_flight * self.options.replicas_of(model),
             rate_limited=False,  # its servers put calls in a queue of their own
