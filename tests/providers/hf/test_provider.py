@@ -173,33 +173,6 @@ def test_a_reply_ends_where_the_context_ends(models: Path) -> None:
         assert short.usage.output == 9
 
 
-def test_a_prompt_beyond_the_context_is_the_candidates_doing(models: Path) -> None:
-    error = failed(models, plain("gpt2", "x" * 64))
-    assert (error.kind, error.blame) == (FailureKind.TOO_LONG, Blame.CANDIDATE)
-    assert (error.transient, error.fatal) == (False, False)
-    assert "64 tokens" in str(error)
-
-
-def test_messages_need_a_chat_template(models: Path) -> None:
-    provider = provider_of(models)
-    assert not provider.capabilities("no-template").chat
-    assert provider.capabilities("llama").chat
-    error = failed(models, chat("no-template", "1+2"))
-    assert (error.kind, error.blame, error.fatal) == (
-        FailureKind.BAD_REQUEST,
-        Blame.HARNESS,
-        True,
-    )
-    assert "no-template has no chat template" in str(error)
-    assert "plain-text prompt" in str(error)
-
-
-def test_a_template_that_refuses_the_roles_says_so(models: Path) -> None:
-    error = failed(models, chat("llama", "be terse", role="system"))
-    assert (error.kind, error.fatal) == (FailureKind.BAD_REQUEST, True)
-    assert "no system role" in str(error)
-
-
 def test_half_a_character_spoils_its_own_call_only(models: Path) -> None:
     async def main() -> tuple[ProviderError, Reply]:
         async with provider_of(models) as provider:
@@ -257,12 +230,6 @@ def test_worker_seconds_have_a_price(models: Path) -> None:
     assert min(reply.gpu_seconds, reply.seconds) > 0, "loading is charged, and is no latency"
     (free,) = answer(models, request)
     assert free.usd_nanos == 0
-
-
-def test_a_batch_that_takes_too_long_is_cut_off(models: Path) -> None:
-    error = failed(models, plain("counting", "a"), max_gpu_seconds=1e-9)
-    assert (error.kind, error.transient, error.fatal) == (FailureKind.TIMEOUT, False, False)
-    assert "max_gpu_seconds" in str(error)
 
 
 def test_what_is_done_before_the_deadline_counts(models: Path) -> None:
@@ -379,18 +346,39 @@ def test_a_study_without_the_extra_is_told_how_to_get_it(
         provider_of(models).check("llama")
 
 
-def test_requests_name_what_is_wrong_with_their_parameters(models: Path) -> None:
-    cases: list[tuple[Mapping[str, Json], str]] = [
-        ({"temprature": 1}, "did you mean `temperature`?"),
-        ({"top_p": 0}, "`top_p`"),
-        ({"stop": [""]}, "`stop"),
-        ({"max_tokens": 0}, "`max_tokens`"),
-    ]
-    for params, problem in cases:
-        error = failed(models, plain("llama", "x", params))
-        assert (error.kind, error.fatal, error.blame) == (
-            FailureKind.BAD_REQUEST,
-            True,
-            Blame.HARNESS,
-        )
-        assert problem in str(error)
+HARNESS, CANDIDATE = Blame.HARNESS, Blame.CANDIDATE
+BAD, LONG = FailureKind.BAD_REQUEST, FailureKind.TOO_LONG
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "blame", "words"),
+    [
+        (plain("gpt2", "x" * 64), LONG, CANDIDATE, "64 tokens leaves no room"),
+        (chat("no-template", "1+2"), BAD, HARNESS, "no-template has no chat template"),
+        (chat("no-template", "1+2"), BAD, HARNESS, "give it a plain-text prompt"),
+        (chat("llama", "be terse", role="system"), BAD, HARNESS, "no system role"),
+        (plain("llama", "x", {"temprature": 1}), BAD, HARNESS, "did you mean `temperature`?"),
+        (plain("llama", "x", {"top_p": 0}), BAD, HARNESS, "`top_p`"),
+        (plain("llama", "x", {"stop": [""]}), BAD, HARNESS, "`stop"),
+        (plain("llama", "x", {"max_tokens": 0}), BAD, HARNESS, "`max_tokens`"),
+    ],
+)
+def test_a_request_that_cannot_be_answered_says_why(
+    models: Path, request_: Request, kind: FailureKind, blame: Blame, words: str
+) -> None:
+    error = failed(models, request_)
+    assert (error.kind, error.blame) == (kind, blame)
+    assert (error.transient, error.fatal) == (False, kind is BAD)
+    assert words in str(error)
+
+
+def test_a_batch_that_takes_too_long_is_cut_off(models: Path) -> None:
+    error = failed(models, plain("counting", "a"), max_gpu_seconds=1e-9)
+    assert (error.kind, error.transient, error.fatal) == (FailureKind.TIMEOUT, False, False)
+    assert "max_gpu_seconds" in str(error)
+
+
+def test_which_models_take_chats(models: Path) -> None:
+    provider = provider_of(models)
+    assert not provider.capabilities("no-template").chat
+    assert provider.capabilities("llama").chat

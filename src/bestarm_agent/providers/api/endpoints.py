@@ -217,12 +217,9 @@ class Server:
             if failed is not None:
                 self._note_failure(failed, now(), wait, tried=tries)
             elif says_something:
-                self._note_answer(began, now())
-
-    def _note_answer(self, began: float, now: float) -> None:
-        self._answered_at = now
-        if began >= self._refused_at:  # else a server that is going away finishes its calls
-            self.failure, self._pause = None, _FIRST_PAUSE
+                self._answered_at = now()
+                if began >= self._refused_at:  # else it is going away, and finishes its calls
+                    self.failure, self._pause = None, _FIRST_PAUSE
 
     def _note_failure(
         self, kind: FailureKind, now: float, wait: float | None, *, tried: bool

@@ -161,8 +161,10 @@ def status_failure(
 def kind_of(status: int, codes: Iterable[str], message: str) -> FailureKind:
     """Return the kind of an API error by its codes, else by its status and message."""
     for code in codes:
-        if code in _BY_CODE and _is_specific(status, _BY_CODE[code]):
-            return _BY_CODE[code]
+        kind = _BY_CODE.get(code)
+        # "server_error" says less than most statuses
+        if kind is not None and (kind is not FailureKind.SERVER or status not in _BY_STATUS):
+            return kind
     for statuses, pattern, kind in _BY_TEXT:
         if status in statuses and pattern.search(message):
             return kind
@@ -175,11 +177,6 @@ def kind_of(status: int, codes: Iterable[str], message: str) -> FailureKind:
 
 def _is_redirect(status: int) -> bool:
     return 300 <= status < 400
-
-
-def _is_specific(status: int, kind: FailureKind) -> bool:
-    """Return False for "server_error" with a status that says more."""
-    return kind is not FailureKind.SERVER or status not in _BY_STATUS
 
 
 def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> ProviderError | None:

@@ -106,7 +106,7 @@ class Replica:
         began = self._clock()
         self.in_flight += 1
         try:
-            answer = await self.handle.answer.remote(request)
+            answer: Reply | ProviderError = await self.handle.answer.remote(request)
         except RayActorError as error:
             raise self._lost(bound(), self._clock() - began, error) from None
         except Exception as error:

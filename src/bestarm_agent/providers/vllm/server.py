@@ -256,15 +256,11 @@ class VllmServers(LocalModel):
         for process in ended:
             if self._is_awake and process not in self._reviving:
                 self._n_exits += 1  # the first to notice counts it
-                await self._replace(process)
+                if not self.is_loaded:
+                    await self.close()
+                elif self._n_exits <= _MAX_RESTARTS:
+                    self._reviving[process] = asyncio.create_task(self._revive(process))
         return why
-
-    async def _replace(self, process: ServerProcess) -> None:
-        """Start a server again that ended, or give up those that are left none."""
-        if not self.is_loaded:
-            await self.close()
-        elif self._n_exits <= _MAX_RESTARTS:
-            self._reviving[process] = asyncio.create_task(self._revive(process))
 
     async def _revive(self, process: ServerProcess) -> None:
         try:
