@@ -410,14 +410,17 @@ def test_a_model_that_answers_under_another_name_is_told(
 
 
 def test_a_server_that_redirects_silently_is_told() -> None:
-    with in_thread(FakeApi(lambda _: "5", models={"grok-3": FakeModel()})) as server:
+    models = {"grok-3": FakeModel(), "grok-4": FakeModel()}
+    with in_thread(FakeApi(lambda _: "5", models=models)) as server:
         provider = provider_of("openai", server)
         plain = reply(provider, asked("2+3", "grok-3", max_tokens=9))
         assert plain.notices == ()
-        server.redirects["grok-3"] = "grok-4.3"
+        server.redirects |= {"grok-3": "grok-4.3", "grok-4": "grok-4.3"}
         found = reply(provider, asked("2+3", "grok-3", max_tokens=9))
+        other = reply(provider, asked("2+3", "grok-4", max_tokens=9))
     assert found.model == "grok-4.3"
     assert found.notices == ("was answered by grok-4.3, which is not the name asked for",)
+    assert other.notices == ("was answered by grok-4.3, as grok-3 was: the two are one model",)
 
 
 def test_an_address_without_the_usual_path_is_told() -> None:

@@ -189,8 +189,13 @@ def is_possible(answer: Answer, bound: Usage, facts: ModelFacts) -> bool:
     return reported.input <= bound.input and reported.output <= longest
 
 
-def notices(request: Request, answer: Answer, bound: Usage, charged: Usage) -> Iterator[str]:
-    """Yield remarks for users about one answer; a run counts equal remarks."""
+def notices(
+    request: Request, answer: Answer, bound: Usage, charged: Usage, also: str
+) -> Iterator[str]:
+    """Yield remarks for users about one answer; a run counts equal remarks.
+
+    ``also`` is the first name under which the model that answered was asked.
+    """
     if answer.usage is None:
         yield "does not say how many tokens it used; the upper bound is charged"
     elif answer.usage != charged:
@@ -198,7 +203,10 @@ def notices(request: Request, answer: Answer, bound: Usage, charged: Usage) -> I
     if charged.output > bound.output:
         yield "generated more than max_tokens"
     if answer.model and not is_same_model(request.model, answer.model):
-        yield f"was answered by {answer.model:.100}, which is not the name asked for"
+        if also == request.model:
+            yield f"was answered by {answer.model:.100}, which is not the name asked for"
+        else:
+            yield f"was answered by {answer.model:.100}, as {also} was: the two are one model"
     if request.top_logprobs is not None and not answer.logprobs:
         yield "gave no log probabilities although they were asked for"
     if (

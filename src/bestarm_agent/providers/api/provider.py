@@ -95,6 +95,7 @@ class ApiProvider(Provider[ApiOptions]):
         self._models: dict[str, _Model] = {}
         self._allowances: dict[str, tuple[Allowance, ...]] = {}
         self._learned: Counter[str] = Counter()  # longest answers that exceeded their limit
+        self._asked_as: dict[str, str] = {}  # first name asked for, by the name that answered
         self._pool: EndpointPool | None = None
 
     @staticmethod
@@ -187,6 +188,7 @@ class ApiProvider(Provider[ApiOptions]):
         request_id = headers.get("x-request-id") or headers.get("request-id")
         bound = self._max_usage(known, request)
         usage = charged_usage(answer, bound, known.facts)
+        also = self._asked_as.setdefault(answer.model, request.model)
         allowed = replace(bound, output=max_output_tokens(request, known.facts))
         if usage.output > bound.output:  # raise the model's later bounds, with some room
             self._learned[request.model] = 1 << (usage.output - 1).bit_length()
@@ -201,7 +203,7 @@ class ApiProvider(Provider[ApiOptions]):
             logprobs=answer.logprobs or () if request.top_logprobs is not None else (),
             sent=wire.sent(body),
             service_tier=answer.tier,
-            notices=tuple(notices(request, answer, allowed, usage)),
+            notices=tuple(notices(request, answer, allowed, usage, also)),
         )
 
     async def list_models(self) -> tuple[str, ...]:
