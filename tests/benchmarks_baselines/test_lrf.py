@@ -8,8 +8,7 @@ from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e_lrf import SWEEPS, LowRankEnsemble, SeenCells
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import Run, SelectorSuite, World
 
 
 class TestLrf(SelectorSuite):

@@ -7,7 +7,7 @@ from benchmarks.baselines.lucb import Lucb
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import SelectorSuite
 
 
 class TestLucb(SelectorSuite):

@@ -11,8 +11,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import Run, SelectorSuite, World
 
 USEFUL = Validation(2, 4.0, gain=0.4, gain_se=0.01, n_candidates=50)
 

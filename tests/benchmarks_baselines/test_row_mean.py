@@ -7,7 +7,7 @@ from benchmarks.baselines.row_mean import RowMean
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import SelectorSuite
 
 
 class TestRowMean(SelectorSuite):

@@ -8,9 +8,8 @@ from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.ucb_e_lrf import SWEEPS, SWEEPS_AGAIN, LowRankEnsemble
 from bestarm_agent.selectors.types import Guarantee, Problem
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import SelectorSuite
 from tests.selectors.rules.test_ucb_e_lrf import cells_of, correlated_world
+from tests.support.selector_suite import Run, SelectorSuite, World
 
 
 class TestScoreOnly(SelectorSuite):

@@ -8,7 +8,7 @@ from scipy.stats import beta
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import SelectorSuite
 
 
 class TestTopTwo(SelectorSuite):

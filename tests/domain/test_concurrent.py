@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bestarm_agent.domain.concurrent import together
-from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual
 
 
 async def after(seconds: float, result: str) -> str:

@@ -16,9 +16,9 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.loop import End
 from bestarm_agent.store.codec import Line
 from bestarm_agent.store.store import RunLog, Store
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.engine.test_reservations import Vendor, exact, vendor
 from tests.support.runs import Actor, Scene, scored
+from tests.support.virtual_time import run_virtual
 
 
 class Exit(Enum):

@@ -13,8 +13,8 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.call import reply_key
 from bestarm_agent.engine.loop import End, RunLoop
 from bestarm_agent.errors import Blame, FailureKind
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Scene, scored
+from tests.support.virtual_time import run_virtual
 
 
 def asked_before(loop: RunLoop, count: int) -> None:

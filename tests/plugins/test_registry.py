@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.errors import ConfigError, PluginError
-from bestarm_agent.plugins.registry import Registry
+from bestarm_agent.plugins import Registry
 from bestarm_agent.selectors.registry import SELECTORS, make_selector, selector_names
 from bestarm_agent.selectors.types import Problem
 from tests.support.distributions import install

@@ -18,8 +18,8 @@ from bestarm_agent.providers.local import (
     device_variables,
     find_devices,
 )
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support import fake_nvidia_smi
+from tests.support.virtual_time import run_virtual
 
 
 class Fake(LocalModel):

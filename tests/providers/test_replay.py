@@ -17,7 +17,7 @@ from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.replay import ReplayOptions, ReplayProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
-from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual
 
 Row = Mapping[str, Json]
 

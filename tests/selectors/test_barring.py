@@ -8,7 +8,7 @@ import pytest
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Stop, Tell
-from bestarm_agent.testing.selector_runs import Run, World
+from tests.support.selector_suite import Run, World
 
 RULES = ("ucb-e", "racing", "auto", "sysrs", "sequential-halving", "opt-mai")
 K, N = 5, 20

@@ -8,7 +8,7 @@ import pytest
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.testing.selector_runs import Run, World
+from tests.support.selector_suite import Run, World
 
 N = 120
 WORLD = World.bernoulli([0.9, 0.85, 0.02], N, seed=1)

@@ -11,7 +11,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
-from bestarm_agent.testing.selector_runs import Run, World
+from tests.support.selector_suite import Run, World
 
 N = 300
 NEAR = World.bernoulli([0.8, 0.79, 0.3, 0.2], N, 3)

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 from bestarm_agent.selectors import Problem, make_selector
 from bestarm_agent.selectors.auto import axes_model, factor_model
 from bestarm_agent.selectors.rules import ucb_e_lrf
-from bestarm_agent.testing.selector_runs import Run, World
+from tests.support.selector_suite import Run, World
 
 
 def blas_threads() -> int:

@@ -13,9 +13,7 @@ from bestarm_agent.selectors.rule import Rule, expected_costs, pull_weights
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Stop, Tell
-from bestarm_agent.testing.resume_suite import TIGHT, K, N
-from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import TIGHT, K, N, Run, SelectorSuite, World
 
 
 def per_cost(problem: Problem) -> Problem:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from bestarm_agent.selectors.registry import SELECTORS
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import SelectorSuite
 
 RULES = Path(__file__).parent
 

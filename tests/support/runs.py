@@ -29,7 +29,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.store.store import RunLog, Store
-from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+from tests.support.virtual_time import LoopClock, run_virtual
 
 PROMPT = PromptTemplate("q", text="{{ question }}")
 

@@ -19,8 +19,8 @@ from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import FailureKind, ProviderError
-from bestarm_agent.testing.virtual_time import LoopClock
 from tests.support.runs import Actor
+from tests.support.virtual_time import LoopClock
 
 
 class Counter(Protocol):

@@ -18,7 +18,6 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.fake_api import (
     Call,
     FakeApi,
@@ -33,6 +32,7 @@ from tests.support.fake_api import (
 )
 from tests.support.fake_api.calls import Api
 from tests.support.fake_api.limits import go_duration
+from tests.support.virtual_time import run_virtual
 
 SCHEMA = {"type": "object"}
 ASKED: list[Any] = [{"role": "user", "content": "2+3"}]

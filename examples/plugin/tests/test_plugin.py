@@ -26,8 +26,6 @@ from bestarm_example.rule import EpsilonGreedy
 
 
 class TestRule(SelectorSuite):
-    learns = False  # not within 300 pulls: it may hold on to a candidate that was lucky
-
     def make(self, problem: Problem) -> EpsilonGreedy:
         return EpsilonGreedy(problem)
 

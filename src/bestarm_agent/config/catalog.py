@@ -33,7 +33,7 @@ from bestarm_agent.config.yaml import (
 )
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.plugins.registry import entry_points_of, is_path
+from bestarm_agent.plugins import entry_points_of, is_path
 
 Kind: TypeAlias = Literal["providers", "judges", "prompts"]
 

@@ -31,7 +31,7 @@ from bestarm_agent.config.yaml import check_file, parse_row, shown_path
 from bestarm_agent.domain.digest import Json, canonical, digest
 from bestarm_agent.domain.example import Example, Slice
 from bestarm_agent.errors import ConfigError, PluginError, nearest
-from bestarm_agent.plugins.registry import Registry
+from bestarm_agent.plugins import Registry
 
 _AUTOMATIC_ID = "id"
 _ID_DIGITS = 6

@@ -38,7 +38,7 @@ from bestarm_agent.domain.rate_limits import RateLimits, Resource
 from bestarm_agent.domain.redaction import REDACTED, secrets_in, url_secrets_in
 from bestarm_agent.domain.spend import Budget, nanos
 from bestarm_agent.errors import nearest
-from bestarm_agent.plugins.registry import is_path
+from bestarm_agent.plugins import is_path
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 _VARIABLE = re.compile(r"\$(\$\{[^}]*\})|\$\{([^}]*)\}")  # "$${X}" stands for the text "${X}"

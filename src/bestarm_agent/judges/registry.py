@@ -17,7 +17,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.example import Example
 from bestarm_agent.errors import ConfigError, PluginError
 from bestarm_agent.judges.base import Judge, JudgeSetup
-from bestarm_agent.plugins.registry import Registry, is_path
+from bestarm_agent.plugins import Registry, is_path
 
 _HERE = "bestarm_agent.judges"
 JUDGES: Final = Registry[type[Judge[Any]]](

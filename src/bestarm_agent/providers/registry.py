@@ -9,7 +9,7 @@ from typing import Final
 
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.domain.digest import Json
-from bestarm_agent.plugins.registry import Registry
+from bestarm_agent.plugins import Registry
 from bestarm_agent.providers.base import Provider
 
 ADAPTERS: Final = Registry[type[Provider]](

@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from bestarm_agent.errors import nearest
-from bestarm_agent.plugins.registry import Registry, is_path
+from bestarm_agent.plugins import Registry, is_path
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import Problem

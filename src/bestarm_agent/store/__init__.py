@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from bestarm_agent.plugins.public_names import lazy_names
-
 if TYPE_CHECKING:
     from bestarm_agent.store.store import RunInfo, RunLog, Store, open_store
 
@@ -15,6 +13,11 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # else type checkers would accept every name
-    __getattr__ = lazy_names(
-        globals(), {"store.store": ("RunInfo", "RunLog", "Store", "open_store")}
-    )
+
+    def __getattr__(name: str) -> object:
+        """Import the module, and SQLAlchemy behind it, when a name is first used (PEP 562)."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from bestarm_agent.store import store
+
+        return getattr(store, name)

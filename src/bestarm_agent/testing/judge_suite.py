@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -42,18 +42,15 @@ class JudgeCase:
     answer: Callable[[JudgeCall], Reply] = _no_answer  # answers calls; alike for the same call
 
 
-class RecordedCalls:
-    """Answers a judge's calls and keeps them."""
-
-    def __init__(self, answer: Callable[[JudgeCall], Reply]) -> None:
-        self._answer = answer
-        self.made: list[JudgeCall] = []
+@dataclass(slots=True)
+class _Calls:
+    answer: Callable[[JudgeCall], Reply]
+    made: list[JudgeCall] = field(default_factory=list)
 
     async def ask(self, call: JudgeCall) -> Reply:
-        """Answer a call, not before other tasks have run."""
         self.made.append(call)
         await asyncio.sleep(0)
-        return self._answer(call)
+        return self.answer(call)
 
 
 def _failing(call: JudgeCall) -> Reply:
@@ -78,14 +75,9 @@ class JudgeSuite:
         judge = case.build()
         assert len({expected for _, expected in case.scored}) >= 2, "give scores that differ"
         for reply, expected in case.scored:
-            assert _score(case, judge, reply).value == pytest.approx(expected), reply
-
-    def test_scores_are_sound(self, case: JudgeCase) -> None:
-        judge = case.build()
-        for reply, _ in case.scored:
             score = _score(case, judge, reply)
-            assert 0 <= score.value <= 1
-            assert all(0 <= vote.value <= 1 for vote in score.votes)
+            assert score.value == pytest.approx(expected), reply
+            assert all(0 <= value <= 1 for value in (score.value, *(v.value for v in score.votes)))
 
     def test_a_score_depends_on_the_reply_alone(self, case: JudgeCase) -> None:
         judge = case.build()
@@ -93,7 +85,7 @@ class JudgeSuite:
         apart = [_score(case, judge, reply) for reply in replies]
 
         async def together() -> list[Score]:
-            calls = RecordedCalls(case.answer)
+            calls = _Calls(case.answer)
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(judge.score(case.example, reply, calls))
@@ -104,18 +96,15 @@ class JudgeSuite:
         assert asyncio.run(together()) == apart * 3
 
     def test_a_failure_of_the_candidate_is_blamed_on_it(self, case: JudgeCase) -> None:
-        judge = case.build()
         for reply in case.failing:
             with pytest.raises(JudgeError) as caught:
-                _score(case, judge, reply)
+                _score(case, case.build(), reply)
             assert caught.value.blame is Blame.CANDIDATE
             assert str(caught.value).strip()
 
-    def test_the_example_is_usable(self, case: JudgeCase) -> None:
-        case.build().check(case.example)
-
     def test_unusable_examples_are_refused_by_name(self, case: JudgeCase) -> None:
         judge = case.build()
+        judge.check(case.example)
         lacking = [replace(case.example, reference=None)] if judge.needs_reference else []
         for example in (*case.unusable, *lacking):
             with pytest.raises(ConfigError) as caught:
@@ -127,19 +116,19 @@ class JudgeSuite:
         announced = judge.longest_calls(case.example)
         models = {model.key for model in judge.models}
         assert {call.model.key for call in announced} == models, "every model has a longest call"
+        known = {(call.model.key, call.request.example) for call in announced}
         for reply, _ in case.scored:
-            calls = RecordedCalls(case.answer)
+            calls = _Calls(case.answer)
             asyncio.run(judge.score(case.example, reply, calls))
-            known = {(call.model.key, call.request.example) for call in announced}
             assert {(call.model.key, call.request.example) for call in calls.made} <= known
 
     def test_a_call_that_fails_is_the_judges_failure(self, case: JudgeCase) -> None:
         judge = case.build()
         for reply, _ in case.scored if judge.models else ():
             with pytest.raises(JudgeError) as caught:
-                asyncio.run(judge.score(case.example, reply, RecordedCalls(_failing)))
+                asyncio.run(judge.score(case.example, reply, _Calls(_failing)))
             assert caught.value.blame is Blame.JUDGE
 
 
 def _score(case: JudgeCase, judge: Judge, reply: Reply) -> Score:
-    return asyncio.run(judge.score(case.example, reply, RecordedCalls(case.answer)))
+    return asyncio.run(judge.score(case.example, reply, _Calls(case.answer)))

@@ -57,15 +57,6 @@ async def _answer_apart(provider: Provider, requests: Sequence[Request]) -> list
     return [await provider.generate(request) for request in requests]
 
 
-def _spend(reply: Reply) -> Spend:
-    return Spend(
-        calls=reply.calls,
-        tokens=reply.usage.total,
-        usd_nanos=reply.usd_nanos or 0,
-        gpu_seconds=reply.gpu_seconds,
-    )
-
-
 class ProviderSuite:
     """Contract of ``Provider``; a subclass in a test module gives the fixture ``case``."""
 
@@ -82,15 +73,17 @@ class ProviderSuite:
         result: _T = case.run(main())
         return result
 
-    def test_has_a_name_without_a_slash(self, case: ProviderCase) -> None:
-        name = case.build().name
-        assert name
-        assert "/" not in name
-
-    def test_check_takes_the_models_that_answer(self, case: ProviderCase) -> None:
-        provider = case.build()
+    def test_it_has_a_name_and_knows_its_models(self, case: ProviderCase) -> None:
+        provider, again = case.build(), case.build()
+        assert provider.name
+        assert "/" not in provider.name
         for request in case.requests:
             provider.check(request.model)
+            assert provider.fingerprint(request.model)
+            assert provider.fingerprint(request.model) == again.fingerprint(request.model)
+            able = provider.capabilities(request.model)
+            assert able.in_flight >= 1
+            assert able.chat if request.messages else able.completion
 
     def test_check_refuses_nonsense(self, case: ProviderCase) -> None:
         provider = case.build()
@@ -99,41 +92,22 @@ class ProviderSuite:
                 provider.check(model)
             assert model in str(caught.value)
 
-    def test_capabilities_are_sound(self, case: ProviderCase) -> None:
+    def test_replies_are_sound_and_within_their_bounds(self, case: ProviderCase) -> None:
         provider = case.build()
-        for request in case.requests:
-            able = provider.capabilities(request.model)
-            assert able.in_flight >= 1
-            assert able.chat if request.messages else able.completion
-
-    def test_fingerprint_is_stable(self, case: ProviderCase) -> None:
-        first, second = case.build(), case.build()
-        for model in {request.model for request in case.requests}:
-            assert first.fingerprint(model)
-            assert first.fingerprint(model) == first.fingerprint(model)
-            assert first.fingerprint(model) == second.fingerprint(model)
-
-    def test_bound_covers_what_is_spent(self, case: ProviderCase) -> None:
-        async def both(provider: Provider) -> list[Reply]:
-            together = await answer_all(provider, case.requests)
-            return together + await _answer_apart(provider, case.requests)
-
-        provider = case.build()
-        replies = self._with(case, both)
+        replies = self._with(case, lambda used: answer_all(used, [*case.requests] * 2))
         for request, reply in zip([*case.requests] * 2, replies, strict=True):
-            bound, spent = provider.bound(request), _spend(reply)
+            usage = reply.usage
+            assert min(usage.input, usage.output, usage.cached, reply.seconds) >= 0
+            assert min(reply.gpu_seconds, reply.usd_nanos or 0) >= 0
+            assert isinstance(reply.finish, Finish)
+            assert reply.score is None or 0 <= reply.score <= 1
+            bound = provider.bound(request)
+            spent = Spend(0, reply.calls, usage.total, reply.usd_nanos or 0, reply.gpu_seconds)
             assert bound.calls >= 1
             assert bound.pulls == 0
             assert spent.capped(bound) == spent, f"{request}: {spent} is above {bound}"
             able = provider.capabilities(request.model)
             assert (reply.usd_nanos is not None) >= able.priced
-
-    def test_replies_are_sound(self, case: ProviderCase) -> None:
-        for reply in self._with(case, lambda provider: answer_all(provider, case.requests)):
-            assert min(reply.usage.input, reply.usage.output, reply.usage.cached) >= 0
-            assert min(reply.seconds, reply.gpu_seconds, reply.usd_nanos or 0) >= 0
-            assert isinstance(reply.finish, Finish)
-            assert reply.score is None or 0 <= reply.score <= 1
 
     def test_concurrent_calls_do_not_mix(self, case: ProviderCase) -> None:
         async def main(provider: Provider) -> None:
@@ -145,12 +119,13 @@ class ProviderSuite:
 
         self._with(case, main)
 
-    def test_failures_are_typed(self, case: ProviderCase) -> None:
+    def test_failures_are_typed_and_leave_the_others_alone(self, case: ProviderCase) -> None:
         async def main(provider: Provider) -> None:
-            for request in case.failing:
-                with pytest.raises(ProviderError) as caught:
-                    await provider.generate(request)
-                error = caught.value
+            async with asyncio.TaskGroup() as group:
+                failing = [group.create_task(_failure(provider, bad)) for bad in case.failing]
+                good = group.create_task(answer_all(provider, case.requests))
+            assert len(good.result()) == len(case.requests)
+            for error in (task.result() for task in failing):
                 assert str(error).strip()
                 assert not (error.transient and error.fatal)
                 assert (error.blame is Blame.CANDIDATE) == (error.kind in _CANDIDATES_OWN)
@@ -161,19 +136,7 @@ class ProviderSuite:
         provider = case.build()
         for request in case.failing:
             with suppress(ConfigError):
-                bound = provider.bound(request)
-                assert bound.calls >= 1
-                assert bound.pulls == 0
-
-    def test_a_failure_leaves_the_others_alone(self, case: ProviderCase) -> None:
-        async def main(provider: Provider) -> None:
-            async with asyncio.TaskGroup() as group:
-                failing = [group.create_task(_failure(provider, bad)) for bad in case.failing]
-                good = group.create_task(answer_all(provider, case.requests))
-            assert all(isinstance(task.result(), ProviderError) for task in failing)
-            assert len(good.result()) == len(case.requests)
-
-        self._with(case, main)
+                assert provider.bound(request).calls >= 1
 
     def test_cancellation_propagates(self, case: ProviderCase) -> None:
         async def main(provider: Provider) -> None:
@@ -202,9 +165,7 @@ class ProviderSuite:
         case.run(main())
 
 
-async def _failure(provider: Provider, request: Request) -> ProviderError | None:
-    try:
+async def _failure(provider: Provider, request: Request) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
         await provider.generate(request)
-    except ProviderError as error:
-        return error
-    return None
+    return caught.value

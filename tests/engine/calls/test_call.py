@@ -8,8 +8,8 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.evaluate import Pair
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Scene, scored
+from tests.support.virtual_time import run_virtual
 
 BOUND = Spend(calls=1, tokens=10, usd_nanos=100)
 

@@ -12,8 +12,8 @@ from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Scene
+from tests.support.virtual_time import run_virtual
 
 
 def answering(request: Request, _before: int) -> Reply:

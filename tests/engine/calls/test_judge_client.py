@@ -17,8 +17,8 @@ from bestarm_agent.engine.ledger import Ledger, SharedReserve
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.judges.base import JudgeCall, JudgeModel
 from bestarm_agent.providers.base import Capabilities
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, OwnScore, Scene, scored
+from tests.support.virtual_time import run_virtual
 
 
 class Online(Actor):

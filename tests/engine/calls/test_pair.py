@@ -15,8 +15,8 @@ from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.record import score_of
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.store.store import Store
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Answer, Scene, scored
+from tests.support.virtual_time import run_virtual
 
 CALL = Spend(calls=1, tokens=10, usd_nanos=100)  # the most that the candidate's call costs
 JUDGING = Spend(calls=1, tokens=7, usd_nanos=30)

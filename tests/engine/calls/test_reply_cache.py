@@ -23,8 +23,8 @@ from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.store.store import Store
-from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 from tests.support.runs import Actor, scored
+from tests.support.virtual_time import LoopClock, run_virtual
 
 REQUEST = Request(
     "m", text="?", params={"temperature": 0.5}, example="e0", candidate="c", inputs={"q": "1"}

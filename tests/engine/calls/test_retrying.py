@@ -23,8 +23,8 @@ from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.limits.wait_reasons import WaitBoard
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError
-from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 from tests.support.runs import Actor
+from tests.support.virtual_time import LoopClock, run_virtual
 
 BOUND = Spend(calls=1, tokens=100, usd_nanos=1000)
 ANSWER = Reply("42", usage=Usage(input=7, output=3), usd_nanos=50)

@@ -15,10 +15,10 @@ from bestarm_agent.engine.limits.wait_reasons import Wait
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.store.store import Store
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.api_studies import ANTHROPIC_MODELS, KEYS, OPENAI_MODELS, study_of
 from tests.support.fake_api import FakeApi, in_thread, quality
 from tests.support.runs import Actor, Scene, scored
+from tests.support.virtual_time import run_virtual
 
 
 @pytest.mark.slow

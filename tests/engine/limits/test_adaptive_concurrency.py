@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from bestarm_agent.engine.limits.concurrency_gates import AdaptiveConcurrency
-from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+from tests.support.virtual_time import LoopClock, run_virtual
 
 
 def a_round(concurrency: AdaptiveConcurrency, in_flight: int | None = None) -> None:

@@ -12,8 +12,8 @@ from bestarm_agent.engine.loop import End, Rules
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.report.progress_text import waits_line
 from bestarm_agent.selectors.types import State
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.runs import Actor, Scene, scored
+from tests.support.virtual_time import run_virtual
 
 
 def down(kind: FailureKind) -> ProviderError:

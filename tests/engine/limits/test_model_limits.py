@@ -15,8 +15,8 @@ from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.engine.limits.concurrency_gates import Gate, Slot
 from bestarm_agent.engine.limits.model_limits import LimiterRules, ModelLimits, Permit
 from bestarm_agent.errors import FailureKind, ProviderError
-from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 from tests.support.runs import Actor
+from tests.support.virtual_time import LoopClock, run_virtual
 
 # 6,060 a minute: 100 come back in a second, and the bucket holds 60.6.
 HUNDRED_A_SECOND = 6060.0

@@ -11,9 +11,9 @@ import pytest
 from bestarm_agent.domain.rate_limits import Allowance, RateLimits, Resource
 from bestarm_agent.engine.call import ProviderClient
 from bestarm_agent.engine.limits.model_limits import LimiterRules
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.fake_api.limits import Limiter, Rates
 from tests.support.servers import Counted, Counter, SlidingMinute, fixed_minute, load, now
+from tests.support.virtual_time import run_virtual
 
 
 def played(

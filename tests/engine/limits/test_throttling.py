@@ -18,9 +18,9 @@ from bestarm_agent.engine.loop import End
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.replay_check import unexplained_asks
 from tests.support.runs import Actor, Answer, Scene, scored
+from tests.support.virtual_time import run_virtual
 
 
 def always(value: float) -> Answer:

@@ -14,10 +14,10 @@ from bestarm_agent.cli.result_output import standing_json
 from bestarm_agent.engine.results.notebook import followed_by_cell, html_table
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.markdown import markdown
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.commands import invoke
 from tests.support.standings import standing_with
 from tests.support.studies import run_all, write_study
+from tests.support.virtual_time import run_virtual
 
 HOSTILE = "<img src=x onerror=alert(1)>|*b*"
 

@@ -25,9 +25,9 @@ from bestarm_agent.providers.local import LocalModel, ModelMemory
 from bestarm_agent.selectors.registry import make_selector, selector_names
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.testing.virtual_time import run_virtual
 from tests.support.replay_check import unexplained_asks
 from tests.support.runs import PROMPT, Actor, Scene, scored
+from tests.support.virtual_time import run_virtual
 
 LOAD_SECONDS = 10.0
 CALL_SECONDS = 0.1

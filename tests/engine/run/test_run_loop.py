@@ -19,8 +19,8 @@ from bestarm_agent.engine.limits.model_limits import LimiterRules
 from bestarm_agent.engine.loop import End, Rules
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.selectors.types import State
-from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 from tests.support.runs import Actor, Answer, Scene, scored
+from tests.support.virtual_time import LoopClock, run_virtual
 
 
 def always(value: float) -> Answer:

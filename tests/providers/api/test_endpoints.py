@@ -37,11 +37,11 @@ from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.registry import create_provider
 from bestarm_agent.store.store import Store
-from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
 from tests.support.api_cases import PRICE, VENDORS, asked
 from tests.support.api_studies import OPENAI_MODELS, write_api_study
 from tests.support.fake_api import Answer, Call, FakeApi, quality
 from tests.support.fake_api.calls import Said, chance
+from tests.support.virtual_time import LoopClock, run_virtual
 
 ADDRESSES = tuple(f"http://127.0.0.1:{port}/v1" for port in (1, 2, 3, 4))
 

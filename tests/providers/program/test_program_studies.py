@@ -15,7 +15,7 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.study import Study
-from bestarm_agent.testing.virtual_time import LoopClock, run_virtual
+from tests.support.virtual_time import LoopClock, run_virtual
 
 CHAINS = """
 from bestarm_agent import CandidateError

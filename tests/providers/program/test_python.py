@@ -24,7 +24,7 @@ from bestarm_agent.providers.python import PythonProvider
 from bestarm_agent.providers.replay import ReplayProvider
 from bestarm_agent.providers.threads import DaemonThreads
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
-from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual
 
 PROGRAMS = """
 import asyncio

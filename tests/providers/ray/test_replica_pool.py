@@ -13,7 +13,7 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.ray.replicas import ReplicaPool
-from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual
 
 pytest.importorskip("ray", reason="needs the extra ray")
 

@@ -19,8 +19,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, FloatArray, Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import Run, SelectorSuite, World
 
 
 class TestAuto(SelectorSuite):

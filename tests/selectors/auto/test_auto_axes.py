@@ -12,8 +12,7 @@ from bestarm_agent.selectors.auto.factor_model import OneFactor
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.types import FloatArray, IntArray, Problem
-from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import Run, SelectorSuite, World
 
 
 def grid(*sizes: int) -> IntArray:

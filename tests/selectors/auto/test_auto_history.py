@@ -15,8 +15,7 @@ from bestarm_agent.selectors.history import Factors, HistoryModel, Validation
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Stop
-from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import Run, SelectorSuite, World
 
 
 def lesson(factors: Factors, gain: float = 0.5) -> HistoryModel:

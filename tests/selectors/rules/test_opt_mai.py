@@ -7,8 +7,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.opt_mai import OptMai
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import Run, SelectorSuite, World
 
 
 class TestOptMai(SelectorSuite):

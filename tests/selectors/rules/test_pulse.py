@@ -17,9 +17,8 @@ from bestarm_agent.selectors.rules.pulse import Estimate, Predictions, Pulse, St
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import Ask, Guarantee, Pair, Problem, State, Tell
-from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import SelectorSuite
 from tests.support.published_programs import PublishedPulse
+from tests.support.selector_suite import Run, SelectorSuite, World
 
 FloatArray = NDArray[np.float64]
 USEFUL = Validation(2, 4.0, gain=0.4, gain_se=0.01, n_candidates=50)

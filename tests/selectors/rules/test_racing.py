@@ -7,7 +7,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.racing import Racing
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import SelectorSuite
 
 
 class TestRacing(SelectorSuite):

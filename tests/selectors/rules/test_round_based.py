@@ -15,7 +15,7 @@ from bestarm_agent.selectors.rules.opt_mai import (
     one_leaves_per_phase,
 )
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
-from bestarm_agent.testing.selector_runs import Run, World
+from tests.support.selector_suite import Run, World
 
 
 def pulls(selector: Pairs, scores: Sequence[float], in_flight: int = 1) -> list[int]:

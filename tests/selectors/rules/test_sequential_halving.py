@@ -7,7 +7,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.opt_mai import SequentialHalving
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import SelectorSuite
 
 
 class TestSequentialHalving(SelectorSuite):

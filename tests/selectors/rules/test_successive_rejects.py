@@ -10,8 +10,7 @@ from bestarm_agent.selectors.rules.opt_mai import (
     one_leaves_per_phase,
 )
 from bestarm_agent.selectors.types import Problem, State, Tell
-from bestarm_agent.testing.selector_runs import Run, World
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import Run, SelectorSuite, World
 
 
 class TestSuccessiveRejects(SelectorSuite):

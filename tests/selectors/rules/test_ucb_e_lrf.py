@@ -15,9 +15,8 @@ from bestarm_agent.selectors.rules.ucb_e_lrf import (
 )
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from bestarm_agent.testing.selector_runs import Run, World, finish_pending
-from bestarm_agent.testing.selector_suite import SelectorSuite
 from tests.support.published_programs import PublishedUcbELrf
+from tests.support.selector_suite import Run, SelectorSuite, World, finish_pending
 
 
 class TestUcbELrf(SelectorSuite):

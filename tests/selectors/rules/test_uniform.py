@@ -6,7 +6,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.racing import Uniform
 from bestarm_agent.selectors.types import Problem
-from bestarm_agent.testing.selector_suite import SelectorSuite
+from tests.support.selector_suite import SelectorSuite
 
 
 class TestUniform(SelectorSuite):

@@ -21,7 +21,7 @@ from bestarm_agent.errors import PluginError, counted, nearest
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import MeasuredJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
-from bestarm_agent.plugins.registry import is_path
+from bestarm_agent.plugins import is_path
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import (

@@ -19,7 +19,7 @@ from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Reply, Request
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.plugins.registry import is_path
+from bestarm_agent.plugins import is_path
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus, Provider
 from bestarm_agent.providers.catalog_entry import ProviderEntry, merge_options

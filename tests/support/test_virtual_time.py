@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bestarm_agent.testing.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual
 
 
 def test_time_stands_still_while_a_thread_works() -> None:

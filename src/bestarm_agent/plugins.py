@@ -8,6 +8,7 @@ names. A built-in name always means the built-in thing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
-
-Import = Callable[[str], object]  # given "module:attribute"
 
 
 def import_path(path: str) -> object:
@@ -43,6 +42,7 @@ def is_path(name: str) -> bool:
     return ":" in name
 
 
+@dataclass(frozen=True)  # slots: the typing module sets an attribute of generic objects
 class Registry(Generic[T]):
     """Things of one kind by name.
 
@@ -58,26 +58,18 @@ class Registry(Generic[T]):
         bestarm_agent.errors.PluginError: number `math:sin` is <built-in function sin>, not a float
     """
 
-    def __init__(
-        self,
-        kind: str,  # noun for messages
-        group: str | None,  # of entry points, after ``bestarm_agent.``; None: no plug-in adds any
-        built_in: Mapping[str, str],  # ``module:attribute`` by name
-        fits: Callable[[object], bool],  # returns whether an imported object is of this kind
-        expected: str,  # what an object must be, for messages
-    ) -> None:
-        self._kind = kind
-        self._group = group
-        self.built_in = built_in
-        self._fits = fits
-        self._expected = expected
+    kind: str  # noun for messages
+    group: str | None  # of entry points, after ``bestarm_agent.``; None: no plug-in adds any
+    built_in: Mapping[str, str]  # ``module:attribute`` by name
+    fits: Callable[[object], bool]  # returns whether an imported object is of this kind
+    expected: str  # what an object must be, for messages
 
     def names(self) -> tuple[str, ...]:
         """Return all names, sorted; imports nothing."""
-        return tuple(sorted({*self.built_in, *(one.name for one in entry_points_of(self._group))}))
+        return tuple(sorted({*self.built_in, *(one.name for one in entry_points_of(self.group))}))
 
-    def load(self, name: str, *, imported: Import = import_path) -> T:
-        """Import the thing of a built-in name, an entry point, or a path ``module:attribute``.
+    def load(self, name: str, *, imported: Callable[[str], object] = import_path) -> T:
+        """Import the thing of a built-in name, an entry point, or a path, by ``imported``.
 
         Raises:
             ConfigError: there is no such name; the nearest names are given.
@@ -86,53 +78,50 @@ class Registry(Generic[T]):
         """
         if name in self.built_in:
             return import_path(self.built_in[name])  # type: ignore[return-value] # tested by name
-        if is_path(name):
-            return self._imported(name, imported, lambda: f"`{name}`{_owner_of(name)}")
-        entry = self._entry(name)
-        path = f"{entry.module}:{entry.attr}"
-        return self._imported(path, import_path, lambda: f"`{name}` ({path}) of {_shown(entry)}")
+        subject, entry = f"`{name}`", None
+        if not is_path(name):
+            entry = self._entry(name)
+            subject += f" ({entry.value}) of {_owner(entry)}"
+        try:
+            found = imported(name) if entry is None else import_path(entry.value)
+        except ConfigError as error:  # it names the path and the way out
+            raise PluginError(f"{self.kind} {error}") from error
+        except (Exception, SystemExit) as error:  # a module may raise anything when imported
+            raise PluginError(
+                f"{self.kind} {subject}{_owner_of(name)} cannot be used: importing it raised "
+                f"{type(error).__name__}: {error}; repair, update or uninstall it, or choose "
+                "another"
+            ) from error
+        if not self.fits(found):
+            raise PluginError(
+                f"{self.kind} {subject}{_owner_of(name)} is {found!r:.60}, not {self.expected}"
+            )
+        return found  # type: ignore[return-value] # `fits` has said so
 
     def _entry(self, name: str) -> EntryPoint:
-        found = [entry for entry in entry_points_of(self._group) if entry.name == name]
+        found = [entry for entry in entry_points_of(self.group) if entry.name == name]
         if not found:
-            raise ConfigError(f"there is no {self._kind} `{name}`; {nearest(name, self.names())}")
+            raise ConfigError(f"there is no {self.kind} `{name}`; {nearest(name, self.names())}")
         if len(found) > 1:
-            owners = " and ".join(sorted(_shown(entry) for entry in found))
+            owners = " and ".join(sorted(map(_owner, found)))
             raise PluginError(
-                f"{self._kind} `{name}` is declared by {owners}; uninstall one of them, or name "
+                f"{self.kind} `{name}` is declared by {owners}; uninstall one of them, or name "
                 f"the one you mean by its path, such as `{found[0].value}`"
             )
         return found[0]
 
-    def _imported(self, path: str, imported: Import, subject: Callable[[], str]) -> T:
-        try:
-            found = imported(path)
-        except ConfigError as error:  # it names the path and the way out
-            raise PluginError(f"{self._kind} {error}") from error
-        except (Exception, SystemExit) as error:  # a module may raise anything when imported
-            raise PluginError(
-                f"{self._kind} {subject()} cannot be used: importing it raised "
-                f"{type(error).__name__}: {error}; repair, update or uninstall it, or choose "
-                "another"
-            ) from error
-        if not self._fits(found):
-            raise PluginError(f"{self._kind} {subject()} is {found!r:.60}, not {self._expected}")
-        return found  # type: ignore[return-value] # `fits` has said so
+
+def _owner(entry: EntryPoint) -> str:
+    """Return the distribution of an entry point with its version."""
+    dist = entry.dist
+    return "an unknown distribution" if dist is None else f"{dist.name} {dist.version}"
 
 
-def _shown(entry: EntryPoint) -> str:
-    return "an unknown distribution" if entry.dist is None else _named(entry.dist.name)
-
-
-def _named(distribution: str) -> str:
-    from importlib.metadata import version
-
-    return f"{distribution} {version(distribution)}"
-
-
-def _owner_of(path: str) -> str:
+def _owner_of(name: str) -> str:
     """Return " of DISTRIBUTION VERSION" for the module of a dotted path, "" if it is not known."""
-    from importlib.metadata import packages_distributions
+    from importlib.metadata import packages_distributions, version
 
-    owners = packages_distributions().get(path.partition(":")[0].partition(".")[0], [])
-    return f" of {_named(owners[0])}" if owners else ""
+    if not is_path(name):
+        return ""
+    owners = packages_distributions().get(name.partition(":")[0].partition(".")[0], [])
+    return f" of {owners[0]} {version(owners[0])}" if owners else ""

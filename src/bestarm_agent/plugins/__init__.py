@@ -1,1 +1,0 @@
-"""Find what other distributions add: selectors, providers, judges."""

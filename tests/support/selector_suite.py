@@ -1,0 +1,338 @@
+"""Tests of our own selection rules, besides those of the conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rule import Rule
+from bestarm_agent.selectors.types import Ask, Guarantee, Pair, Problem, State, Tell
+from bestarm_agent.testing.selector_suite import TIGHT as TIGHT
+from bestarm_agent.testing.selector_suite import K as K
+from bestarm_agent.testing.selector_suite import N as N
+from bestarm_agent.testing.selector_suite import Run as Run
+from bestarm_agent.testing.selector_suite import SelectorSuite as PublicSuite
+from bestarm_agent.testing.selector_suite import World as PublicWorld
+from bestarm_agent.testing.selector_suite import replay
+
+
+class World(PublicWorld):
+    """Scores and outcomes of all pairs."""
+
+    @classmethod
+    def bernoulli(cls, means: Iterable[float], n_examples: int, seed: int) -> World:
+        """Draw 0/1 scores with the given chances per row."""
+        column = np.asarray(list(means))[:, None]
+        rng = np.random.default_rng([seed, 71])
+        scores = (rng.random((len(column), n_examples)) < column).astype(float)
+        return cls(scores, np.full(scores.shape, int(State.DONE), dtype=np.int8))
+
+    def mean(self, n_candidates: int, n_examples: int) -> NDArray[np.float64]:
+        """(K,) true means of the pairs that are not void."""
+        known = self.states[:n_candidates, :n_examples] != State.VOID
+        total = np.where(known, self.scores[:n_candidates, :n_examples], 0.0).sum(axis=1)
+        means: NDArray[np.float64] = total / known.sum(axis=1)
+        return means
+
+
+EASY_WORLDS = 60
+EASY_SHAPE = (24, 150)
+
+
+def easy_world(seed: int) -> World:
+    """Make a world of two good candidates (.8 and .68) and 22 poor ones (.05 to .35)."""
+    rng = np.random.default_rng([seed, 74])
+    means = rng.permutation([0.8, 0.68, *np.linspace(0.05, 0.35, 22)])
+    return World.bernoulli(means, EASY_SHAPE[1], seed)
+
+
+def wins_more_often(make: Callable[[Problem], Rule], budget: int, worlds: int, than: float) -> bool:
+    """Return whether a rule names the best candidate in more than so many easy worlds.
+
+    It has ``budget`` pulls in each. The count ends as soon as the answer is known.
+    """
+    wins = 0
+    for seed in range(worlds):
+        world = easy_world(seed)
+        problem = Problem(*EASY_SHAPE, seed=seed, budget=budget, track_intervals=False)
+        selector = Pairs(make(problem))
+        Run(selector, world).go(budget)
+        finish_pending(selector, world)
+        wins += selector.best().best == int(np.argmax(world.mean(*EASY_SHAPE)))
+        if wins > than or wins + worlds - seed - 1 <= than:
+            break
+    return wins > than
+
+
+def expected_uniform_wins(budget: int, worlds: int, draws: int = 50) -> float:
+    """Return in how many easy worlds uniform sampling names the best, on average over draws."""
+    wins = 0
+    n_candidates, n_examples = EASY_SHAPE
+    for seed in range(worlds):
+        world, rng = easy_world(seed), np.random.default_rng([seed, 75])
+        best = int(np.argmax(world.mean(*EASY_SHAPE)))
+        for _ in range(draws):
+            cells = rng.choice(n_candidates * n_examples, budget, replace=False)
+            rows = cells // n_examples
+            seen = np.bincount(rows, minlength=n_candidates)
+            total = np.bincount(rows, world.scores.ravel()[cells], n_candidates)
+            means = np.where(seen > 0, total / np.maximum(seen, 1), -1.0)
+            wins += int(rng.choice(np.flatnonzero(means == means.max()))) == best
+    return wins / draws
+
+
+def finish_pending(selector: Pairs, world: World) -> None:
+    """Tell a selector the outcomes of all pairs in flight."""
+    table = selector.table
+    for seq in np.flatnonzero(table.state == State.PENDING):
+        pair = Pair(int(table.candidate[seq]), int(table.example[seq]))
+        selector.tell([world.outcome(Ask(int(seq), pair, None, ""))])
+
+
+class Counts:
+    """A naive count of everything a selector was asked and told."""
+
+    def __init__(self, selector: Pairs, seed: int) -> None:
+        self.run = Run(selector, World.with_failures((60, 70), seed))
+        self.told: dict[Pair, Tell] = {}
+
+    def follow(self, acts: list[tuple[str, int]]) -> None:
+        """Do one thing after the other, and compare after each."""
+        for act, number in acts:
+            self.act(act, number)
+            self.compare()
+
+    def act(self, act: str, number: int) -> None:
+        """Ask, tell, tell again, or let candidates or examples join."""
+        run = self.run
+        if act == "ask":
+            before = set(run.pairs)
+            new = [ask.pair for ask in run.ask(number % 6)]
+            assert len(before | set(new)) == len(before) + len(new)
+        elif act == "tell" and run.waiting:
+            place = number % len(run.waiting)
+            ask = run.waiting[place]
+            self.told[ask.pair] = run.world.outcome(ask)
+            run.tell(place)
+        elif act == "again" and self.told:
+            tells = list(self.told.values())
+            with pytest.raises(ValueError, match="was told before"):
+                run.selector.tell([tells[number % len(tells)]])
+        elif act == "rows":
+            run.grow(candidates=number % 3)
+        elif act == "columns":
+            run.grow(examples=number % 3)
+
+    def compare(self) -> None:
+        """Check the selector's table against the naive count."""
+        table, asked = self.run.selector.table, self.run.pairs
+        for i in range(table.n_candidates):
+            told = [tell for pair, tell in self.told.items() if pair.candidate == i]
+            scores = [tell.score for tell in told if tell.state != State.VOID]
+            pending = [ask for ask in self.run.waiting if ask.pair.candidate == i]
+            assert table.n_scored[i] == len(scores)
+            assert table.count(State.PENDING)[i] == len(pending)
+            assert table.count(State.VOID)[i] == len(told) - len(scores)
+            assert table.total[i] == pytest.approx(sum(scores))
+            of_row = [pair for pair in asked if pair.candidate == i]
+            assert [Pair(i, int(table.example[s])) for s in table.row(i)] == of_row
+            assert table.spent[i] == pytest.approx(0.1 * len(told))
+        assert table.n_asked == len(asked)
+
+
+class SelectorSuite(PublicSuite):
+    """Tests of one selection rule."""
+
+    # whether it spends more on better candidates, and so must beat uniform sampling
+    learns: ClassVar[bool] = True
+    easy_budget: ClassVar[int] = 120  # pulls of that problem's 3,600 after which it is compared
+
+    @pytest.mark.parametrize("budget", [None, TIGHT])
+    def test_the_log_says_enough_where_not_all_could_be_called(self, budget: int | None) -> None:
+        world = World.with_failures((K, N), 15)
+        for seed in range(6):
+            rng = np.random.default_rng([seed, 75])
+            warm = Run(self.open(seed=seed, budget=budget), world, 6)
+            for _ in range(25):
+                warm.ask(2, allowed=rng.random(K) < 0.6)
+                while len(warm.waiting) > 4:
+                    warm.tell(int(rng.integers(len(warm.waiting))))
+            rebuilt = replay(warm.events, self.open(seed=seed, budget=budget))
+            cold, n_before = Run(rebuilt, world, 6), len(warm.pairs)
+            cold.waiting = list(warm.waiting)
+            assert cold.go(15).pairs == warm.go(15).pairs[n_before:]
+
+    def test_an_asked_pair_is_pending_until_told(self) -> None:
+        selector = self.open()
+        [ask] = selector.ask()
+        assert (ask.seq, selector.table.n_asked) == (0, 1)
+        assert selector.table.cells[ask.pair] == State.PENDING
+        assert selector.estimates().pending.sum() == 1
+        selector.tell([Tell(0, State.DONE, 1.0)])
+        assert selector.table.cells[ask.pair] == State.DONE
+        assert selector.estimates().pending.sum() == 0
+
+    def test_nobody_takes_the_turn_of_a_busy_candidate(self) -> None:
+        patient, plain = (Run(self.open(), World.with_failures((K, N), 5)) for _ in range(2))
+        for _ in range(20):
+            asks = plain.ask(3)
+            if not asks:
+                break
+            first = asks[0].pair.candidate
+            assert patient.selector.ask(3, busy=np.arange(K) == first) == []
+            assert patient.ask(3) == asks
+            for run in (patient, plain):
+                while run.waiting:
+                    run.tell()
+
+    def test_the_order_of_telling_does_not_matter(self) -> None:
+        world = World.with_failures((K, N), 5)
+        asks = Run(self.open(), world).ask(25)
+        first, second = self.open(), self.open()
+        tells = [world.outcome(ask) for ask in asks]
+        for selector, order in ((first, tells), (second, tells[::-1])):
+            selector.adopt(asks)
+            for tell in order:
+                selector.tell([tell])
+        np.testing.assert_array_equal(first.table.cells, second.table.cells)
+        np.testing.assert_allclose(first.table.mean(), second.table.mean())
+        if first.rule.exogenous:
+            np.testing.assert_allclose(first.estimates().lower, second.estimates().lower)
+            np.testing.assert_allclose(first.estimates().upper, second.estimates().upper)
+
+    def test_telling_twice_is_refused(self) -> None:
+        selector = self.open()
+        asks = selector.ask(4)
+        selector.tell([Tell(asks[1].seq, State.DONE, 1.0, cost=2.0)])
+        before = selector.estimates()
+        with pytest.raises(ValueError, match="was told before"):
+            selector.tell([Tell(asks[1].seq, State.DONE, 0.0, cost=2.0)])
+        after = selector.estimates()
+        np.testing.assert_array_equal(before.mean, after.mean)
+        np.testing.assert_array_equal(before.n, after.n)
+        assert selector.table.spent.sum() == 2.0
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            Tell(7, State.DONE, 0.5),
+            Tell(-1, State.DONE, 0.5),
+            Tell(0, State.DONE, 1.5),
+            Tell(0, State.DONE, float("nan")),
+            Tell(0, State.DONE, 0.5, cost=-1.0),
+            Tell(0, State.PENDING, 0.5),
+        ],
+    )
+    def test_a_senseless_tell_is_refused(self, wrong: Tell) -> None:
+        selector = self.open()
+        selector.ask(2)
+        with pytest.raises(ValueError, match=r"asked|score|cost|state"):
+            selector.tell([wrong])
+        assert selector.estimates().pending.sum() == 2
+
+    def test_failures_count_and_void_pairs_do_not(self) -> None:
+        selector = self.open(2, 3)
+        states = (State.DONE, State.FAILED, State.VOID)
+        for _ in range(6):
+            [ask] = selector.ask()
+            state = states[ask.pair.example]
+            selector.tell([Tell(ask.seq, state, 0.75 / state)])
+        estimates = selector.estimates()
+        assert (estimates.n.tolist(), estimates.void.tolist()) == ([2, 2], [1, 1])
+        np.testing.assert_allclose(selector.table.mean(), (0.75 / 2 + 0.75 / 3) / 2)
+
+    def test_estimates_are_in_range_and_the_callers_to_keep(self) -> None:
+        run = Run(self.open(), World.with_failures((K, N), 13), 4).go(30)
+        estimates = run.selector.estimates()
+        known = ~np.isnan(estimates.mean)
+        assert ((estimates.mean[known] >= 0) & (estimates.mean[known] <= 1)).all()
+        assert (estimates.lower >= 0).all()
+        assert (estimates.upper <= 1).all()
+        assert (estimates.lower <= estimates.upper).all()
+        for array in (estimates.mean, estimates.lower, estimates.n, estimates.pending):
+            array[:] = 0
+        assert run.selector.estimates().n.sum() > 0
+        assert run.selector.estimates().pending.sum() > 0
+
+    def test_a_single_candidate_is_the_best(self) -> None:
+        selector = Run(self.open(1), World.with_failures((1, N), 14)).go(3).selector
+        assert selector.best().best == 0
+        assert selector.best().runner_up is None
+
+    def test_it_beats_uniform_sampling_on_an_easy_problem(self) -> None:
+        if not self.learns:
+            pytest.skip("the rule does not look at scores")
+        assert wins_more_often(
+            self.make, self.easy_budget, EASY_WORLDS, than=_uniform_wins(self.easy_budget)
+        )
+
+    @pytest.mark.parametrize("in_flight", [1, 32])
+    def test_best_is_exact_when_all_is_known(self, in_flight: int) -> None:
+        world = World.bernoulli(np.linspace(0.2, 0.8, K), N, seed=3)
+        selector = Run(self.open(), world, in_flight).finish().selector
+        truth = world.mean(K, N)
+        estimates, verdict = selector.estimates(), selector.best()
+        assert estimates.guarantee is verdict.guarantee is Guarantee.EXACT
+        assert truth[verdict.best] == truth.max()
+        np.testing.assert_allclose(estimates.mean, truth)
+        np.testing.assert_allclose(estimates.lower, truth)
+        np.testing.assert_allclose(estimates.upper, truth)
+
+    def test_a_draw_that_looks_at_no_score_says_how_likely_it_was(self) -> None:
+        run = Run(self.open(), World.with_failures((K, N), 16), 4).go(40)
+        if run.selector.rule.exogenous:
+            chances = [event.propensity for event in run.events if isinstance(event, Ask)]
+            assert all(chance is not None and 0 < chance <= 1 for chance in chances)
+
+    @pytest.mark.parametrize("state", [State.FAILED, State.VOID])
+    def test_a_candidate_that_never_works_stops_none(self, state: State) -> None:
+        world = World.bernoulli([0.2, 0.3, 0.9, 0.4, 0.5, 0.1], N, seed=6)
+        world.states[4], world.scores[4] = state, 0.0
+        run = Run(self.open(), world, 8).finish()
+        assert len(run.pairs) == K * N
+        assert run.selector.best().best == 2
+        assert run.selector.ranking()[-1] == 4 or state is State.FAILED
+
+    def test_a_run_may_begin_without_candidates(self) -> None:
+        run = Run(self.open(0, N, budget=40 * N), World.with_failures((2, N), 11))
+        assert run.ask(3) == []
+        with pytest.raises(ValueError, match="no candidate"):
+            run.selector.best()
+        run.grow(candidates=2)
+        assert len(run.finish().pairs) == 2 * N
+
+    def test_there_is_always_an_answer(self) -> None:
+        run = Run(self.open(), World.with_failures((K, N), 12), 4)
+        for _ in range(12):
+            verdict, ranking = run.selector.best(), run.selector.ranking()
+            assert sorted(ranking) == list(range(K))
+            assert (verdict.best, verdict.runner_up) == tuple(ranking[:2])
+            assert run.selector.top(3) == tuple(ranking[:3])
+            run.go(5)
+
+    def test_any_interleaving_keeps_the_counts_right(self) -> None:
+        acts = st.lists(
+            st.tuples(st.sampled_from(["ask", "tell", "again", "rows", "columns"]), st.integers(0)),
+            max_size=40,
+        )
+
+        @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(acts, st.integers(0, 3))
+        def check(acts: list[tuple[str, int]], seed: int) -> None:
+            budget = 2000 if seed % 2 else 12
+            Counts(self.open(3, 5, seed=seed, budget=budget), seed).follow(acts)
+
+        check()
+
+
+@cache
+def _uniform_wins(budget: int) -> float:
+    return expected_uniform_wins(budget, EASY_WORLDS)
