@@ -130,9 +130,7 @@ class RunRecord:
 
     def feed(self, events: Iterable[Event]) -> None:
         """Take in the next events of a log; raise StoreError if one cannot come there."""
-        for event in events:
-            self.state.take([line_of(event)])
-            self._take(event)
+        self.take([line_of(event) for event in events])
 
     def take(self, page: Sequence[Line]) -> None:
         """Take in the next events of a log, as ``Store.lines_of`` yields them."""
@@ -157,7 +155,8 @@ class RunRecord:
             self._made = None
         else:
             pairs = self._pairs_that_ask()
-            feed_pairs(pairs, event, self._budget, is_known=is_known)
+            if not (is_known and isinstance(event, Asked)):
+                feed_pairs(pairs, event, self._budget)
             self._follow(event, pairs, self.objective)
         if isinstance(event, BudgetSet):
             self._budget = event.budget
@@ -199,25 +198,32 @@ class RunRecord:
             self.trajectory.barred(event.candidates, pairs.table.n_asked)
 
 
-def feed_pairs(pairs: Pairs, event: Event, budget: Budget, *, is_known: bool = False) -> None:
+def feed_pairs(pairs: Pairs, event: Event, budget: Budget) -> None:
     """Feed a source of pairs, which was made for the first ask, an event from then on.
 
-    ``budget`` held before. ``is_known``: an ask was chosen by the source itself.
+    ``budget`` held before.
     """
+    costs, axes = pairs.problem.costs, pairs.problem.axes
     match event:
-        case Asked() if not is_known:
+        case Asked():
             pair = Pair(event.candidate, event.example)
             pairs.adopt([Ask(event.seq, pair, event.propensity, event.reason)])
         case Told():
             pairs.tell([tell_of(event)])
-        case CandidatesAdded():
-            _join(pairs, event)
+        case CandidatesAdded():  # with costs if it works per dollar, axes if it knows them
+            pairs.add_candidates(
+                len(event.candidates),
+                costs and known_costs(event.costs, max(costs)),
+                None if axes is None else axes_of(event.candidates),
+            )
         case CandidatesBarred():
             pairs.bar(event.candidates)
         case ExamplesAdded():
             pairs.add_examples(len(event.ids))
-        case BudgetSet():
-            _move_budget(pairs, budget, event.budget)
+        case BudgetSet() if pairs.problem.budget is not None:
+            before, after = (planned_pulls(one, costs) for one in (budget, event.budget))
+            if before is not None and after is not None and after > before:
+                pairs.add_budget(after - before)
         case _:
             return
 
@@ -249,25 +255,6 @@ def tell_of(told: Told) -> Tell:
     if isinstance(outcome, Scored):
         return Tell(told.seq, State.DONE, told.score, cost, outcome.gold)
     return Tell(told.seq, State.FAILED, told.score, cost)
-
-
-def _join(pairs: Pairs, event: CandidatesAdded) -> None:
-    """Add candidates to a source, with costs if it works per dollar, axes if it knows them."""
-    known, axes = pairs.problem.costs, pairs.problem.axes
-    pairs.add_candidates(
-        len(event.candidates),
-        known and known_costs(event.costs, max(known)),
-        None if axes is None else axes_of(event.candidates),
-    )
-
-
-def _move_budget(pairs: Pairs, old: Budget, new: Budget) -> None:
-    """Add pulls to a rule that plans for a number of them."""
-    costs = pairs.problem.costs
-    before, after = planned_pulls(old, costs), planned_pulls(new, costs)
-    plans = pairs.problem.budget is not None
-    if plans and before is not None and after is not None and after > before:
-        pairs.add_budget(after - before)
 
 
 def axes_of(candidates: Sequence[Candidate]) -> IntArray:

@@ -12,7 +12,6 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from bestarm_agent.engine.clock import Clock
 
@@ -25,10 +24,9 @@ class Gate:
     """
 
     def __init__(self, capacity: int) -> None:
-        _check(capacity)
-        self.capacity = capacity
         self.inside = 0
-        self._queue: deque[_Returning] = deque()
+        self.queue: deque[Slot] = deque()  # return when a place is free
+        self.resize(capacity)
 
     @property
     def free(self) -> int:
@@ -46,111 +44,85 @@ class Gate:
 
     def resize(self, capacity: int) -> None:
         """Change the capacity; calls inside beyond a smaller one stay until they leave."""
-        _check(capacity)
+        if capacity < 1:
+            raise ValueError(f"in_flight must be at least 1, got {capacity}")
         self.capacity = capacity
         self._let_in()
 
     def _let_in(self) -> None:
-        while self._queue and self.free:
-            self._queue.popleft().enter()
-
-    def queue(self, waiting: _Returning) -> None:
-        """Let a call wait at this gate, which is full."""
-        self._queue.append(waiting)
-
-
-@dataclass(eq=False)
-class _Returning:
-    """A call that waits, in the queue of one full gate, until all its gates have a free place.
-
-    Its places are taken at once. Were they taken one by one and given back when another is full,
-    two such calls could hand a place to each other forever.
-    """
-
-    gates: Sequence[Gate]
-    entered: asyncio.Future[None]
-
-    def enter(self) -> None:
-        """Enter every gate, or queue at one that is full; do nothing if the wait was cancelled."""
-        if self.entered.cancelled():
-            return
-        full = next((gate for gate in self.gates if not gate.free), None)
-        if full is not None:
-            full.queue(self)
-            return
-        for gate in self.gates:
-            gate.enter()
-        self.entered.set_result(None)
-
-
-def _check(capacity: int) -> None:
-    if capacity < 1:
-        raise ValueError(f"in_flight must be at least 1, got {capacity}")
+        while self.queue and self.free:
+            self.queue.popleft().enter_or_queue()
 
 
 class Slot:
     """One call's places in several gates, given up while it waits for something else.
 
-    ``when_left`` is called when places may be free again.
+    Its places are taken at once. Were they taken one by one and given back when another is full,
+    two calls that return could hand a place to each other forever; were they kept, a judge call,
+    which keeps one gate's place and waits for another's, could be a deadlock.
+
+    Attributes:
+        inside: whether every gate is entered.
     """
 
     def __init__(self, *gates: Gate, when_left: Callable[[], None] | None = None) -> None:
+        """Enter gates with free places; ``when_left`` is called when these may be free again."""
+        self.inside = True
         self._gates = gates
         self._when_left = when_left
-        self._inside = 0  # number of gates entered, from the first
+        self._returned: asyncio.Future[None] | None = None
         for gate in gates:
             gate.enter()
-            self._inside += 1
 
     @classmethod
     def outside(cls, *gates: Gate) -> Slot:
         """Return a slot that has not entered yet, for calls whose places were not checked."""
         slot = cls()
-        slot._gates = gates
+        slot._gates, slot.inside = gates, not gates
         return slot
 
     def keep_last(self) -> None:
         """Leave every gate but the last: the call is over, and its judging goes on."""
-        while self._inside > 1:
-            self._inside -= 1
-            self._gates[0].leave()
-            self._gates = self._gates[1:]
-        self._tell()
-
-    @property
-    def inside(self) -> bool:
-        """True if every gate is entered."""
-        return self._inside == len(self._gates)
+        if self.inside:
+            left, self._gates = self._gates[:-1], self._gates[-1:]
+            self._leave(left)
 
     def leave(self) -> None:
         """Leave every gate; do nothing if outside."""
-        while self._inside:
-            self._inside -= 1
-            self._gates[self._inside].leave()
-        self._tell()
+        if self.inside:
+            self.inside = not self._gates
+            self._leave(self._gates)
 
-    def _tell(self) -> None:
+    def _leave(self, gates: Sequence[Gate]) -> None:
+        for gate in gates:
+            gate.leave()
         if self._when_left is not None:
             self._when_left()
 
     async def reenter(self) -> None:
-        """Wait until every gate has a free place, then enter all.
-
-        No place is held while waiting for another: a judge call keeps one gate's place and waits
-        for another's, so holding the second and waiting for the first could be a deadlock.
-        """
-        waiting = _Returning(
-            self._gates[self._inside :], asyncio.get_running_loop().create_future()
-        )
-        waiting.enter()
+        """Wait until every gate has a free place, then enter all."""
+        if self.inside:
+            return
+        self._returned = asyncio.get_running_loop().create_future()
+        self.enter_or_queue()
         try:
-            await waiting.entered
+            await self._returned
         except asyncio.CancelledError:
-            if not waiting.entered.cancelled():  # the places had been handed over already
-                for gate in waiting.gates:
-                    gate.leave()
+            self.leave()  # the places may have been handed over already
             raise
-        self._inside = len(self._gates)
+
+    def enter_or_queue(self) -> None:
+        """Enter every gate, or queue at one that is full; do nothing if nobody waits any more."""
+        if self._returned is None or self._returned.done():
+            return
+        full = next((gate for gate in self._gates if not gate.free), None)
+        if full is not None:
+            full.queue.append(self)
+            return
+        for gate in self._gates:
+            gate.enter()
+        self.inside = True
+        self._returned.set_result(None)
 
 
 _START = 20
