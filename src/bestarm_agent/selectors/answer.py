@@ -258,16 +258,29 @@ class Answer:
         belief = self._now()
         if self._guarantee(belief) is Guarantee.HEURISTIC:
             return False
-        return not self._may_change(self.ranking(), top_k, self._bounds(belief))
+        order = self.ranking()
+        if self._pairs is None and self._overlap(order[top_k - 1 : top_k + 1]):
+            return False
+        return not self._may_change(order, top_k, self._bounds(belief))
+
+    def _overlap(self, two: list[int]) -> bool:
+        """Tell whether more scores may part the last of the best and the next, by intervals.
+
+        These two are looked at before all others: to bring an interval up to date is expensive.
+        """
+        if len(two) < 2 or self.barred[two[1]] or not self._is_growing[two].any():
+            return False
+        lower, upper = self._intervals.bounds(two)
+        return bool(upper[two[1]] >= lower[two[0]])
 
     def _may_change(self, order: list[int], top_k: int, bounds: Bounds) -> bool:
         """Tell whether more scores may part one of the first ``top_k`` from a rival.
 
         The complete rivals of a complete candidate stay as good as it.
         """
-        complete = (self._table.n_unseen == 0) & (self._table.count(State.PENDING) == 0)
+        growing = self._is_growing
         return any(
-            bool((rivals & ~complete if complete[one] else rivals).any())
+            bool((rivals if growing[one] else rivals & growing).any())
             for one, rivals in self._undecided(order, top_k, bounds)
         )
 
@@ -366,6 +379,12 @@ class Answer:
     def _bounds(self, belief: Belief) -> Bounds:
         return self._intervals.bounds() if belief.bounds is None else belief.bounds
 
+    @property
+    def _is_growing(self) -> BoolArray:
+        """(K,) candidates that more scores may come of."""
+        table = self._table
+        return (table.n_unseen > 0) | (table.count(State.PENDING) > 0)
+
     def _is_exact(self) -> bool:
         missing = (self._table.n_scored < self._table.n_examples) & ~self.barred
         return not missing.any()
@@ -414,16 +433,21 @@ class RowIntervals:
         self._n_told: IntArray = np.zeros(n_rows, dtype=np.int64)  # when looked at last
         self._lower, self._upper = np.zeros(n_rows), np.ones(n_rows)
 
-    def bounds(self) -> Bounds:
-        """(K,) lower and (K,) upper ends, in [0, 1]; views, not to be written."""
+    def bounds(self, rows: Sequence[int] | None = None) -> Bounds:
+        """(K,) lower and (K,) upper ends, in [0, 1]; views, not to be written.
+
+        With ``rows``, only the ends of these are brought up to date.
+        """
         if self._alpha is None:
             return self._lower, self._upper
         if self._table.has_late_examples:
             return self._table.certain()
         n_told = self._table.n_trials - self._table.count(State.PENDING)
-        for row in np.flatnonzero(n_told > self._n_told).tolist():
-            self._advance(row, self._alpha)
-        self._n_told = n_told
+        behind = np.flatnonzero(n_told > self._n_told) if rows is None else np.array(rows)
+        for row in behind.tolist():
+            if n_told[row] > self._n_told[row]:
+                self._advance(row, self._alpha)
+        self._n_told[behind] = n_told[behind]
         return self._lower, self._upper
 
     def _advance(self, row: int, alpha: float) -> None:
