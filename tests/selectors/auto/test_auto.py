@@ -40,7 +40,7 @@ def posterior_of(mean: list[float], sd: float = 0.1) -> Posterior:
 def duels_of(posterior: Posterior, top_k: int, ties: FloatArray, **given: object) -> Duels:
     n = len(posterior.mean)
     given = {"out": np.full(n, False), "void_share": np.zeros(n)} | given
-    return Duels.of(posterior, top_k, ties, **given)  # type: ignore[arg-type]
+    return Duels(posterior, top_k, ties, **given)  # type: ignore[arg-type]
 
 
 class Fixed(np.random.Generator):
@@ -170,6 +170,7 @@ def chance_of(
             possible=(np.zeros(n), np.array(most or [1.0] * n)),
             out=np.full(n, False),
             void_share=np.array(void_share or [0.0] * n),
+            n_scored=np.full(n, 10**6),
         )
         for seed in range(40)
     ]

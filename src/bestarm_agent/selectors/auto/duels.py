@@ -21,8 +21,6 @@ mean drawn uniformly from [0, 1], by share / sqrt(12). Leaders with void pulls k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.special import ndtr
 
@@ -39,29 +37,28 @@ _OPTIMISM = 2.0  # standard deviations
 _VOID_SD = 12**-0.5  # of a mean drawn uniformly from [0, 1]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Duels:
     """Pairs of a leader and a challenger, with weights by which they are drawn.
 
+    Args:
+        top_k: how many candidates would be named.
+        ties: (K,) put equals in order.
+        out: (K,) those who left the competition.
+        void_share: (K,) share of the void pulls in those told, in [0, 1].
+        price: (K,) of one more pull, > 0, in any unit. None: one price.
+        most_challengers: limits the effective number per leader, >= 1. None: no limit.
+
     Attributes:
+        order: (K,) candidates by falling posterior mean; the first L are the leaders.
         floor_weight: (K,) the rank, 1 for all leaders, times the square root of the effective
             price: the floor gives a candidate 1 / floor_weight as many examples as the leader.
         weight: (L, K - L) the chance that the challenger is better than the leader, over the mean
             of their effective prices, or a higher power of that.
+        likeliest: the highest chance of a challenger to be better than a leader, in [0, 1].
     """
 
-    order: IntArray  # (K,) candidates by falling posterior mean
-    floor_weight: FloatArray
-    leaders: IntArray  # (L,) the candidates that would be named now
-    challengers: IntArray  # (K - L,) the others
-    weight: FloatArray
-    cumulative: FloatArray  # (L * (K - L),) running sums of the weights, row by row
-    optimistic: FloatArray  # (K,) posterior means plus two standard deviations
-    likeliest: float  # the highest chance of a challenger to be better than a leader, in [0, 1]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         posterior: Posterior,
         top_k: int,
         ties: FloatArray,
@@ -70,42 +67,30 @@ class Duels:
         void_share: FloatArray,
         price: FloatArray | None = None,
         most_challengers: float | None = None,
-    ) -> Duels:
-        """Weigh all pairs; ``most_challengers`` >= 1 limits the effective number per leader.
-
-        ``ties`` (K,) put equals in order. The ``void_share`` (K,) of the void pulls in those told
-        is in [0, 1]; the ``price`` (K,) of one more pull is > 0, in any unit. None: one price, no
-        limit.
-        """
-        order = np.lexsort((ties, -posterior.mean, out))
+    ) -> None:
+        self.order = order = np.lexsort((ties, -posterior.mean, out))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.maximum(1, np.arange(1, len(order) + 1) - top_k + 1)
         price = np.ones(len(order)) if price is None else effective_prices(price, posterior.mean)
-        leaders, challengers = order[:top_k], order[top_k:]
-        weight = np.empty((len(leaders), len(challengers)))
+        self.floor_weight = np.asarray(rank * np.sqrt(price), dtype=np.float64)
+        self.leaders, self.challengers = order[:top_k], order[top_k:]
+        weight = np.empty((len(self.leaders), len(self.challengers)))
         hidden = (_VOID_SD * void_share) ** 2
-        likeliest = 0.0
-        for at, leader in enumerate(leaders.tolist()):
-            behind = posterior.mean[leader] - posterior.mean[challengers]
-            variance = posterior.gap_variance(leader)[challengers]
-            variance = variance + hidden[leader] + hidden[challengers]
+        self.likeliest = 0.0
+        is_out = out[self.challengers]
+        for at, leader in enumerate(self.leaders.tolist()):
+            behind = posterior.mean[leader] - posterior.mean[self.challengers]
+            variance = posterior.gap_variance(leader)[self.challengers]
+            variance = variance + hidden[leader] + hidden[self.challengers]
             chance = ndtr(-behind / np.sqrt(variance))
-            likeliest = max(likeliest, float(chance.max(initial=0.0, where=~out[challengers])))
-            worth = chance / (0.5 * (price[leader] + price[challengers]))
-            weight[at] = np.where(out[challengers], 0.0, worth)
+            self.likeliest = max(self.likeliest, float(chance.max(initial=0.0, where=~is_out)))
+            worth = chance / (0.5 * (price[leader] + price[self.challengers]))
+            weight[at] = np.where(is_out, 0.0, worth)
         if most_challengers is not None:
-            weight = narrowed(weight, most_challengers * len(leaders))
-        optimistic = posterior.mean + _OPTIMISM * posterior.sd
-        return cls(
-            order=order,
-            floor_weight=np.asarray(rank * np.sqrt(price), dtype=np.float64),
-            leaders=leaders,
-            challengers=challengers,
-            weight=weight,
-            cumulative=np.cumsum(weight),
-            optimistic=optimistic,
-            likeliest=likeliest,
-        )
+            weight = narrowed(weight, most_challengers * len(self.leaders))
+        self.weight = weight
+        self._cumulative = np.cumsum(weight)  # (L * (K - L),) row by row
+        self._optimistic = posterior.mean + _OPTIMISM * posterior.sd
 
     def below_floor(self, allowed: BoolArray, n_seen: IntArray) -> int:
         """Return the ``allowed`` (K,) candidate that is furthest behind its share of the floor."""
@@ -123,16 +108,16 @@ class Duels:
         That is the one with fewer of the ``n_seen`` (K,) examples, the leader if equal. If no pair
         has any weight, return the most promising candidate.
         """
-        pair = self._pair(self.cumulative, rng)
+        pair = self._pair(self._cumulative, rng)
         for _ in range(_REDRAWS):
             if pair is None or allowed[pair[0]] or allowed[pair[1]]:
                 break
-            pair = self._pair(self.cumulative, rng)
+            pair = self._pair(self._cumulative, rng)
         else:
             possible = allowed[self.leaders][:, None] | allowed[self.challengers]
             pair = self._pair(np.cumsum(np.where(possible, self.weight, 0.0)), rng)
         if pair is None:
-            return int(np.where(allowed, self.optimistic, -np.inf).argmax())
+            return int(np.where(allowed, self._optimistic, -np.inf).argmax())
         leader, challenger = pair
         if allowed[leader] and allowed[challenger]:
             return leader if n_seen[leader] <= n_seen[challenger] else challenger
@@ -187,7 +172,7 @@ def chance_of_being_best(
     possible: tuple[FloatArray, FloatArray],
     out: BoolArray,
     void_share: FloatArray,
-    n_scored: IntArray | None = None,
+    n_scored: IntArray,
 ) -> float | None:
     """Return the probability that a candidate's mean is the highest, by the model.
 
@@ -210,10 +195,9 @@ def chance_of_being_best(
     noise = np.sqrt(_INFLATION) * posterior.sd * rng.standard_normal((_DRAWS, n))
     noise[:, active] = rng.standard_normal((_DRAWS, len(active))) @ root.T
     noise += _VOID_SD * void_share * rng.standard_normal((_DRAWS, n))
-    if n_scored is not None:
-        least_sd = (possible[1] - possible[0]) / (n_scored + 2.0)
-        lacking = np.maximum(least_sd**2 - _INFLATION * posterior.sd**2, 0.0)
-        noise += np.sqrt(lacking) * rng.standard_normal((_DRAWS, n))
+    least_sd = (possible[1] - possible[0]) / (n_scored + 2.0)
+    lacking = np.maximum(least_sd**2 - _INFLATION * posterior.sd**2, 0.0)
+    noise += np.sqrt(lacking) * rng.standard_normal((_DRAWS, n))
     means = np.clip(np.where(np.isnan(mean), posterior.mean, mean) + noise, *possible)
     best = np.where(out, -np.inf, means).argmax(axis=1)
     wins = np.bincount(best, minlength=n)

@@ -244,7 +244,7 @@ class Auto(Rule):
         sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
         self._latest = self._model.fit(sweeps, all_rows=all_rows)
         self._answered_at = self._n_told
-        self._duels = Duels.of(
+        self._duels = Duels(
             self._latest,
             self.top_k,
             self.answer.tie_ranks,
