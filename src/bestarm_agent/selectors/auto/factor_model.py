@@ -391,31 +391,6 @@ def _replaced(values: _Array, at: IntArray, new: _Array) -> _Array:
     return copied
 
 
-class Averaged:
-    """Several models of the same scores, used like one; each is fitted by itself."""
-
-    def __init__(self, models: Sequence[OneFactor]) -> None:
-        self._models = models
-
-    def put(self, row: int, place: int, score: float) -> None:
-        """Set a row's score at a place of the order."""
-        for model in self._models:
-            model.put(row, place, score)
-
-    def open(self, row: int, place: int) -> None:
-        """Count a place as seen, with the score that each model expects."""
-        for model in self._models:
-            model.open(row, place)
-
-    def fit(self, sweeps: int = 2, *, all_rows: bool = True) -> Posterior:
-        """Fit all models; return the mixture of their posteriors."""
-        return mixture([model.fit(sweeps, all_rows=all_rows) for model in self._models])
-
-    def peek(self) -> Posterior:
-        """Return what ``fit(all_rows=False)`` would, without changing the models."""
-        return mixture([model.peek() for model in self._models])
-
-
 def mixture(parts: Sequence[Posterior]) -> Posterior:
     """Return the mixture (13) of posteriors of equal weight.
 
@@ -428,6 +403,8 @@ def mixture(parts: Sequence[Posterior]) -> Posterior:
         >>> both.mean, both.covariance
         (array([0.5]), array([[0.1]]))
     """
+    if len(parts) == 1:
+        return parts[0]
     means = np.array([part.mean for part in parts])
     off = means - means.mean(axis=0)
     sd = np.sqrt(np.mean([part.sd**2 for part in parts], axis=0) + (off**2).mean(axis=0))

@@ -36,13 +36,13 @@ paired comparisons of ``Answer`` alone, which hold whatever the scores are like.
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
 from bestarm_agent.selectors.auto.axes_model import CrossedEffects
 from bestarm_agent.selectors.auto.duels import Duels, chance_of_being_best
-from bestarm_agent.selectors.auto.factor_model import Averaged, OneFactor, Posterior
+from bestarm_agent.selectors.auto.factor_model import OneFactor, Posterior, mixture
 from bestarm_agent.selectors.auto.profiles import Profile
 from bestarm_agent.selectors.history import HistoryModel
 from bestarm_agent.selectors.rule import Rule
@@ -58,8 +58,6 @@ from bestarm_agent.selectors.types import (
     Tell,
 )
 from bestarm_agent.stats.keyed_random import KeyedRandom
-
-Model: TypeAlias = OneFactor | CrossedEffects | Averaged
 
 _PENDING, _VOID = int(State.PENDING), int(State.VOID)
 _UNLIKELY = 0.05  # chance of a challenger below which the leader is taken to be the best
@@ -133,7 +131,7 @@ class Auto(Rule):
             self.order = SharedOrder(self.table, problem.seed, weights, purpose)
         self.believes_history = self.uses_history
         self._posterior = KeyedRandom(problem.seed, "posterior")
-        self._model: Model
+        self._models: list[OneFactor] | list[CrossedEffects]  # of equal weight
         self._n_told = 0
         self._shape = self.table.cells.shape
         self._duels: Duels | None = None  # None until the warm-up is told
@@ -176,7 +174,7 @@ class Auto(Rule):
 
     def _draw(self, duels: Duels, allowed: BoolArray, rng: np.random.Generator) -> tuple[int, str]:
         n_trials = self.table.n_trials
-        floor = self.floor * (_FLOOR_OF_GRID if isinstance(self._model, CrossedEffects) else 1.0)
+        floor = self.floor * (_FLOOR_OF_GRID if self._is_crossed else 1.0)
         if rng.random() < floor:  # of candidates not tried yet, the most promising is first
             return duels.below_floor(allowed, n_trials + self._has_axes), "floor"
         return duels.draw(allowed, n_trials, rng), "duel"
@@ -185,7 +183,10 @@ class Auto(Rule):
         """Return posterior means; the mean seen where the model was never fitted or all is seen."""
         table = self.table
         n_scored, seen = table.n_scored, table.mean()
-        posterior = self._answer()
+        if self._duels is not None and self._answered_at != self._n_told:
+            self._answered_at = self._n_told
+            self._latest = mixture([model.peek() for model in self._models])
+        posterior = self._latest
         if posterior is None:  # one lucky score makes no candidate the best
             centre = float(table.total.sum()) / max(1, int(n_scored.sum()))
             means = (table.total + centre) / (n_scored + 1)
@@ -209,16 +210,12 @@ class Auto(Rule):
         untried = (n_scored == 0).astype(np.int64)  # their axes tell of them; they rank last
         return Belief(means, tier=untried if self._has_axes else None, chance=chance)
 
-    def _answer(self) -> Posterior | None:
-        if self._duels is not None and self._answered_at != self._n_told:
-            self._answered_at = self._n_told
-            self._latest = self._model.peek()
-        return self._latest
-
     def asked(self, seq: int) -> None:
         """Count the pair as seen, with the score that the model expects."""
-        place = self.order.places[self.table.example[seq]]
-        self._model.open(int(self.table.candidate[seq]), int(place))
+        candidate = int(self.table.candidate[seq])
+        place = int(self.order.places[self.table.example[seq]])
+        for model in self._models:
+            model.open(candidate, place)
 
     def told(self, tell: Tell) -> None:
         """Take the score in; fit the model if it is time to."""
@@ -229,20 +226,22 @@ class Auto(Rule):
 
     def _put(self, seq: int) -> None:
         table = self.table
-        if table.state[seq] not in (_PENDING, _VOID):
-            place = int(self.order.places[table.example[seq]])
-            self._model.put(int(table.candidate[seq]), place, float(table.score[seq]))
+        if table.state[seq] in (_PENDING, _VOID):
+            return
+        candidate, place = int(table.candidate[seq]), int(self.order.places[table.example[seq]])
+        for model in self._models:
+            model.put(candidate, place, float(table.score[seq]))
 
     def _fit(self) -> None:
-        if isinstance(self._model, CrossedEffects) and self._is_well_seen():
-            self._model = self._filled(self._one_factor(self._profile))
+        if self._is_crossed and self._is_well_seen():
+            self._make_models()
             self._next_fit_of_all = 0
         all_rows = self._n_told >= self._next_fit_of_all
         if all_rows and self.believes_history and self._history_misleads():
             self.believes_history = False
-            self._model = self._first_model()
+            self._make_models()
         sweeps = _FIRST_SWEEPS if self._duels is None else _SWEEPS
-        self._latest = self._model.fit(sweeps, all_rows=all_rows)
+        self._latest = mixture([model.fit(sweeps, all_rows=all_rows) for model in self._models])
         self._answered_at = self._n_told
         self._duels = Duels(
             self._latest,
@@ -254,8 +253,7 @@ class Auto(Rule):
             most_challengers=self._most_challengers(),
         )
         self.answer.presumed_order = self._duels.order
-        crossed = isinstance(self._model, CrossedEffects)
-        share = _SHARE_NEW_OF_GRID if crossed else _SHARE_NEW
+        share = _SHARE_NEW_OF_GRID if self._is_crossed else _SHARE_NEW
         self._next_fit = self._n_told + max(_FEWEST_NEW, int(share * self._n_told))
         if all_rows:
             self._next_fit_of_all = int(_SHARE_ALL * self._n_told)
@@ -284,7 +282,7 @@ class Auto(Rule):
             self._fit()
 
     def _begin(self) -> None:
-        self._model = self._first_model()
+        self._make_models()
         self._duels = None
         self.answer.presumed_order = None
         self._latest = None
@@ -294,19 +292,26 @@ class Auto(Rule):
             self._next_fit = min(self._next_fit, _FIRST_FIT)
         self._next_fit_of_all = 0
 
-    def _first_model(self) -> Model:
-        """Return the model of the axes if they are of use, else that without; with all scores."""
-        axes = self.problem.axes
-        self._has_axes = False
+    def _make_models(self) -> None:
+        """Make the model of the axes if they are of use, else that without; with all scores."""
+        axes, n_rows = self.problem.axes, self.table.n_candidates
+        self._has_axes = self._is_crossed = False
         if axes is not None and not self.uses_history:
             crossed = CrossedEffects(axes, self.table.n_examples)
             self._has_axes = crossed.n_families > 0
-            if self._has_axes and not self._is_well_seen():
-                return self._filled(crossed)
-        if self.believes_history:
-            return self._filled(Averaged([self._one_factor(p) for p in self._profile.readings()]))
-        believed = self._profile.disbelieved() if self.uses_history else self._profile
-        return self._filled(self._one_factor(believed))
+            self._is_crossed = self._has_axes and not self._is_well_seen()
+        if self._is_crossed:
+            self._models = [crossed]
+        else:
+            profiles = [self._profile]
+            if self.uses_history:
+                whole, plain = self._profile.readings(), self._profile.disbelieved()
+                profiles = [*whole] if self.believes_history else [plain]
+            order = self.order.examples
+            self._models = [OneFactor(profile.at(order), n_rows) for profile in profiles]
+        for seq in range(self.table.n_asked):
+            self.asked(seq)
+            self._put(seq)
 
     def _history_misleads(self) -> bool:
         """Return whether the scores rise by less than half of what history expects.
@@ -335,16 +340,3 @@ class Auto(Rule):
         """Return whether candidates have been seen so often that their axes tell nothing new."""
         untried = (self.table.n_trials == 0) & ~self.answer.barred
         return self._n_told >= _FEW * len(untried) and not untried.any()
-
-    def _one_factor(self, profile: Profile) -> OneFactor:
-        return OneFactor(profile.at(self.order.examples), self.table.n_candidates)
-
-    def _filled(self, model: Model) -> Model:
-        """Return the model, with all scores so far."""
-        self._model = model
-        table = self.table
-        places = self.order.places[table.example]
-        for seq in range(table.n_asked):
-            model.open(int(table.candidate[seq]), int(places[seq]))
-            self._put(seq)
-        return model

@@ -90,14 +90,8 @@ class LowRankEnsemble:
 
     Without a ridge, a row (or column) of which a member sees nothing gets that member's mean
     factors of the others, that is, the prediction for an average one; what too few cells leave
-    undetermined is settled by the smallest factors. With a ridge such factors are 0.
-
-    Args:
-        rank: r >= 1; the paper uses 1.
-        n_members: K_ens >= 2; the paper uses 64.
-        drop: probability with which a member leaves a seen cell out, in [0, 1); the paper zeroes
-            5 %.
-        ridge: penalty on squared factors, >= 0; the paper has none, its program 0.1.
+    undetermined is settled by the smallest factors. With a ridge such factors are 0. Parameters are
+    those of the rule.
 
     Attributes:
         rows: (K, K_ens, r) factors.
