@@ -74,7 +74,7 @@ class SlowStore(Store):
     def survived(self) -> SlowStore:
         """Copy what is committed."""
         copy = SlowStore.in_memory()
-        contents = (one._database._engine.raw_connection() for one in (self, copy))
+        contents = (one._database.engine.raw_connection() for one in (self, copy))
         here, there = (one.driver_connection for one in contents)
         assert here is not None
         here.backup(there)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bestarm_agent.store import database
 from bestarm_agent.store.store import Store
 
 HOLDER = """
@@ -61,6 +64,27 @@ def test_the_claim_of_a_killed_process_is_free(place: str) -> None:
             async with asyncio.timeout(20):
                 while not await store.claim_reply("key"):  # noqa: ASYNC110 - the server takes a moment
                     await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_the_claim_of_a_stopped_process_ends_and_stays_lost_to_it(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)  # in PostgreSQL, without a sign of life
+
+    async def main() -> None:
+        async with await Store.connect(place) as store:
+            with holder(place) as process:
+                os.kill(process.pid, signal.SIGSTOP)
+                await asyncio.to_thread(os.waitpid, process.pid, os.WUNTRACED)
+                async with asyncio.timeout(20):
+                    while not await store.claim_reply("key"):  # noqa: ASYNC110 - as above
+                        await asyncio.sleep(0)
+                os.kill(process.pid, signal.SIGCONT)
+                async with await Store.connect(place) as other:
+                    assert not await other.claim_reply("key")
 
     asyncio.run(main())
 

@@ -19,8 +19,9 @@ import pytest
 from sqlalchemy import Connection
 
 from bestarm_agent.errors import ConfigError, RunNotFoundError, StoreError, StoreVersionError
-from bestarm_agent.store import store as module
-from bestarm_agent.store.store import SCHEMA, TABLES, Store
+from bestarm_agent.store import database as module
+from bestarm_agent.store.database import SCHEMA, TABLES
+from bestarm_agent.store.store import Store
 from tests.support.store_runs import asked, begin, reply, small_run
 
 
@@ -248,11 +249,11 @@ def test_an_empty_file_gets_the_tables(tmp_path: Path) -> None:
     check(path)
 
 
-def test_the_tables_are_those_of_version_4(tmp_path: Path) -> None:
+def test_the_tables_are_those_of_version_5(tmp_path: Path) -> None:
     """When this fails, the version of the layout has to rise."""
     path = tmp_path / "runs.db"
     fill(path)
-    assert {table: columns(path, table) for table in TABLES.tables} == {
+    assert {table: columns(path, table) for table in TABLES} == {
         "meta": ["key", "value"],
         "runs": ["ordinal", "id", "name", "at", "n_asked", "n_told", "stopped", "n_events"],
         "events": ["run_id", "n", "kind", "payload"],

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store import store as module
+from bestarm_agent.store import database as module
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import asked, begin, reply, started, told
 

@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy.exc import ResourceClosedError
 
 from bestarm_agent.errors import StoreError
-from bestarm_agent.store import locks
-from bestarm_agent.store.locks import FileLocks, Locks, patiently
+from bestarm_agent.store import database
+from bestarm_agent.store.database import FileLocks, Locks, patiently
 
 HOLDER = """
 import sys
 from pathlib import Path
-from bestarm_agent.store.locks import FileLocks
+from bestarm_agent.store.database import FileLocks
 
 locks = FileLocks(Path(sys.argv[1]))
 print(locks.claim("key"), flush=True)
@@ -84,7 +84,7 @@ def test_a_claim_of_a_stopped_process_ends_and_its_runs_stay_its_own(tmp_path: P
 
 def test_a_connection_that_was_closed_meanwhile_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLAlchemy has an error of its own for it, which is none of the driver's."""
-    monkeypatch.setattr(locks, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(database, "_PAUSE_SECONDS", 0.001)
     renewed = 0
 
     def renew() -> None:

@@ -3,9 +3,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection
@@ -14,8 +15,7 @@ from bestarm_agent import Study
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.open_run import Options
 from bestarm_agent.errors import StoreError, StoreVersionError
-from bestarm_agent.store import locks
-from bestarm_agent.store import store as module
+from bestarm_agent.store import database
 from bestarm_agent.store.store import Store
 from bestarm_agent.study import Archive
 from tests.support.store_runs import asked, begin, reply, started, told
@@ -139,22 +139,26 @@ def test_what_was_committed_without_an_answer_is_not_written_twice(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_database()
-    write, ended = module._write, 0
+    run, ended = database.Database.run, 0
 
-    def write_and_lose_the_connection(
-        connection: Connection, batches: Sequence[module._Batch], *, again: bool
-    ) -> None:
-        nonlocal ended
-        write(connection, batches, again=again)
-        if not ended:
-            ended += 1
-            connection.commit()
-            end_other_sessions(url)
+    def run_and_lose_the_connection(
+        self: database.Database, work: Callable[[Connection], Any], *, writes: bool = False
+    ) -> Any:  # noqa: ANN401 - whatever the work returns
+        def losing(connection: Connection) -> object:
+            nonlocal ended
+            result = work(connection)
+            if not ended:
+                ended += 1
+                connection.commit()
+                end_other_sessions(url)
+            return result
+
+        return run(self, losing, writes=writes)
 
     async def main() -> None:
         async with await Store.connect(url) as store:
             log = await begin(store)
-            monkeypatch.setattr(module, "_write", write_and_lose_the_connection)
+            monkeypatch.setattr(database.Database, "run", run_and_lose_the_connection)
             log.append(asked(0))
             log.append(told(0))
             await log.flush()
@@ -169,7 +173,7 @@ def test_what_was_committed_without_an_answer_is_not_written_twice(
 def test_a_run_that_another_process_took_after_a_lost_connection_is_not_written(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
     url = new_database()
 
     async def main() -> None:
@@ -191,7 +195,7 @@ def test_a_run_that_another_process_took_after_a_lost_connection_is_not_written(
 def test_a_server_that_stays_away_surfaces(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
     url = new_database()
 
     async def main() -> None:

@@ -28,7 +28,6 @@ from bestarm_agent.domain.outcome import Outcome, Scored
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.store.run_state import RunState, state_of
-from bestarm_agent.store.store import PRIVATE
 
 
 @contextmanager
@@ -36,7 +35,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that replaces ``path`` once complete; an error leaves nothing behind."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "wb") as stream:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
             yield stream
         partial.replace(path)
     finally:
