@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -70,16 +69,8 @@ class CommandProvider(Provider[CommandOptions]):
 
     options_type = CommandOptions
 
-    def __init__(
-        self,
-        name: str,
-        options: CommandOptions,
-        base_dir: Path,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, name: str, options: CommandOptions, base_dir: Path) -> None:
         super().__init__(name, options, base_dir)
-        self._clock = clock
         self._variables = environment(options.pass_env, options.env)
         self._hidden = hidden_from(options.pass_env, options.env, base_dir)
         self._slots = asyncio.Semaphore(options.in_flight)
@@ -121,14 +112,14 @@ class CommandProvider(Provider[CommandOptions]):
     async def generate(self, request: Request) -> Reply:
         """Run the program; raises ProviderError. Cancellation kills it."""
         async with self._slots:
-            start = self._clock()
+            start = time.monotonic()
             try:
                 text = await self._output(_input_line(request))
             except ProviderError as error:
                 not_started = error.kind is FailureKind.MODEL_NOT_FOUND
                 cost = Spend() if not_started else self.options.bound()
                 raise BilledError(error, cost) from error
-        return self._reply(text, request, self._clock() - start)
+        return self._reply(text, request, time.monotonic() - start)
 
     async def _output(self, question: bytes) -> bytes:
         child = await self._start()

@@ -310,10 +310,10 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def available_bytes(proc: Path = Path("/proc/meminfo")) -> int:
+def available_bytes() -> int:
     """Return the free memory in bytes; all memory, if the system does not tell."""
     with suppress(OSError, ValueError, IndexError):
-        for line in proc.read_text(encoding="ascii").splitlines():
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

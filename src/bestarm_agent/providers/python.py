@@ -244,16 +244,8 @@ class PythonProvider(Provider[PythonOptions]):
     options_type = PythonOptions
     calls_models = True
 
-    def __init__(
-        self,
-        name: str,
-        options: PythonOptions,
-        base_dir: Path,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, name: str, options: PythonOptions, base_dir: Path) -> None:
         super().__init__(name, options, base_dir)
-        self._clock = clock
         self._programs: dict[str, Program] = {}
         self._providers: dict[str, Provider] = {}
         self._send: Send = lambda provider, request: provider.generate(request)
@@ -320,13 +312,13 @@ class PythonProvider(Provider[PythonOptions]):
             program = self._program(request.model)
         except ConfigError as error:
             raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
-        start = self._clock()
+        start = time.monotonic()
         async with Models(self._providers, self.options, request, self._send) as models:
             answer = await self._answer(program, Task.of(request, models))
         if isinstance(answer, ProviderError):
             cost = models.spend if self.options.models else self.options.bound()
             raise BilledError(_as_candidate_error(answer, program), cost) from answer
-        return self._reply(answer, models, program, self._clock() - start)
+        return self._reply(answer, models, program, time.monotonic() - start)
 
     async def _answer(self, program: Program, task: Task) -> Answer | ProviderError:
         limit = self.options.timeout_seconds

@@ -45,18 +45,14 @@ class ApiOptions(ModelFacts):
         return given
 
     @model_validator(mode="after")
-    def _check_key(self) -> ApiOptions:
-        """Refuse a key in place of its variable's name, without repeating it."""
+    def _check_key_and_addresses(self) -> ApiOptions:
+        """Refuse two addresses, or a key in place of its variable's name, without repeating it."""
         if self.key and (not _VARIABLE.fullmatch(self.key) or masked(self.key) != self.key):
             raise ValueError(
                 "needs in `key` the name of an environment variable, such as OPENAI_API_KEY, and "
                 "what is there cannot be one; if it is the key itself, write it to .env, and its "
                 "variable's name here"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_addresses(self) -> ApiOptions:
         if self.base_url is not None and self.endpoints is not None:
             raise ValueError("has both `base_url` and `endpoints`; leave one of them out")
         return self

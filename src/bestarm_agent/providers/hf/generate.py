@@ -59,14 +59,12 @@ class BatchEngine:
         generate: Callable[..., Tensor],  # of a model without sampling defaults of its own
         codec: TextCodec,
         max_seconds: float,  # a batch that takes longer is cut off, > 0
-        clock: Callable[[], float] = time.monotonic,  # seconds since some fixed moment
         device: str = "cpu",
     ) -> None:
         self._device = device
         self._generate = generate
         self._codec = codec
         self._max_seconds = max_seconds
-        self._clock = clock
         self._aborted = False
 
     def generate(self, calls: Sequence[Call]) -> list[Reply | ProviderError]:
@@ -133,12 +131,12 @@ class BatchEngine:
 
         ids, masks = (torch.tensor(rows, device=self._device) for rows in self._codec.pad(prompts))
         n_prompt = ids.shape[1]
-        deadline = self._clock() + self._max_seconds
+        deadline = time.monotonic() + self._max_seconds
         ends = RowEnds(
             [call.sampling.stop for call in calls],
             n_prompt,
             self._codec.decode,
-            lambda: self._aborted or self._clock() > deadline,
+            lambda: self._aborted or time.monotonic() > deadline,
             self._device,
         )
         config = GenerationConfig(  # type: ignore[no-untyped-call]

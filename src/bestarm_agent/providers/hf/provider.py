@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,19 +43,11 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
 
     options_type = HfOptions
 
-    def __init__(
-        self,
-        name: str,
-        options: HfOptions,
-        base_dir: Path,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, name: str, options: HfOptions, base_dir: Path) -> None:
         super().__init__(name, options, base_dir)
         self._folders = ModelFolders(base_dir, options.dtype, options.memory_gb, self._free_bytes)
         self._creating = asyncio.Lock()
         self._generating = asyncio.Semaphore()
-        self._clock = clock
 
     async def start(self) -> None:
         """Import the libraries, off the event loop; raises ConfigError if they are missing."""
@@ -180,7 +171,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
                     self._generating,
                     self.options,
                     price=self._price,
-                    clock=self._clock,
+                    clock=time.monotonic,
                 )
         return self._models[model]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -102,18 +102,9 @@ class RayProvider(Provider[RayOptions]):
 
     options_type = RayOptions
 
-    def __init__(
-        self,
-        name: str,
-        options: RayOptions,
-        base_dir: Path,
-        engine: Engine,  # what the actors run
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, name: str, options: RayOptions, base_dir: Path, engine: Engine) -> None:
         super().__init__(name, options, base_dir)
         self._engine = engine
-        self._clock = clock
         self._described = engine.create()
         self._pool: ReplicaPool | None = None
         self._must_disconnect = False
@@ -133,7 +124,7 @@ class RayProvider(Provider[RayOptions]):
         """
         self._must_disconnect = await asyncio.to_thread(connect, self.options.address)
         handles = [self._actor(number) for number in range(self.options.replicas)]
-        self._pool = ReplicaPool(self.name, handles, self.options.start_seconds, self._clock)
+        self._pool = ReplicaPool(self.name, handles, self.options.start_seconds, time.monotonic)
         try:
             await self._pool.start()
         except TimeoutError:

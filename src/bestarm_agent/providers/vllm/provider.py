@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
@@ -50,11 +50,9 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         serve: ServeOptions,
         api: Mapping[str, Json],  # options of the ``openai`` adapter: parameters, model facts
         base_dir: Path,
-        *,
-        clock: Callable[[], float] = time.monotonic,  # seconds since some fixed moment
     ) -> None:
         super().__init__(name, serve, base_dir.absolute())  # servers run in another folder
-        self._clock = clock
+        self._clock = time.monotonic
         self._variables = server_environment(serve.pass_env, serve.variables())
         options = {**api, "base_url": _PLACEHOLDER_URL}
         self._protocol = OpenAIProvider.create(name, options, base_dir)  # says what may be sent
