@@ -40,23 +40,14 @@ class LocalOptions(ProviderOptions):
     max_gpu_seconds: float = Field(default=600.0, gt=0, allow_inf_nan=False)
 
 
-class Average:
-    """A running mean that forgets: each new value has a weight of one third, the first of one.
+def averaged(average: float | None, value: float) -> float:
+    """Return a mean that forgets: each new value has a weight of one third, the first of one.
 
     Example:
-        >>> average = Average()
-        >>> for seconds in (6.0, 3.0):
-        ...     average.add(seconds)
-        >>> average.value
+        >>> averaged(averaged(None, 6.0), 3.0)
         5.0
     """
-
-    def __init__(self) -> None:
-        self.value: float | None = None
-
-    def add(self, value: float) -> None:
-        """Add a value."""
-        self.value = value if self.value is None else self.value + (value - self.value) / 3
+    return value if average is None else average + (value - average) / 3
 
 
 class LocalModel(ABC):
@@ -65,8 +56,8 @@ class LocalModel(ABC):
     def __init__(self, name: str) -> None:
         self.name = name
         self.n_loads = 0  # number of times that it was loaded
-        self.load_seconds = Average()
-        self.call_seconds = Average()  # worker seconds of one call
+        self.load_seconds: float | None = None  # on average
+        self.call_seconds: float | None = None  # worker seconds of one call, on average
 
     @property
     @abstractmethod
@@ -168,9 +159,9 @@ class LocalProvider(Provider[LocalOptionsT], Generic[LocalOptionsT, LocalModelT]
     def asks_per_load(self, model: str) -> int | None:
         """Return the asks after which loading a model took a tenth of the time; None: not known."""
         found = self._models.get(model)
-        if found is None or found.load_seconds.value is None or not found.call_seconds.value:
+        if found is None or found.load_seconds is None or not found.call_seconds:
             return None
-        return math.ceil(found.load_seconds.value / (_LOADING_SHARE * found.call_seconds.value))
+        return math.ceil(found.load_seconds / (_LOADING_SHARE * found.call_seconds))
 
     @property
     def _price_source(self) -> str:

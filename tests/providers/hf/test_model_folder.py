@@ -15,7 +15,8 @@ from bestarm_agent.domain.candidate import Message
 from bestarm_agent.domain.digest import Json
 from bestarm_agent.domain.request_reply import Request
 from bestarm_agent.errors import ConfigError
-from bestarm_agent.providers.hf.folder import ModelFolder, ModelFolders, content_digest, locate
+from bestarm_agent.providers.hf.folder import ModelFolder, content_digest, locate
+from bestarm_agent.providers.hf.provider import HfProvider
 from bestarm_agent.providers.hf.tokenizer import (
     TextCodec,
     load_tokenizer,
@@ -249,12 +250,11 @@ def test_what_looks_like_a_path_is_not_looked_for_on_the_hub(tmp_path: Path, cac
 
 
 @pytest.mark.usefixtures("online")
-def test_a_shelf_lets_a_model_pass_that_is_still_to_be_downloaded(
-    tmp_path: Path, cache: Path
-) -> None:
-    shelf = ModelFolders(tmp_path, "float32", None)
-    assert shelf.find("org/model") is None
-    assert len(shelf) == 0
+def test_a_model_that_is_still_to_be_downloaded_passes(tmp_path: Path, cache: Path) -> None:
+    provider = HfProvider.create("hf", {}, tmp_path)
+    provider.check("org/model")
+    provider.check_machine("org/model")
+    assert not provider.loads_one_at_a_time
 
 
 @given(text=st.text(max_size=40))

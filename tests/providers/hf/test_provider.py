@@ -212,9 +212,10 @@ def test_different_sampling_shares_a_batch(models: Path) -> None:
 
 @pytest.mark.slow
 def test_bfloat16_halves_the_memory(models: Path) -> None:
-    need = provider_of(models)._folders
-    halved = provider_of(models, dtype="bfloat16")._folders
-    assert need.n_bytes(need.fetch("llama")) == 2 * halved.n_bytes(halved.fetch("llama"))
+    memory = 3e-9 * ModelFolder(models / "llama", "llama").n_parameters
+    provider_of(models, dtype="bfloat16", memory_gb=memory).check_machine("llama")
+    with pytest.raises(ConfigError, match="as float32, more than"):
+        provider_of(models, memory_gb=memory).check_machine("llama")
     (reply,) = answer(models, plain("counting", "1"), dtype="bfloat16")
     assert reply.text == "23456789"
 
@@ -240,8 +241,8 @@ def test_what_is_done_before_the_deadline_counts(models: Path) -> None:
 
 @pytest.mark.slow
 def test_models_take_turns_in_a_small_memory(models: Path) -> None:
-    size = provider_of(models)._folders
-    cap = 1.5 * max(size.n_bytes(size.fetch(model)) for model in ("llama", "gpt2", "counting"))
+    names = ("llama", "gpt2", "counting")
+    cap = 6 * max(ModelFolder(models / name, name).n_parameters for name in names)
     requests = [plain(m, text) for text in PROMPTS for m in ("llama", "gpt2", "counting")]
     roomy = answer(models, *requests)
     tight = answer(models, *requests, memory_gb=cap / 1e9)

@@ -185,7 +185,7 @@ def test_loading_is_charged_to_the_calls_that_wanted_it() -> None:
         (second,) = await outcomes(worker, ["b"])
         assert isinstance(second, Reply)
         assert second.gpu_seconds == 1.0
-        assert (worker.load_seconds.value, worker.call_seconds.value) == (1.0, 2 / 3)
+        assert (worker.load_seconds, worker.call_seconds) == (1.0, 2 / 3)
         await worker.unload()
         await outcomes(worker, ["bug"])
         (third,) = await outcomes(worker, ["c"])

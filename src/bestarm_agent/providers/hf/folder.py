@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import file_digest
@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bestarm_agent.errors import ConfigError, nearest
-from bestarm_agent.providers.hf.options import Dtype
 from bestarm_agent.providers.hf.tokenizer import TextCodec, load_tokenizer
-from bestarm_agent.providers.local import available_bytes
 
 # Everything that decides a reply; a README or a training log does not.
 CONTENT = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
@@ -166,77 +164,6 @@ def content_digest(path: Path) -> str:
 def _content_digest(path: Path, _size: int, _mtime_ns: int) -> str:
     with path.open("rb") as content:
         return file_digest(content, "sha256").hexdigest()
-
-
-_BYTES_PER_NUMBER: Mapping[Dtype, int] = {"float32": 4, "bfloat16": 2}
-_SHARE_OF_FREE_MEMORY = 0.6
-
-
-class ModelFolders:
-    """Finds models by name."""
-
-    def __init__(
-        self,
-        base_dir: Path,  # folder of the study, the start of relative paths
-        dtype: Dtype,  # type of the weights in memory
-        memory_gb: float | None,  # for weights, 1e9 bytes; None: 60 % of what is free at first use
-        free_bytes: Callable[[], int] = available_bytes,  # returns those of the models' device
-    ) -> None:
-        self._free_bytes = free_bytes
-        self._base_dir = base_dir
-        self._dtype = dtype
-        self._memory_gb = memory_gb
-        self._folders: dict[str, ModelFolder] = {}
-
-    def __len__(self) -> int:
-        return len(self._folders)
-
-    def find(self, model: str, *, download: bool = False) -> ModelFolder | None:
-        """Return a model's checked folder, None if not downloaded yet; raises ConfigError."""
-        if model not in self._folders:
-            path = locate(model, self._base_dir, download=download)
-            if path is None:
-                return None
-            folder = ModelFolder(path, model)
-            folder.check()
-            self._folders[model] = folder
-        return self._folders[model]
-
-    def fetch(self, model: str) -> ModelFolder:
-        """Return a model's checked folder, downloading it if necessary; raises as ``find`` does."""
-        folder = self.find(model, download=True)
-        if folder is None:
-            raise ConfigError(f"model {model} was downloaded, but its folder is gone; try again")
-        return folder
-
-    def n_bytes(self, folder: ModelFolder) -> int:
-        """Return the bytes of a model's weights in memory."""
-        return folder.n_parameters * _BYTES_PER_NUMBER[self._dtype]
-
-    def all_fit(self) -> bool:
-        """Return True if all models found so far fit into memory together."""
-        return sum(map(self.n_bytes, self._folders.values())) <= self._memory_cap
-
-    @cached_property
-    def _memory_cap(self) -> int:
-        """Bytes for the weights of all loaded models."""
-        if self._memory_gb is not None:
-            return int(self._memory_gb * 1e9)
-        return int(_SHARE_OF_FREE_MEMORY * self._free_bytes())
-
-    def check_size(self, model: str) -> None:
-        """Check that a model fits into memory, unless it has to be downloaded first."""
-        folder = self.find(model)
-        if folder is None:
-            return
-        needed = self.n_bytes(folder)
-        if needed > self._memory_cap:
-            way_out = "" if self._dtype == "bfloat16" else ", or set `dtype: bfloat16`"
-            raise ConfigError(
-                f"model {folder.shown} takes {needed / 1e9:.3g} GB as {self._dtype}, more than the "
-                f"{self._memory_cap / 1e9:.3g} GB that models may take; raise the provider's "
-                f"option `memory_gb`{way_out}"
-            )
 
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,9 +16,9 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.hf.folder import ModelFolders, content_digest
+from bestarm_agent.providers.hf.folder import ModelFolder, content_digest, locate
 from bestarm_agent.providers.hf.generate import Call, load_engine
-from bestarm_agent.providers.hf.options import HfOptions, Sampling, read_sampling
+from bestarm_agent.providers.hf.options import Dtype, HfOptions, Sampling, read_sampling
 from bestarm_agent.providers.hf.tokenizer import import_transformers, max_prompt_tokens
 from bestarm_agent.providers.hf.worker import Worker
 from bestarm_agent.providers.local import (
@@ -28,6 +29,8 @@ from bestarm_agent.providers.local import (
 )
 
 _PARAMS = frozenset(Sampling.model_fields)
+_BYTES_PER_NUMBER: Mapping[Dtype, int] = {"float32": 4, "bfloat16": 2}
+_SHARE_OF_FREE_MEMORY = 0.6
 _MAX_THREADS = 4  # small batches of small models gain nothing from more
 _SAMPLER_VERSION = 1  # another number, other replies: old ones must not come from the cache
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
@@ -45,7 +48,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
 
     def __init__(self, name: str, options: HfOptions, base_dir: Path) -> None:
         super().__init__(name, options, base_dir)
-        self._folders = ModelFolders(base_dir, options.dtype, options.memory_gb, self._free_bytes)
+        self._folders: dict[str, ModelFolder] = {}  # checked
         self._creating = asyncio.Lock()
         self._generating = asyncio.Semaphore()
 
@@ -56,7 +59,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         self._generating = asyncio.Semaphore(
             max(1, available_cores() // (self.options.threads or 1))
         )
-        self._memory = ModelMemory(self._folders.all_fit)
+        self._memory = ModelMemory(self._all_fit)
         self._creating = asyncio.Lock()  # a model is looked up, and downloaded, once
 
     async def close(self) -> None:
@@ -72,17 +75,17 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         Raises ConfigError.
         """
         check_installed()
-        self._folders.find(model)
+        self._find(model)
 
     def check_machine(self, model: str) -> None:
         """Check that the device is there and has memory for a model; raises ConfigError."""
         if self.options.device == "cuda":
             _check_cuda()
-        self._folders.check_size(model)
+        self._check_size(model)
 
     def capabilities(self, model: str) -> Capabilities:
         """Return a model's capabilities; raises ConfigError if it cannot be used."""
-        folder = self._folders.find(model)
+        folder = self._find(model)
         return Capabilities(
             params=_PARAMS,
             chat=folder is None or folder.has_chat_template,
@@ -94,7 +97,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
 
     def fingerprint(self, model: str) -> str:
         """Return a digest of the model's files by content; downloads a model if necessary."""
-        files = self._folders.fetch(model).digest_files()
+        files = self._fetch(model).digest_files()
         content: dict[str, Json] = {
             "files": {name: content_digest(path) for name, path in files.items()},
             "dtype": self.options.dtype,
@@ -110,7 +113,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         Tokens: as many as the prompt has bytes, or the context holds, plus ``max_tokens``. Worker
         seconds: ``max_gpu_seconds``, at which a batch is cut off.
         """
-        n_prompt = max_prompt_tokens(request, self._folders.fetch(request.model))
+        n_prompt = max_prompt_tokens(request, self._fetch(request.model))
         seconds = self.options.max_gpu_seconds
         return Spend(
             calls=1,
@@ -122,7 +125,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
     @property
     def loads_one_at_a_time(self) -> bool:
         """True if the models do not fit into memory together."""
-        return not self._folders.all_fit()
+        return not self._all_fit()
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request.
@@ -136,7 +139,7 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
         except ConfigError as error:
             raise failure(FailureKind.BAD_REQUEST, str(error)) from None
         worker = self._models.get(request.model) or await self._create_worker(request.model)
-        if request.messages and not self._folders.fetch(request.model).has_chat_template:
+        if request.messages and not self._fetch(request.model).has_chat_template:
             raise failure(
                 FailureKind.BAD_REQUEST,
                 f"model {request.model} has no chat template and cannot take messages; give it a "
@@ -147,8 +150,8 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
     async def _create_worker(self, model: str) -> Worker:
         async with self._creating:
             try:
-                folder = await asyncio.to_thread(self._folders.fetch, model)
-                self._folders.check_size(model)
+                folder = await asyncio.to_thread(self._fetch, model)
+                self._check_size(model)
             except ConfigError as error:
                 raise failure(FailureKind.MODEL_NOT_FOUND, str(error)) from None
             if self._memory is None:
@@ -175,12 +178,57 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
                 )
         return self._models[model]
 
-    def _free_bytes(self) -> int:
-        if self._device == "cpu":
-            return available_bytes()
-        import torch
+    def _find(self, model: str, *, download: bool = False) -> ModelFolder | None:
+        """Return a model's checked folder, None if not downloaded yet; raises ConfigError."""
+        if model not in self._folders:
+            path = locate(model, self.base_dir, download=download)
+            if path is None:
+                return None
+            folder = ModelFolder(path, model)
+            folder.check()
+            self._folders[model] = folder
+        return self._folders[model]
 
-        return int(torch.cuda.mem_get_info()[0])
+    def _fetch(self, model: str) -> ModelFolder:
+        """Return a model's checked folder, downloading it if necessary; raises ConfigError."""
+        folder = self._find(model, download=True)
+        if folder is None:
+            raise ConfigError(f"model {model} was downloaded, but its folder is gone; try again")
+        return folder
+
+    def _n_bytes(self, folder: ModelFolder) -> int:
+        return folder.n_parameters * _BYTES_PER_NUMBER[self.options.dtype]
+
+    def _all_fit(self) -> bool:
+        """Return True if all models found so far fit into memory together."""
+        return sum(map(self._n_bytes, self._folders.values())) <= self._memory_cap
+
+    def _check_size(self, model: str) -> None:
+        """Check that a model fits into memory, unless it has to be downloaded first."""
+        folder = self._find(model)
+        if folder is None:
+            return
+        needed, dtype = self._n_bytes(folder), self.options.dtype
+        if needed > self._memory_cap:
+            way_out = "" if dtype == "bfloat16" else ", or set `dtype: bfloat16`"
+            raise ConfigError(
+                f"model {folder.shown} takes {needed / 1e9:.3g} GB as {dtype}, more than the "
+                f"{self._memory_cap / 1e9:.3g} GB that models may take; raise the provider's "
+                f"option `memory_gb`{way_out}"
+            )
+
+    @cached_property
+    def _memory_cap(self) -> int:
+        """Bytes for the weights of all loaded models."""
+        if self.options.memory_gb is not None:
+            return int(self.options.memory_gb * 1e9)
+        if self._device == "cpu":
+            free = available_bytes()
+        else:
+            import torch
+
+            free = int(torch.cuda.mem_get_info()[0])
+        return int(_SHARE_OF_FREE_MEMORY * free)
 
     @cached_property
     def _device(self) -> str:

@@ -15,7 +15,7 @@ from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf.generate import BatchEngine, Call
 from bestarm_agent.providers.hf.options import HfOptions
-from bestarm_agent.providers.local import LocalModel, ModelMemory
+from bestarm_agent.providers.local import LocalModel, ModelMemory, averaged
 
 _T = TypeVar("_T")
 _CallT = TypeVar("_CallT", bound=Call)
@@ -124,7 +124,7 @@ class Worker(LocalModel):
             raise failure(FailureKind.MODEL_NOT_FOUND, self._broken) from error
         seconds = self._clock() - start
         self.n_loads += 1
-        self.load_seconds.add(seconds)
+        self.load_seconds = averaged(self.load_seconds, seconds)
         self._uncharged += seconds
 
     async def unload(self) -> None:
@@ -194,7 +194,7 @@ class Worker(LocalModel):
             return
         try:
             results, seconds = await self._in_thread(partial(self._generate, jobs))
-            self.call_seconds.add(seconds / len(jobs))
+            self.call_seconds = averaged(self.call_seconds, seconds / len(jobs))
             self._settle(jobs, results, seconds)
         except asyncio.CancelledError:
             for job in jobs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
@@ -18,14 +18,13 @@ from bestarm_agent.domain.spend import Spend
 from bestarm_agent.errors import ConfigError, FailureKind, ProviderError, counted
 from bestarm_agent.providers.api.openai import OpenAIProvider
 from bestarm_agent.providers.base import Capabilities, EndpointStatus
-from bestarm_agent.providers.child_process import find_program, hidden_from
+from bestarm_agent.providers.child_process import find_program
 from bestarm_agent.providers.failures import BilledError, failure
 from bestarm_agent.providers.hf.folder import CONTENT, content_digest
 from bestarm_agent.providers.local import (
     LocalProvider,
     ModelMemory,
-    SharedTime,
-    device_variables,
+    averaged,
     find_devices,
 )
 from bestarm_agent.providers.vllm.options import ServeOptions
@@ -178,7 +177,7 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
                 raise
             raise better from error
         seconds = servers.time.leave(ticket) * servers.n_devices
-        servers.call_seconds.add(seconds)
+        servers.call_seconds = averaged(servers.call_seconds, seconds)
         return replace(reply, gpu_seconds=seconds, usd_nanos=self._price(seconds))
 
     async def _explain(self, servers: VllmServers, error: BaseException) -> ProviderError | None:
@@ -247,30 +246,13 @@ class VllmProvider(LocalProvider[ServeOptions, VllmServers]):
         return OptionsError(f"provider `{self.name}`", [Problem(("serve", *path), text)])
 
     def _servers(self, name: str) -> VllmServers:
-        serve = self.options
-        n_devices = serve.gpus_of(name) * serve.replicas_of(name)
-        return VllmServers(
-            name,
-            [self._process(name, i, devices) for i, devices in enumerate(self._assigned(name), 1)],
-            lambda urls: self._protocol.at([f"{url}/v1" for url in urls]),
-            n_devices=n_devices,
-            time=SharedTime(self._clock, serve.max_gpu_seconds / n_devices),
-            clock=self._clock,
-            sleep_seconds=serve.sleep_seconds if serve.sleep else None,
-        )
-
-    def _process(self, name: str, number: int, devices: Sequence[int]) -> ServerProcess:
-        serve = self.options
-        file = find_program(serve.program(), self.base_dir, self._variables)
-        log = f"{name.replace('/', '--')}{f'-{number}' if number > 1 else ''}.log"
-        return ServerProcess(
-            lambda port: [file, *serve.arguments(name, self.base_dir, port, devices)],
-            variables={**self._variables, **(device_variables(devices) if devices else {})},
-            hidden=hidden_from(serve.pass_env, serve.env, self.base_dir),
-            log=self.base_dir / serve.log_dir / log,
-            start_seconds=serve.start_seconds,
-            stop_seconds=serve.stop_seconds,
-        )
+        processes = [
+            ServerProcess(
+                self.options, name, devices, self.base_dir, self._variables, number=number
+            )
+            for number, devices in enumerate(self._assigned(name), 1)
+        ]
+        return VllmServers(name, self.options, processes, self._protocol, self._clock)
 
     def _content(self, path: str) -> Json:
         folder = self.base_dir / path

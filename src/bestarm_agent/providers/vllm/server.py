@@ -18,9 +18,16 @@ from bestarm_agent.domain.redaction import is_secret_variable
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.provider import ApiProvider
 from bestarm_agent.providers.base import EndpointStatus
-from bestarm_agent.providers.child_process import ChildProcess, environment, shown_tail
+from bestarm_agent.providers.child_process import (
+    ChildProcess,
+    environment,
+    find_program,
+    hidden_from,
+    shown_tail,
+)
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.local import LocalModel, SharedTime
+from bestarm_agent.providers.local import LocalModel, SharedTime, averaged, device_variables
+from bestarm_agent.providers.vllm.options import ServeOptions
 
 _SUPERVISOR = Path(__file__).with_name("process_supervisor.py")
 _TAIL_LINES = 12
@@ -44,20 +51,23 @@ class ServerProcess:
 
     def __init__(
         self,
-        argv: Callable[[int], Sequence[str]],  # makes the server's command line, given the port
+        serve: ServeOptions,
+        model: str,  # as ``serve`` names it
+        devices: Sequence[int],  # that it is shown alone; empty: all that we see
+        base_dir: Path,  # the study's folder
+        variables: Mapping[str, str],  # of all servers
         *,
-        variables: Mapping[str, str],  # its whole environment
-        hidden: Mapping[str, str],  # texts to hide in messages, with their replacements
-        log: Path,  # file for its output; its folder is made
-        start_seconds: float,  # longest time until it is ready
-        stop_seconds: float,  # longest time between asking it to end and killing it
+        number: int,  # among the servers of the model, from 1
     ) -> None:
-        self._argv = argv
-        self._variables = variables
-        self._hidden = hidden
-        self._log = log
-        self._start_seconds = start_seconds
-        self._stop_seconds = stop_seconds
+        log = f"{model.replace('/', '--')}{f'-{number}' if number > 1 else ''}.log"
+        self._serve = serve
+        self._model = model
+        self._devices = devices
+        self._base_dir = base_dir
+        self._program = find_program(serve.program(), base_dir, variables)
+        self._variables = {**variables, **(device_variables(devices) if devices else {})}
+        self._hidden = hidden_from(serve.pass_env, serve.env, base_dir)
+        self._log = base_dir / serve.log_dir / log
         self._supervisor: ChildProcess | None = None
         self._port = 0
 
@@ -120,20 +130,22 @@ class ServerProcess:
 
     async def _start(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        argv = self._argv(self._port)
+        serve = self._serve
+        supervisor = [sys.executable, "-I", str(_SUPERVISOR), str(serve.stop_seconds)]
+        argv = serve.arguments(self._model, self._base_dir, self._port, self._devices)
         self._supervisor = await ChildProcess.start(
-            [sys.executable, "-I", str(_SUPERVISOR), str(self._stop_seconds), *argv],
+            [*supervisor, self._program, *argv],
             folder=self._log.parent,  # what lies next to a study must not be imported
             variables=self._variables,
             hidden=self._hidden,
             log=self._log,
         )
         try:
-            async with asyncio.timeout(self._start_seconds):
+            async with asyncio.timeout(serve.start_seconds):
                 await self._ready(self._supervisor)
         except TimeoutError:
             raise ServerError(
-                f"the server was not ready after {self._start_seconds:g} s; {self._log_shown()}"
+                f"the server was not ready after {serve.start_seconds:g} s; {self._log_shown()}"
             ) from None
 
     async def _ready(self, supervisor: ChildProcess) -> None:
@@ -173,21 +185,18 @@ class VllmServers(LocalModel):
     def __init__(
         self,
         name: str,
+        serve: ServeOptions,
         processes: Sequence[ServerProcess],
-        connect: Callable[[Sequence[str]], ApiProvider],  # makes a client, given their addresses
-        *,
-        n_devices: int,  # that they hold together
-        time: SharedTime,  # charges the seconds to calls
+        protocol: ApiProvider,  # knows what may be sent; its like at their addresses is the client
         clock: Callable[[], float],  # seconds since some fixed moment
-        sleep_seconds: float | None,  # to go to sleep or wake; None: it is stopped instead
     ) -> None:
         super().__init__(name)
-        self.n_devices = n_devices
-        self.time = time
+        self.n_devices = serve.gpus_of(name) * len(processes)  # that they hold together
+        self.time = SharedTime(clock, serve.max_gpu_seconds / self.n_devices)
         self._processes = tuple(processes)
-        self._connect = connect
+        self._protocol = protocol
         self._clock = clock
-        self._sleep_seconds = sleep_seconds
+        self._sleep_seconds = serve.sleep_seconds if serve.sleep else None
         self._client: ApiProvider | None = None
         self._is_awake = False
         self._n_exits = 0
@@ -231,7 +240,7 @@ class VllmServers(LocalModel):
             raise
         self._is_awake = True
         self.n_loads += 1
-        self.load_seconds.add(self._clock() - start)
+        self.load_seconds = averaged(self.load_seconds, self._clock() - start)
 
     async def unload(self) -> None:
         """Put them to sleep, or stop them."""
@@ -274,7 +283,7 @@ class VllmServers(LocalModel):
     async def _start(self) -> None:
         await self._stop()
         await together(process.start() for process in self._processes)
-        self._client = self._connect([process.url for process in self._processes])
+        self._client = self._protocol.at([f"{process.url}/v1" for process in self._processes])
         await self._client.__aenter__()
 
     async def _stop(self) -> None:
