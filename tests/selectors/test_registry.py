@@ -64,6 +64,25 @@ def test_the_parameters_of_a_rule_are_known() -> None:
         ("ucb-e", {"eta": True}, "must be a number, got True"),
         ("ucb-e", {"eta": -1.0}, "eta must be > 0, got -1.0"),
         ("uniform", {"eta": 1.0}, "no parameter 'eta'; there are none"),
+        ("ucb-e", {"eta": 0.0}, "eta must be > 0, got 0.0"),
+        ("ucb-e", {"eta": float("nan")}, "eta must be > 0, got nan"),
+        ("ucb-e", {"batch": 0}, "batch must be at least 1, got 0"),
+        ("ucb-e-lrf", {"eta": 0.0}, "eta must be > 0, got 0.0"),
+        ("ucb-e-lrf", {"warm_up": 1.0}, r"warm_up must be in \[0, 1\), got 1.0"),
+        ("ucb-e-lrf", {"batch": 0}, "batch must be at least 1, got 0"),
+        ("ucb-e-lrf", {"members": 1}, "n_members must be >= 2, got 1"),
+        ("ucb-e-lrf", {"rank": 0}, "rank must be >= 1, got 0"),
+        ("ucb-e-lrf", {"drop": 1.0}, r"drop must be in \[0, 1\), got 1.0"),
+        ("ucb-e-lrf", {"ridge": -0.1}, "ridge must be >= 0, got -0.1"),
+        ("pulse", {"a": 0.0}, "a must be > 0, got 0.0"),
+        ("pulse", {"tau": 0}, "tau must be at least 1 step, got 0"),
+        ("pulse", {"batch": 0}, "batch must be at least 1, got 0"),
+        ("opt-mai", {"beta": 0.75}, r"beta must be in \(0.75, 1\), got 0.75"),
+        ("opt-mai", {"beta": 1.0}, r"beta must be in \(0.75, 1\), got 1.0"),
+        ("opt-mai", {"top_k": 0}, "top_k must be >= 1, got 0"),
+        ("auto", {"top_k": 0}, "top_k must be at least 1, got 0"),
+        ("auto", {"warm_up": 0}, "warm_up must be at least 1, got 0"),
+        ("auto", {"floor": 1.5}, r"floor must be in \[0, 1\], got 1.5"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_way_out(
@@ -71,3 +90,9 @@ def test_what_does_not_exist_is_refused_with_the_way_out(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         make_selector(name, PROBLEM, **params)
+
+
+@pytest.mark.parametrize("name", ["opt-mai", "sequential-halving", "sysrs"])
+def test_a_rule_that_plans_names_the_way_out_without_a_budget(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"'{name}'.*`budget` is not given; set it"):
+        make_selector(name, Problem(4, 10))

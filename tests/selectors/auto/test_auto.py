@@ -16,7 +16,6 @@ from bestarm_agent.selectors.auto.duels import (
 from bestarm_agent.selectors.auto.factor_model import Posterior
 from bestarm_agent.selectors.auto.rule import Auto
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, FloatArray, Guarantee, Problem, State, Stop, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.support.selector_suite import Run, SelectorSuite, World
@@ -423,12 +422,6 @@ def test_a_candidate_without_any_score_is_last() -> None:
         selector.tell([Tell(ask.seq, state, 0.5 * (state == State.DONE))])
     assert selector.ranking()[-1] == 1
     assert np.isnan(selector.estimates().mean[1])
-
-
-@pytest.mark.parametrize("wrong", [{"top_k": 0}, {"warm_up": 0}, {"floor": 1.5}])
-def test_a_parameter_out_of_range_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        make_selector("auto", Problem(3, 30), **wrong)
 
 
 def test_money_spent_narrows_the_choice() -> None:

@@ -213,17 +213,3 @@ def test_nothing_of_members_times_cells_is_made() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 150e6
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"rank": 0}, "rank must be >= 1, got 0"),
-        ({"n_members": 1}, "n_members must be >= 2, got 1"),
-        ({"drop": 1.0}, r"drop must be in \[0, 1\), got 1.0"),
-        ({"ridge": -0.1}, "ridge must be >= 0, got -0.1"),
-    ],
-)
-def test_senseless_parameters_are_refused(params: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LowRankEnsemble(3, 4, np.random.default_rng(0), **params)  # type: ignore[arg-type]

@@ -256,12 +256,6 @@ def test_history_of_more_examples_than_there_are_is_refused() -> None:
         Pairs(Pulse(Problem(2, 10), history=lesson(12)))
 
 
-@pytest.mark.parametrize("options", [{"a": 0.0}, {"tau": 0}, {"batch": 0}])
-def test_senseless_options_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        Pairs(Pulse(Problem(2, 10), **options))
-
-
 def test_it_is_made_by_name() -> None:
     rule = make_selector("pulse", Problem(2, 10), history=lesson(10)).rule
     assert isinstance(rule, Pulse)

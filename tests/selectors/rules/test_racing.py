@@ -1,13 +1,81 @@
+"""Rules that sample evenly: ``uniform``, ``filled-subset`` and ``racing``."""
+
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.rules.racing import Racing
+from bestarm_agent.selectors.rules.racing import FilledSubset, Racing, Uniform
 from bestarm_agent.selectors.types import Problem, State, Stop, Tell
 from tests.support.selector_suite import SelectorSuite
+
+
+class TestUniform(SelectorSuite):
+    learns = False
+
+    def make(self, problem: Problem) -> Rule:
+        return Uniform(problem)
+
+
+def test_counts_never_differ_by_more_than_one() -> None:
+    selector = Pairs(Uniform(Problem(5, 20)))
+    for _ in range(100):
+        selector.ask()
+        counts = selector.table.n_trials
+        assert counts.max() - counts.min() <= 1
+
+
+def test_candidates_see_different_examples() -> None:
+    asks = Pairs(Uniform(Problem(2, 100))).ask(40)
+    rows = [{a.pair.example for a in asks if a.pair.candidate == i} for i in range(2)]
+    assert len(rows[0]) == len(rows[1]) == 20
+    assert len(rows[0] & rows[1]) < 12
+
+
+def test_who_was_away_catches_up() -> None:
+    selector = Pairs(Uniform(Problem(3, 20)))
+    selector.ask(10, allowed=np.array([True, True, False]))
+    assert {ask.pair.candidate for ask in selector.ask(5)} == {2}
+
+
+class TestFilledSubset(SelectorSuite):
+    learns = False
+
+    def make(self, problem: Problem) -> Rule:
+        return FilledSubset(problem)
+
+
+def test_an_example_is_finished_before_the_next_begins() -> None:
+    pairs = [ask.pair for ask in Pairs(FilledSubset(Problem(4, 5))).ask(20)]
+    for start in range(0, 20, 4):
+        block = pairs[start : start + 4]
+        assert len({pair.example for pair in block}) == 1
+        assert {pair.candidate for pair in block} == {0, 1, 2, 3}
+
+
+def test_the_order_of_candidates_within_an_example_is_random() -> None:
+    firsts = {
+        Pairs(FilledSubset(Problem(4, 5, seed=seed))).ask()[0].pair.candidate for seed in range(40)
+    }
+    assert firsts == {0, 1, 2, 3}
+
+
+def test_late_candidates_catch_up_on_common_examples() -> None:
+    selector = Pairs(FilledSubset(Problem(2, 9)))
+    early = {ask.pair.example for ask in selector.ask(8)}
+    selector.add_candidates(1)
+    late = [ask.pair for ask in selector.ask(4)]
+    assert {pair.candidate for pair in late} == {2}
+    assert {pair.example for pair in late} == early
+
+
+def test_a_candidate_that_was_away_catches_up() -> None:
+    selector = Pairs(FilledSubset(Problem(2, 9)))
+    early = [ask.pair.example for ask in selector.ask(3, allowed=np.array([True, False]))]
+    late = [ask.pair for ask in selector.ask(3)]
+    assert [pair.candidate for pair in late] == [1, 1, 1]
+    assert [pair.example for pair in late] == early
 
 
 class TestRacing(SelectorSuite):
@@ -67,8 +135,7 @@ def test_who_may_not_be_asked_is_passed_by() -> None:
     assert {ask.pair.candidate for ask in selector.ask(6, allowed=available)} == {1, 3}
 
 
-@pytest.mark.parametrize("n_examples", [30])
-def test_without_intervals_nobody_leaves(n_examples: int) -> None:
-    selector = Pairs(Racing(Problem(2, n_examples, track_intervals=False)))
-    asked = tell_levels(selector, [1.0, 0.0], 2 * n_examples)
-    assert asked.count(0) == asked.count(1) == n_examples
+def test_without_intervals_nobody_leaves() -> None:
+    selector = Pairs(Racing(Problem(2, 30, track_intervals=False)))
+    asked = tell_levels(selector, [1.0, 0.0], 60)
+    assert asked.count(0) == asked.count(1) == 30

@@ -89,17 +89,6 @@ def test_a_batch_ends_early_with_its_candidate() -> None:
     assert sorted(arms(selector, [1.0, 0.0], 6)) == [0, 0, 0, 1, 1, 1]
 
 
-def test_a_senseless_batch_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch must be at least 1, got 0"):
-        Pairs(UcbE(Problem(3, 50), batch=0))
-
-
-@pytest.mark.parametrize("eta", [0.0, -1.0, float("nan")])
-def test_a_senseless_eta_is_refused(eta: float) -> None:
-    with pytest.raises(ValueError, match="eta must be > 0"):
-        Pairs(UcbE(Problem(3, 50), eta=eta))
-
-
 def test_pulls_in_flight_spread_over_candidates() -> None:
     """Nothing is told: every mean is taken to be 1, so widths decide and counts stay equal."""
     asks = Pairs(UcbE(Problem(4, 50))).ask(20)

@@ -182,17 +182,3 @@ def test_a_heuristic_interval_never_stops_a_run() -> None:
     run = Run(selector, world).go(150)
     assert len(run.pairs) == 150
     assert selector.stopped() is None
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"eta": 0.0}, "eta must be > 0, got 0.0"),
-        ({"warm_up": 1.0}, r"warm_up must be in \[0, 1\), got 1.0"),
-        ({"batch": 0}, "batch must be at least 1, got 0"),
-        ({"members": 1}, "n_members must be >= 2, got 1"),
-    ],
-)
-def test_senseless_parameters_are_refused(params: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Pairs(UcbELrf(Problem(8, 10), **params))  # type: ignore[arg-type]
